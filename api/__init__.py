@@ -1,0 +1,1 @@
+"""HTTP, and nothing else: every use case is in `jobs`."""

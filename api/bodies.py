@@ -1,0 +1,56 @@
+"""Bodies on their way in: read asynchronously, bounded, and spooled to disk."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO
+
+from fastapi import Request
+
+from jobs.errors import TooLarge, UnsupportedMedia
+
+_IN_MEMORY = 1 << 20
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+
+def media_type(request: Request, *allowed: str) -> str:
+    """The body's type; raises UnsupportedMedia where it is none of those."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in allowed:
+        names = " or ".join(allowed)
+        raise UnsupportedMedia(f"the Content-Type is {given or 'missing'!r}; use {names}")
+    return given
+
+
+@asynccontextmanager
+async def spooled(request: Request, most_bytes: int) -> AsyncIterator[IO[bytes]]:
+    """The whole body as a file, at its start. Raises TooLarge as soon as it is known."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > most_bytes:
+        raise _too_large(most_bytes)
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > most_bytes:
+                raise _too_large(most_bytes)
+            file.write(chunk)
+        file.seek(0)
+        yield file
+
+
+async def small(request: Request, most_bytes: int) -> bytes:
+    """The whole body in memory."""
+    chunks = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most_bytes:
+            raise _too_large(most_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(most_bytes: int) -> TooLarge:
+    return TooLarge(f"the body has more than {most_bytes:,} bytes; split it into several")

@@ -1,0 +1,33 @@
+"""What the routes share: made when the app starts, closed when it ends."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from sqlalchemy import Engine as Database
+
+from api.gateway import CallGateway
+from jobs.registry import Registry
+from jobs.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    settings: Settings
+    models: Registry
+    database: Database
+    calls: CallGateway
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def _tenant() -> str:
+    """Who is asking. On loopback, as long as no key was made: everybody is `default`."""
+    return "default"
+
+
+Shared = Annotated[Context, Depends(_context)]
+Tenant = Annotated[str, Depends(_tenant)]

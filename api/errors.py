@@ -1,0 +1,94 @@
+"""Errors as problem+json (RFC 9457): one handler for all of them."""
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from redis import RedisError
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+
+from jobs import ids
+from jobs.errors import Fault, Invalid, MillraceError, Unavailable
+
+_log = logging.getLogger(__name__)
+_TYPES = "https://millrace.dev/problems/"
+
+
+def problem(error: MillraceError, request_id: str) -> Response:
+    body: dict[str, Any] = {
+        "type": _TYPES + error.code.replace("_", "-"),
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "code": error.code,
+        "retryable": error.retryable,
+        "request_id": request_id,
+    }
+    if error.faults:
+        body["errors"] = [fault.as_json() for fault in error.faults]
+    headers = {"X-Request-Id": request_id}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return Response(
+        orjson.dumps(body), error.status, headers, media_type="application/problem+json"
+    )
+
+
+def new_request_id() -> str:
+    return ids.show("req", ids.new())
+
+
+def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
+    """Pydantic's errors as ours."""
+    return [Fault((*base, *error["loc"]), error["type"], error["msg"]) for error in errors]
+
+
+class _Http(MillraceError):
+    """What the framework itself refuses: an unknown path, a wrong method."""
+
+    def __init__(self, error: HTTPException) -> None:
+        super().__init__(str(error.detail))
+        self.status = error.status_code  # type: ignore[misc]
+        self.code = {404: "no_such_route", 405: "method_not_allowed"}.get(  # type: ignore[misc]
+            error.status_code, "http_error"
+        )
+        self.title = str(error.detail)  # type: ignore[misc]
+
+
+def install(app: FastAPI) -> None:
+    """Makes every error that leaves a route a problem."""
+
+    @app.exception_handler(MillraceError)
+    async def ours(request: Request, error: MillraceError) -> Response:
+        return problem(error, new_request_id())
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        faults = faults_of(error.errors())
+        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
+        return problem(Invalid(detail, faults=faults), new_request_id())
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        response = problem(_Http(error), new_request_id())
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(OperationalError)
+    @app.exception_handler(RedisError)
+    async def away(request: Request, error: Exception) -> Response:
+        request_id = new_request_id()
+        _log.warning("%s: %s", request_id, error)
+        what = "the database" if isinstance(error, OperationalError) else "Redis"
+        return problem(Unavailable(f"{what} can't be reached", retry_after_s=1), request_id)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        request_id = new_request_id()
+        _log.error("%s: unexpected", request_id, exc_info=error)
+        return problem(MillraceError("this is our fault; the log has it"), request_id)

@@ -1,0 +1,105 @@
+"""Calls from this api process: put into a central lane, then awaited on its own reply list."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from jobs import ids
+from jobs.calls import scripts
+from jobs.calls.lanes import bucket_of, lane_name
+from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.redis import Keys, put_arguments, reply_key
+from jobs.errors import DeadlinePassed, NoWorker, Overloaded
+from jobs.registry import Model
+
+_log = logging.getLogger(__name__)
+_BLOCK_S = 5
+_RETRY_S = 0.2
+
+Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
+
+
+class CallGateway:
+    """output, error, units, timing of one call at a time; any number of them concurrently."""
+
+    def __init__(self, redis_url: str, most_waiting: int) -> None:
+        self._redis: Redis = Redis.from_url(redis_url, socket_timeout=_BLOCK_S + 5)
+        self._most_waiting = most_waiting
+        self._name = ids.show("api", ids.new())
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._put = self._redis.register_script(scripts.PUT)
+        self._drop = self._redis.register_script(scripts.DROP)
+        self._reader: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._reader = asyncio.create_task(self._read())
+
+    async def stop(self) -> None:
+        if self._reader:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._redis.aclose()
+
+    async def reachable(self) -> bool:
+        try:
+            return bool(await self._redis.ping())
+        except RedisError:
+            return False
+
+    async def infer(
+        self, id: str, model: Model, tenant: str, value: Any, params: Mapping[str, Any],
+        timeout_ms: int,
+    ) -> Answer:  # fmt: skip
+        """Raises NoWorker, Overloaded, DeadlinePassed. Cancelled, it takes the call back."""
+        size = model.kind.size(value)
+        lane = lane_name(params, bucket_of(size, model.kind.buckets))
+        call = Call(id, lane, tenant, value, size, self._name)
+        keys = Keys(model.key)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answer
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                arguments = put_arguments(
+                    keys, call, target_ms=model.target_ms, timeout_ms=timeout_ms,
+                    most=self._most_waiting,
+                )  # fmt: skip
+                _raise_refusal((await self._put(keys.all(), arguments)).decode(), model)
+                return await answer
+        except TimeoutError:
+            raise DeadlinePassed(f"no answer within {timeout_ms} ms") from None
+        finally:
+            del self._waiting[id]
+            if not answer.done() or answer.cancelled():
+                await self._take_back(keys, call)
+
+    async def _take_back(self, keys: Keys, call: Call) -> None:
+        try:
+            await self._drop(keys.all(), [keys.lane(call.lane), call.id])
+        except RedisError as error:
+            _log.warning("couldn't take back %s: %s", call.id, error)
+
+    async def _read(self) -> None:
+        """Hands replies to who awaits them, for as long as the process lives."""
+        key = reply_key(self._name)
+        while True:
+            try:
+                found: Any = await self._redis.blpop([key], timeout=_BLOCK_S)
+            except RedisError as error:
+                _log.warning("can't read replies: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            for id, *answer in unpack_replies(found[1]) if found else ():
+                future = self._waiting.get(id)
+                if future is not None and not future.done():
+                    future.set_result(tuple(answer))
+
+
+def _raise_refusal(refusal: str, model: Model) -> None:
+    if refusal == "no_worker":
+        raise NoWorker(f"no worker is ready for {model.key}", retry_after_s=2)
+    if refusal == "overloaded":
+        raise Overloaded(f"too many calls wait for {model.key}", retry_after_s=1)

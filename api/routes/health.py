@@ -1,0 +1,77 @@
+"""Whether this process lives, whether it can serve, and which models are ready."""
+
+from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.context import Context, Shared
+from api.schemas import Health, ModelList, ModelState
+from jobs.errors import NoWorker, Unavailable
+from jobs.registry import Model
+from jobs.store import workers
+from migrations.run import is_current
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", response_model=Health)
+async def livez() -> dict[str, str]:
+    """This process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", response_model=Health)
+async def readyz(shared: Shared) -> dict[str, str]:
+    """The database is migrated and reachable, and so is Redis."""
+    try:
+        current = await run_in_threadpool(is_current, shared.database)
+    except SQLAlchemyError as error:
+        raise Unavailable("the database can't be reached", retry_after_s=1) from error
+    if not current:
+        raise Unavailable("the database is not migrated: run `millrace migrate`")
+    if not await shared.calls.reachable():
+        raise Unavailable("Redis can't be reached", retry_after_s=1)
+    if shared.settings.await_workers:
+        missing = await run_in_threadpool(_without_worker, shared)
+        if missing:
+            raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
+    return {"status": "ok"}
+
+
+@router.get("/models", response_model=ModelList)
+def list_models(shared: Shared) -> dict[str, list[ModelState]]:
+    """Every model version that is declared here."""
+    ready = _ready(shared)
+    return {"data": [_state(model, ready.get(model.key, 0)) for model in shared.models]}
+
+
+@router.get("/models/{model}/ready", response_model=ModelState)
+def model_ready(shared: Shared, model: str, response: Response) -> ModelState:
+    """200 once it is loaded and warm somewhere; 503 before."""
+    found = shared.models.resolve(model)
+    count = _ready(shared).get(found.key, 0)
+    if not count:
+        raise NoWorker(f"no worker is ready for {found.key}", retry_after_s=2)
+    return _state(found, count)
+
+
+def _ready(shared: Context) -> dict[str, int]:
+    with shared.database.connect() as tx:
+        return workers.ready(tx, 2 * shared.settings.lease_s)
+
+
+def _without_worker(shared: Context) -> list[str]:
+    ready = _ready(shared)
+    return [model.key for model in shared.models if not ready.get(model.key)]
+
+
+def _state(model: Model, count: int) -> ModelState:
+    return ModelState(
+        name=model.name,
+        version=model.version,
+        engine=model.engine,
+        target_ms=model.target_ms,
+        unit=model.kind.unit,
+        ready=count > 0,
+        workers=count,
+    )

@@ -1,0 +1,160 @@
+"""What clients send and get, as pydantic models: they check the small parts of a request, and
+they are what /openapi.json says. Items are checked one by one in `jobs.items`."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from jobs.states import JobClass, JobState, Outcome
+
+_Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]*$")]
+_Value = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+
+MAX_CALL_TIMEOUT_MS = 600_000
+
+
+class JobRequest(BaseModel):
+    """Everything of a job but its items."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(min_length=1, max_length=200, description="name, or name@version")
+    params: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[_Key, _Value] = Field(default_factory=dict, max_length=16)
+    job_class: JobClass = Field(default="standard", alias="class")
+    priority: int = Field(default=0, ge=-100, le=100, strict=True)
+    expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
+    on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
+
+
+class Item(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    custom_id: str | None = Field(default=None, min_length=1, max_length=512)
+    input: Any
+    params: dict[str, Any] | None = None
+
+
+class JobWithItems(JobRequest):
+    """The JSON body of POST /jobs."""
+
+    items: list[Item | str] = Field(min_length=1)
+
+
+class CallRequest(BaseModel):
+    """The body of POST /infer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(min_length=1, max_length=200)
+    input: Any
+    params: dict[str, Any] = Field(default_factory=dict)
+    timeout_ms: int = Field(default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS, strict=True)
+
+
+class Counts(BaseModel):
+    total: int
+    pending: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    expired: int
+
+
+class Progress(BaseModel):
+    items_per_s: float | None
+    eta_s: list[float] | None = Field(description="between so many seconds and so many")
+
+
+class Job(BaseModel):
+    """The job object."""
+
+    id: str
+    model: str
+    version: str
+    state: JobState
+    job_class: JobClass = Field(alias="class")
+    priority: int
+    params: dict[str, Any]
+    metadata: dict[str, str]
+    generation: int
+    counts: Counts
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    expires_at: str | None
+    progress: Progress
+    error: dict[str, Any] | None
+
+
+class JobPage(BaseModel):
+    data: list[Job]
+    next: str | None = Field(description="`after` of the next page; null on the last one")
+
+
+class ItemState(BaseModel):
+    """One item: its input, its end, and the launch that it was in."""
+
+    seq: int
+    custom_id: str | None
+    input: Any
+    params: dict[str, Any]
+    state: str
+    outcome: Outcome | None
+    output: Any
+    error: dict[str, Any] | None
+    usage: dict[str, int] | None
+    attempts: int
+    deliveries: int
+    timing: dict[str, float | None] | None
+    launch: dict[str, Any] | None
+
+
+class CallAnswer(BaseModel):
+    """The answer of POST /infer. Times are in milliseconds."""
+
+    id: str
+    model: str
+    version: str
+    output: Any
+    usage: dict[str, int]
+    timing: dict[str, float | int | str]
+
+
+class ModelState(BaseModel):
+    name: str
+    version: str
+    engine: str
+    target_ms: int
+    unit: str
+    ready: bool
+    workers: int
+
+
+class ModelList(BaseModel):
+    data: list[ModelState]
+
+
+class Health(BaseModel):
+    status: str
+
+
+class FaultObject(BaseModel):
+    loc: list[str | int]
+    line: int | None = None
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    request_id: str
+    errors: list[FaultObject] | None = None

@@ -1,0 +1,1 @@
+"""The domain: jobs, items, slices, leases, calls. Imports none of the other packages."""

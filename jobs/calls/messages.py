@@ -1,0 +1,53 @@
+"""What travels: a call to a worker, replies to the api process that asked."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One synchronous request. input: the value itself; size: in the model's unit; reply_to:
+    the asking api process; *_ms: milliseconds on the lanes' own clock, set when it is put."""
+
+    id: str
+    lane: str
+    tenant: str
+    input: Any
+    size: int
+    reply_to: str
+    enqueued_ms: float = 0.0
+    deadline_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The end of one call: an output (JSON text), or an error (code, message). timing in ms."""
+
+    id: str
+    output: bytes | None
+    error: tuple[str, str] | None
+    units: int
+    timing: dict[str, Any]
+
+
+def pack_call(call: Call) -> bytes:
+    return orjson.dumps([call.lane, call.tenant, call.input, call.size, call.reply_to])
+
+
+def unpack_call(id: str, packed: bytes, enqueued_ms: float, deadline_ms: float) -> Call:
+    lane, tenant, value, size, reply_to = orjson.loads(packed)
+    return Call(id, lane, tenant, value, size, reply_to, enqueued_ms, deadline_ms)
+
+
+def pack_replies(replies: list[Reply]) -> bytes:
+    """One message for all the replies that a launch owes one api process."""
+    return orjson.dumps(
+        [[r.id, orjson.Fragment(r.output or b"null"), r.error, r.units, r.timing] for r in replies]
+    )
+
+
+def unpack_replies(packed: bytes) -> list[tuple[str, Any, list[str] | None, int, dict[str, Any]]]:
+    """(id, output, error, units, timing) of each."""
+    return [tuple(reply) for reply in orjson.loads(packed)]

@@ -1,0 +1,30 @@
+"""Time and randomness. Everything asks here, so that a test can own them."""
+
+import random
+import time
+from datetime import UTC, datetime, timedelta
+
+_random = random.Random()
+
+
+def now() -> datetime:
+    """Wall-clock time, in UTC."""
+    return datetime.now(UTC)
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never goes back; only differences mean anything."""
+    return time.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def random_bits(bits: int) -> int:
+    return _random.getrandbits(bits)
+
+
+def ago(seconds: float) -> datetime:
+    """The wall-clock time so many seconds before now."""
+    return now() - timedelta(seconds=seconds)

@@ -1,0 +1,40 @@
+"""Ids: UUIDs of version 7 (RFC 9562), shown as TypeIDs (`job_01h455vb4pex5vsknk084sn02q`).
+
+Both forms sort by the time they were made: the rows of one job, and of one day, lie together.
+"""
+
+from uuid import UUID
+
+from jobs import clock
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
+_VALUE = {char: value for value, char in enumerate(_ALPHABET)}
+_LENGTH = 26
+
+
+def new() -> UUID:
+    """A UUID of version 7: 48 bits of milliseconds, then 74 random bits."""
+    milliseconds = int(clock.now().timestamp() * 1000)
+    value = milliseconds << 80 | clock.random_bits(80)
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return UUID(int=value)
+
+
+def show(prefix: str, id: UUID) -> str:
+    """`job_…` for a UUID."""
+    digits = [_ALPHABET[id.int >> shift & 31] for shift in range(5 * (_LENGTH - 1), -1, -5)]
+    return f"{prefix}_{''.join(digits)}"
+
+
+def parse(prefix: str, text: str) -> UUID | None:
+    """The UUID in `job_…`, or None where the text is not such an id."""
+    head, _, digits = text.rpartition("_")
+    if head != prefix or len(digits) != _LENGTH or digits[0] > "7":
+        return None
+    value = 0
+    for char in digits:
+        if char not in _VALUE:
+            return None
+        value = value << 5 | _VALUE[char]
+    return UUID(int=value)

@@ -1,0 +1,138 @@
+"""Takes the items of one job in, one at a time and in constant memory: checks each, cuts slices,
+and spools the rows that COPY will read. Nothing touches the database before all of them are seen.
+"""
+
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+from uuid import UUID
+
+import numpy as np
+
+from jobs import items
+from jobs.errors import Fault, Invalid, Malformed
+from jobs.registry import Model
+
+MAX_FAULTS = 1000  # a response names this many; it says how many more there are
+_SPOOL_IN_MEMORY = 1 << 20
+_SLICE_BYTES = 4 << 20  # a slice is closed before its inputs outgrow a worker's comfort
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class Intake:
+    """The items of one job on their way in.
+
+    Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
+    its start), `total` and `bounds` (the start of each slice, then the total).
+    """
+
+    def __init__(
+        self, job_id: UUID, tenant: str, model: Model, *, strict: bool, max_items: int
+    ) -> None:
+        self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
+        self.total = 0
+        self.bounds = array("i", [0])
+        self.faults: list[Fault] = []
+        self._more_faults = 0
+        self._model, self._strict, self._max_items = model, strict, max_items
+        self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
+        self._slice_items = model.limits.slice_items
+        self._slice_bytes = 0
+        self._id_hashes, self._id_seqs = array("q"), array("i")
+
+    def add(self, value: Any, loc: tuple[str | int, ...], line: int | None = None) -> None:
+        """Takes one item; what is wrong with it is kept for `finish`."""
+        item = items.check(value, loc, line, self._model, self._strict)
+        seq = self.total
+        self.total += 1
+        if isinstance(item, list):
+            self.fault(*item)
+            return
+        custom_id = b"\\N"
+        if item.custom_id is not None:
+            self._id_hashes.append(hash(item.custom_id))
+            self._id_seqs.append(seq)
+            custom_id = _escape(item.custom_id)
+        params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
+        text = item.input.replace(b"\\", b"\\\\")
+        self.rows.write(b"%b%d\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, text))
+        self._cut(seq, len(text))
+
+    def _cut(self, seq: int, size: int) -> None:
+        start = self.bounds[-1]
+        over = self._slice_bytes + size > _SLICE_BYTES and seq > start
+        if over or seq - start >= self._slice_items:
+            self.bounds.append(seq)
+            self._slice_bytes = 0
+        self._slice_bytes += size
+
+    def fault(self, *faults: Fault) -> None:
+        room = MAX_FAULTS - len(self.faults)
+        self.faults += faults[:room]
+        self._more_faults += len(faults[room:])
+
+    def finish(self, where: Callable[[int], tuple[tuple[str | int, ...], int | None]]) -> None:
+        """Raises Invalid where anything was wrong. `where`: (loc, line) of the item with a seq."""
+        if self.total == 0:
+            self.fault(Fault(("items",), "empty", "a job needs at least one item"))
+        if self.total > self._max_items:
+            message = f"{self.total} items; a job has at most {self._max_items}"
+            self.fault(Fault(("items",), "too_many", message))
+        for seq, first in self._duplicates():
+            loc, line = where(seq)
+            message = f"custom_id is already that of item {first}"
+            self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))
+        if self.faults:
+            count = len(self.faults) + self._more_faults
+            more = f"; the first {MAX_FAULTS} are listed" if self._more_faults else ""
+            plural = "fault" if count == 1 else "faults"
+            raise Invalid(f"{count} {plural}, nothing was stored{more}", faults=self.faults)
+        self.bounds.append(self.total)
+        self.rows.seek(0)
+
+    def _duplicates(self) -> Iterator[tuple[int, int]]:
+        """(seq, seq of the first with the same id). Hashes find candidates in 12 bytes an item;
+        the spooled rows tell whether the ids themselves are equal."""
+        hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
+        values, counts = np.unique(hashes, return_counts=True)
+        candidates = set(seqs[np.isin(hashes, values[counts > 1])].tolist())
+        if not candidates:
+            return
+        first: dict[bytes, int] = {}
+        self.rows.seek(0)
+        for row in self.rows:
+            _, _, seq, custom_id, _ = row.split(b"\t", 4)
+            if int(seq) in candidates:
+                before = first.setdefault(custom_id, int(seq))
+                if before != int(seq):
+                    yield int(seq), before
+
+    def close(self) -> None:
+        self.rows.close()
+
+
+def _escape(text: str) -> bytes:
+    return text.translate(_ESCAPES).encode()
+
+
+def add_array(intake: Intake, values: Iterable[Any]) -> None:
+    """The items of a JSON body."""
+    for index, value in enumerate(values):
+        intake.add(value, ("items", index))
+    intake.finish(lambda seq: (("items", seq), None))
+
+
+def add_lines(intake: Intake, lines: Iterable[bytes]) -> None:
+    """The items of an NDJSON body: each line one JSON value, lines counted from 1."""
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        try:
+            value = items.parse_json(text)
+        except Malformed as error:
+            message = error.detail if text else "an empty line; each line is one JSON value"
+            intake.total += 1
+            intake.fault(Fault((), "malformed", message, number))
+            continue
+        intake.add(value, (), number)
+    intake.finish(lambda seq: ((), seq + 1))

@@ -1,0 +1,164 @@
+"""One item as a client writes it: what is right, what is wrong with it, how it is stored."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from jobs.errors import Fault, Malformed
+from jobs.registry import Model
+
+MAX_CUSTOM_ID = 512  # characters
+_KEYS = frozenset({"custom_id", "input", "params"})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """input, params: JSON texts, checked to be storable."""
+
+    custom_id: str | None
+    input: bytes
+    params: bytes | None
+
+
+class _Refused(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        self.code, self.message = code, message
+
+
+def parse_json(raw: bytes | memoryview) -> Any:
+    """JSON to Python; raises Malformed with the place.
+
+    Lone surrogates pass, where nothing else is wrong: the checks after this name each one.
+    """
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as strict:
+        try:
+            return json.loads(bytes(raw), parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            raise Malformed(f"not valid JSON: {strict}") from strict
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def storable(value: Any) -> bytes:
+    """The JSON text of a value; raises ValueError(code, message) where it can't be stored."""
+    try:
+        return _dump(value)
+    except _Refused as refused:
+        raise ValueError(refused.code, refused.message) from None
+
+
+def _dump(value: Any) -> bytes:
+    try:
+        raw = orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        if "surrogates" in str(error):
+            raise _Refused("lone_surrogate", "holds a lone surrogate, which is no text") from error
+        raise _Refused("not_storable", str(error)) from error
+    if b"\\u0000" in raw and _holds_nul(value):
+        raise _Refused("nul", "holds a NUL character (\\u0000), which can't be stored")
+    return raw
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_holds_nul(key) or _holds_nul(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(map(_holds_nul, value))
+
+
+def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
+    """(code, message) where this model takes no such input: checked at submission, and again by
+    the worker for jobs that said `on_invalid: fail_item`."""
+    if model.kind.text_only and not isinstance(value, str):
+        return "type", f"{model.key} takes a string, not {_type_name(value)}"
+    return None
+
+
+def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    for name, value in params.items():
+        wanted = model.kind.params.get(name)
+        if wanted is None:
+            known = ", ".join(model.kind.params) or "none"
+            return "unknown_param", f"{model.key} takes no parameter {name!r}; it takes: {known}"
+        if not isinstance(value, wanted):
+            return "type", f"parameter {name!r} must be a {wanted.__name__}"
+    return None
+
+
+def check(
+    value: Any, loc: tuple[str | int, ...], line: int | None, model: Model, strict: bool
+) -> Item | list[Fault]:
+    """An item as it will be stored, or everything that is wrong with it.
+
+    value: the input itself, or {"custom_id", "input", "params"}. strict: what the model refuses is
+    a fault too.
+    """
+    if isinstance(value, str):  # by far the most
+        try:
+            raw = _dump(value)
+        except _Refused as refused:
+            return [Fault(loc, refused.code, f"the input {refused.message}", line)]
+        if len(raw) <= model.limits.max_item_bytes:
+            return Item(None, raw, None)
+    return _check_thoroughly(value, loc, line, model, strict)
+
+
+def _check_thoroughly(
+    value: Any, loc: tuple[str | int, ...], line: int | None, model: Model, strict: bool
+) -> Item | list[Fault]:
+    faults: list[Fault] = []
+
+    def fault(key: str, code: str, message: str) -> None:
+        faults.append(Fault((*loc, key) if wrapped else loc, code, message, line))
+
+    wrapped = isinstance(value, dict)
+    fields: dict[str, Any] = value if wrapped else {"input": value}
+    for key in fields.keys() - _KEYS:
+        fault(key, "unknown_key", "an item has custom_id, input and params, nothing else")
+
+    custom_id = fields.get("custom_id")
+    if custom_id is not None and not _is_custom_id(custom_id):
+        fault("custom_id", "custom_id", f"must be a string of 1 to {MAX_CUSTOM_ID} characters")
+
+    raw = b""
+    if "input" not in fields:
+        fault("input", "missing", "an item needs an input")
+    else:
+        try:
+            raw = _dump(fields["input"])
+        except _Refused as refused:
+            fault("input", refused.code, f"the input {refused.message}")
+        if len(raw) > model.limits.max_item_bytes:
+            most = model.limits.max_item_bytes
+            fault("input", "too_long", f"the input has {len(raw)} bytes; {model.key} takes {most}")
+        if strict and (no := refuse_input(model, fields["input"])):
+            fault("input", *no)
+
+    params = fields.get("params")
+    raw_params = None
+    if params is not None:
+        raw_params = orjson.dumps(params) if isinstance(params, dict) else None
+        if raw_params is None:
+            fault("params", "type", "params must be an object")
+        elif no := refuse_params(model, params):
+            fault("params", *no)
+    return faults or Item(custom_id, raw, raw_params)
+
+
+def _is_custom_id(value: Any) -> bool:
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:
+        return False
+    return "\0" not in value and value.isprintable()
+
+
+def _type_name(value: Any) -> str:
+    names = {dict: "an object", list: "an array", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,194 @@
+"""The models that are served: what each accepts, its limits, its latency target.
+
+Free of torch: the api checks inputs and sizes calls by the same entry that tells a worker which
+engine to load.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import UnknownModel
+from jobs.settings import SettingsError
+from jobs.sizes import characters, minilm_tokens
+
+TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What every model of one engine has in common.
+
+    unit: what sizes count. params: the parameters it takes, with their types; all of them change
+    the computation. size: a call's size, for its lane; a worker measures again. buckets: upper
+    ends of the length buckets; empty where length doesn't matter. pads: whether a launch costs
+    rows times its longest, or the sum of its rows.
+    """
+
+    text_only: bool
+    unit: str
+    params: Mapping[str, type]
+    size: Callable[[Any], int]
+    buckets: tuple[int, ...] = ()
+    pads: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "minilm": Kind(True, "tokens", {"normalize": bool}, minilm_tokens, TOKEN_BUCKETS),
+    "function": Kind(True, "characters", {}, characters),
+    "echo": Kind(False, "characters", {}, characters),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one model; a worker and the scheduler keep them.
+
+    max_batch: entries a launch; max_tokens: size units a launch, padding included (0: no bound);
+    in_flight: launches at a time on a device; window_ms: how long an item waits for others
+    to fill its launch; slice_items: items of one slice (one to two seconds of device time);
+    max_item_bytes: the longest input, as JSON.
+    """
+
+    max_batch: int = 32
+    max_tokens: int = 0
+    in_flight: int = 1
+    window_ms: int = 20
+    slice_items: int = 1000
+    max_item_bytes: int = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One version of one model: an entry of the models file."""
+
+    name: str
+    version: str
+    engine: str
+    target_ms: int = 250
+    pool: str = "default"
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.engine]
+
+
+class Registry:
+    """All models, by `name@version`; a bare name means the version declared last."""
+
+    def __init__(self, models: list[Model]) -> None:
+        self._by_key = {model.key: model for model in models}
+        self._latest = {model.name: model for model in models}
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._by_key.values())
+
+    def resolve(self, asked: str) -> Model:
+        """The model for "name" or "name@version"; raises UnknownModel."""
+        found = self._by_key.get(asked) or self._latest.get(asked)
+        if found is None:
+            names = ", ".join(sorted(self._by_key))
+            raise UnknownModel(f"no model {asked!r} is served here; there are: {names}")
+        return found
+
+    def unit(self, name: str, version: str) -> str:
+        """What the sizes of a stored job count, whether or not its model is still served."""
+        model = self._by_key.get(f"{name}@{version}")
+        return model.kind.unit if model else "units"
+
+    def of_pool(self, pool: str) -> list[Model]:
+        return [model for model in self if model.pool == pool]
+
+    def pools(self) -> list[str]:
+        return sorted({model.pool for model in self})
+
+
+SAMPLES = Registry(
+    [
+        Model(
+            "minilm",
+            "1",
+            "minilm",
+            target_ms=250,
+            limits=Limits(max_batch=64, max_tokens=512, in_flight=2, slice_items=256),
+        ),
+        Model("echo", "1", "echo", target_ms=50, limits=Limits(max_batch=500, window_ms=5)),
+        Model(
+            "batchstring",
+            "1",
+            "function",
+            target_ms=200,
+            options={"function": "workers.engines.samples:batchstring"},
+            limits=Limits(max_batch=100),
+        ),
+    ]
+)
+
+
+def load(path: Path | None) -> Registry:
+    """The models file at `path`, or the samples. Raises SettingsError with all its problems."""
+    return SAMPLES if path is None else _read(path)
+
+
+@cache
+def _read(path: Path) -> Registry:
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError([f"models file {path} can't be read: {error.strerror}"]) from error
+    except ValueError as error:
+        raise SettingsError([f"models file {path} is not valid TOML: {error}"]) from error
+    problems: list[str] = []
+    models = [
+        model
+        for n, entry in enumerate(document.get("model", []), start=1)
+        if (model := _model(entry, f"{path}: [[model]] number {n}", problems))
+    ]
+    if not models and not problems:
+        problems.append(f"{path} declares no [[model]]")
+    seen: set[str] = set()
+    for model in models:
+        if model.key in seen:
+            problems.append(f"{path} declares {model.key} twice")
+        seen.add(model.key)
+    if problems:
+        raise SettingsError(problems)
+    return Registry(models)
+
+
+def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model | None:
+    before = len(problems)
+    known = {f.name for f in fields(Model)}
+    problems += [f"{where}: unknown key {key!r}" for key in entry if key not in known]
+    for key in ("name", "version", "engine"):
+        value = entry.get(key)
+        if not isinstance(value, str) or not value or "@" in value:
+            problems.append(f"{where}: {key} must be a string without '@'")
+    if entry.get("engine") not in KINDS and isinstance(entry.get("engine"), str):
+        names = ", ".join(KINDS)
+        problems.append(f"{where}: no engine {entry['engine']!r}; there are: {names}")
+    limits = _limits(entry.get("limits", {}), where, problems)
+    if len(problems) > before:
+        return None
+    return Model(**{**entry, "limits": limits})
+
+
+def _limits(entry: Mapping[str, Any], where: str, problems: list[str]) -> Limits:
+    known = {f.name for f in fields(Limits)}
+    for key, value in entry.items():
+        if key not in known:
+            problems.append(f"{where}: unknown limit {key!r}; there are: {', '.join(known)}")
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            problems.append(f"{where}: limit {key} must be a whole number, 0 or more")
+        elif value == 0 and key not in ("max_tokens", "window_ms"):
+            problems.append(f"{where}: limit {key} must be 1 or more")
+    return Limits() if problems else Limits(**entry)

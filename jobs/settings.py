@@ -1,0 +1,143 @@
+"""Configuration: read once, from the environment or a TOML file, into one frozen object."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+_PREFIX = "MILLRACE_"
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class SettingsError(Exception):
+    """Every problem of the configuration at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+def default_home() -> Path:
+    """Where the embedded services keep their data: XDG's data folder of this user."""
+    base = os.environ.get("XDG_DATA_HOME") or os.path.join("~", ".local", "share")
+    return Path(base).expanduser() / "millrace"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is `MILLRACE_` and its name in capitals, in the environment or in the file that
+    MILLRACE_CONFIG names; the environment wins."""
+
+    home: Path = _setting(None, "data folder of the embedded services")
+    host: str = _setting("127.0.0.1", "address the api listens on")
+    port: int = _setting(8000, "port the api listens on")
+    database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one")
+    redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one")
+    broker_url: str = _setting("", "Celery's broker; empty: the Redis")
+    models: Path | None = _setting(None, "models file (TOML); without one: the samples")
+    pool: str = _setting("default", "the pool that a worker belongs to")
+    device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")
+    max_json_mb: int = _setting(64, "largest JSON body, MiB")
+    max_ndjson_mb: int = _setting(8192, "largest NDJSON body, MiB")
+    max_items: int = _setting(10_000_000, "most items in one job")
+    max_queued_calls: int = _setting(2000, "most calls waiting for one model version")
+    await_workers: bool = _setting(False, "ready only once every model has a warm worker")
+    lease_s: float = _setting(6.0, "a worker's right to a slice, renewed three times within it")
+    keeper_interval_s: float = _setting(1.0, "the keeper looks around at least this often")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "home", self.home or default_home())
+
+    @property
+    def broker(self) -> str:
+        """Celery's broker; where none is named, the Redis, as kombu spells its socket."""
+        if self.broker_url or not self.redis_url.startswith("unix://"):
+            return self.broker_url or self.redis_url
+        return "redis+socket://" + self.redis_url.removeprefix("unix://").partition("?")[0]
+
+    def evolve(self, **changes: Any) -> "Settings":
+        return Settings(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
+
+    def environment(self) -> dict[str, str]:
+        """This configuration as environment variables, for a child process."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {_PREFIX + k.upper(): str(v) for k, v in values.items() if v not in (None, "")}
+
+
+def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        problems.append(f"MILLRACE_CONFIG: {path} can't be read: {error.strerror}")
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"MILLRACE_CONFIG: {path} is not valid TOML: {error}")
+        return {}
+    known = {_PREFIX + f.name.upper() for f in fields(Settings)}
+    problems += [
+        f"{path}: {name} is not a setting; `millrace check` lists them all"
+        for name in found
+        if name not in known
+    ]
+    return found
+
+
+def _convert(name: str, kind: Any, value: Any, problems: list[str]) -> Any:
+    if kind is bool:
+        return str(value).lower() in ("1", "true", "yes")
+    try:
+        return Path(value).expanduser() if "Path" in str(kind) else kind(value)
+    except (TypeError, ValueError):
+        problems.append(f"{name} is {value!r}, which is not a number")
+        return None
+
+
+def _ranges(settings: Settings) -> list[str]:
+    problems = []
+    if not 0 <= settings.port <= 65535:
+        problems.append(f"MILLRACE_PORT is {settings.port}; a port is 0 to 65535")
+    if settings.lease_s < 1:
+        problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
+    if settings.keeper_interval_s <= 0:
+        problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
+    problems += [
+        f"{_PREFIX}{name.upper()} must be 1 or more"
+        for name in ("max_json_mb", "max_ndjson_mb", "max_items", "max_queued_calls")
+        if getattr(settings, name) < 1
+    ]
+    if settings.host not in LOOPBACK:
+        problems.append(
+            f"MILLRACE_HOST is {settings.host}: without API keys the api serves loopback alone; "
+            "use 127.0.0.1 and a proxy that authenticates"
+        )
+    return problems
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from the environment and the file it names.
+
+    Raises SettingsError with every problem found.
+    """
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    config = environ.get(_PREFIX + "CONFIG")
+    found = _read_file(config, problems) if config else {}
+    values = {}
+    for f in fields(Settings):
+        name = _PREFIX + f.name.upper()
+        value = environ.get(name, found.get(name))
+        if value not in (None, ""):
+            values[f.name] = _convert(name, f.type, value, problems)
+    if problems:
+        raise SettingsError(problems)
+    settings = Settings(**values)
+    if problems := _ranges(settings):
+        raise SettingsError(problems)
+    return settings

@@ -1,0 +1,39 @@
+"""The states, once. The same words stand in the database, the API, the docs and the metrics."""
+
+from typing import Literal, get_args
+
+JobState = Literal[
+    "validating",
+    "queued",
+    "running",
+    "paused",
+    "cancelling",
+    "completed",
+    "cancelled",
+    "expired",
+    "failed",
+]
+SliceState = Literal["ready", "leased", "held", "done"]
+Outcome = Literal["succeeded", "failed", "cancelled", "expired"]
+JobClass = Literal["interactive", "standard", "bulk"]
+
+JOB_STATES: tuple[JobState, ...] = get_args(JobState)
+SLICE_STATES: tuple[SliceState, ...] = get_args(SliceState)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+JOB_CLASSES: tuple[JobClass, ...] = get_args(JobClass)
+
+TRANSITIONS: dict[JobState, tuple[JobState, ...]] = {
+    "validating": ("queued", "failed", "cancelled", "expired"),
+    "queued": ("running", "paused", "cancelling", "cancelled", "expired"),
+    "running": ("completed", "paused", "cancelling", "cancelled", "expired"),
+    "paused": ("queued", "running", "completed", "cancelling", "cancelled", "expired"),
+    "cancelling": ("cancelled", "expired"),
+    # A terminal state is left by the verb `retry` alone, which starts a new generation.
+    "completed": ("queued",),
+    "cancelled": ("queued",),
+    "expired": ("queued",),
+    "failed": ("queued",),
+}
+
+TERMINAL: frozenset[JobState] = frozenset({"completed", "cancelled", "expired", "failed"})
+OPEN: frozenset[JobState] = frozenset(JOB_STATES) - TERMINAL

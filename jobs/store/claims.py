@@ -1,0 +1,303 @@
+"""Leases: claim, renew, settle, reap. A lease is fenced by its epoch, which only grows.
+
+The database's clock decides; a worker's clock decides nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import text
+
+from jobs.registry import Model
+from jobs.states import Outcome
+from jobs.store.db import Tx, cursor, notify_work
+from jobs.store.endings import close_finished_jobs, end_slices
+
+MAX_SLICES = 500
+"""Slices a claim takes at most: one-item jobs come in hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run one slice. params: the job's, as JSON."""
+
+    job_id: UUID
+    start: int
+    stop: int
+    epoch: int
+    tenant: str
+    model: str
+    params: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One item's end. output, error: JSON texts. units: its size; wait_ms: in the lane."""
+
+    job_id: UUID
+    tenant: str
+    seq: int
+    outcome: Outcome
+    units: int
+    wait_ms: float | None
+    launch_id: int | None
+    output: str | None
+    error: str | None
+    attempts: int = 1
+
+
+# The best slices of each model that this worker serves, as many as fit its room for that model.
+# The innermost query locks (skipping what others hold) in the order of the index slices_ready, a
+# handful more than needed; the running sum then keeps those that fit, the first in any case. Rows
+# that were locked and not kept are free again at commit. Deadlines, fair shares and classes will
+# change the order, and nothing else.
+_CLAIM = text("""
+    WITH kept AS (
+        SELECT job_id, start
+        FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]), CAST(:rooms AS int[]))
+                 AS wanted (model, version, room),
+             LATERAL (
+                 SELECT job_id, start,
+                        sum(stop - start) OVER (ORDER BY priority DESC, job_id, start) AS filled,
+                        row_number() OVER (ORDER BY priority DESC, job_id, start) AS place
+                 FROM (
+                     SELECT job_id, start, stop, priority
+                     FROM slices
+                     WHERE state = 'ready' AND model = wanted.model AND version = wanted.version
+                       AND not_before <= now()
+                     ORDER BY priority DESC, job_id, start
+                     LIMIT least(wanted.room, :max_slices)
+                     FOR UPDATE SKIP LOCKED
+                 ) AS locked
+             ) AS ordered
+        WHERE filled <= room OR place = 1
+    )
+    UPDATE slices
+    SET state = 'leased', epoch = epoch + 1, lease_owner = :owner,
+        lease_until = now() + make_interval(secs => :lease_s)
+    FROM kept, jobs
+    WHERE slices.job_id = kept.job_id AND slices.start = kept.start AND jobs.id = kept.job_id
+    RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
+              slices.model || '@' || slices.version, jobs.params
+""")
+
+_STARTED = text("""
+    UPDATE jobs SET state = 'running', started_at = coalesce(started_at, now())
+    WHERE id IN (SELECT id FROM jobs WHERE id = ANY(:jobs) AND state = 'queued'
+                 ORDER BY id FOR UPDATE)
+""")
+
+
+def claim(tx: Tx, owner: int, rooms: Mapping[Model, int], lease_s: float) -> list[Lease]:
+    """Takes slices for an incarnation: per model at most `rooms[model]` items, but at least one
+    slice of each model that has any ready and room for it."""
+    wanted = [(model, room) for model, room in rooms.items() if room > 0]
+    if not wanted:
+        return []
+    found = tx.execute(
+        _CLAIM,
+        {
+            "models": [model.name for model, _ in wanted],
+            "versions": [model.version for model, _ in wanted],
+            "rooms": [room for _, room in wanted],
+            "owner": owner,
+            "lease_s": lease_s,
+            "max_slices": MAX_SLICES,
+        },
+    )
+    leases = sorted((Lease(*row) for row in found), key=lambda lease: (lease.job_id, lease.start))
+    if leases:
+        tx.execute(_STARTED, {"jobs": list({lease.job_id for lease in leases})})
+    return leases
+
+
+_INPUTS = """
+    SELECT s.n - 1, i.seq, i.input, i.params
+    FROM unnest(%b::uuid[], %b::int[], %b::int[]) WITH ORDINALITY AS s (job_id, start, stop, n),
+         LATERAL (
+             SELECT seq, input, params FROM items
+             WHERE items.job_id = s.job_id AND items.seq >= s.start AND items.seq < s.stop
+               AND NOT EXISTS (SELECT 1 FROM results
+                               WHERE results.job_id = s.job_id AND results.seq = items.seq)
+             ORDER BY seq
+         ) AS i
+"""
+
+
+def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int, str, str | None]]:
+    """(index of the lease, seq, input, params) of every item that has no result yet."""
+    rows = cursor(tx).execute(_INPUTS, _keys(leases))
+    return rows.fetchall()
+
+
+_RENEW = text("""
+    UPDATE slices SET lease_until = now() + make_interval(secs => :lease_s)
+    FROM (SELECT s.job_id, s.start, j.state AS job_state
+          FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
+                   AS mine (job_id, start, epoch)
+          JOIN slices s USING (job_id, start, epoch)
+          JOIN jobs j ON j.id = s.job_id
+          WHERE s.state = 'leased'
+          ORDER BY s.job_id, s.start FOR UPDATE OF s) AS held
+    WHERE slices.job_id = held.job_id AND slices.start = held.start
+    RETURNING slices.job_id, slices.start, held.job_state
+""")
+
+
+def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, int], str]:
+    """Prolongs the leases that are still ours: (job, start) -> the state of its job. One that is
+    missing from the answer is lost."""
+    jobs, starts, _ = _keys(leases)
+    epochs = [lease.epoch for lease in leases]
+    values = {"jobs": jobs, "starts": starts, "epochs": epochs, "lease_s": lease_s}
+    return {(row[0], row[1]): row[2] for row in tx.execute(_RENEW, values)}
+
+
+_LOCK_MINE = text("""
+    SELECT s.job_id, s.start
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
+             AS mine (job_id, start, epoch)
+    JOIN slices s USING (job_id, start, epoch)
+    WHERE s.state = 'leased'
+    ORDER BY s.job_id, s.start FOR UPDATE OF s
+""")
+
+_INSERT_RESULTS = """
+    INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units, wait_ms, launch_id,
+                         error, output)
+    SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::smallint[],
+                         %b::int[], %b::real[], %b::bigint[], %b::text[], %b::text[])
+    ON CONFLICT DO NOTHING
+"""
+
+# The counters are told from the rows, once a slice: whatever was written before, by whom, they
+# are right. A slice with a result for every seq is done; any other goes back, at no cost.
+_SETTLE = text("""
+    UPDATE slices
+    SET state = CASE WHEN c.total = s.stop - s.start THEN 'done'
+                     WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
+        finished_at = CASE WHEN c.total = s.stop - s.start THEN now() END,
+        lease_owner = NULL, lease_until = NULL,
+        n_succeeded = c.succeeded, n_failed = c.failed,
+        n_cancelled = c.cancelled, n_expired = c.expired
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
+    JOIN slices s USING (job_id, start)
+    JOIN jobs j ON j.id = mine.job_id,
+    LATERAL (
+        SELECT count(*) AS total,
+               count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
+               count(*) FILTER (WHERE outcome = 'failed') AS failed,
+               count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
+               count(*) FILTER (WHERE outcome = 'expired') AS expired
+        FROM results r WHERE r.job_id = mine.job_id AND r.seq >= s.start AND r.seq < s.stop
+    ) AS c
+    WHERE slices.job_id = mine.job_id AND slices.start = mine.start
+    RETURNING slices.job_id, slices.start, slices.state, j.state AS job_state
+""")
+
+
+def settle(tx: Tx, leases: Sequence[Lease], results: Sequence[Result]) -> int:
+    """Gives leases back with what was computed: a slice that has all its results is done, any
+    other is claimable again at no cost. Jobs that are complete by this end here.
+
+    A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
+    """
+    jobs, starts, _ = _keys(leases)
+    epochs = [lease.epoch for lease in leases]
+    keys = {"jobs": jobs, "starts": starts, "epochs": epochs}
+    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, keys)}
+    kept = results if len(mine) == len(leases) else _fenced(leases, mine, results)
+    if kept:
+        cursor(tx).execute(_INSERT_RESULTS, _columns(kept))
+    if not mine:
+        return 0
+    values = {"jobs": [job for job, _ in mine], "starts": [start for _, start in mine]}
+    settled = tx.execute(_SETTLE, values).all()
+    ended = {job for job, _, state, _ in settled if state == "done"}
+    released = [row for row in settled if row.state == "ready"]
+    if cancelled := [(row[0], row[1]) for row in released if row.job_state == "cancelling"]:
+        end_slices(tx, cancelled, "cancelled")
+        ended |= {job for job, _ in cancelled}
+    if len(released) > len(cancelled):
+        notify_work(tx)
+    close_finished_jobs(tx, ended)
+    return len(mine)
+
+
+def _fenced(
+    leases: Sequence[Lease], mine: set[tuple[UUID, int]], results: Sequence[Result]
+) -> list[Result]:
+    ranges: dict[UUID, list[range]] = {}
+    for lease in leases:
+        if (lease.job_id, lease.start) in mine:
+            ranges.setdefault(lease.job_id, []).append(range(lease.start, lease.stop))
+    return [r for r in results if any(r.seq in span for span in ranges.get(r.job_id, ()))]
+
+
+def _columns(results: Sequence[Result]) -> list[list[object]]:
+    return [
+        [r.job_id for r in results],
+        [r.tenant for r in results],
+        [r.seq for r in results],
+        [r.outcome for r in results],
+        [r.attempts for r in results],
+        [r.units for r in results],
+        [r.wait_ms for r in results],
+        [r.launch_id for r in results],
+        [r.error for r in results],
+        [r.output for r in results],
+    ]
+
+
+_LOCK_LAPSED = text("""
+    SELECT s.job_id, s.start FROM slices s
+    WHERE s.state = 'leased' AND s.lease_until < now()
+    ORDER BY s.job_id, s.start LIMIT 1000 FOR UPDATE SKIP LOCKED
+""")
+
+_RECLAIM = text("""
+    UPDATE slices
+    SET state = CASE WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
+        epoch = epoch + 1, lease_owner = NULL, lease_until = NULL
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS lapsed (job_id, start)
+    JOIN jobs j ON j.id = lapsed.job_id
+    WHERE slices.job_id = lapsed.job_id AND slices.start = lapsed.start
+    RETURNING slices.job_id, slices.start, j.state
+""")
+
+
+def reap(tx: Tx) -> int:
+    """Takes lapsed leases away from their owners; the slices are claimable again, or ended where
+    their job is being cancelled. Returns their number."""
+    lapsed = tx.execute(_LOCK_LAPSED).all()
+    if not lapsed:
+        return 0
+    values = {"jobs": [row[0] for row in lapsed], "starts": [row[1] for row in lapsed]}
+    freed = tx.execute(_RECLAIM, values).all()
+    cancelled = [(job, start) for job, start, state in freed if state == "cancelling"]
+    if cancelled:
+        end_slices(tx, cancelled, "cancelled")
+        close_finished_jobs(tx, {job for job, _ in cancelled})
+    notify_work(tx)
+    return len(lapsed)
+
+
+_CLAIMABLE = text("""
+    SELECT model || '@' || version, count(*)
+    FROM slices WHERE state = 'ready' AND not_before <= now()
+    GROUP BY model, version
+""")
+
+
+def claimable(tx: Tx) -> dict[str, int]:
+    """Slices that could be claimed now, by model@version."""
+    return {row[0]: row[1] for row in tx.execute(_CLAIMABLE)}
+
+
+def _keys(leases: Sequence[Lease]) -> tuple[list[UUID], list[int], list[int]]:
+    return (
+        [lease.job_id for lease in leases],
+        [lease.start for lease in leases],
+        [lease.stop for lease in leases],
+    )

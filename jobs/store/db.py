@@ -1,0 +1,53 @@
+"""Connections: SQLAlchemy's pool over psycopg, and psycopg itself for rows by the thousand."""
+
+from typing import Any, TypeAlias
+
+from psycopg import Connection as DriverConnection
+from psycopg import Cursor
+from sqlalchemy import Connection, Engine, create_engine, text
+
+Tx: TypeAlias = Connection
+"""An open transaction."""
+
+WORK_CHANNEL = "millrace_work"
+"""NOTIFY on it says that slices became claimable."""
+
+
+def connect(url: str, pool_size: int = 8, statement_timeout_s: float = 60) -> Engine:
+    """A pool of connections. A statement that takes longer than the timeout fails; a server that
+    stops answering is noticed by TCP within half a minute."""
+    timeout_ms = int(statement_timeout_s * 1000)
+    return create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 5,
+            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC",
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+        },
+    )
+
+
+def driver(tx: Tx) -> DriverConnection[tuple[Any, ...]]:
+    """psycopg's connection under this transaction."""
+    connection: Any = tx.connection.driver_connection
+    return connection  # type: ignore[no-any-return]
+
+
+def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
+    """A psycopg cursor in this transaction: COPY, and arrays sent in binary."""
+    return driver(tx).cursor()
+
+
+def notify_work(tx: Tx) -> None:
+    """Tells keepers, at commit, that there is something to claim."""
+    tx.execute(text(f"NOTIFY {WORK_CHANNEL}"))
+
+
+def plain_url(url: str) -> str:
+    """The same database, as psycopg and psql spell it."""
+    return url.replace("postgresql+psycopg://", "postgresql://", 1)

@@ -1,0 +1,92 @@
+"""How slices and jobs end. A job is terminal exactly when every seq has a result."""
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from sqlalchemy import text
+
+from jobs.states import Outcome
+from jobs.store.db import Tx
+
+_FILL = text("""
+    INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
+    SELECT s.job_id, s.tenant_id, g.seq, CAST(:outcome AS outcome), 0, 0
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
+    JOIN slices s USING (job_id, start),
+    LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
+    ON CONFLICT DO NOTHING
+""")
+
+_END = text("""
+    UPDATE slices
+    SET state = 'done', epoch = epoch + 1, lease_owner = NULL, lease_until = NULL,
+        finished_at = now(),
+        n_succeeded = c.succeeded, n_failed = c.failed,
+        n_cancelled = c.cancelled, n_expired = c.expired
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
+    JOIN slices s USING (job_id, start),
+    LATERAL (
+        SELECT count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
+               count(*) FILTER (WHERE outcome = 'failed') AS failed,
+               count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
+               count(*) FILTER (WHERE outcome = 'expired') AS expired
+        FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
+    ) AS c
+    WHERE slices.job_id = ended.job_id AND slices.start = ended.start
+""")
+
+
+def end_slices(tx: Tx, slices: Sequence[tuple[UUID, int]], outcome: Outcome) -> None:
+    """Ends slices that the caller has locked: seqs without a result get this outcome."""
+    values = {"jobs": [job for job, _ in slices], "starts": [start for _, start in slices]}
+    tx.execute(_FILL, values | {"outcome": outcome})
+    tx.execute(_END, values)
+
+
+# Only a transaction that sees no claimable slice left may have finished the last one. Two that
+# finish the last two slices at once each see the other's as leased: so each takes the lock on the
+# job first, and counts after it, in a new statement that sees what the other committed.
+_MAYBE_FINISHED = text("""
+    SELECT id FROM jobs
+    WHERE id = ANY(:jobs) AND finished_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM slices s
+                      WHERE s.job_id = jobs.id AND s.state IN ('ready', 'held'))
+    ORDER BY id FOR UPDATE
+""")
+
+_CLOSE = text("""
+    UPDATE jobs
+    SET state = CASE jobs.state WHEN 'cancelling' THEN 'cancelled' ELSE :state END,
+        finished_at = now(), started_at = coalesce(started_at, now()),
+        n_succeeded = c.succeeded, n_failed = c.failed,
+        n_cancelled = c.cancelled, n_expired = c.expired
+    FROM (SELECT job_id, bool_and(state = 'done') AS done,
+                 sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
+                 sum(n_cancelled) AS cancelled, sum(n_expired) AS expired
+          FROM slices WHERE job_id = ANY(:jobs) GROUP BY job_id) AS c
+    WHERE jobs.id = c.job_id AND c.done
+""")
+
+
+def close_finished_jobs(tx: Tx, jobs: Collection[UUID], state: str = "completed") -> None:
+    """Ends those of `jobs` that have all their results, and freezes their counts."""
+    if not jobs:
+        return
+    maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(jobs)}).all()
+    if maybe:
+        tx.execute(_CLOSE, {"jobs": list(maybe), "state": state})
+
+
+_FORGOTTEN = text("""
+    SELECT id FROM jobs
+    WHERE finished_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM slices s WHERE s.job_id = jobs.id AND s.state <> 'done')
+    LIMIT 1000
+""")
+
+
+def sweep(tx: Tx) -> int:
+    """Ends jobs that are finished and still open; returns their number."""
+    found = tx.scalars(_FORGOTTEN).all()
+    close_finished_jobs(tx, found)
+    return len(found)

@@ -1,0 +1,206 @@
+"""Jobs as their tenant sees them: the object, the list, the results in order, one item."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import RowMapping, text
+
+from jobs.store.db import Tx
+
+# Counts of an open job are the sums over its slices; those of a finished one stand on its row.
+_JOB = """
+    SELECT j.*, now() AS read_at,
+           coalesce(c.running, 0) AS n_running, coalesce(c.recent, 0) AS n_recent,
+           coalesce(c.succeeded, j.n_succeeded) AS succeeded,
+           coalesce(c.failed, j.n_failed) AS failed,
+           coalesce(c.cancelled, j.n_cancelled) AS cancelled,
+           coalesce(c.expired, j.n_expired) AS expired
+    FROM ({jobs}) AS j
+    LEFT JOIN LATERAL (
+        SELECT sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
+               sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,
+               sum(stop - start - n_succeeded - n_failed - n_cancelled - n_expired)
+                   FILTER (WHERE state = 'leased') AS running,
+               sum(stop - start) FILTER (WHERE finished_at > now() - interval '15 s') AS recent
+        FROM slices WHERE slices.job_id = j.id AND j.finished_at IS NULL
+    ) AS c ON j.finished_at IS NULL
+    ORDER BY j.id DESC
+"""
+RECENT_S = 15.0
+
+_ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
+_PAGE = text(
+    _JOB.format(
+        jobs="""SELECT * FROM jobs
+                WHERE tenant_id = :tenant AND (CAST(:after AS uuid) IS NULL OR id < :after)
+                  AND (CAST(:state AS text) IS NULL OR state = :state)
+                  AND (CAST(:model AS text) IS NULL OR model = :model)
+                  AND (CAST(:version AS text) IS NULL OR version = :version)
+                ORDER BY id DESC LIMIT :limit"""
+    )
+)
+
+
+def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
+    return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def page(
+    tx: Tx,
+    tenant: str,
+    *,
+    state: str | None,
+    model: str | None,
+    version: str | None,
+    after: UUID | None,
+    limit: int,
+) -> list[RowMapping]:
+    """Newest first; `after` is the id of the last job of the page before."""
+    values = {
+        "tenant": tenant,
+        "state": state,
+        "model": model,
+        "version": version,
+        "after": after,
+        "limit": limit,
+    }
+    return list(tx.execute(_PAGE, values).mappings())
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which results a reader gets: those with after < seq <= until. complete: nothing comes after
+    them, now or later."""
+
+    after: int
+    until: int
+    complete: bool
+
+
+_OPEN_SLICE = text("""
+    SELECT start, stop FROM slices
+    WHERE job_id = :job AND state <> 'done' AND stop > :after + 1 ORDER BY start LIMIT 1
+""")
+_FIRST_GAP = text("""
+    SELECT min(g.seq) FROM generate_series(:since, :stop - 1) AS g (seq)
+    WHERE NOT EXISTS (SELECT 1 FROM results WHERE job_id = :job AND results.seq = g.seq)
+""")
+_LAST = text("""
+    SELECT max(seq) FROM (
+        SELECT seq FROM results
+        WHERE job_id = :job AND seq > :after AND seq <= :until
+          AND (CAST(:outcome AS text) IS NULL OR outcome = CAST(:outcome AS outcome))
+        ORDER BY seq LIMIT :limit) AS r
+""")
+
+
+def span(
+    tx: Tx,
+    job: UUID,
+    total: int,
+    *,
+    after: int,
+    gaps: bool,
+    outcome: str | None,
+    limit: int | None,
+) -> Span:
+    """What a reader gets now: up to the first gap, or with `gaps` all there is; of one outcome,
+    if that is asked; `limit` results at most."""
+    until, complete = _reach(tx, job, total, after)
+    if not gaps and not complete and until <= after:
+        return Span(after, after, False)
+    if gaps:
+        until = total - 1
+    if limit is None and (complete or not gaps):
+        return Span(after, until, complete)
+
+    def last(after: int, limit: int) -> int | None:
+        values = {"job": job, "after": after, "until": until, "outcome": outcome, "limit": limit}
+        found: int | None = tx.scalars(_LAST, values).one()
+        return found
+
+    found = last(after, limit or total)
+    if found is None:
+        return Span(after, until if complete else after, complete)
+    return Span(after, found, complete and last(found, 1) is None)
+
+
+def _reach(tx: Tx, job: UUID, total: int, after: int) -> tuple[int, bool]:
+    """(the last seq before the first gap, whether there is no gap at all)."""
+    open_slice = tx.execute(_OPEN_SLICE, {"job": job, "after": after}).one_or_none()
+    if open_slice is None:
+        return total - 1, True
+    since = max(open_slice.start, after + 1)
+    gap = tx.scalars(_FIRST_GAP, {"job": job, "since": since, "stop": open_slice.stop}).one()
+    return (open_slice.stop if gap is None else gap) - 1, False
+
+
+# PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
+_LINES = """
+    SELECT string_agg(
+        '{{"seq":' || r.seq
+        || ',"custom_id":' || coalesce(to_json(i.custom_id)::text, 'null')
+        || ',"outcome":"' || r.outcome
+        || '","output":' || coalesce(r.output, 'null')
+        || ',"error":' || coalesce(r.error, 'null')
+        || ',"usage":{{"' || :unit || '":' || r.units
+        || '}},"attempts":' || r.attempts || '}}', E'\n' ORDER BY r.seq) AS lines,
+        max(r.seq) AS last, count(*) AS rows
+    FROM (SELECT * FROM results
+          WHERE job_id = :job AND seq > :after AND seq <= :until {where}
+          ORDER BY seq LIMIT :limit) AS r
+    JOIN items i ON i.job_id = :job AND i.seq = r.seq
+"""
+_ALL_LINES = text(_LINES.format(where=""))
+_OUTCOME_LINES = text(_LINES.format(where="AND outcome = CAST(:outcome AS outcome)"))
+_FIRST_ROWS, _MOST_ROWS = 100, 2000  # of a chunk, before its size is known, and ever
+_CHUNK_BYTES = 1 << 20
+
+
+def result_lines(tx: Tx, job: UUID, span: Span, unit: str, outcome: str | None) -> Iterator[bytes]:
+    """NDJSON of the results in `span`, in seq order, in chunks of about a megabyte. unit: what
+    the usage counts."""
+    after, rows = span.after, _FIRST_ROWS
+    query = _ALL_LINES if outcome is None else _OUTCOME_LINES
+    values = {"job": job, "until": span.until, "unit": unit, "outcome": outcome}
+    while after < span.until:
+        found = tx.execute(query, values | {"after": after, "limit": rows}).one()
+        if found.lines is None:
+            return
+        chunk = found.lines.encode() + b"\n"
+        yield chunk
+        after = found.last
+        rows = max(1, min(_MOST_ROWS, found.rows * _CHUNK_BYTES // len(chunk)))
+
+
+_ITEM = text("""
+    SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.lease_owner,
+           r.outcome, r.output, r.error, r.units, r.attempts, r.wait_ms, r.launch_id,
+           l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
+           l.predicted_ms, l.engine_ms, l.started_at, l.incarnation
+    FROM items i
+    JOIN slices s ON s.job_id = i.job_id AND s.start <= i.seq AND s.stop > i.seq
+    LEFT JOIN results r ON r.job_id = i.job_id AND r.seq = i.seq
+    LEFT JOIN launches l ON l.id = r.launch_id
+    WHERE i.job_id = :job AND i.seq = :seq
+""")
+
+
+def item(tx: Tx, job: UUID, seq: int) -> RowMapping | None:
+    return tx.execute(_ITEM, {"job": job, "seq": seq}).mappings().one_or_none()
+
+
+_LAUNCHES = text("""
+    SELECT count(*) AS launches, coalesce(avg(items + calls), 0) AS mean_size,
+           coalesce(1 - sum(units)::float8 / nullif(sum(padded_units), 0), 0) AS padding_share,
+           coalesce(sum(engine_ms), 0) AS engine_ms
+    FROM launches
+    WHERE id IN (SELECT launch_id FROM results WHERE job_id = :job)
+""")
+
+
+def launch_figures(tx: Tx, job: UUID) -> RowMapping:
+    """Of the launches that the job's items were in: their number, mean size (entries), padding
+    share (0..1) and engine time (ms)."""
+    return tx.execute(_LAUNCHES, {"job": job}).mappings().one()

@@ -1,0 +1,93 @@
+"""Jobs and items as clients see them: the JSON of api.md, built in one place."""
+
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import RowMapping
+
+from jobs import ids
+from jobs.states import TERMINAL
+from jobs.store.reading import RECENT_S
+
+
+def job_object(row: RowMapping) -> dict[str, Any]:
+    """The job object, from a row of `jobs.store.reading`."""
+    done = {key: int(row[key]) for key in ("succeeded", "failed", "cancelled", "expired")}
+    running = int(row["n_running"])
+    pending = row["total"] - running - sum(done.values())
+    return {
+        "id": ids.show("job", row["id"]),
+        "model": row["model"],
+        "version": row["version"],
+        "state": row["state"],
+        "class": row["class"],
+        "priority": row["priority"],
+        "params": orjson.loads(row["params"]),
+        "metadata": orjson.loads(row["metadata"]),
+        "generation": row["generation"],
+        "counts": {"total": row["total"], "pending": pending, "running": running, **done},
+        "created_at": timestamp(row["created_at"]),
+        "started_at": timestamp(row["started_at"]),
+        "finished_at": timestamp(row["finished_at"]),
+        "expires_at": timestamp(row["expires_at"]),
+        "progress": _progress(row, row["total"] - sum(done.values())),
+        "error": None if row["error"] is None else orjson.loads(row["error"]),
+    }
+
+
+def _progress(row: RowMapping, left: int) -> dict[str, Any]:
+    """Rate and time left, from what ended lately; a finished job's rate is that of all of it."""
+    if row["started_at"] is None:
+        return {"items_per_s": None, "eta_s": None}
+    until = row["finished_at"] or row["read_at"]
+    age_s = max((until - row["started_at"]).total_seconds(), 0.001)
+    if row["state"] in TERMINAL:
+        return {"items_per_s": round(row["total"] / age_s, 1), "eta_s": None}
+    rate = int(row["n_recent"]) / min(age_s, RECENT_S)
+    eta = [round(left / rate * spread, 1) for spread in (0.8, 1.2)] if rate else None
+    return {"items_per_s": round(rate, 1), "eta_s": eta}
+
+
+def item_object(row: RowMapping, unit: str) -> dict[str, Any]:
+    """One item: its input, its end, and the launch that it was in."""
+    outcome = row["outcome"]
+    state = outcome or ("running" if row["slice_state"] == "leased" else "pending")
+    return {
+        "seq": row["seq"],
+        "custom_id": row["custom_id"],
+        "input": orjson.loads(row["input"]),
+        "params": orjson.loads(row["params"] or "{}"),
+        "state": state,
+        "outcome": outcome,
+        "output": orjson.loads(row["output"] or "null"),
+        "error": orjson.loads(row["error"] or "null"),
+        "usage": {unit: row["units"]} if outcome else None,
+        "attempts": row["attempts"] or 0,
+        "deliveries": row["epoch"],
+        "timing": {"wait_ms": row["wait_ms"], "engine_ms": row["engine_ms"]} if outcome else None,
+        "launch": _launch(row),
+    }
+
+
+def _launch(row: RowMapping) -> dict[str, Any] | None:
+    if row["started_at"] is None:
+        return None
+    return {
+        "id": row["launch_id"],
+        "worker": row["incarnation"],
+        "items": row["items"],
+        "calls": row["calls"],
+        "reason": row["reason"],
+        "bucket": row["bucket"],
+        "units": row["launch_units"],
+        "padded_units": row["padded_units"],
+        "predicted_ms": round(row["predicted_ms"], 3),
+        "engine_ms": round(row["engine_ms"], 3),
+        "started_at": timestamp(row["started_at"]),
+    }
+
+
+def timestamp(at: datetime | None) -> str | None:
+    """RFC 3339, in UTC, to the microsecond."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")

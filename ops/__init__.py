@@ -1,0 +1,1 @@
+"""Running it: the command line, embedded services, benchmarks, documentation. Nobody imports it."""

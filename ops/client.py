@@ -1,0 +1,81 @@
+"""A client of the HTTP api, for the command line, the demo and the benchmarks."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import httpx
+
+from jobs import clock
+from jobs.states import TERMINAL
+
+_POLL_S = 0.2
+_TIMEOUT_S = 600.0
+
+
+class Refused(Exception):
+    """The api's problem, in words; `problem` is the body."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        try:
+            self.problem: dict[str, Any] = response.json()
+        except ValueError:
+            self.problem = {"status": response.status_code, "detail": response.text[:500]}
+        lines = [f"{self.problem.get('title', 'refused')}: {self.problem.get('detail', '')}"]
+        lines += [_fault_line(fault) for fault in self.problem.get("errors", [])[:20]]
+        super().__init__("\n".join(lines))
+
+
+def _fault_line(fault: dict[str, Any]) -> str:
+    where = f"line {fault['line']}" if "line" in fault else ".".join(map(str, fault["loc"]))
+    return f"  {where}: {fault['message']}"
+
+
+class Client:
+    """Talks to one api."""
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S)
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        return self._ok(self._http.request(method, path, **options)).json()
+
+    def submit(self, lines: Iterable[bytes], **order: Any) -> dict[str, Any]:
+        """Streams NDJSON lines as one job."""
+        headers = {"Content-Type": "application/x-ndjson"}
+        response = self._http.post("/jobs", content=iter(lines), params=order, headers=headers)
+        return dict(self._ok(response).json())
+
+    def job(self, id: str) -> dict[str, Any]:
+        return dict(self.request("GET", f"/jobs/{id}"))
+
+    def wait(
+        self, id: str, each: Callable[[dict[str, Any]], None] = lambda job: None
+    ) -> dict[str, Any]:
+        """Until the job has ended; `each` sees it at every look."""
+        while True:
+            job = self.job(id)
+            each(job)
+            if job["state"] in TERMINAL:
+                return job
+            clock.sleep(_POLL_S)
+
+    def results(self, id: str, **query: Any) -> Iterator[str]:
+        """NDJSON lines, as they stream in."""
+        with self._http.stream("GET", f"/jobs/{id}/results", params=query) as response:
+            if response.is_error:
+                response.read()
+            self._ok(response)
+            yield from response.iter_lines()
+
+    def infer(self, model: str, value: Any, timeout_ms: int = 10_000) -> dict[str, Any]:
+        body = {"model": model, "input": value, "timeout_ms": timeout_ms}
+        return dict(self.request("POST", "/infer", json=body))
+
+    @staticmethod
+    def _ok(response: httpx.Response) -> httpx.Response:
+        if response.is_error:
+            raise Refused(response)
+        return response
+
+    def close(self) -> None:
+        self._http.close()

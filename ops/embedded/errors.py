@@ -1,0 +1,2 @@
+class EmbeddedError(Exception):
+    """An embedded server can't run. The message says what, where, and how to mend it."""

@@ -1,0 +1,68 @@
+"""Where things lie in a home."""
+
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops.embedded.errors import EmbeddedError
+
+PORT = 5432  # only names the socket file
+POSTGRES_SOCKET = f".s.PGSQL.{PORT}"
+REDIS_SOCKET = "redis.sock"
+
+_MAX_SOCKET_BYTES = 107  # sun_path, less its final zero
+# libpq splits a host at commas, Redis' configuration at blanks.
+_PLAIN = re.compile(r"[A-Za-z0-9_./+=-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths under a home, which is absolute and without links."""
+
+    home: Path
+
+    @classmethod
+    def of(cls, home: Path) -> "Layout":
+        return cls(Path(home).expanduser().resolve())
+
+    @property
+    def tag(self) -> str:
+        """Stands in the title of every process of this home's servers."""
+        return "millrace-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
+
+    @property
+    def data(self) -> Path:
+        return self.home / "postgres"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Folder of the sockets: in the home, or where that path is too long, a short one."""
+        for folder in (self.home / "run", Path(tempfile.gettempdir(), self.tag)):
+            longest = os.fsencode(folder / POSTGRES_SOCKET)
+            if len(longest) <= _MAX_SOCKET_BYTES and _PLAIN.fullmatch(str(folder)):
+                return folder
+        raise EmbeddedError(
+            f"{folder} is too long or too odd for a socket. Set TMPDIR to a short, plain path."
+        )
+
+
+def own_folder(path: Path, uid: int, gid: int) -> None:
+    """A folder that only this user can enter; refuses one that is somebody else's."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (uid, os.geteuid()):
+        raise EmbeddedError(
+            f"{path} belongs to user id {found.st_uid}, not {uid}, or is no folder. "
+            "Move it away, or start as its owner."
+        )
+    if found.st_uid != uid:
+        os.chown(path, uid, gid)
+    path.chmod(0o700)

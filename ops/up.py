@@ -1,0 +1,158 @@
+"""The whole platform in one command: embedded services, migrations, api, keeper, workers."""
+
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from jobs import clock, settings
+from jobs.settings import Settings
+from jobs.store import db
+from migrations.run import migrate
+from ops import configure
+from ops.embedded import EmbeddedServers
+from ops.processes import Child, Supervisor
+
+_POLL_S = 0.1
+_READY_WITHIN_S = 120.0
+_GRACE_S = 30.0
+
+
+class PortTaken(Exception):
+    """Somebody else listens where the api should."""
+
+
+class Platform:
+    """Everything `millrace up` runs. Every method belongs to the main thread."""
+
+    def __init__(self, found: Settings, workers: int = 1, logs: Path | None = None) -> None:
+        self.settings = configure.fill_in(found).evolve(await_workers=True)
+        self.servers = EmbeddedServers(
+            found.home, postgres=not found.database_url, redis=not found.redis_url
+        )
+        self.supervisor = Supervisor(
+            [
+                _child("api", "api", self.settings, logs),
+                _child("keeper", "workers.keeper", self.settings, logs),
+                *(
+                    _child(f"worker-{n}", "workers", self.settings, logs)
+                    for n in range(1, workers + 1)
+                ),
+            ]
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.settings.host}:{self.settings.port}"
+
+    def start(self, stop_asked: Callable[[], bool] = lambda: False) -> None:
+        """Returns once the first call would be answered, or a stop is asked.
+
+        Raises EmbeddedError, PortTaken, TimeoutError; then nothing is left running.
+        """
+        _check_port(self.settings)
+        try:
+            self.servers.start()
+            _migrate(self.settings)
+            self.supervisor.start()
+            self._await_ready(stop_asked)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _await_ready(self, stop_asked: Callable[[], bool]) -> None:
+        deadline_s = clock.monotonic() + _READY_WITHIN_S
+        with httpx.Client(base_url=self.url, timeout=5) as client:
+            while not stop_asked() and not _is_ready(client):
+                self.poll()
+                if clock.monotonic() > deadline_s:
+                    raise TimeoutError(f"not ready within {_READY_WITHIN_S:g} s; see the log above")
+                clock.sleep(_POLL_S)
+
+    def poll(self) -> None:
+        """Starts again what has ended."""
+        self.servers.poll()
+        self.supervisor.poll()
+
+    def run(self, stop_asked: Callable[[], bool]) -> None:
+        """Keeps everything running until it is asked to stop."""
+        while not stop_asked():
+            self.poll()
+            clock.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Workers give their slices back, then all of it ends."""
+        self.supervisor.stop(_GRACE_S)
+        self.servers.stop()
+
+
+def _child(name: str, module: str, found: Settings, logs: Path | None) -> Child:
+    log = logs and logs / f"{name}.log"
+    return Child(name, [sys.executable, "-m", module], found.environment(), log)
+
+
+def _is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _migrate(found: Settings) -> None:
+    engine = db.connect(found.database_url, pool_size=1)
+    try:
+        migrate(engine)
+    finally:
+        engine.dispose()
+
+
+def _check_port(found: Settings) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((found.host, found.port))
+        except OSError as error:
+            raise PortTaken(
+                f"{found.host}:{found.port} can't be listened on ({error.strerror}); "
+                "end what uses it, or set MILLRACE_PORT"
+            ) from error
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class StopAsked:
+    """Whether SIGINT or SIGTERM came."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def __call__(self) -> bool:
+        return self._asked
+
+
+@contextmanager
+def running(home: Path, workers: int = 1, **changes: object) -> Iterator[Platform]:
+    """A platform of its own in that folder, on a free port, logging into files: for demos,
+    benchmarks and tests."""
+    found = settings.Settings(home=home, port=free_port()).evolve(**changes)
+    platform = Platform(found, workers, logs=home / "logs")
+    platform.start()
+    try:
+        yield platform
+    finally:
+        platform.stop()

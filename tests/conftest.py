@@ -1,0 +1,88 @@
+"""Real servers for the tests: one PostgreSQL and one Redis a test process, a database a test."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from jobs.registry import SAMPLES, Registry
+from jobs.settings import Settings
+from jobs.store import db
+from migrations.run import migrate
+from ops.embedded import EmbeddedServers
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServers]:
+    with EmbeddedServers(tmp_path_factory.mktemp("home")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def migrated(servers: EmbeddedServers) -> Iterator[str]:
+    """The URL of a database with the schema, to copy for each test."""
+    with _new_database(servers, "template1") as url:
+        engine = db.connect(url, pool_size=1)
+        migrate(engine)
+        engine.dispose()
+        yield url
+
+
+@pytest.fixture
+def database_url(servers: EmbeddedServers, migrated: str) -> Iterator[str]:
+    with _new_database(servers, migrated.split("?")[0].rsplit("/", 1)[1]) as url:
+        yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Engine]:
+    engine = db.connect(database_url, pool_size=4)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def redis_client(servers: EmbeddedServers) -> Iterator["redis.Redis"]:
+    with redis.Redis.from_url(servers.redis.url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def models() -> Registry:
+    return SAMPLES
+
+
+@pytest.fixture
+def settings(
+    database_url: str, servers: EmbeddedServers, redis_client: "redis.Redis", tmp_path: Path
+) -> Settings:
+    return Settings(
+        home=tmp_path, database_url=database_url, redis_url=servers.redis.url, lease_s=3
+    )
+
+
+class _new_database:  # noqa: N801
+    """Creates a database, copied from another one; drops it at the end."""
+
+    def __init__(self, servers: EmbeddedServers, template: str) -> None:
+        self._url, self._template = servers.postgres.url, template
+        self._name = f"test_{next(_numbers)}"
+
+    def _admin(self, statement: str) -> None:
+        engine = db.connect(self._url, pool_size=1)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(statement))
+        engine.dispose()
+
+    def __enter__(self) -> str:
+        self._admin(f"CREATE DATABASE {self._name} TEMPLATE {self._template}")
+        return self._url.replace("/millrace?", f"/{self._name}?")
+
+    def __exit__(self, *_: object) -> None:
+        self._admin(f"DROP DATABASE {self._name} WITH (FORCE)")

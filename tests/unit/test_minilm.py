@@ -1,0 +1,128 @@
+"""The minilm engine: the published vector, and vectors that depend on their own text alone."""
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from workers.engines.minilm import MiniLM
+from workers.engines.protocol import InvalidInput, Prepared
+
+GOLDEN = Path(__file__).parents[3] / "shared" / "data" / "minilm_golden_triton.json"
+ABSOLUTE_TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def engine() -> MiniLM:
+    return MiniLM(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def golden() -> Mapping[str, Any]:
+    if not GOLDEN.exists():
+        pytest.skip(f"the golden vector is not here: {GOLDEN}")
+    content: Mapping[str, Any] = json.loads(GOLDEN.read_text())
+    return content
+
+
+def prepared(engine: MiniLM, *texts: str) -> list[Prepared]:
+    answers = engine.prepare(texts, {})
+    assert all(isinstance(answer, Prepared) for answer in answers)
+    return [answer for answer in answers if isinstance(answer, Prepared)]
+
+
+def embed(engine: MiniLM, *texts: str, **params: Any) -> NDArray[np.float32]:
+    return engine.run([entry.data for entry in prepared(engine, *texts)], params)
+
+
+def test_golden_text_has_the_published_tokens(engine: MiniLM, golden: Mapping[str, Any]) -> None:
+    [entry] = prepared(engine, golden["input"])
+    assert entry.data.tolist() == golden["input_token_ids"]
+    assert entry.size == golden["prompt_tokens"]
+
+
+def test_golden_text_has_the_published_vector(engine: MiniLM, golden: Mapping[str, Any]) -> None:
+    [vector] = embed(engine, golden["input"])
+    np.testing.assert_allclose(vector, golden["embedding"], rtol=0, atol=golden["atol"])
+
+
+def test_vector_does_not_depend_on_batch_mates(engine: MiniLM) -> None:
+    one_to_256_tokens = [1, 2, 3, 3, 15, 16, 17, 40, 100, 255, 256]
+    draw = random.Random(7)
+    batch = [
+        np.array([draw.randrange(1000, 30000) for _ in range(length)], dtype=np.int32)
+        for length in one_to_256_tokens
+    ]
+    draw.shuffle(batch)
+    alone = np.concatenate([engine.run([ids], {}) for ids in batch])
+    np.testing.assert_allclose(engine.run(batch, {}), alone, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_outputs_stand_in_the_order_of_the_batch(engine: MiniLM) -> None:
+    texts = ["a much longer text than the other two are", "cat", "a short text"]
+    backwards = embed(engine, *reversed(texts))[::-1]
+    np.testing.assert_allclose(embed(engine, *texts), backwards, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_text_is_cut_at_max_tokens_with_the_specials_kept(engine: MiniLM) -> None:
+    [entry] = prepared(engine, "word " * 1000)
+    assert entry.size == len(entry.data) == 256
+    assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_words_behind_the_cut_change_nothing(engine: MiniLM) -> None:
+    kept = "word " * 254
+    cut, whole = embed(engine, kept + "entirely different", kept)
+    np.testing.assert_allclose(cut, whole, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_size_counts_tokens_with_the_specials(engine: MiniLM) -> None:
+    assert [entry.size for entry in prepared(engine, "cat", "a black cat")] == [3, 5]
+
+
+@pytest.mark.parametrize("refused", [None, 7, ["cat"], {"text": "cat"}, b"cat", "\ud800"])
+def test_non_text_is_refused_in_its_place(engine: MiniLM, refused: Any) -> None:
+    first, middle, last = engine.prepare(["cat", refused, "a black cat"], {})
+    assert isinstance(middle, InvalidInput)
+    assert isinstance(first, Prepared)
+    assert isinstance(last, Prepared)
+    assert (first.size, last.size) == (3, 5)
+
+
+def test_answers_keep_their_order_over_the_pieces_of_tokenizing(engine: MiniLM) -> None:
+    texts = ["word " * (i % 50) for i in range(150)]
+    assert [entry.size for entry in prepared(engine, *texts)] == [i % 50 + 2 for i in range(150)]
+
+
+def test_empty_text_has_a_vector(engine: MiniLM) -> None:
+    [vector] = embed(engine, "")
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+
+
+def test_nothing_to_prepare_gives_nothing(engine: MiniLM) -> None:
+    assert engine.prepare([], {}) == []
+
+
+def test_vectors_have_unit_length_unless_told_otherwise(engine: MiniLM) -> None:
+    [unit] = embed(engine, "a black cat")
+    [raw] = embed(engine, "a black cat", normalize=False)
+    assert unit.dtype == np.float32
+    assert unit.shape == (384,)
+    assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(raw) != pytest.approx(1, abs=0.1)
+    np.testing.assert_allclose(raw / np.linalg.norm(raw), unit, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_samples_are_texts_it_can_run(engine: MiniLM) -> None:
+    samples = engine.samples()
+    assert len(embed(engine, *samples)) == len(samples)
+
+
+def test_max_tokens_beyond_the_position_embeddings_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_tokens"):
+        MiniLM(device="cpu", max_tokens=513)

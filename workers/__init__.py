@@ -1,0 +1,1 @@
+"""Execution: the Celery worker, its scheduler and engines, the keeper. Imports without torch."""

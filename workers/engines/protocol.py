@@ -1,0 +1,47 @@
+"""What an engine is: the one thing between the scheduler and a device.
+
+An engine sees inputs twice. `prepare` runs on CPU threads while the device is busy with another
+launch (tokenizing, decoding, checking); `run` gets the prepared inputs of one launch and has the
+device. Whatever `run` returns is turned to JSON by the recorder, off the device's thread.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class InvalidInput(ValueError):
+    """This input can't be served by this model; the message says what to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One input, ready for the device.
+
+    size: cost, in the unit of its `jobs.registry.Kind`; lanes and budgets go by it.
+    data: what `run` takes.
+    """
+
+    size: int
+    data: Any
+
+
+class Engine(Protocol):
+    """Runs launches. Created once per worker and model; `run` is called by one thread per launch
+    in flight, `prepare` by any thread."""
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        """One answer per input, in order. An input it refuses becomes an InvalidInput in its
+        place; it raises only when nothing at all can be prepared."""
+        ...
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        """The outputs of one launch, one per entry of `batch` (the `data` of Prepared), in order:
+        JSON-able values or numpy arrays. May raise; the launch is then bisected."""
+        ...
+
+    def samples(self) -> Sequence[Any]:
+        """Inputs of several sizes to warm up with before the worker is ready; may be empty."""
+        ...

@@ -1,0 +1,272 @@
+"""One model on one device: its lanes, its decisions, its launches.
+
+The life of a launch is `ModelHost.run`. One thread per launch in flight runs it; a lock makes
+them decide one at a time, so that the next launch is closed as late as possible.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from math import inf
+from typing import Any
+
+from jobs import clock
+from jobs.calls.lanes import CallLanes, lane_parts
+from jobs.calls.messages import Call
+from jobs.registry import Model
+from workers import launching
+from workers.engines.protocol import Engine, InvalidInput
+from workers.inhand import Ended, Holding
+from workers.preparing import prepare
+from workers.pulling import CallPuller, Waiting
+from workers.scheduler.entries import Entry, FlushReason, Launch
+from workers.scheduler.lanes import ItemLanes
+from workers.scheduler.latency import LatencyModel
+from workers.scheduler.policy import Flush, LaneView, decide, fill_rows, most_rows, row_size
+
+_PIECE = 128  # items prepared at a time: the device starts with the first while others follow
+_SLICES_IN_HAND = 4  # of full size: one runs, one waits, one is fetched, one is recorded
+_LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
+
+
+class ModelHost:
+    """Serves one model. on_launch: is told of every launch that had items, and names it."""
+
+    def __init__(
+        self,
+        model: Model,
+        engine: Engine,
+        calls: CallLanes,
+        on_launch: Callable[[Model, Launch], int],
+    ) -> None:
+        self.model, self.engine = model, engine
+        self.latency = LatencyModel()
+        self.idle = threading.Event()
+        self._puller = CallPuller(calls)
+        self.announce = self._puller.announce
+        self._on_launch = on_launch
+        self._items = ItemLanes()
+        self._changed = threading.Condition()  # guards lanes and flags; says that they changed
+        self._in_hand = 0
+        self._rung = self._draining = self._stopping = False
+        self._deciding = threading.Lock()
+        self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
+        self._threads = [
+            threading.Thread(target=self.run, name=f"device-{model.name}-{n}", daemon=True)
+            for n in range(model.limits.in_flight)
+        ]
+
+    # -- the device
+
+    def run(self) -> None:
+        """The life of launches, one after the other."""
+        while launch := self._next_launch():
+            launch.started_s = clock.monotonic()
+            outputs = launching.run(self.engine, [e.data for e in launch.entries], launch.params)
+            launch.engine_s = clock.monotonic() - launch.started_s
+            self.latency.observe(_size(launch), launch.engine_s)
+            self._deliver(launch, outputs)
+
+    def _next_launch(self) -> Launch | None:
+        """Waits until a launch is due, and closes it; None: stop."""
+        with self._deciding:
+            while not self._stopping:
+                self._rung = False
+                waiting = self._puller.look()
+                views = self._views(waiting)
+                decision = decide(
+                    clock.monotonic(),
+                    views,
+                    waiting.pool,
+                    self.latency,
+                    self.model.limits,
+                    draining=self._draining,
+                )
+                if not isinstance(decision, Flush):
+                    self._wait(decision.until_s, sum(view.items for view in views))
+                elif launch := self._close(decision, waiting):
+                    return launch
+        return None
+
+    def _views(self, waiting: Waiting) -> list[LaneView]:
+        with self._changed:
+            items = self._items.waiting()
+        return [
+            LaneView(
+                lane,
+                lane_parts(lane)[1],
+                *waiting.lanes.get(lane, (0, inf)),
+                *items.get(lane, (0, inf)),
+            )
+            for lane in waiting.lanes.keys() | items.keys()
+        ]
+
+    def _wait(self, until_s: float, seen: int) -> None:
+        """Until that time, or until something arrived that the decision has not seen."""
+        self.idle.set()
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._rung or self._stopping or len(self._items) != seen,
+                max(0.0, min(until_s - clock.monotonic(), _LONGEST_WAIT_S)),
+            )
+        self.idle.clear()
+
+    def _close(self, flush: Flush, waiting: Waiting) -> Launch | None:
+        """Takes what the decision names: calls by ticket, items into the rows that they leave.
+        None where another replica was faster."""
+        view, params = flush.view, lane_parts(flush.view.lane)[0]
+        calls: list[Entry] = []
+        if view.calls:
+            took_s = self.latency.predict(view.calls * row_size(view.bucket))
+            taken = self._puller.take(view.lane, flush.rows, took_s, waiting)
+            calls = self._entries(taken, params)
+        with self._changed:
+            if calls:
+                due_s = min(view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls))
+                slack_s = due_s - clock.monotonic()
+                rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self.model.limits)
+                items = self._items.take_fill(view.lane, rows)
+            elif view.calls:
+                return None
+            else:
+                items = self._items.take(view.lane, flush.rows, self.model.limits.max_tokens)
+        return self._launch(calls, items, params, flush.reason) if calls or items else None
+
+    def _entries(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
+        """Calls as entries; those that the model refuses are answered at once."""
+        entries = []
+        made = prepare(self.model, self.engine, [call.input for call in calls], params)
+        for call, entry in zip(calls, made, strict=True):
+            arrived_s = call.enqueued_ms / 1000
+            if isinstance(entry, InvalidInput):
+                refused = Entry(call, 0, call.lane, 0, 0, None, arrived_s)
+                launch = self._launch([refused], [], params, "pace")
+                self._replies.submit(self._puller.reply, launch, [entry])
+            else:
+                entry.owner, entry.arrived_s = call, arrived_s
+                entries.append(entry)
+        return entries
+
+    def _launch(
+        self,
+        calls: list[Entry],
+        items: list[Entry],
+        params: Mapping[str, Any],
+        reason: FlushReason,
+    ) -> Launch:
+        launch = Launch(params, reason, calls, items, clock.monotonic(), pads=self.model.kind.pads)
+        launch.predicted_s = self.latency.predict(_size(launch))
+        return launch
+
+    def _deliver(self, launch: Launch, outputs: list[Any]) -> None:
+        if launch.calls:
+            self._replies.submit(self._puller.reply, launch, outputs[: len(launch.calls)])
+        if launch.items:
+            launch_id = self._on_launch(self.model, launch)
+            _end_items(launch, outputs[len(launch.calls) :], launch_id)
+
+    # -- for the threads that hold slices
+
+    def room(self) -> int:
+        """Items that may be claimed now."""
+        with self._changed:
+            most = self.model.limits.slice_items
+            left = _SLICES_IN_HAND * most - self._in_hand
+            return 0 if self._draining else max(0, min(most, left))
+
+    def hold(self, count: int) -> None:
+        """So many items came in hand; negative: left it."""
+        with self._changed:
+            self._in_hand += count
+
+    def submit(
+        self,
+        holding: Holding,
+        seqs: Sequence[int],
+        inputs: Sequence[Any],
+        params: Mapping[str, Any],
+    ) -> None:
+        """Prepares items of one slice and queues them. One that the model refuses ends at once."""
+        for since in range(0, len(seqs), _PIECE):
+            piece = slice(since, since + _PIECE)
+            made = prepare(self.model, self.engine, inputs[piece], params)
+            refused = []
+            entries = []
+            for seq, entry in zip(seqs[piece], made, strict=True):
+                if isinstance(entry, InvalidInput):
+                    refused.append(Ended(seq, 0, 0.0, None, entry))
+                else:
+                    entry.owner, entry.seq = holding, seq
+                    entries.append(entry)
+            if refused:
+                holding.end(refused)
+            with self._changed:
+                released = holding.released
+                if not released:
+                    self._items.put(entries)
+                    self._changed.notify()
+            if released:
+                holding.forget(len(entries))
+
+    def release(self, holding: Holding) -> None:
+        """Takes back what has not been launched of a slice."""
+        with self._changed:
+            holding.released = True
+            dropped = self._items.drop(holding)
+        holding.forget(dropped)
+
+    # -- for the worker
+
+    def warm_up(self) -> None:
+        """Launches of one and of many, so that the first call meets a warm, measured device."""
+        for sample in self.engine.samples():
+            made = prepare(self.model, self.engine, [sample] * self.model.limits.max_batch, {})
+            fitting = [entry for entry in made if isinstance(entry, Entry)]
+            for rows in (1, 1, most_rows(fitting[0].bucket, self.model.limits)):
+                entries = fitting[:rows]
+                launch = self._launch([], entries, {}, "full")
+                since_s = clock.monotonic()
+                launching.run(self.engine, [entry.data for entry in entries], {})
+                self.latency.observe(_size(launch), clock.monotonic() - since_s)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def ring(self) -> None:
+        """A call may be waiting in the central lanes."""
+        with self._changed:
+            self._rung = True
+            self._changed.notify()
+
+    def drain(self) -> None:
+        """From now on nothing waits for company, and nothing more is claimed."""
+        with self._changed:
+            self._draining = self._rung = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ends after the launches in flight; their calls are answered."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._replies.shutdown()
+
+
+def _size(launch: Launch) -> float:
+    return len(launch.entries) * row_size(launch.bucket)
+
+
+def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
+    """Tells each slice of its items' ends, once a launch."""
+    pairs = zip(launch.items, outputs, strict=True)
+    for holding, group in groupby(pairs, key=lambda pair: pair[0].owner):
+        holding.end(
+            [
+                Ended(e.seq, e.size, (launch.started_s - e.arrived_s) * 1000, launch_id, output)
+                for e, output in group
+            ]
+        )

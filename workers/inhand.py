@@ -1,0 +1,72 @@
+"""The slices that a worker has in hand, and how the device tells their claimant of their ends."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.store.claims import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One item's end: its output, or the exception that it failed with."""
+
+    seq: int
+    size: int
+    wait_ms: float
+    launch_id: int | None
+    output: Any
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """One slice in hand. left: its items that have not ended, -1 while it is being read;
+    released: what has not been launched goes back."""
+
+    lease: Lease
+    claimed: "Claimed"
+    ended: list[Ended] = field(default_factory=list)
+    left: int = -1
+    released: bool = False
+    finished: bool = False
+
+    def expect(self, items: int) -> None:
+        """So many items will end."""
+        self.claimed.account(self, [], -1 - items)
+
+    def end(self, ended: Sequence[Ended]) -> None:
+        """The ends of some items, in any order, from any thread."""
+        self.claimed.account(self, ended, len(ended))
+
+    def forget(self, items: int) -> None:
+        """So many items were taken out of the lanes: they won't end here."""
+        self.claimed.account(self, [], items)
+
+
+class Claimed:
+    """The slices of one claim. Whoever claimed them waits here, and settles what finished."""
+
+    def __init__(self, leases: Sequence[Lease]) -> None:
+        self.holdings = [Holding(lease, self) for lease in leases]
+        self._open = len(self.holdings)
+        self._finished: list[Holding] = []
+        self._changed = threading.Condition()
+
+    def account(self, holding: Holding, ended: Sequence[Ended], items: int) -> None:
+        with self._changed:
+            holding.ended += ended
+            holding.left -= items
+            if holding.left == 0 and not holding.finished:
+                holding.finished = True
+                self._finished.append(holding)
+                self._changed.notify()
+
+    def wait(self) -> list[Holding]:
+        """Blocks until slices finished; returns all that did since the last time, and an empty
+        list once every slice has been returned."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._finished or not self._open)
+            finished, self._finished = self._finished, []
+            self._open -= len(finished)
+            return finished

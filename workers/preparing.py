@@ -1,0 +1,39 @@
+"""From inputs to entries: checked, prepared by the engine, and assigned to their lanes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs import clock, items
+from jobs.calls.lanes import bucket_of, lane_name
+from jobs.registry import Model
+from workers.engines.protocol import Engine, InvalidInput, Prepared
+from workers.scheduler.entries import Entry
+
+
+def prepare(
+    model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
+) -> list[Entry | InvalidInput]:
+    """An entry for each input (its owner and seq still to be set), or why the model refuses it."""
+    now_s = clock.monotonic()
+    lanes: dict[int, str] = {}
+    made: list[Entry | InvalidInput] = []
+    for prepared in _prepared(model, engine, inputs, params):
+        if isinstance(prepared, InvalidInput):
+            made.append(prepared)
+            continue
+        bucket = bucket_of(prepared.size, model.kind.buckets)
+        lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
+        made.append(Entry(None, 0, lane, bucket, prepared.size, prepared.data, now_s))
+    return made
+
+
+def _prepared(
+    model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
+) -> list[Prepared | InvalidInput]:
+    refused = [items.refuse_input(model, value) for value in inputs]
+    if not any(refused):
+        return engine.prepare(inputs, params)
+    return [
+        InvalidInput(no[1]) if no else engine.prepare([value], params)[0]
+        for value, no in zip(inputs, refused, strict=True)
+    ]

@@ -1,0 +1,113 @@
+"""The worker's side of the call lanes, on the worker's own clock. Redis may be away: then there
+are no calls, and the device goes on with its items."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from redis import RedisError
+
+from jobs import clock
+from jobs.calls.lanes import CallLanes, Ticket
+from jobs.calls.messages import Call, Reply
+from workers.recorder import outcome
+from workers.scheduler.entries import Entry, Launch
+from workers.scheduler.policy import PoolView
+
+_log = logging.getLogger(__name__)
+_REST_S = 1.0  # how long Redis is left alone after it failed
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits centrally: by lane, how many calls and when the most urgent is due; the pool as
+    it is. offset_s: from the lanes' clock to ours."""
+
+    lanes: dict[str, tuple[int, float]]
+    pool: PoolView
+    offset_s: float
+    last_launch_ms: float
+
+
+_NOTHING = Waiting({}, PoolView(), 0.0, 0.0)
+
+
+class CallPuller:
+    """Looks, takes and replies for one model."""
+
+    def __init__(self, lanes: CallLanes) -> None:
+        self._lanes = lanes
+        self._rest_until_s = -inf
+
+    def look(self) -> Waiting:
+        if clock.monotonic() < self._rest_until_s:
+            return _NOTHING
+        try:
+            look = self._lanes.look()
+        except RedisError as error:
+            self._rest(error)
+            return _NOTHING
+        offset_s = clock.monotonic() - look.now_ms / 1000
+        lanes = {lane.lane: (lane.rows, lane.due_ms / 1000 + offset_s) for lane in look.lanes}
+        last_s = look.last_launch_ms / 1000 + offset_s if look.last_launch_ms else -inf
+        pool = PoolView(last_s, look.last_took_ms / 1000, look.replicas)
+        return Waiting(lanes, pool, offset_s, look.last_launch_ms)
+
+    def take(self, lane: str, rows: int, took_s: float, waiting: Waiting) -> list[Call]:
+        """Pops calls, unless the pool launched since `waiting`; their times are on our clock,
+        in milliseconds."""
+        try:
+            taken = self._lanes.take(Ticket(lane, rows, waiting.last_launch_ms, took_s * 1000))
+        except RedisError as error:
+            self._rest(error)
+            return []
+        offset_ms = waiting.offset_s * 1000
+        return [
+            replace(
+                call,
+                enqueued_ms=call.enqueued_ms + offset_ms,
+                deadline_ms=call.deadline_ms + offset_ms,
+            )
+            for call in taken
+        ]
+
+    def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
+        """Answers the calls of a launch (outputs: theirs, in order), a message an api process."""
+        by_asker: dict[str, list[Reply]] = {}
+        for entry, output in zip(launch.calls, outputs, strict=True):
+            text, error = outcome(output)
+            reply = Reply(entry.owner.id, text, error, entry.size, _timing(launch, entry))
+            by_asker.setdefault(entry.owner.reply_to, []).append(reply)
+        try:
+            for asker, replies in by_asker.items():
+                self._lanes.reply(asker, replies)
+        except RedisError as error:
+            self._rest(error)
+
+    def announce(self, worker: str, ttl_s: float) -> None:
+        """This worker is ready for so long; 0: no longer."""
+        try:
+            self._lanes.announce(worker, ttl_s)
+        except RedisError as error:
+            self._rest(error)
+
+    def _rest(self, error: RedisError) -> None:
+        _log.warning("the call lanes are out of reach: %s", error)
+        self._rest_until_s = clock.monotonic() + _REST_S
+
+
+def _timing(launch: Launch, entry: Entry) -> dict[str, Any]:
+    def ms(since_s: float, until_s: float) -> float:
+        return round(max(0.0, until_s - since_s) * 1000, 3)
+
+    ended_s = launch.started_s + launch.engine_s
+    return {
+        "queue_ms": ms(entry.arrived_s, launch.closed_s),
+        "batch_ms": ms(launch.closed_s, launch.started_s),
+        "engine_ms": ms(launch.started_s, ended_s),
+        "post_ms": ms(ended_s, clock.monotonic()),
+        "batch_size": len(launch.entries),
+        "flush": launch.reason,
+    }

@@ -1,0 +1,60 @@
+"""What waits in a scheduler, and what leaves it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FlushReason = Literal["full", "deadline", "knee", "pace", "drain"]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An item or a call, prepared. owner: who is told of its end; seq: the owner's name for it.
+
+    size: in the engine's unit; bucket: 0 for an engine without padding; arrived_s: monotonic.
+    """
+
+    owner: Any
+    seq: int
+    lane: str
+    bucket: int
+    size: int
+    data: Any
+    arrived_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Launch:
+    """One micro-batch for the engine: calls first, then items. All share `params`.
+
+    predicted_s, engine_s: time on the device, before and after; closed_s, started_s: when its
+    entries were chosen and when the engine got them, monotonic.
+    """
+
+    params: Mapping[str, Any]
+    reason: FlushReason
+    calls: Sequence[Entry]
+    items: Sequence[Entry]
+    closed_s: float
+    pads: bool = False
+    predicted_s: float = 0.0
+    started_s: float = 0.0
+    engine_s: float = 0.0
+    entries: Sequence[Entry] = field(init=False)
+    bucket: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.entries = [*self.calls, *self.items]
+        self.bucket = max((entry.bucket for entry in self.entries), default=0)
+
+    @property
+    def units(self) -> int:
+        """Real size: the sum over its entries."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def padded_units(self) -> int:
+        """What the engine works through: rows times the longest where it pads."""
+        if not self.pads:
+            return self.units
+        return len(self.entries) * max(entry.size for entry in self.entries)

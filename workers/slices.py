@@ -1,0 +1,178 @@
+"""What a nudge sets going: claim slices, feed the device, settle what finished."""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import orjson
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import OperationalError
+
+from jobs import clock
+from jobs.registry import Model
+from jobs.store import claims, workers
+from jobs.store.claims import Lease, Result
+from jobs.store.workers import LaunchRow
+from workers import recorder
+from workers.host import ModelHost
+from workers.inhand import Claimed, Holding
+from workers.scheduler.entries import Launch
+
+_log = logging.getLogger(__name__)
+_RECORD_FOR_S = 60.0  # how long results are offered to a database that is away
+
+InputRow = tuple[int, int, str, str | None]
+
+
+class SliceRunner:
+    """The slices of one incarnation, from claim to settlement. Any thread may call `work`."""
+
+    def __init__(
+        self,
+        database: Database,
+        hosts: Mapping[str, ModelHost],
+        incarnation: int,
+        lease_s: float,
+    ) -> None:
+        self._database, self._hosts = database, hosts
+        self._incarnation, self._lease_s = incarnation, lease_s
+        self._claiming = threading.Lock()
+        self._lock = threading.Lock()  # guards what is below
+        self._held: set[Holding] = set()
+        self._closed = False
+        self._launches: list[LaunchRow] = []
+        self._launch_number = incarnation << 32
+
+    def work(self) -> bool:
+        """Runs what one claim gives. Returns whether there was anything."""
+        claimed = self._claim()
+        if claimed is None:
+            return False
+        try:
+            self._feed(claimed)
+            while finished := claimed.wait():
+                self._settle(finished)
+                self._let_go(finished)
+        finally:
+            self._let_go(claimed.holdings)
+        return True
+
+    def renew(self) -> None:
+        """Prolongs all leases; takes back slices whose lease or whose job is gone."""
+        held = self._snapshot()
+        with self._database.begin() as tx:
+            workers.heartbeat(tx, self._incarnation, "draining" if self._closed else "ready")
+            states = claims.renew(tx, [holding.lease for holding in held], self._lease_s)
+        for holding in held:
+            key = holding.lease.job_id, holding.lease.start
+            if states.get(key) not in ("queued", "running"):
+                self._host(holding).release(holding)
+
+    def close(self) -> None:
+        """Claims nothing more; slices in hand go back after the launch they are in."""
+        with self._lock:
+            self._closed = True
+        for holding in self._snapshot():
+            self._host(holding).release(holding)
+
+    def note_launch(self, model: Model, launch: Launch) -> int:
+        """Keeps a launch for the next transaction; returns its id."""
+        age_s = clock.monotonic() - launch.started_s
+        with self._lock:
+            self._launch_number += 1
+            row = LaunchRow(
+                id=self._launch_number,
+                incarnation=self._incarnation,
+                model=model.name,
+                version=model.version,
+                bucket=launch.bucket,
+                reason=launch.reason,
+                items=len(launch.items),
+                calls=len(launch.calls),
+                units=launch.units,
+                padded_units=launch.padded_units,
+                predicted_ms=launch.predicted_s * 1000,
+                engine_ms=launch.engine_s * 1000,
+                started_at=clock.ago(age_s),
+            )
+            self._launches.append(row)
+        return row.id
+
+    def _claim(self) -> Claimed | None:
+        """One at a time: each sees the room that the one before left."""
+        with self._claiming:
+            rooms = {host.model: host.room() for host in self._hosts.values()}
+            with self._database.begin() as tx:
+                leases = claims.claim(tx, self._incarnation, rooms, self._lease_s)
+            if not leases:
+                return None
+            claimed = Claimed(leases)
+            for holding in claimed.holdings:
+                self._host(holding).hold(holding.lease.stop - holding.lease.start)
+        with self._lock:
+            self._held.update(claimed.holdings)
+            late = self._closed
+        if late:
+            self.close()
+        return claimed
+
+    def _feed(self, claimed: Claimed) -> None:
+        """Reads the items that have no result yet, and queues them as they are prepared."""
+        with self._database.begin() as tx:
+            rows = claims.read_inputs(tx, [holding.lease for holding in claimed.holdings])
+        found = {index: list(group) for index, group in groupby(rows, key=lambda row: row[0])}
+        for index, holding in enumerate(claimed.holdings):
+            holding.expect(len(found.get(index, ())))
+        for index, group in found.items():
+            self._submit(claimed.holdings[index], group)
+
+    def _submit(self, holding: Holding, rows: Sequence[InputRow]) -> None:
+        """Rows of one slice; those with parameters of their own apart."""
+        job_params = orjson.loads(holding.lease.params)
+        for own_params, group in groupby(rows, key=lambda row: row[3]):
+            params = job_params | orjson.loads(own_params) if own_params else job_params
+            same = list(group)
+            inputs = [orjson.loads(row[2]) for row in same]
+            self._host(holding).submit(holding, [row[1] for row in same], inputs, params)
+
+    def _settle(self, finished: Sequence[Holding]) -> None:
+        """Records; while the database is away, again and again: the fence keeps it right."""
+        leases = [holding.lease for holding in finished]
+        results = recorder.results(finished)
+        give_up_s, pause_s = clock.monotonic() + _RECORD_FOR_S, 0.1
+        while (settled := self._record(leases, results)) is None:
+            if clock.monotonic() > give_up_s:
+                return
+            clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, 2.0)
+        if settled < len(leases):
+            _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
+
+    def _record(self, leases: Sequence[Lease], results: Sequence[Result]) -> int | None:
+        with self._lock:
+            launches, self._launches = self._launches, []
+        try:
+            with self._database.begin() as tx:
+                workers.insert_launches(tx, launches)
+                return claims.settle(tx, leases, results)
+        except OperationalError as error:
+            _log.warning("can't record %d results yet: %s", len(results), error.orig)
+            with self._lock:
+                self._launches += launches
+            return None
+
+    def _let_go(self, holdings: Sequence[Holding]) -> None:
+        with self._lock:
+            leaving = [holding for holding in holdings if holding in self._held]
+            self._held.difference_update(leaving)
+        for holding in leaving:
+            self._host(holding).release(holding)
+            self._host(holding).hold(holding.lease.start - holding.lease.stop)
+
+    def _host(self, holding: Holding) -> ModelHost:
+        return self._hosts[holding.lease.model]
+
+    def _snapshot(self) -> list[Holding]:
+        with self._lock:
+            return list(self._held)
