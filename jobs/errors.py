@@ -35,7 +35,13 @@ class Fault:
 
     def as_json(self) -> dict[str, Any]:
         line = {} if self.line is None else {"line": self.line}
-        return {"loc": list(self.loc), **line, "code": self.code, "message": self.message}
+        loc = [_text(part) if isinstance(part, str) else part for part in self.loc]
+        return {"loc": loc, **line, "code": self.code, "message": self.message}
+
+
+def _text(name: str) -> str:
+    """A client's own name for something: a lone surrogate in it can't be sent back."""
+    return name.encode("utf-8", "replace").decode()
 
 
 class MillraceError(Exception):

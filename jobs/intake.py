@@ -80,8 +80,9 @@ class Intake:
             message = f"{self.total} items; a job has at most {self._max_items}"
             self.fault(Fault(("items",), "too_many", message))
         for seq, first in self._duplicates():
-            loc, line = where(seq)
-            message = f"custom_id is already that of item {first}"
+            (loc, line), (_, first_line) = where(seq), where(first)
+            other = f"item {first}" if first_line is None else f"line {first_line}"
+            message = f"custom_id is already that of {other}"
             self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))
         if self.faults:
             count = len(self.faults) + self._more_faults

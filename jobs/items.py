@@ -1,6 +1,7 @@
 """One item as a client writes it: what is right, what is wrong with it, how it is stored."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +38,20 @@ def parse_json(raw: bytes | memoryview) -> Any:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as strict:
         try:
-            return json.loads(bytes(raw), parse_constant=_no_constant)
+            return json.loads(bytes(raw), parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError):
             raise Malformed(f"not valid JSON: {strict}") from strict
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):  # 1e400 would be stored as null
+        raise ValueError(f"{digits} is out of range")
+    return value
 
 
 def storable(value: Any) -> bytes:
@@ -61,7 +69,7 @@ def _dump(value: Any) -> bytes:
         if "surrogates" in str(error):
             raise _Refused("lone_surrogate", "holds a lone surrogate, which is no text") from error
         raise _Refused("not_storable", str(error)) from error
-    if b"\\u0000" in raw and _holds_nul(value):
+    if b"\\u0000" in raw and _holds_nul(orjson.loads(raw)):
         raise _Refused("nul", "holds a NUL character (\\u0000), which can't be stored")
     return raw
 
@@ -145,11 +153,12 @@ def _check_thoroughly(
     params = fields.get("params")
     raw_params = None
     if params is not None:
-        raw_params = orjson.dumps(params) if isinstance(params, dict) else None
-        if raw_params is None:
+        if not isinstance(params, dict):
             fault("params", "type", "params must be an object")
         elif no := refuse_params(model, params):
             fault("params", *no)
+        else:
+            raw_params = orjson.dumps(params)
     return faults or Item(custom_id, raw, raw_params)
 
 

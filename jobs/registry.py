@@ -148,9 +148,12 @@ def _read(path: Path) -> Registry:
     except ValueError as error:
         raise SettingsError([f"models file {path} is not valid TOML: {error}"]) from error
     problems: list[str] = []
+    entries = document.get("model", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SettingsError([f"{path}: a model is declared under [[model]], in double brackets"])
     models = [
         model
-        for n, entry in enumerate(document.get("model", []), start=1)
+        for n, entry in enumerate(entries, start=1)
         if (model := _model(entry, f"{path}: [[model]] number {n}", problems))
     ]
     if not models and not problems:
@@ -176,13 +179,23 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
     if entry.get("engine") not in KINDS and isinstance(entry.get("engine"), str):
         names = ", ".join(KINDS)
         problems.append(f"{where}: no engine {entry['engine']!r}; there are: {names}")
+    target_ms = entry.get("target_ms", 1)
+    if not isinstance(target_ms, int) or isinstance(target_ms, bool) or target_ms < 1:
+        problems.append(f"{where}: target_ms must be a whole number, 1 or more")
+    if not isinstance(pool := entry.get("pool", "default"), str) or not pool:
+        problems.append(f"{where}: pool must be a string")
+    if not isinstance(entry.get("options", {}), dict):
+        problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)
     if len(problems) > before:
         return None
     return Model(**{**entry, "limits": limits})
 
 
-def _limits(entry: Mapping[str, Any], where: str, problems: list[str]) -> Limits:
+def _limits(entry: Any, where: str, problems: list[str]) -> Limits:
+    if not isinstance(entry, dict):
+        problems.append(f"{where}: limits must be a table")
+        return Limits()
     known = {f.name for f in fields(Limits)}
     for key, value in entry.items():
         if key not in known:

@@ -4,10 +4,12 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import inf
 from pathlib import Path
 from typing import Any
 
 _PREFIX = "MILLRACE_"
+_BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -91,7 +93,9 @@ def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
 
 def _convert(name: str, kind: Any, value: Any, problems: list[str]) -> Any:
     if kind is bool:
-        return str(value).lower() in ("1", "true", "yes")
+        if (word := str(value).lower()) not in _BOOLS:
+            problems.append(f"{name} is {value!r}; it is true or false")
+        return _BOOLS.get(word)
     try:
         return Path(value).expanduser() if "Path" in str(kind) else kind(value)
     except (TypeError, ValueError):
@@ -103,9 +107,9 @@ def _ranges(settings: Settings) -> list[str]:
     problems = []
     if not 0 <= settings.port <= 65535:
         problems.append(f"MILLRACE_PORT is {settings.port}; a port is 0 to 65535")
-    if settings.lease_s < 1:
+    if not 1 <= settings.lease_s < inf:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
-    if settings.keeper_interval_s <= 0:
+    if not 0 < settings.keeper_interval_s < inf:
         problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
     problems += [
         f"{_PREFIX}{name.upper()} must be 1 or more"
@@ -135,9 +139,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         value = environ.get(name, found.get(name))
         if value not in (None, ""):
             values[f.name] = _convert(name, f.type, value, problems)
-    if problems:
-        raise SettingsError(problems)
-    settings = Settings(**values)
-    if problems := _ranges(settings):
+    settings = Settings(**{name: value for name, value in values.items() if value is not None})
+    if problems := problems + _ranges(settings):
         raise SettingsError(problems)
     return settings

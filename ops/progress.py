@@ -1,5 +1,6 @@
 """A job's progress bar: items, rate, time left."""
 
+import sys
 from typing import Any
 
 from tqdm import tqdm
@@ -10,7 +11,15 @@ from ops.client import Client
 def wait_with_bar(client: Client, job: dict[str, Any]) -> dict[str, Any]:
     """Waits for a job's end, and shows it coming."""
     total = job["counts"]["total"]
-    with tqdm(total=total, unit=" items", desc=job["model"], dynamic_ncols=True) as bar:
+    quiet = not sys.stderr.isatty()
+    with tqdm(
+        total=total,
+        unit=" items",
+        desc=job["model"],
+        dynamic_ncols=True,
+        smoothing=0,
+        mininterval=5 if quiet else 0.1,
+    ) as bar:
 
         def show(job: dict[str, Any]) -> None:
             counts = job["counts"]

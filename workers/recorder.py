@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,14 @@ def encode(output: Any) -> bytes:
     if isinstance(output, np.ndarray | np.generic):
         if output.dtype.kind == "f" and not np.isfinite(output).all():
             raise ValueError("not_finite", "holds NaN or an infinity")
-        return orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
+        if output.dtype.kind in "biuf":
+            with suppress(orjson.JSONEncodeError):
+                return orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
+        output = output.tolist()  # text, objects, and layouts that orjson doesn't take
+    raw = items.storable(output)
     if not isinstance(output, str) and _holds_nan(output):
         raise ValueError("not_finite", "holds NaN or an infinity")
-    return items.storable(output)
+    return raw
 
 
 def _holds_nan(value: Any) -> bool:
@@ -41,11 +46,20 @@ def _holds_nan(value: Any) -> bool:
 def outcome(output: Any) -> tuple[bytes | None, tuple[str, str] | None]:
     """(output as JSON, None), or (None, (code, message)) of what went wrong."""
     if isinstance(output, BaseException):
-        return None, (_code(output), str(output).replace("\0", "") or type(output).__name__)
+        return None, (_code(output), _words(output))
     try:
         return encode(output), None
     except ValueError as error:
         return None, ("invalid_output", f"the output {error.args[-1]}")
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says, as a text that can be stored and sent."""
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return said.replace("\0", "").encode("utf-8", "replace").decode() or type(error).__name__
 
 
 def _code(error: BaseException) -> str:
@@ -77,5 +91,4 @@ def _result(holding: Holding, ended: Ended) -> Result:
 
 
 def _error_text(code: str, message: str) -> str:
-    text = message.encode("utf-8", "replace").decode()
-    return orjson.dumps({"code": code, "message": text}).decode()
+    return orjson.dumps({"code": code, "message": message}).decode()

@@ -19,7 +19,7 @@ _FILL = text("""
 
 _END = text("""
     UPDATE slices
-    SET state = 'done', epoch = epoch + 1, lease_owner = NULL, lease_until = NULL,
+    SET state = 'done', epoch = slices.epoch + 1, lease_owner = NULL, lease_until = NULL,
         finished_at = now(),
         n_succeeded = c.succeeded, n_failed = c.failed,
         n_cancelled = c.cancelled, n_expired = c.expired

@@ -9,7 +9,8 @@ Calls go before items. A call's lane leaves as soon as one of these holds (sched
               that pull in step would all be busy together, and everything waits a whole launch
     drain     the worker is stopping
 
-Items wait for others for the model's window, which is their deadline, and for nothing else.
+Items wait for others for the model's window, which is their deadline, and for nothing else. The
+lane with the oldest goes first, full or not: slices then end in the order they were claimed.
 """
 
 from bisect import bisect_left
@@ -83,7 +84,7 @@ def decide(
     with_items = [view for view in lanes if view.items]
     if not with_items:
         return Wait(inf)
-    view = min(with_items, key=lambda v: (v.items < most_rows(v.bucket, limits), v.items_since_s))
+    view = min(with_items, key=lambda view: view.items_since_s)
     return _decide_items(now_s, view, latency, limits, draining)
 
 

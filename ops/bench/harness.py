@@ -1,0 +1,63 @@
+"""What every benchmark shares: its platform, its input, the spread of its runs, its picture."""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import matplotlib
+
+from ops.up import Platform, running
+
+matplotlib.use("svg")
+matplotlib.rcParams.update({"svg.hashsalt": "millrace", "svg.fonttype": "none", "font.size": 9})
+
+_PICTURES = Path(__file__).parents[1] / "docs"
+_BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared"
+
+
+class BenchError(click.ClickException):
+    """What keeps a benchmark from measuring, or what it found to be wrong."""
+
+
+def say(message: str) -> None:
+    """Progress: standard output is for the last line."""
+    click.echo(message, err=True)
+
+
+@contextmanager
+def own_platform() -> Iterator[Platform]:
+    """A platform of its own; it and its folder are gone afterwards, on SIGTERM too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    say("starting a platform")
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder,
+        running(Path(folder)) as platform,
+    ):
+        yield platform
+
+
+def data_file(name: str) -> Path:
+    """A file of `shared/data`, beside the repository or under MILLRACE_SHARED."""
+    path = Path(os.environ.get("MILLRACE_SHARED") or _BESIDE_THE_REPOSITORY) / "data" / name
+    if not path.exists():
+        raise BenchError(f"there is no {path}; MILLRACE_SHARED names the folder that holds data/")
+    return path
+
+
+def with_spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Two figures: the median, and how far the runs lie apart as a share of it."""
+    middle = median(values)
+    return {name: middle, f"{name}_spread": (max(values) - min(values)) / middle}
+
+
+def save_picture(name: str, figure: Any) -> None:
+    """Writes ops/docs/bench-<name>.svg: the same figures give the same bytes."""
+    _PICTURES.mkdir(exist_ok=True)
+    figure.savefig(_PICTURES / f"bench-{name}.svg", metadata={"Date": None, "Creator": None})

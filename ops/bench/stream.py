@@ -1,0 +1,84 @@
+"""A client that costs little: blocks of NDJSON up, results down, over one connection."""
+
+import http.client
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from jobs import clock
+from ops.bench.harness import BenchError
+
+_POLL_S = 0.1
+_TIMEOUT_S = 600.0
+_BLOCK_BYTES = 1 << 16
+_BLOCK_LINES = 1000
+
+
+class Stream:
+    """Jobs and calls of one client; not thread-safe."""
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self._http = http.client.HTTPConnection(
+            str(address.hostname), address.port, timeout=_TIMEOUT_S
+        )
+
+    def post(self, model: str, texts: Iterable[str]) -> str:
+        """Streams texts up as one job; returns its id."""
+        headers = {"Content-Type": "application/x-ndjson"}
+        path = f"/jobs?model={model}"
+        self._http.request("POST", path, _blocks(texts), headers, encode_chunked=True)
+        job: str = self._json(202)["id"]
+        return job
+
+    def results(self, job: str) -> Iterator[bytes]:
+        """Result lines in order, as they appear, until there are no more to come."""
+        after, complete = -1, False
+        while not complete:
+            self._http.request("GET", f"/jobs/{job}/results?after={after}")
+            response = self._answer(200)
+            yield from _lines(response)
+            after = int(response.headers["X-Next-After"])
+            complete = response.headers["X-Complete"] == "true"
+            if not complete:
+                clock.sleep(_POLL_S)
+
+    def call(self, model: str, value: Any) -> Any:
+        """The output of one call."""
+        body = json.dumps({"model": model, "input": value})
+        self._http.request("POST", "/infer", body, {"Content-Type": "application/json"})
+        return self._json(200)["output"]
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _json(self, status: int) -> Any:
+        return json.loads(self._answer(status).read())
+
+    def _answer(self, status: int) -> http.client.HTTPResponse:
+        response = self._http.getresponse()
+        if response.status != status:
+            raise BenchError(f"the api answered {response.status}: {response.read()!r}")
+        return response
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[bytes]:
+    """NDJSON, so many lines a block that a block costs next to nothing."""
+    block: list[str] = []
+    for text in texts:
+        block.append(json.dumps(text))
+        if len(block) == _BLOCK_LINES:
+            yield "\n".join([*block, ""]).encode()
+            block.clear()
+    if block:
+        yield "\n".join([*block, ""]).encode()
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    while block := response.read1(_BLOCK_BYTES):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    if rest:
+        raise BenchError(f"the results broke off in the middle of a line: {rest!r}")

@@ -1,0 +1,115 @@
+"""Calls over HTTP: the answer, its timing, and what they share with jobs."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from jobs.store import db
+from ops.client import Client
+from ops.up import Platform
+from tests.wait import eventually
+
+
+def test_a_call_is_answered_with_its_timing(client: Client) -> None:
+    answer = client.infer("echo", {"any": "json"})
+    assert (answer["output"], answer["model"], answer["version"]) == ({"any": "json"}, "echo", "1")
+    timing = answer["timing"]
+    parts = [timing[f"{part}_ms"] for part in ("queue", "batch", "engine", "post")]
+    assert all(part >= 0 for part in parts)
+    assert sum(parts) <= timing["total_ms"]
+    assert timing["batch_size"] == 1
+    assert timing["flush"] in ("full", "deadline", "knee", "pace", "drain")
+
+
+def test_an_embedding_is_a_list_of_floats_of_unit_length(client: Client) -> None:
+    answer = client.infer("minilm", "how do I parse a JSON document")
+    assert len(answer["output"]) == 384
+    assert np.linalg.norm(answer["output"]) == pytest.approx(1, abs=1e-5)
+    assert answer["usage"] == {"tokens": 11}
+
+
+def test_parameters_change_the_computation(http: httpx.Client) -> None:
+    body = {"model": "minilm", "input": "a text", "params": {"normalize": False}}
+    raw = http.post("/infer", json=body).json()["output"]
+    assert np.linalg.norm(raw) > 1.5
+
+
+def test_concurrent_calls_share_launches(client: Client, platform: Platform) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda n: client.infer("batchstring", f"t{n}"), range(64)))
+    assert [answer["output"] for answer in answers] == [f"T{n}" for n in range(64)]
+    assert max(answer["timing"]["batch_size"] for answer in answers) > 4
+
+
+def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, platform: Platform) -> None:
+    """While one launch keeps the device busy, a call and two jobs come together in the next."""
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    shared = text("""
+        SELECT count(DISTINCT job_id) FROM results JOIN launches ON launches.id = launch_id
+        WHERE calls > 0 AND job_id = ANY(CAST(:jobs AS uuid[])) GROUP BY launch_id
+        ORDER BY 1 DESC LIMIT 1
+    """)
+
+    def attempt() -> bool:
+        from jobs import ids
+
+        with ThreadPoolExecutor(3) as pool:
+            busy = [pool.submit(client.infer, "batchstring", "busy") for _ in range(2)]
+            jobs = [client.submit([b'"x"\n'], model="batchstring")["id"] for _ in range(2)]
+            answer = pool.submit(client.infer, "batchstring", "call")
+            assert [client.wait(job)["state"] for job in jobs] == ["completed"] * 2
+            assert answer.result()["output"] == "CALL"
+            assert [b.result()["output"] for b in busy] == ["BUSY"] * 2
+        with database.connect() as tx:
+            values = {"jobs": [ids.parse("job", job) for job in jobs]}
+            return tx.scalar(shared, values) == 2
+
+    try:
+        eventually(attempt, timeout_s=60)
+    finally:
+        database.dispose()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"model": "echo"}, 422, "invalid"),
+        ({"input": "x"}, 422, "invalid"),
+        ({"model": "nobody", "input": "x"}, 404, "unknown_model"),
+        ({"model": "minilm", "input": 5}, 422, "invalid"),
+        ({"model": "minilm", "input": "a\0"}, 422, "invalid"),
+        ({"model": "minilm", "input": "x", "params": {"no": 1}}, 422, "invalid"),
+        ({"model": "minilm", "input": "x", "params": {"normalize": "yes"}}, 422, "invalid"),
+        ({"model": "echo", "input": "x", "timeout_ms": 0}, 422, "invalid"),
+        ({"model": "echo", "input": "x", "extra": 0}, 422, "invalid"),
+        ({"model": "batchstring", "input": "x", "timeout_ms": 5}, 504, "deadline_passed"),
+        ("text", 422, "invalid"),
+    ],
+)
+def test_a_call_that_cant_be_served_is_a_problem(
+    http: httpx.Client, body: object, status: int, code: str
+) -> None:
+    answer = http.post("/infer", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_malformed_json_is_named(http: httpx.Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    for raw in (b"{", b"", b"\xff", b'{"model": "echo", "input": "\\ud800"}', b"[" * 100_000):
+        answer = http.post("/infer", content=raw, headers=headers)
+        assert answer.status_code in (400, 422), raw[:20]
+        assert answer.json()["detail"]
+
+
+def test_health_and_models_say_what_is_ready(http: httpx.Client) -> None:
+    assert http.get("/livez").json() == {"status": "ok"}
+    assert http.get("/readyz").json() == {"status": "ok"}
+    listed = http.get("/models").json()["data"]
+    assert {model["name"] for model in listed} == {"minilm", "echo", "batchstring"}
+    assert all(model["ready"] for model in listed)
+    assert http.get("/models/minilm/ready").status_code == 200
+    assert http.get("/models/nobody/ready").status_code == 404

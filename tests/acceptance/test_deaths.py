@@ -1,0 +1,201 @@
+"""Processes die; jobs don't. Everything is started as a user starts it, and killed for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from jobs import ids
+from jobs.store import db
+from ops.client import Client
+from ops.up import Platform, free_port, running
+from tests.wait import eventually, gone
+
+ITEMS = 3000
+
+
+class Up:
+    """`millrace up` as a process of its own."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._environ = {
+            **os.environ,
+            "MILLRACE_HOME": str(home),
+            "MILLRACE_PORT": str(port),
+            "MILLRACE_LEASE_S": "3",
+        }
+        self.process = self._start()
+
+    def _start(self) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "ops", "up"]
+        process = subprocess.Popen(
+            command, env=self._environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready: ")
+        return process
+
+    def cli(self, *arguments: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "ops", *arguments, "--json"],
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        return json.loads(done.stdout)
+
+    def kill_everything_at_once(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def start_again(self) -> None:
+        self.process = self._start()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    started = Up(tmp_path / "home", free_port())
+    yield started
+    if started.process.poll() is None:
+        assert started.stop() == 0
+
+
+def texts(folder: Path) -> str:
+    path = folder / "texts.txt"
+    path.write_text("".join(f"item {n}\n" for n in range(ITEMS)))
+    return str(path)
+
+
+def assert_once_and_in_order(client: Client, job: str) -> None:
+    found = [json.loads(line) for line in client.results(job)]
+    assert [line["seq"] for line in found] == list(range(ITEMS))
+    assert [line["output"] for line in found] == [f"ITEM {n}" for n in range(ITEMS)]
+
+
+def worker_pid(platform: Platform, number: int = 1) -> int:
+    children = {child.name: child for child in platform.supervisor.children}
+    pid = children[f"worker-{number}"].pid
+    assert pid
+    return pid
+
+
+def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    with running(tmp_path / "home", lease_s=3.0) as platform:
+        client = Client(platform.url)
+        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+        killed = worker_pid(platform)
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        os.kill(killed, signal.SIGKILL)
+        assert client.job(job)["counts"]["succeeded"] < ITEMS
+
+        def ended() -> bool:
+            platform.poll()  # as `millrace up` does: a dead worker is started again
+            return client.job(job)["state"] == "completed"
+
+        eventually(ended, timeout_s=60)
+        assert worker_pid(platform) != killed
+        assert_once_and_in_order(client, job)
+        database = db.connect(platform.settings.database_url, pool_size=1)
+        with database.connect() as tx:
+            epochs = tx.scalars(
+                text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
+            ).all()
+        database.dispose()
+        assert max(epochs) >= 2
+        client.close()
+
+
+def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up, tmp_path: Path) -> None:
+    job = up.cli("submit", texts(tmp_path), "--model", "batchstring")["id"]
+    client = Client(up.url)
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    up.kill_everything_at_once()
+    up.start_again()
+    assert client.job(job)["state"] == "running"
+    assert client.wait(job)["state"] == "completed"
+    assert_once_and_in_order(client, job)
+    client.close()
+
+
+def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    done = up.cli("submit", texts(tmp_path), "--model", "echo", "--wait", "-o", str(out))
+    assert done["state"] == "completed"
+    assert len(out.read_text().splitlines()) == ITEMS
+    children = subprocess.run(
+        ["pgrep", "-P", str(up.process.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert len(children) >= 5
+    assert up.stop() == 0
+    assert all(gone(int(pid)) for pid in children)
+    up.start_again()
+    assert up.cli("jobs")["data"][0]["id"] == done["id"]
+    assert up.cli("job", done["id"])["counts"]["succeeded"] == ITEMS
+
+
+def test_a_stopped_worker_gives_its_slices_back_at_once(tmp_path: Path) -> None:
+    with running(tmp_path / "home", lease_s=60.0) as platform:
+        client = Client(platform.url)
+        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+        eventually(lambda: client.job(job)["counts"]["running"])
+        os.kill(worker_pid(platform), signal.SIGTERM)
+        eventually(lambda: client.job(job)["counts"]["running"] == 0, timeout_s=5)
+
+        def ended() -> bool:
+            platform.poll()
+            return client.job(job)["state"] == "completed"
+
+        eventually(ended, timeout_s=60)
+        assert_once_and_in_order(client, job)
+        client.close()
+
+
+def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(tmp_path: Path) -> None:
+    with running(tmp_path / "home", lease_s=2.0) as platform:
+        client = Client(platform.url)
+        worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
+        worker.terminate()
+        eventually(lambda: not worker.alive())
+        body = {"model": "echo", "input": "x"}
+        refused = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+        assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
+        assert int(refused.headers["retry-after"]) >= 1
+        job = client.submit([b'"x"\n'], model="echo")["id"]
+        assert client.job(job)["state"] == "queued"
+        worker.start()
+        assert client.wait(job)["state"] == "completed"
+        assert client.infer("echo", "x")["output"] == "x"
+        client.close()
+
+
+def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(tmp_path: Path) -> None:
+    import redis
+
+    with running(tmp_path / "home") as platform:
+        client = Client(platform.url)
+        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        with redis.Redis.from_url(platform.settings.redis_url) as connection:
+            connection.flushall()
+        assert client.wait(job)["state"] == "completed"
+        assert_once_and_in_order(client, job)
+        eventually(lambda: httpx.post(
+            f"{platform.url}/infer", json={"model": "echo", "input": "x"}, timeout=10
+        ).status_code == 200)  # fmt: skip
+        client.close()

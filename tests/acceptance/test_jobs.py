@@ -1,0 +1,231 @@
+"""Jobs over HTTP: what comes back, in which order, and what is refused."""
+
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.client import Client
+from ops.up import Platform
+from tests.wait import eventually
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+def results(client: Client, job: dict[str, Any], **query: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in client.results(job["id"], **query)]
+
+
+def count(http: httpx.Client) -> int:
+    return len(http.get("/jobs", params={"limit": 500}).json()["data"])
+
+
+def test_a_json_job_comes_back_whole_and_in_order(client: Client, http: httpx.Client) -> None:
+    items = ["plain", {"custom_id": "b", "input": {"any": ["json", 1.5, None]}}, {"input": 7}]
+    body = {
+        "model": "echo@1",
+        "items": items,
+        "metadata": {"who": "test"},
+        "class": "bulk",
+        "priority": -3,
+    }
+    posted = http.post("/jobs", json=body)
+    assert posted.status_code == 202
+    job = posted.json()
+    assert posted.headers["location"] == f"/jobs/{job['id']}"
+    done = client.wait(job["id"])
+    assert (done["state"], done["class"], done["priority"]) == ("completed", "bulk", -3)
+    assert done["metadata"] == {"who": "test"}
+    assert done["counts"] == {
+        "total": 3, "pending": 0, "running": 0,
+        "succeeded": 3, "failed": 0, "cancelled": 0, "expired": 0,
+    }  # fmt: skip
+    found = results(client, job)
+    assert [line["output"] for line in found] == ["plain", {"any": ["json", 1.5, None]}, 7]
+    assert [line["custom_id"] for line in found] == [None, "b", None]
+    assert found[0]["usage"] == {"characters": 5}
+
+
+def test_a_streamed_job_of_many_slices_comes_back_in_order(client: Client) -> None:
+    lines = (b'{"custom_id": "n%d", "input": "item %d"}\n' % (n, n) for n in range(5000))
+    job = client.submit(lines, model="echo", metadata='{"a": "b"}', priority=2)
+    done = client.wait(job["id"])
+    assert (done["counts"]["succeeded"], done["metadata"], done["priority"]) == (
+        5000,
+        {"a": "b"},
+        2,
+    )
+    found = results(client, job)
+    assert [line["seq"] for line in found] == list(range(5000))
+    assert all(line["output"] == f"item {n}" for n, line in enumerate(found))
+
+
+def test_results_can_be_read_while_the_job_runs_and_gone_on_from(
+    client: Client, http: httpx.Client
+) -> None:
+    job = client.submit((b'"t%d"\n' % n for n in range(2500)), model="batchstring")
+    found: list[dict[str, Any]] = []
+    after, complete, reads = -1, "false", 0
+    while complete == "false":
+        answer = http.get(f"/jobs/{job['id']}/results", params={"after": after})
+        lines = answer.text.splitlines()
+        found += map(json.loads, lines)
+        reads += bool(lines)
+        after, complete = int(answer.headers["x-next-after"]), answer.headers["x-complete"]
+        assert after == (found[-1]["seq"] if found else -1)
+    assert reads > 1
+    assert [line["output"] for line in found] == [f"T{n}" for n in range(2500)]
+
+
+def test_an_item_tells_which_launch_it_was_in(client: Client, http: httpx.Client) -> None:
+    job = client.submit([b'"x"\n', b'"y"\n'], model="batchstring")
+    client.wait(job["id"])
+    item = http.get(f"/jobs/{job['id']}/items/1").json()
+    assert (item["input"], item["output"], item["outcome"]) == ("y", "Y", "succeeded")
+    assert item["launch"]["items"] == 2
+    assert item["timing"]["engine_ms"] >= 99
+    assert (item["attempts"], item["deliveries"]) == (1, 1)
+    assert http.get(f"/jobs/{job['id']}/items/2").status_code == 404
+
+
+def test_jobs_are_listed_newest_first_by_pages(client: Client, http: httpx.Client) -> None:
+    made = [client.submit([b'"x"\n'], model="echo")["id"] for _ in range(3)]
+    first = http.get("/jobs", params={"limit": 2, "model": "echo"}).json()
+    assert [job["id"] for job in first["data"]] == [made[2], made[1]]
+    rest = http.get("/jobs", params={"limit": 1, "after": first["next"]}).json()
+    assert rest["data"][0]["id"] == made[0]
+    for id in made:
+        client.wait(id)
+    states = {job["state"] for job in http.get("/jobs?state=completed").json()["data"]}
+    assert states == {"completed"}
+
+
+def test_a_cancelled_job_ends_and_keeps_its_results(client: Client, http: httpx.Client) -> None:
+    job = client.submit((b'"x"\n' for _ in range(20_000)), model="batchstring")
+    eventually(lambda: client.job(job["id"])["counts"]["succeeded"])
+    assert http.post(f"/jobs/{job['id']}/cancel").status_code == 200
+    done = client.wait(job["id"])
+    assert done["state"] == "cancelled"
+    assert done["counts"]["succeeded"] >= 1000
+    assert done["counts"]["succeeded"] + done["counts"]["cancelled"] == 20_000
+    assert len(results(client, job)) == 20_000
+    assert http.post(f"/jobs/{job['id']}/cancel").json()["state"] == "cancelled"
+    retried = http.post(f"/jobs/{job['id']}/retry").json()
+    assert (retried["generation"], retried["state"]) == (2, "queued")
+    http.post(f"/jobs/{job['id']}/cancel")
+
+
+def test_a_paused_job_rests_until_it_is_resumed(client: Client, http: httpx.Client) -> None:
+    job = client.submit((b'"x"\n' for _ in range(6000)), model="batchstring")
+    assert http.post(f"/jobs/{job['id']}/pause").json()["state"] == "paused"
+    eventually(lambda: client.job(job["id"])["counts"]["running"] == 0)
+    assert client.job(job["id"])["counts"]["succeeded"] < 6000
+    http.post(f"/jobs/{job['id']}/resume")
+    assert client.wait(job["id"])["counts"]["succeeded"] == 6000
+
+
+def test_an_item_that_the_model_rejects_fails_alone(client: Client, http: httpx.Client) -> None:
+    items = ["one", 2, "three", {"input": {"a": 1}}]
+    body = {"model": "batchstring", "items": items, "on_invalid": "fail_item"}
+    job = http.post("/jobs", json=body).json()
+    done = client.wait(job["id"])
+    assert (done["state"], done["counts"]["succeeded"], done["counts"]["failed"]) == (
+        "completed",
+        2,
+        2,
+    )
+    found = results(client, job)
+    assert [line["outcome"] for line in found] == ["succeeded", "failed", "succeeded", "failed"]
+    assert found[1]["error"]["code"] == "invalid_input"
+    assert [line["seq"] for line in results(client, job, outcome="failed")] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "places"),
+    [
+        ({"items": ["x"]}, 422, "invalid", [["model"]]),
+        ({"model": "nobody", "items": ["x"]}, 404, "unknown_model", []),
+        ({"model": "echo", "items": []}, 422, "invalid", [["items"]]),
+        ({"model": "echo"}, 422, "invalid", [["items"]]),
+        ({"model": "echo", "items": "x"}, 422, "invalid", [["items"], ["items"]]),
+        ({"model": "minilm", "items": ["x", 1, None]}, 422, "invalid", [["items", 1], ["items", 2]]),
+        (
+            {"model": "echo", "items": [{"custom_id": "a", "input": 1}, {"custom_id": "a", "input": 2}]},
+            422,
+            "invalid",
+            [["items", 1, "custom_id"]],
+        ),
+        ({"model": "echo", "items": ["a\0"]}, 422, "invalid", [["items", 0]]),
+        ({"model": "echo", "items": ["x"], "priority": 101}, 422, "invalid", [["priority"]]),
+        ({"model": "echo", "items": ["x"], "class": "vip"}, 422, "invalid", [["class"]]),
+        ({"model": "echo", "items": ["x"], "webhook": {"url": "https://x"}}, 422, "invalid", [["webhook"]]),
+        ({"model": "echo", "items": ["x"], "metadata": {"a": 1}}, 422, "invalid", [["metadata", "a"]]),
+        ({"model": "echo", "items": ["y" * 300_000]}, 422, "invalid", [["items", 0]]),
+        (["x"], 400, "malformed", []),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_and_nothing_is_stored(
+    http: httpx.Client, body: Any, status: int, code: str, places: list[list[Any]]
+) -> None:
+    before = count(http)
+    answer = http.post("/jobs", json=body)
+    problem = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status_code, problem["code"], problem["status"]) == (status, code, status)
+    assert sorted(fault["loc"] for fault in problem.get("errors", [])) == places
+    assert count(http) == before
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b'"ok"\n{"input": 1', [2]),
+        (b'"ok"\n"\\u0000"\n"\\ud800"\n\n[1,\n', [2, 3, 4, 5]),
+        (b'{"custom_id":"a","input":1}\n"x"\n{"custom_id":"a","input":1}\n', [3]),
+        (b"\xff\xfe\n", [1]),
+        (b'"' + b"x" * 300_000 + b'"\n', [1]),
+    ],
+)
+def test_faults_of_ndjson_are_named_by_line(
+    http: httpx.Client, raw: bytes, lines: list[int]
+) -> None:
+    before = count(http)
+    answer = http.post("/jobs", params={"model": "echo"}, content=raw, headers=NDJSON)
+    assert answer.status_code == 422
+    assert [fault["line"] for fault in answer.json()["errors"]] == lines
+    assert count(http) == before
+
+
+def test_a_truncated_stream_stores_nothing(http: httpx.Client, platform: Platform) -> None:
+    before = count(http)
+    for head in (b"Content-Length: 1000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n3e8\r\n"):
+        with socket.create_connection((platform.settings.host, platform.settings.port)) as raw:
+            raw.sendall(
+                b"POST /jobs?model=echo HTTP/1.1\r\nHost: x\r\n"
+                b"Content-Type: application/x-ndjson\r\n" + head + b'"one"\n"two"\n"thr'
+            )
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(4096):
+                pass
+    assert http.get("/livez").status_code == 200
+    assert count(http) == before
+
+
+def test_a_body_over_the_limit_is_refused(http: httpx.Client) -> None:
+    answer = http.post("/jobs", json={"model": "echo", "items": ["x" * 1000] * 1100})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("path", ["/jobs/job_01h455vb4pex5vsknk084sn02q", "/jobs/nonsense"])
+def test_a_job_that_is_not_there_is_a_problem(http: httpx.Client, path: str) -> None:
+    answer = http.get(path)
+    assert answer.status_code in (404, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_wrong_content_type_is_named(http: httpx.Client) -> None:
+    answer = http.post("/jobs", content=b"x", headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+    assert http.put("/jobs").json()["code"] == "method_not_allowed"
