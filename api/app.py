@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from api import errors
+from api import errors, openapi
 from api.context import Context
 from api.gateway import CallGateway
 from api.routes import calls, health, jobs
@@ -50,6 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
         responses=dict.fromkeys(_STATUSES, _PROBLEM),
     )
     errors.install(app)
+    openapi.install(app)
     for module in (calls, jobs, health):
         app.include_router(module.router)
     return app

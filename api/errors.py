@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from redis import RedisError
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from jobs import ids
 from jobs.errors import Fault, Invalid, MillraceError, Unavailable
@@ -60,6 +61,16 @@ class _Http(MillraceError):
         self.title = str(error.detail)  # type: ignore[misc]
 
 
+def _methods(request: Request) -> set[str]:
+    """What this path allows, over all its routes: Starlette names those of the first."""
+    return {
+        method
+        for route in request.app.routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+
+
 def install(app: FastAPI) -> None:
     """Makes every error that leaves a route a problem."""
 
@@ -77,6 +88,8 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         response = problem(_Http(error), new_request_id())
         response.headers.update(error.headers or {})
+        if error.status_code == 405:
+            response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
     @app.exception_handler(OperationalError)

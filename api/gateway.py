@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from jobs import ids
@@ -19,6 +19,7 @@ from jobs.registry import Model
 _log = logging.getLogger(__name__)
 _BLOCK_S = 5
 _RETRY_S = 0.2
+_CONNECTIONS = 64
 
 Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 
@@ -27,7 +28,10 @@ class CallGateway:
     """output, error, units, timing of one call at a time; any number of them concurrently."""
 
     def __init__(self, redis_url: str, most_waiting: int) -> None:
-        self._redis: Redis = Redis.from_url(redis_url, socket_timeout=_BLOCK_S + 5)
+        pool = BlockingConnectionPool.from_url(
+            redis_url, max_connections=_CONNECTIONS, socket_timeout=_BLOCK_S + 5
+        )
+        self._redis: Redis = Redis.from_pool(pool)
         self._most_waiting = most_waiting
         self._name = ids.show("api", ids.new())
         self._waiting: dict[str, asyncio.Future[Answer]] = {}

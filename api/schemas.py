@@ -3,7 +3,7 @@ they are what /openapi.json says. Items are checked one by one in `jobs.items`."
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
 from jobs.states import JobClass, JobState, Outcome
 
@@ -11,6 +11,14 @@ _Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^
 _Value = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
 
 MAX_CALL_TIMEOUT_MS = 600_000
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows one kind of number: 3.0 is whole."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_WholeNumber = Annotated[int, BeforeValidator(_whole), Strict()]
 
 
 class JobRequest(BaseModel):
@@ -22,7 +30,7 @@ class JobRequest(BaseModel):
     params: dict[str, Any] = Field(default_factory=dict)
     metadata: dict[_Key, _Value] = Field(default_factory=dict, max_length=16)
     job_class: JobClass = Field(default="standard", alias="class")
-    priority: int = Field(default=0, ge=-100, le=100, strict=True)
+    priority: _WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
 
@@ -49,7 +57,7 @@ class CallRequest(BaseModel):
     model: str = Field(min_length=1, max_length=200)
     input: Any
     params: dict[str, Any] = Field(default_factory=dict)
-    timeout_ms: int = Field(default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS, strict=True)
+    timeout_ms: _WholeNumber = Field(default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS)
 
 
 class Counts(BaseModel):

@@ -79,7 +79,9 @@ class Child:
         """Start in a session of its own, so that Ctrl-C in a terminal reaches only us."""
         if self.alive():
             return
-        command = die_with_parent(self.argv, signal.SIGTERM)
+        # SIGKILL: what they would say goodbye to is going down as well, and the next start waits
+        # for nobody.
+        command = die_with_parent(self.argv, signal.SIGKILL)
         environ = {**os.environ, **self.env}
         self._started_at, self._start_at = clock.monotonic(), None
         if self.log is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, text
 
 from jobs.registry import SAMPLES, Registry
@@ -15,6 +16,9 @@ from migrations.run import migrate
 from ops.embedded import EmbeddedServers
 
 _numbers = itertools.count()
+
+hypothesis_settings.register_profile("millrace", deadline=None, database=None)
+hypothesis_settings.load_profile("millrace")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from celery.concurrency.thread import TaskPool
 from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker.components import Pool
+from kombu.exceptions import KombuError
+from sqlalchemy.exc import OperationalError
 
 from jobs import registry
 from jobs.settings import Settings
@@ -94,6 +96,13 @@ def _keep_our_logging(**_: Any) -> None:
     """Celery sets up logging where nobody listens to this signal."""
 
 
+def _end_process(thread: threading.ExceptHookArgs) -> None:
+    """A worker without one of its threads would look alive and do nothing: better to start anew,
+    and let the lease do the rest."""
+    _log.critical("%s died", thread.thread and thread.thread.name, exc_info=thread.exc_value)
+    os._exit(70)
+
+
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
     app = create_app(settings)
@@ -103,13 +112,17 @@ def run_worker(settings: Settings) -> None:
     @app.task(name=WORK)  # type: ignore[untyped-decorator]
     def work() -> None:
         """A nudge: there is work. Where there was some, there may be more."""
-        if app.runtime.slices.work():
-            app.send_task(WORK)
+        try:
+            if app.runtime.slices.work():
+                app.send_task(WORK)
+        except (OperationalError, KombuError) as error:
+            _log.warning("a nudge came to nothing: %s", error)  # the keeper sends another
 
     def leaving(**_: Any) -> None:
         _leave_anyway()
         threading.Thread(target=app.runtime.drain).start()
 
+    threading.excepthook = _end_process
     worker_shutting_down.connect(leaving, weak=False)
     setup_logging.connect(_keep_our_logging, weak=False)
     # Celery warns of pickle where root runs a worker; we take JSON alone.

@@ -23,6 +23,7 @@ from workers.app import WORK, create_app, queue_name
 
 _log = logging.getLogger(__name__)
 _NUDGES_AT_ONCE = 8  # per ready worker; those that find work send the next one themselves
+_MOST_NUDGES = 1000
 _MOST_ROUNDS = 1000  # of one service, before the others get their turn
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
@@ -64,8 +65,8 @@ class Nudger:
         self._broker = self._app.connection_for_write()
 
     def run_once(self, tx: Tx) -> int:
-        claimable = claims.claimable(tx)
-        ready = workers.ready(tx, 2 * self._settings.lease_s) if claimable else {}
+        claimable = claims.claimable(tx, self._models, _MOST_NUDGES)
+        ready = workers.ready(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
         sent = 0
         for pool in self._models.pools():
             keys = [model.key for model in self._models.of_pool(pool)]

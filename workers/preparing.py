@@ -32,8 +32,20 @@ def _prepared(
 ) -> list[Prepared | InvalidInput]:
     refused = [items.refuse_input(model, value) for value in inputs]
     if not any(refused):
-        return engine.prepare(inputs, params)
+        return _by_engine(engine, inputs, params)
     return [
-        InvalidInput(no[1]) if no else engine.prepare([value], params)[0]
+        InvalidInput(no[1]) if no else _by_engine(engine, [value], params)[0]
         for value, no in zip(inputs, refused, strict=True)
     ]
+
+
+def _by_engine(
+    engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
+) -> list[Prepared | InvalidInput]:
+    """What the engine makes of them; one that it stumbles over is refused alone."""
+    try:
+        return engine.prepare(inputs, params)
+    except Exception as error:
+        if len(inputs) == 1:
+            return [InvalidInput(f"{type(error).__name__}: {error}")]
+        return [_by_engine(engine, [value], params)[0] for value in inputs]

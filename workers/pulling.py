@@ -85,6 +85,8 @@ class CallPuller:
                 self._lanes.reply(asker, replies)
         except RedisError as error:
             self._rest(error)
+        except Exception:  # on a pool's thread: nobody else would hear of it
+            _log.exception("%d calls go unanswered", len(outputs))
 
     def announce(self, worker: str, ttl_s: float) -> None:
         """This worker is ready for so long; 0: no longer."""

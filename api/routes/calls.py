@@ -11,7 +11,7 @@ from api.context import Shared, Tenant
 from api.errors import faults_of
 from api.schemas import CallAnswer, CallRequest
 from jobs import clock, ids, items
-from jobs.errors import Fault, Invalid, MillraceError
+from jobs.errors import Fault, Invalid, Malformed, MillraceError
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -19,7 +19,7 @@ router = APIRouter(tags=["calls"])
 _DOC = {
     "requestBody": {
         "required": True,
-        "content": {bodies.JSON: {"schema": CallRequest.model_json_schema()}},
+        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
     }
 }
 _REFUSALS = {"invalid_input": Invalid, "engine_error": MillraceError}
@@ -30,6 +30,8 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
     """One call, answered within its deadline or refused."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
+    if "idempotency-key" in request.headers:
+        raise Malformed("Idempotency-Key is not supported yet; send the request without it")
     asked = _parse(await bodies.small(request, shared.settings.max_json_mb << 20))
     model = shared.models.resolve(asked.model)
     _check(model, asked)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from api import bodies
 from api.context import Context, Shared, Tenant
 from api.errors import faults_of
-from api.schemas import ItemState, Job, JobPage, JobRequest, JobWithItems
+from api.schemas import ItemState, Job, JobPage, JobRequest
 from jobs import ids, items, views
 from jobs.errors import Fault, Invalid, Malformed, NotFound
 from jobs.states import JobState, Outcome
@@ -25,17 +25,27 @@ router = APIRouter(tags=["jobs"])
 
 _MIB = 1 << 20
 _JSON_PARAMETERS = ("params", "metadata")
-_JobId = Annotated[str, Path(description="job_…", pattern="^job_[0-7][0-9a-hjkmnp-tv-z]{25}$")]
+_JOB_ID = "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+_JobId = Annotated[str, Path(description="job_…", pattern=_JOB_ID)]
 _Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
 
 _SUBMIT_DOC: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": name,
+            "in": "query",
+            "description": f"with an NDJSON body: {field.description or 'as in the JSON body'}",
+            "schema": {"type": "string"},
+        }
+        for name, field in ((f.alias or name, f) for name, f in JobRequest.model_fields.items())
+    ],
     "requestBody": {
         "required": True,
         "content": {
-            bodies.JSON: {"schema": JobWithItems.model_json_schema(by_alias=True)},
+            bodies.JSON: {"schema": {"$ref": "#/components/schemas/JobWithItems"}},
             bodies.NDJSON: {"schema": {"type": "string", "description": "one item a line"}},
         },
-    }
+    },
 }
 
 
@@ -44,6 +54,8 @@ async def submit_job(request: Request, shared: Shared, tenant: Tenant) -> Respon
     """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or NDJSON, one
     item a line, with everything else as query parameters (objects as JSON)."""
     kind = bodies.media_type(request, bodies.JSON, bodies.NDJSON)
+    if "idempotency-key" in request.headers:
+        raise Malformed("Idempotency-Key is not supported yet; send the request without it")
     settings = shared.settings
     ndjson = kind == bodies.NDJSON
     most = settings.max_ndjson_mb if ndjson else settings.max_json_mb
@@ -124,12 +136,11 @@ def list_jobs(
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    after: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    after: Annotated[
+        str | None, Query(description="`next` of the page before", pattern=_JOB_ID)
+    ] = None,
 ) -> Response:
     """Newest first."""
-    last = None if after is None else ids.parse("job", after)
-    if after is not None and last is None:
-        raise Invalid("after is no job's id", faults=[Fault(("query", "after"), "id", "no job id")])
     name, _, version = (model or "").partition("@")
     with shared.database.connect() as tx:
         rows = reading.page(
@@ -138,7 +149,7 @@ def list_jobs(
             state=state,
             model=name or None,
             version=version or None,
-            after=last,
+            after=ids.parse("job", after) if after else None,
             limit=limit + 1,
         )
     more = ids.show("job", rows[limit - 1]["id"]) if len(rows) > limit else None

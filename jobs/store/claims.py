@@ -3,7 +3,7 @@
 The database's clock decides; a worker's clock decides nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -284,15 +284,24 @@ def reap(tx: Tx) -> int:
 
 
 _CLAIMABLE = text("""
-    SELECT model || '@' || version, count(*)
-    FROM slices WHERE state = 'ready' AND not_before <= now()
-    GROUP BY model, version
+    SELECT wanted.model || '@' || wanted.version, found.count
+    FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version),
+         LATERAL (
+             SELECT count(*) FROM (
+                 SELECT 1 FROM slices
+                 WHERE state = 'ready' AND slices.model = wanted.model
+                   AND slices.version = wanted.version AND not_before <= now()
+                 LIMIT :most
+             ) AS some
+         ) AS found
 """)
 
 
-def claimable(tx: Tx) -> dict[str, int]:
-    """Slices that could be claimed now, by model@version."""
-    return {row[0]: row[1] for row in tx.execute(_CLAIMABLE)}
+def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
+    """Slices that could be claimed now, by model@version; counted up to `most`."""
+    names = [(model.name, model.version) for model in models]
+    values = {"models": [n for n, _ in names], "versions": [v for _, v in names], "most": most}
+    return {row[0]: row[1] for row in tx.execute(_CLAIMABLE, values)}
 
 
 def _keys(leases: Sequence[Lease]) -> tuple[list[UUID], list[int], list[int]]:

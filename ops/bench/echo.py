@@ -104,8 +104,7 @@ def _memory(report: Report, platform: Platform) -> MemoryWatch:
     stream.close()
     growths = {name: many.peak_mb(name) - few.peak_mb(name) for name in watched}
     for name, growth in growths.items():
-        figure = name.partition("-")[0]
-        report.add(**{f"{figure}_peak_rss_mb": many.peak_mb(name), f"{figure}_growth_mb": growth})
+        report.add(**{f"{name}_peak_rss_mb": many.peak_mb(name), f"{name}_rss_growth_mb": growth})
     report.add(peak_rss_growth_mb=max(growths.values()), million_items_per_s=_MANY_ITEMS / took_s)
     return many
 

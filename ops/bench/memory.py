@@ -15,8 +15,9 @@ _EVERY_S = 0.02
 
 
 def pids(platform: Platform) -> dict[str, int]:
-    """The platform's own processes by name: api, keeper, worker-1."""
-    return {child.name: child.pid for child in platform.supervisor.children if child.pid}
+    """The platform's own processes: api, keeper, worker."""
+    children = platform.supervisor.children
+    return {child.name.partition("-")[0]: child.pid for child in children if child.pid}
 
 
 def rss_mb(pid: int) -> float:

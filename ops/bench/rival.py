@@ -3,6 +3,7 @@ a bare loop of the engine. `python -m ops.bench.rival` reads JSON lines: the sen
 to run; it answers each with a JSON line."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -58,6 +59,7 @@ class Rival:
 
 
 def _encoder(sentences: Sequence[str]) -> Callable[[], object]:
+    os.environ["HF_HUB_OFFLINE"] = "1"
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(minilm_folder()))

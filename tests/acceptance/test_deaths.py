@@ -184,6 +184,55 @@ def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(tmp_path: Pa
         client.close()
 
 
+def test_the_worker_outlives_redis(tmp_path: Path) -> None:
+    """celery 5.7.0 ends when Redis dies while a nudge is unacknowledged."""
+    with running(tmp_path / "home") as platform:
+        client = Client(platform.url)
+        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        worker, server = worker_pid(platform), platform.servers.redis.process
+        assert server is not None
+        server.kill()
+        server.wait()
+
+        def ended() -> bool:
+            platform.poll()  # as `millrace up` does: an empty Redis takes its place
+            return client.job(job)["state"] == "completed"
+
+        eventually(ended, timeout_s=60)
+        assert_once_and_in_order(client, job)
+        eventually(lambda: _infer(platform) == 200)
+        assert worker_pid(platform) == worker
+        client.close()
+
+
+def test_the_worker_outlives_postgres(tmp_path: Path) -> None:
+    with running(tmp_path / "home", lease_s=3.0) as platform:
+        client = Client(platform.url)
+        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        worker, server = worker_pid(platform), platform.servers.postgres.process
+        assert server is not None
+        server.kill()
+        server.wait()
+        assert _infer(platform) == 200  # no database on the path of a call
+
+        def ended() -> bool:
+            platform.poll()
+            answer = httpx.get(f"{platform.url}/jobs/{job}", timeout=10)
+            return answer.status_code == 200 and answer.json()["state"] == "completed"
+
+        eventually(ended, timeout_s=60)
+        assert_once_and_in_order(client, job)
+        assert worker_pid(platform) == worker
+        client.close()
+
+
+def _infer(platform: Platform) -> int:
+    body = {"model": "echo", "input": "x"}
+    return httpx.post(f"{platform.url}/infer", json=body, timeout=10).status_code
+
+
 def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(tmp_path: Path) -> None:
     import redis
 
@@ -195,7 +244,5 @@ def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(tmp_path: Path) ->
             connection.flushall()
         assert client.wait(job)["state"] == "completed"
         assert_once_and_in_order(client, job)
-        eventually(lambda: httpx.post(
-            f"{platform.url}/infer", json={"model": "echo", "input": "x"}, timeout=10
-        ).status_code == 200)  # fmt: skip
+        eventually(lambda: _infer(platform) == 200)
         client.close()

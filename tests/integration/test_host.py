@@ -1,0 +1,255 @@
+"""One model on one device, with calls from a real Redis and items of slices made by hand."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from jobs import ids
+from jobs.calls.lanes import lane_name
+from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.redis import RedisLanes, reply_key
+from jobs.registry import Limits, Model
+from jobs.store.claims import Lease
+from tests.wait import eventually
+from workers.engines.function import FunctionEngine
+from workers.engines.protocol import InvalidInput
+from workers.host import ModelHost
+from workers.inhand import Claimed, Ended, Holding
+from workers.scheduler.entries import Launch
+
+MODEL = Model("shout", "1", "function", limits=Limits(max_batch=100, window_ms=60_000))
+HOUR_S = 3600.0
+
+
+class Shout(FunctionEngine):
+    """Upper-cases texts, and remembers its launches. "broken" breaks the launch it is in."""
+
+    def __init__(self) -> None:
+        self.launches: list[list[str]] = []
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        self.launches.append(list(batch))
+        if "broken" in batch:
+            raise RuntimeError("one of them is broken \ud800")
+        return [text.upper() for text in batch]
+
+
+class Bench:
+    """A host, what was asked of it and what came of it."""
+
+    def __init__(self, client: "redis.Redis") -> None:
+        self.engine, self.launches = Shout(), list[Launch]()
+        self.lanes = RedisLanes(client, MODEL.key)
+        self.host = ModelHost(MODEL, self.engine, self.lanes, self._note)
+        self.host.announce("worker-1", HOUR_S)
+        self._client, self._started = client, False
+
+    def _note(self, model: Model, launch: Launch) -> int:
+        self.launches.append(launch)
+        return len(self.launches)
+
+    def call(self, id: str, value: Any, **params: Any) -> None:
+        call = Call(id, lane_name(params, 0), "tenant", value, 1, "api-1")
+        assert self.lanes.put(call, target_ms=10_000, timeout_ms=60_000, most=10) is None
+
+    def replies(self) -> dict[str, tuple[Any, Any]]:
+        """(output, error) by call, once there are any."""
+        found = eventually(lambda: self._client.lpop(reply_key("api-1")))
+        return {id: (output, error) for id, output, error, *_ in unpack_replies(found)}
+
+    def slices(self, *texts: Sequence[Any], params: Sequence[Mapping[str, Any]] = ()) -> Claimed:
+        """Slices of as many jobs, queued."""
+        claimed = Claimed(
+            [Lease(ids.new(), 0, len(inputs), 1, "tenant", MODEL.key, "{}") for inputs in texts]
+        )
+        for index, (holding, inputs) in enumerate(zip(claimed.holdings, texts, strict=True)):
+            holding.expect(len(inputs))
+            own = params[index] if params else {}
+            self.host.submit(holding, range(len(inputs)), inputs, own)
+        return claimed
+
+    def start(self) -> None:
+        self._started = True
+        self.host.start()
+
+    def stop(self) -> None:
+        if self._started:
+            self.host.stop()
+
+    def expect_launches_of(self, seconds: float) -> None:
+        """Every launch is taken to last so long: the knee is 90 of 100 rows, so items wait."""
+        self.host.latency.observe(1, seconds)
+
+
+@pytest.fixture
+def bench(redis_client: "redis.Redis") -> Iterator[Bench]:
+    bench = Bench(redis_client)
+    yield bench
+    bench.stop()
+
+
+def ends(holding: Holding) -> dict[int, Any]:
+    """By seq what its items ended with, once all of them did."""
+    eventually(lambda: holding.finished)
+    assert sorted(ended.seq for ended in holding.ended) == sorted({e.seq for e in holding.ended})
+    return {ended.seq: ended.output for ended in holding.ended}
+
+
+def test_one_launch_holds_a_call_and_items_of_two_jobs(bench: Bench) -> None:
+    claimed = bench.slices(["a", "b"], ["c"])
+    bench.call("call-1", "d")
+    bench.start()
+    one, other = claimed.holdings
+    assert (ends(one), ends(other)) == ({0: "A", 1: "B"}, {0: "C"})
+    assert bench.replies() == {"call-1": ("D", None)}
+    assert bench.engine.launches == [["d", "a", "b", "c"]]
+    [launch] = bench.launches
+    assert (len(launch.calls), len(launch.items), launch.units) == (1, 3, 4)
+
+
+def test_every_item_names_the_launch_it_was_in(bench: Bench) -> None:
+    claimed = bench.slices(["ab", "c"])
+    bench.start()
+    [holding] = claimed.holdings
+    ends(holding)
+    assert {(e.seq, e.size, e.launch_id) for e in holding.ended} == {(0, 2, 1), (1, 1, 1)}
+    assert all(ended.wait_ms >= 0 for ended in holding.ended)
+
+
+def test_items_and_calls_of_other_parameters_are_launched_apart(bench: Bench) -> None:
+    claimed = bench.slices(["a"], ["b"], params=[{"x": 1}, {"x": 2}])
+    bench.call("call-1", "c", x=1)
+    bench.host.drain()
+    bench.start()
+    for holding in claimed.holdings:
+        ends(holding)
+    assert bench.engine.launches == [["c", "a"], ["b"]]
+    assert [launch.params for launch in bench.launches] == [{"x": 1}, {"x": 2}]
+
+
+def test_an_item_that_the_model_refuses_ends_alone_and_before_any_launch(bench: Bench) -> None:
+    claimed = bench.slices(["a", 7, "b"])
+    [holding] = claimed.holdings
+    [refused] = holding.ended
+    assert (refused.seq, refused.launch_id) == (1, None)
+    assert isinstance(refused.output, InvalidInput)
+    bench.start()
+    assert ends(holding) == {0: "A", 1: refused.output, 2: "B"}
+    assert bench.engine.launches == [["a", "b"]]
+
+
+def test_a_call_that_the_model_refuses_is_answered_alone(bench: Bench) -> None:
+    bench.call("refused", 7)
+    bench.call("fine", "a")
+    bench.start()
+    answers = bench.replies() | bench.replies()
+    assert answers["fine"] == ("A", None)
+    assert answers["refused"] == (
+        None,
+        ["invalid_input", "shout@1 takes a string, not a number"],
+    )
+
+
+def test_what_breaks_a_launch_fails_alone_while_a_call_in_it_is_answered(bench: Bench) -> None:
+    claimed = bench.slices(["a", "broken", "b"])
+    bench.call("call-1", "c")
+    bench.start()
+    [holding] = claimed.holdings
+    outputs = ends(holding)
+    assert (outputs[0], outputs[2]) == ("A", "B")
+    assert isinstance(outputs[1], RuntimeError)
+    assert bench.replies() == {"call-1": ("C", None)}
+    assert bench.engine.launches[0] == ["c", "a", "broken", "b"]
+
+
+def test_a_call_that_breaks_its_launch_is_told_so(bench: Bench) -> None:
+    bench.call("call-1", "broken")
+    bench.start()
+    error = ["engine_error", "one of them is broken ?"]
+    assert bench.replies() == {"call-1": (None, error)}
+
+
+def test_what_is_released_before_its_launch_never_runs(bench: Bench) -> None:
+    claimed = bench.slices(["a", "b"], ["c"])
+    released, kept = claimed.holdings
+    bench.host.release(released)
+    assert released.finished
+    bench.start()
+    assert ends(kept) == {0: "C"}
+    assert released.ended == []
+    assert bench.engine.launches == [["c"]]
+
+
+def test_items_that_come_after_the_release_of_their_slice_are_forgotten(bench: Bench) -> None:
+    [holding] = Claimed([Lease(ids.new(), 0, 2, 1, "tenant", MODEL.key, "{}")]).holdings
+    bench.host.release(holding)
+    assert not holding.finished
+    holding.expect(2)
+    bench.host.submit(holding, range(2), ["a", "b"], {})
+    assert holding.finished
+    assert holding.ended == []
+
+
+def test_items_wait_for_company_until_the_host_drains(bench: Bench) -> None:
+    bench.expect_launches_of(0.1)
+    claimed = bench.slices(["a", "b"])
+    bench.start()
+    eventually(bench.host.idle.is_set)
+    assert bench.engine.launches == []
+    bench.host.drain()
+    [holding] = claimed.holdings
+    assert ends(holding) == {0: "A", 1: "B"}
+    assert [launch.reason for launch in bench.launches] == ["drain"]
+
+
+def test_a_host_that_drains_has_room_for_nothing(bench: Bench) -> None:
+    assert bench.host.room() == MODEL.limits.slice_items
+    bench.host.drain()
+    assert bench.host.room() == 0
+
+
+def test_room_is_for_four_slices_and_comes_back_when_they_leave(bench: Bench) -> None:
+    most = MODEL.limits.slice_items
+    bench.host.hold(4 * most - 1)
+    assert bench.host.room() == 1
+    bench.host.hold(1)
+    assert bench.host.room() == 0
+    bench.host.hold(-most)
+    assert bench.host.room() == most
+
+
+def test_a_call_that_arrives_at_an_idle_host_is_answered_when_the_bell_rings(
+    bench: Bench,
+) -> None:
+    bench.start()
+    eventually(bench.host.idle.is_set)
+    bench.call("call-1", "a")
+    bench.host.ring()
+    assert bench.replies() == {"call-1": ("A", None)}
+
+
+def test_a_host_that_stops_leaves_what_it_has_not_launched(bench: Bench) -> None:
+    bench.expect_launches_of(0.1)
+    claimed = bench.slices(["a"])
+    bench.start()
+    bench.stop()
+    [holding] = claimed.holdings
+    bench.host.release(holding)
+    assert (holding.finished, holding.ended) == (True, [])
+    assert bench.engine.launches == []
+
+
+def test_slices_are_handed_over_as_they_finish_and_then_no_more(bench: Bench) -> None:
+    claimed = Claimed([Lease(ids.new(), n, n + 1, 1, "t", MODEL.key, "{}") for n in (0, 1)])
+    first, second = claimed.holdings
+    first.expect(1)
+    second.expect(0)
+    assert claimed.wait() == [second]
+    thread = threading.Thread(target=first.end, args=([Ended(0, 1, 0.0, None, "A")],))
+    thread.start()
+    assert claimed.wait() == [first]
+    thread.join()
+    assert claimed.wait() == []

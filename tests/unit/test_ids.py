@@ -1,0 +1,76 @@
+"""Ids: both forms name the same thing, and both sort by time."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import clock, ids
+
+SHOWN = "job_01h455vb4pex5vsknk084sn02q"  # from the specification of TypeID
+
+
+@given(st.uuids())
+def test_an_id_is_read_back_as_it_was_shown(id: UUID) -> None:
+    assert ids.parse("job", ids.show("job", id)) == id
+
+
+@given(st.uuids(), st.uuids())
+def test_shown_ids_sort_as_the_ids_themselves(one: UUID, other: UUID) -> None:
+    assert (ids.show("job", one) < ids.show("job", other)) == (one < other)
+
+
+def test_a_new_id_is_a_uuid_of_version_7() -> None:
+    id = ids.new()
+    assert (id.version, id.variant) == (7, "specified in RFC 4122")
+
+
+def test_a_later_id_sorts_behind_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    made = []
+    for milliseconds in range(50):
+        monkeypatch.setattr(
+            clock, "now", lambda ms=milliseconds: start + timedelta(milliseconds=ms)
+        )
+        made.append(ids.new())
+    assert made == sorted(made)
+
+
+def test_ids_of_one_moment_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    assert len({ids.new() for _ in range(1000)}) == 1000
+
+
+def test_the_example_of_the_specification_is_read() -> None:
+    assert ids.parse("job", SHOWN) == UUID("01890a5d-ac96-774b-bcce-b302099a8057")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "job",
+        "job_",
+        "_01h455vb4pex5vsknk084sn02q",
+        "01h455vb4pex5vsknk084sn02q",
+        "item_01h455vb4pex5vsknk084sn02q",
+        SHOWN.upper(),
+        SHOWN[:-1],
+        SHOWN + "0",
+        SHOWN.replace("h", "l"),  # not a digit of Crockford's
+        SHOWN.replace("_0", "_8"),  # 128 bits would not hold it
+        SHOWN.replace("01h", "0\N{SUPERSCRIPT ONE}h"),
+        "job_01890a5d-ac96-774b-bcce-b302099a8057",
+        "../etc/passwd",
+    ],
+)
+def test_garbage_is_no_id(text: str) -> None:
+    assert ids.parse("job", text) is None
+
+
+@given(st.text())
+def test_no_text_breaks_the_reader(text: str) -> None:
+    found = ids.parse("job", "job_" + text)
+    assert found is None or ids.show("job", found) == "job_" + text

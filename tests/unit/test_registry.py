@@ -1,0 +1,150 @@
+"""The models file: what is right is served, and everything that is wrong is named."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs import registry
+from jobs.errors import UnknownModel
+from jobs.registry import SAMPLES, Limits, Model, Registry
+from jobs.settings import SettingsError
+
+GOOD = """
+[[model]]
+name = "embed"
+version = "1"
+engine = "minilm"
+target_ms = 100
+pool = "gpu"
+options = { max_tokens = 128 }
+limits = { max_batch = 8, max_tokens = 0 }
+
+[[model]]
+name = "embed"
+version = "2"
+engine = "minilm"
+
+[[model]]
+name = "shout"
+version = "2024-01"
+engine = "function"
+options.function = "my.module:shout"
+"""
+
+
+def read(folder: Path, text: str) -> Registry:
+    path = folder / "models.toml"
+    path.write_text(text)
+    return registry.load(path)
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(folder, text)
+    return caught.value.problems
+
+
+def test_without_a_file_the_samples_are_served() -> None:
+    assert registry.load(None) is SAMPLES
+
+
+def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
+    models = read(tmp_path, GOOD)
+    embed = models.resolve("embed@1")
+    assert (embed.target_ms, embed.options) == (100, {"max_tokens": 128})
+    assert embed.limits == Limits(max_batch=8, max_tokens=0)
+    assert models.resolve("shout").limits == Limits()
+    assert models.pools() == ["default", "gpu"]
+    assert models.of_pool("gpu") == [embed]
+
+
+def test_a_bare_name_means_the_version_declared_last(tmp_path: Path) -> None:
+    models = read(tmp_path, GOOD)
+    assert models.resolve("embed").key == "embed@2"
+    assert models.resolve("embed@1").key == "embed@1"
+
+
+@pytest.mark.parametrize("asked", ["", "embed@3", "Embed", "embed@", "@1", "embed@1@1"])
+def test_an_unknown_model_is_refused_with_those_that_there_are(tmp_path: Path, asked: str) -> None:
+    with pytest.raises(UnknownModel, match="embed@1, embed@2, shout@2024-01"):
+        read(tmp_path, GOOD).resolve(asked)
+
+
+def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """
+        [[model]]
+        name = "a@b"
+        version = 1
+        engine = "nope"
+        colour = "red"
+
+        [[model]]
+        name = "ok"
+        version = "1"
+        engine = "echo"
+        target_ms = "fast"
+        pool = ""
+        options = []
+        limits = { max_batch = 0, max_tokens = -1, max_rows = 5, in_flight = true }
+
+        [[model]]
+        engine = "echo"
+        limits = 5
+        """,
+    )
+    places = [
+        (1, "'colour'"),
+        (1, "name"),
+        (1, "version"),
+        (1, "'nope'"),
+        (2, "target_ms"),
+        (2, "pool"),
+        (2, "options"),
+        (2, "max_batch"),
+        (2, "max_tokens"),
+        (2, "'max_rows'"),
+        (2, "in_flight"),
+        (3, "name"),
+        (3, "version"),
+        (3, "limits"),
+    ]
+    for (number, word), problem in zip(places, found, strict=True):
+        assert problem.startswith(f"{tmp_path}/models.toml: [[model]] number {number}: ")
+        assert word in problem
+
+
+def test_a_version_declared_twice_is_refused(tmp_path: Path) -> None:
+    model = '[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n'
+    assert problems(tmp_path, model * 2) == [f"{tmp_path}/models.toml declares a@1 twice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "declares no [[model]]"),
+        ("[[models]]\n", "declares no [[model]]"),
+        ('[model]\nname = "a"\n', "in double brackets"),
+        ("model = 5\n", "in double brackets"),
+        ("model = [", "is not valid TOML"),
+    ],
+)
+def test_a_file_without_models_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    [found] = problems(tmp_path, text)
+    assert problem in found
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="can't be read"):
+        registry.load(tmp_path / "absent.toml")
+
+
+def test_units_of_a_model_no_longer_served_are_told_without_their_name() -> None:
+    assert SAMPLES.unit("minilm", "1") == "tokens"
+    assert SAMPLES.unit("gone", "1") == "units"
+
+
+def test_models_with_the_same_options_are_one_key_of_a_dict() -> None:
+    one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
+    assert {one: 1}[same] == 1

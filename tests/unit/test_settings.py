@@ -1,0 +1,129 @@
+"""Configuration: from the environment and a file, with every problem at once."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.settings import Settings, SettingsError, load
+
+
+def problems(environ: dict[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(environ)
+    return caught.value.problems
+
+
+def config(folder: Path, text: str) -> dict[str, str]:
+    path = folder / "millrace.toml"
+    path.write_text(text)
+    return {"MILLRACE_CONFIG": str(path)}
+
+
+def test_without_any_setting_the_defaults_hold() -> None:
+    settings = load({})
+    assert (settings.host, settings.port, settings.models) == ("127.0.0.1", 8000, None)
+    assert settings.home.is_absolute()
+
+
+def test_settings_come_from_the_environment() -> None:
+    settings = load(
+        {
+            "MILLRACE_PORT": "9000",
+            "MILLRACE_HOME": "~/data",
+            "MILLRACE_LEASE_S": "2.5",
+            "MILLRACE_AWAIT_WORKERS": "true",
+        }
+    )
+    assert (settings.port, settings.lease_s, settings.await_workers) == (9000, 2.5, True)
+    assert settings.home == Path.home() / "data"
+
+
+def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path) -> None:
+    environ = config(tmp_path, 'MILLRACE_PORT = 9000\nMILLRACE_POOL = "gpu"\n')
+    settings = load(environ | {"MILLRACE_PORT": "9001"})
+    assert (settings.port, settings.pool) == (9001, "gpu")
+
+
+def test_an_empty_variable_is_none() -> None:
+    assert load({"MILLRACE_PORT": "", "MILLRACE_MODELS": ""}) == load({})
+
+
+def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    environ = config(tmp_path, "MILLRACE_PRT = 1\nMILLRACE_MAX_ITEMS = 0\n")
+    found = problems(
+        environ
+        | {
+            "MILLRACE_PORT": "eighty",
+            "MILLRACE_LEASE_S": "0.5",
+            "MILLRACE_KEEPER_INTERVAL_S": "0",
+            "MILLRACE_AWAIT_WORKERS": "perhaps",
+            "MILLRACE_HOST": "0.0.0.0",
+        }
+    )
+    named = ["PRT", "PORT", "AWAIT_WORKERS", "LEASE_S", "KEEPER_INTERVAL_S", "MAX_ITEMS", "HOST"]
+    for name, problem in zip(named, found, strict=True):
+        assert f"MILLRACE_{name} " in problem
+
+
+def test_a_name_that_is_no_setting_is_refused_in_the_file(tmp_path: Path) -> None:
+    [problem] = problems(config(tmp_path, "port = 9000\n"))
+    assert problem.startswith(f"{tmp_path}/millrace.toml: port is not a setting")
+
+
+@pytest.mark.parametrize("text", ["MILLRACE_PORT = ", "= 1", "\x00"])
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
+    [problem] = problems(config(tmp_path, text))
+    assert "is not valid TOML" in problem
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    [problem] = problems({"MILLRACE_CONFIG": str(tmp_path / "absent.toml")})
+    assert "absent.toml can't be read" in problem
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "millrace.example"])
+def test_without_keys_only_loopback_is_served(host: str) -> None:
+    [problem] = problems({"MILLRACE_HOST": host})
+    assert f"MILLRACE_HOST is {host}" in problem
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_loopback_is_served(host: str) -> None:
+    assert load({"MILLRACE_HOST": host}).host == host
+
+
+@pytest.mark.parametrize("lease", ["nan", "inf", "0", "-1", "soon"])
+def test_a_lease_that_no_clock_can_keep_is_refused(lease: str) -> None:
+    [problem] = problems({"MILLRACE_LEASE_S": lease})
+    assert "MILLRACE_LEASE_S" in problem
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(home=Path("/tmp/a b"), port=0, await_workers=True, lease_s=1.5),
+        Settings(models=Path("/m.toml"), database_url="postgresql+psycopg://u@/d?host=/run/x"),
+    ],
+)
+def test_a_child_process_reads_the_same_settings(settings: Settings) -> None:
+    assert load(settings.environment()) == settings
+
+
+def test_evolving_changes_what_is_named_and_nothing_else() -> None:
+    settings = Settings(port=9000, pool="gpu")
+    assert settings.evolve(port=9001) == Settings(port=9001, pool="gpu")
+
+
+@pytest.mark.parametrize(
+    ("redis_url", "broker_url", "broker"),
+    [
+        ("redis://h:1/0", "", "redis://h:1/0"),
+        ("redis://h:1/0", "amqp://h", "amqp://h"),
+        ("unix:///run/redis.sock?db=0", "", "redis+socket:///run/redis.sock"),
+    ],
+)
+def test_the_broker_is_the_redis_unless_one_is_named(
+    redis_url: str, broker_url: str, broker: str
+) -> None:
+    assert Settings(redis_url=redis_url, broker_url=broker_url).broker == broker
