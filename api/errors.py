@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from redis import RedisError
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import compile_path
 
 from jobs import ids
 from jobs.errors import Fault, Invalid, MillraceError, Unavailable
@@ -64,10 +64,10 @@ class _Http(MillraceError):
 def _methods(request: Request) -> set[str]:
     """What this path allows, over all its routes: Starlette names those of the first."""
     return {
-        method
-        for route in request.app.routes
-        if route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
+        method.upper()
+        for path, operations in request.app.openapi()["paths"].items()
+        if compile_path(path)[0].match(request.url.path)
+        for method in operations
     }
 
 

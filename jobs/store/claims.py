@@ -292,7 +292,7 @@ _CLAIMABLE = text("""
                  WHERE state = 'ready' AND slices.model = wanted.model
                    AND slices.version = wanted.version AND not_before <= now()
                  LIMIT :most
-             ) AS some
+             ) AS counted
          ) AS found
 """)
 

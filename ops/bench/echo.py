@@ -34,6 +34,7 @@ _FEW_ITEMS, _MANY_ITEMS = 10_000, 1_000_000
 _SMALL_JOBS, _CLIENTS = 10_000, 32
 _CALLS, _WARM_UP_CALLS = 1000, 100
 _LOOK_S = 0.05
+_STALLED_S = 60.0  # the most that all small jobs may take once the last one is posted
 
 
 def run() -> None:
@@ -147,11 +148,13 @@ _OPEN_JOBS = text("SELECT count(*) FROM jobs WHERE finished_at IS NULL")
 
 def _all_ended(database: Engine) -> float:
     """When no job is open any more, monotonic seconds."""
-    while True:
+    deadline_s = clock.monotonic() + _STALLED_S
+    while clock.monotonic() < deadline_s:
         with database.connect() as tx:
             if not tx.scalar(_OPEN_JOBS):
                 return clock.monotonic()
         clock.sleep(_LOOK_S)
+    raise BenchError(f"jobs are still open {_STALLED_S:g} s after the last one was posted")
 
 
 _LAUNCHES = text("""

@@ -11,6 +11,7 @@ from ops.bench.harness import BenchError
 
 _POLL_S = 0.1
 _TIMEOUT_S = 600.0
+_STALLED_S = 60.0  # without a new result
 _BLOCK_BYTES = 1 << 16
 _BLOCK_LINES = 1000
 
@@ -34,13 +35,17 @@ class Stream:
 
     def results(self, job: str) -> Iterator[bytes]:
         """Result lines in order, as they appear, until there are no more to come."""
-        after, complete = -1, False
+        after, complete, moved_s = -1, False, clock.monotonic()
         while not complete:
             self._http.request("GET", f"/jobs/{job}/results?after={after}")
             response = self._answer(200)
             yield from _lines(response)
-            after = int(response.headers["X-Next-After"])
+            before, after = after, int(response.headers["X-Next-After"])
             complete = response.headers["X-Complete"] == "true"
+            if after > before:
+                moved_s = clock.monotonic()
+            elif clock.monotonic() > moved_s + _STALLED_S:
+                raise BenchError(f"{job} has had no new result for {_STALLED_S:g} s")
             if not complete:
                 clock.sleep(_POLL_S)
 

@@ -142,40 +142,46 @@ def test_an_item_that_the_model_rejects_fails_alone(client: Client, http: httpx.
     assert [line["seq"] for line in results(client, job, outcome="failed")] == [1, 3]
 
 
+TWICE = [{"custom_id": "a", "input": 1}, {"custom_id": "a", "input": 2}]
+
+
 @pytest.mark.parametrize(
-    ("body", "status", "code", "places"),
+    ("change", "places"),
     [
-        ({"items": ["x"]}, 422, "invalid", [["model"]]),
-        ({"model": "nobody", "items": ["x"]}, 404, "unknown_model", []),
-        ({"model": "echo", "items": []}, 422, "invalid", [["items"]]),
-        ({"model": "echo"}, 422, "invalid", [["items"]]),
-        ({"model": "echo", "items": "x"}, 422, "invalid", [["items"], ["items"]]),
-        ({"model": "minilm", "items": ["x", 1, None]}, 422, "invalid", [["items", 1], ["items", 2]]),
-        (
-            {"model": "echo", "items": [{"custom_id": "a", "input": 1}, {"custom_id": "a", "input": 2}]},
-            422,
-            "invalid",
-            [["items", 1, "custom_id"]],
-        ),
-        ({"model": "echo", "items": ["a\0"]}, 422, "invalid", [["items", 0]]),
-        ({"model": "echo", "items": ["x"], "priority": 101}, 422, "invalid", [["priority"]]),
-        ({"model": "echo", "items": ["x"], "class": "vip"}, 422, "invalid", [["class"]]),
-        ({"model": "echo", "items": ["x"], "webhook": {"url": "https://x"}}, 422, "invalid", [["webhook"]]),
-        ({"model": "echo", "items": ["x"], "metadata": {"a": 1}}, 422, "invalid", [["metadata", "a"]]),
-        ({"model": "echo", "items": ["y" * 300_000]}, 422, "invalid", [["items", 0]]),
-        (["x"], 400, "malformed", []),
+        ({"model": None}, [["model"]]),
+        ({"items": []}, [["items"]]),
+        ({"items": None}, [["items"]]),
+        ({"items": "x"}, [["items"], ["items"]]),
+        ({"model": "minilm", "items": ["x", 1, [None]]}, [["items", 1], ["items", 2]]),
+        ({"items": TWICE}, [["items", 1, "custom_id"]]),
+        ({"items": ["a\0"]}, [["items", 0]]),
+        ({"items": ["y" * 300_000]}, [["items", 0]]),
+        ({"items": [{"custom_id": 5}]}, [["items", 0, "custom_id"], ["items", 0, "input"]]),
+        ({"priority": 101, "class": "vip"}, [["class"], ["priority"]]),
+        ({"webhook": {"url": "https://x"}}, [["webhook"]]),
+        ({"metadata": {"a": 1}}, [["metadata", "a"]]),
+        ({"params": {"no": 1}}, [["params"]]),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named_and_nothing_is_stored(
-    http: httpx.Client, body: Any, status: int, code: str, places: list[list[Any]]
+    http: httpx.Client, change: dict[str, Any], places: list[list[Any]]
 ) -> None:
     before = count(http)
-    answer = http.post("/jobs", json=body)
+    body = {"model": "echo", "items": ["x"]} | change
+    answer = http.post("/jobs", json={key: value for key, value in body.items() if value})
     problem = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
-    assert (answer.status_code, problem["code"], problem["status"]) == (status, code, status)
-    assert sorted(fault["loc"] for fault in problem.get("errors", [])) == places
+    assert (answer.status_code, problem["code"], problem["status"]) == (422, "invalid", 422)
+    assert sorted(fault["loc"] for fault in problem["errors"]) == places
     assert count(http) == before
+
+
+def test_an_unknown_model_and_a_body_that_is_no_object_are_named(http: httpx.Client) -> None:
+    unknown = http.post("/jobs", json={"model": "nobody", "items": ["x"]})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_model")
+    assert "minilm@1" in unknown.json()["detail"]
+    array = http.post("/jobs", json=["x"])
+    assert (array.status_code, array.json()["code"]) == (400, "malformed")
 
 
 @pytest.mark.parametrize(
@@ -228,4 +234,9 @@ def test_a_job_that_is_not_there_is_a_problem(http: httpx.Client, path: str) -> 
 def test_a_wrong_content_type_is_named(http: httpx.Client) -> None:
     answer = http.post("/jobs", content=b"x", headers={"Content-Type": "text/plain"})
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
-    assert http.put("/jobs").json()["code"] == "method_not_allowed"
+
+
+def test_a_wrong_method_is_told_the_right_ones(http: httpx.Client) -> None:
+    answer = http.put("/jobs")
+    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, POST"

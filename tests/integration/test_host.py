@@ -41,7 +41,8 @@ class Bench:
     """A host, what was asked of it and what came of it."""
 
     def __init__(self, client: "redis.Redis") -> None:
-        self.engine, self.launches = Shout(), list[Launch]()
+        self.engine = Shout()
+        self.launches: list[Launch] = []
         self.lanes = RedisLanes(client, MODEL.key)
         self.host = ModelHost(MODEL, self.engine, self.lanes, self._note)
         self.host.announce("worker-1", HOUR_S)

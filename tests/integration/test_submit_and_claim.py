@@ -1,5 +1,6 @@
 """From submission to settlement, on the store alone: what a worker does, without a worker."""
 
+import threading
 from uuid import UUID
 
 import pytest
@@ -10,6 +11,7 @@ from jobs.registry import SAMPLES
 from jobs.store import claims, reading, verbs
 from jobs.store.claims import Lease, Result
 from jobs.submit import Order, submit
+from tests.wait import eventually
 
 MODELS = SAMPLES
 ECHO = SAMPLES.resolve("echo")
@@ -28,7 +30,15 @@ def settle(database: Engine, leases: list[Lease], seqs: list[int] | None = None)
     with database.begin() as tx:
         rows = [
             Result(
-                leases[index].job_id, leases[index].tenant, seq, "succeeded", 1, 0.5, None, text, None
+                leases[index].job_id,
+                leases[index].tenant,
+                seq,
+                "succeeded",
+                1,
+                0.5,
+                None,
+                text,
+                None,
             )
             for index, seq, text, _ in claims.read_inputs(tx, leases)
             if seqs is None or seq in seqs
@@ -53,7 +63,7 @@ def lines(database: Engine, job: UUID, **query: object) -> list[str]:
 
 
 def test_a_job_runs_from_submission_to_its_end(database: Engine) -> None:
-    job = post(database, "a", {"custom_id": "b-1", "input": "b\t\\\n\"é"}, {"input": "c"})
+    job = post(database, "a", {"custom_id": "b-1", "input": 'b\t\\\n"é'}, {"input": "c"})
     assert job_row(database, job)["state"] == "queued"
     leases = claim(database)
     assert job_row(database, job)["state"] == "running"
@@ -151,30 +161,31 @@ def test_results_are_read_up_to_the_first_gap_or_past_it(database: Engine) -> No
 
 def test_two_who_finish_the_last_two_slices_at_once_close_the_job(database: Engine) -> None:
     job = post(database, *["x"] * 2000)
-    first, second = claim(database, room=1000), claim(database, room=1000)
-    one, other = database.connect(), database.connect()
-    try:
-        for tx, leases in ((one, first), (other, second)):
-            rows = [
-                Result(job, "default", index[1], "succeeded", 1, None, None, index[2], None)
-                for index in claims.read_inputs(tx, leases)
-            ]
-            tx.execute(text("SET LOCAL lock_timeout = '10s'"))
-            if tx is one:
-                claims.settle(tx, leases, rows)
-                kept = rows
-        del kept
-        import threading
-
-        thread = threading.Thread(target=lambda: (claims.settle(other, second, rows), other.commit()))
-        thread.start()
-        one.commit()
-        thread.join(10)
-    finally:
-        one.close()
-        other.close()
+    first, second = claim(database), claim(database)
+    other_settles = threading.Thread(target=settle, args=(database, second))
+    with database.begin() as tx:
+        rows = [
+            Result(job, "default", seq, "succeeded", 1, None, None, output, None)
+            for _, seq, output, _ in claims.read_inputs(tx, first)
+        ]
+        claims.settle(tx, first, rows)  # sees the other slice as leased, and holds the job
+        other_settles.start()
+        eventually(lambda: _somebody_waits_for_a_lock(database))
+    other_settles.join()
     row = job_row(database, job)
     assert (row["state"], row["n_succeeded"]) == ("completed", 2000)
+
+
+def _somebody_waits_for_a_lock(database: Engine) -> bool:
+    with database.connect() as tx:
+        return bool(tx.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+
+
+def test_claimable_slices_are_counted_by_model(database: Engine) -> None:
+    post(database, *["x"] * 3500)
+    with database.connect() as tx:
+        assert claims.claimable(tx, MODELS, 100)["echo@1"] == 4
+        assert claims.claimable(tx, MODELS, 3) == {"echo@1": 3, "minilm@1": 0, "batchstring@1": 0}
 
 
 def test_cancel_ends_what_waits_and_keeps_what_is_done(database: Engine) -> None:

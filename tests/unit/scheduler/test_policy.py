@@ -61,6 +61,11 @@ def test_a_call_leaves_when_one_more_row_would_make_it_late() -> None:
     )
 
 
+def test_the_row_that_might_still_come_counts_for_the_deadline() -> None:
+    by_rows = measured(0.01, 0.001)  # 9 rows: 19 ms, 10 rows: 20 ms
+    assert reason(0.9805, calls(9, due_s=1.0), PoolView(0.9, 1.0), by_rows) == "deadline"
+
+
 def test_calls_leave_at_the_knee() -> None:
     assert reason(0.01, calls(90)) == "knee"
     assert isinstance(decide(0.01, [calls(89)], JUST_LAUNCHED, FIXED, LIMITS), Wait)
