@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, text
 
@@ -17,7 +18,10 @@ from ops.embedded import EmbeddedServers
 
 _numbers = itertools.count()
 
-hypothesis_settings.register_profile("millrace", deadline=None, database=None)
+# A slow machine is no failure.
+hypothesis_settings.register_profile(
+    "millrace", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 hypothesis_settings.load_profile("millrace")
 
 

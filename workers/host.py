@@ -65,7 +65,8 @@ class ModelHost:
             launch.started_s = clock.monotonic()
             outputs = launching.run(self.engine, [e.data for e in launch.entries], launch.params)
             launch.engine_s = clock.monotonic() - launch.started_s
-            self.latency.observe(_size(launch), launch.engine_s)
+            if not any(isinstance(output, BaseException) for output in outputs):
+                self.latency.observe(_size(launch), launch.engine_s)  # one run, not a bisection
             self._deliver(launch, outputs)
 
     def _next_launch(self) -> Launch | None:
@@ -252,7 +253,8 @@ class ModelHost:
             self._stopping = True
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
         self._replies.shutdown()
 
 

@@ -44,7 +44,10 @@ def _by_engine(
 ) -> list[Prepared | InvalidInput]:
     """What the engine makes of them; one that it stumbles over is refused alone."""
     try:
-        return engine.prepare(inputs, params)
+        prepared = engine.prepare(inputs, params)
+        if len(prepared) != len(inputs):
+            raise ValueError(f"{len(prepared)} answers for {len(inputs)} inputs")
+        return prepared
     except Exception as error:
         if len(inputs) == 1:
             return [InvalidInput(f"{type(error).__name__}: {error}")]

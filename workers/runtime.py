@@ -69,6 +69,8 @@ class Runtime:
 
     def stop(self) -> None:
         """Once the nudges' tasks have returned: ends the devices, and says goodbye."""
+        if not hasattr(self, "slices"):
+            return  # it never came up
         self.drain()
         for host in self._hosts.values():
             host.stop()

@@ -26,7 +26,10 @@ def test_awkward_texts_are_stored_as_they_are(database: Engine) -> None:
     assert stored(database, _AWKWARD) == [(None, value) for value in _AWKWARD]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(st.tuples(custom_ids, json_values), min_size=1, unique_by=lambda pair: pair[0]))
 def test_any_json_is_stored_as_it_is(database: Engine, sent: list[tuple[str, Any]]) -> None:
     found = stored(database, [{"custom_id": id, "input": value} for id, value in sent])

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import ids, intake
@@ -57,6 +57,7 @@ def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
     return [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(custom_ids, json_values), min_size=1, unique_by=lambda pair: pair[0]))
 def test_rows_unescaped_hold_what_the_client_sent(sent: list[tuple[str, Any]]) -> None:
     found = rows({"custom_id": id, "input": value} for id, value in sent)

@@ -4,6 +4,7 @@ x is the padded size of a launch: rows times bucket, or rows for an engine witho
 """
 
 from collections import deque
+from math import ceil
 
 _FORGET = 0.98  # weight of the past at each observation: about fifty launches count
 _RATIOS = 200  # launches that the 95th percentile is taken over
@@ -59,4 +60,4 @@ class LatencyModel:
         peak = most_rows / (self._c0 + slope * most_rows) if self._c0 + slope > 0 else 0.0
         if self._c0 == 0 or peak == 0:
             return 1
-        return min(most_rows, max(1, round(0.9 * peak * self._c0 / (1 - 0.9 * peak * slope))))
+        return min(most_rows, max(1, ceil(0.9 * peak * self._c0 / (1 - 0.9 * peak * slope))))

@@ -9,8 +9,9 @@ Calls go before items. A call's lane leaves as soon as one of these holds (sched
               that pull in step would all be busy together, and everything waits a whole launch
     drain     the worker is stopping
 
-Items wait for others for the model's window, which is their deadline, and for nothing else. The
-lane with the oldest goes first, full or not: slices then end in the order they were claimed.
+Items wait for others for the model's window, which is their deadline, and for nothing else. Of the
+lanes that may leave, the one with the oldest item goes first, full or not: slices then end in the
+order they were claimed.
 """
 
 from bisect import bisect_left
@@ -81,11 +82,14 @@ def decide(
     if with_calls:
         view = min(with_calls, key=lambda view: _calls_latest(view, latency))
         return _decide_calls(now_s, view, pool, latency, limits, draining)
-    with_items = [view for view in lanes if view.items]
-    if not with_items:
-        return Wait(inf)
-    view = min(with_items, key=lambda view: view.items_since_s)
-    return _decide_items(now_s, view, latency, limits, draining)
+    until_s = inf
+    for view in sorted(lanes, key=lambda view: view.items_since_s):
+        if view.items:
+            decision = _decide_items(now_s, view, latency, limits, draining)
+            if isinstance(decision, Flush):
+                return decision
+            until_s = min(until_s, decision.until_s)
+    return Wait(until_s)
 
 
 def _decide_calls(

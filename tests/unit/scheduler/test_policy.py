@@ -143,6 +143,16 @@ def test_of_lanes_of_items_the_oldest_goes_first_full_or_not(young_items: int) -
     assert decision == Flush(old, 100, "deadline")
 
 
+def test_a_full_lane_does_not_wait_for_the_window_of_an_older_one() -> None:
+    old, young = items(5, since_s=0.99, lane="a/0"), items(100, since_s=0.995, lane="b/0")
+    assert decide(1.0, [old, young], PoolView(), FIXED, LIMITS) == Flush(young, 100, "full")
+
+
+def test_lanes_that_may_not_leave_wait_for_the_first_window_to_end() -> None:
+    views = [items(5, since_s=0.995, lane="a/0"), items(5, since_s=0.99, lane="b/0")]
+    assert decide(1.0, views, PoolView(), FIXED, LIMITS) == Wait(pytest.approx(1.01))
+
+
 # -- rows
 
 
