@@ -254,3 +254,27 @@ def test_slices_are_handed_over_as_they_finish_and_then_no_more(bench: Bench) ->
     assert claimed.wait() == [first]
     thread.join()
     assert claimed.wait() == []
+
+
+def test_items_are_prepared_while_the_device_is_busy(redis_client: "redis.Redis") -> None:
+    bench = Bench(redis_client)
+    running, go_on = threading.Event(), threading.Event()
+
+    def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        running.set()
+        assert go_on.wait(10)
+        return batch
+
+    bench.engine.run = run  # type: ignore[method-assign]
+    bench.host.drain()  # nothing waits for company
+    try:
+        [first] = bench.slices(["a"]).holdings
+        bench.start()
+        assert running.wait(10)
+        [second] = bench.slices(["b"]).holdings  # returns once it is prepared and queued
+        assert not first.finished
+        go_on.set()
+        assert ends(second) == {0: "b"}
+    finally:
+        go_on.set()
+        bench.stop()

@@ -1,0 +1,47 @@
+"""A models file of one's own, and a function that misbehaves."""
+
+import json
+from pathlib import Path
+
+import httpx
+
+from ops.client import Client
+from ops.up import running
+
+MODELS = """
+[[model]]
+name = "moody"
+version = "2"
+engine = "function"
+target_ms = 100
+options = { function = "tests.acceptance.broken_samples:moody" }
+limits = { max_batch = 64, slice_items = 50 }
+"""
+
+
+def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_text(MODELS)
+    texts = [f"t{n}" for n in range(200)]
+    bad = {3: "raise", 60: "nan", 61: "nul", 120: "surrogate", 121: "object", 199: "short"}
+    for seq, text in bad.items():
+        texts[seq] = text
+    with running(tmp_path / "home", models=tmp_path / "models.toml") as platform:
+        client = Client(platform.url)
+        job = client.submit((json.dumps(text).encode() + b"\n" for text in texts), model="moody")
+        done = client.wait(job["id"])
+        counts = done["counts"]
+        assert (done["state"], counts["succeeded"], counts["failed"]) == ("completed", 194, 6)
+        found = [json.loads(line) for line in client.results(job["id"])]
+        failed = {line["seq"]: line["error"]["code"] for line in found if line["error"]}
+        assert failed == {
+            3: "engine_error", 60: "invalid_output", 61: "invalid_output",
+            120: "invalid_output", 121: "invalid_output", 199: "invalid_output",
+        }  # fmt: skip
+        assert all(
+            line["output"] == texts[line["seq"]].upper() for line in found if not line["error"]
+        )
+        body = {"model": "moody", "input": "nan"}
+        answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (500, "invalid_output")
+        assert httpx.get(f"{platform.url}/models").json()["data"][0]["version"] == "2"
+        client.close()
