@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from jobs.settings import Settings
 from jobs.store import db
 
 _CONNECTIONS = 10
+_SWITCH_S = 0.0005
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
     "description": "What went wrong, as RFC 9457 has it",
@@ -58,6 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT; requests in hand are finished."""
+    # A thread that comes back from the database waits this long for the GIL, not ten times it.
+    sys.setswitchinterval(_SWITCH_S)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     uvicorn.run(
         create_app(settings),

@@ -19,12 +19,12 @@ class Context:
     calls: CallGateway
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
 
-def _tenant() -> str:
+async def _tenant() -> str:
     """Who is asking. On loopback, as long as no key was made: everybody is `default`."""
     return "default"
 

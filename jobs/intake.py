@@ -67,6 +67,11 @@ class Intake:
             self._slice_bytes = 0
         self._slice_bytes += size
 
+    @property
+    def custom_ids(self) -> bool:
+        """Whether any item has one."""
+        return len(self._id_seqs) > 0
+
     def fault(self, *faults: Fault) -> None:
         room = MAX_FAULTS - len(self.faults)
         self.faults += faults[:room]

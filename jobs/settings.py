@@ -67,9 +67,11 @@ class Settings:
         return Settings(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
 
     def environment(self) -> dict[str, str]:
-        """This configuration as environment variables, for a child process."""
+        """This configuration as environment variables, for a child process: all of them, so that
+        nothing of ours shines through."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {_PREFIX + k.upper(): str(v) for k, v in values.items() if v not in (None, "")}
+        named = {_PREFIX + k.upper(): "" if v is None else str(v) for k, v in values.items()}
+        return named | {_PREFIX + "CONFIG": ""}
 
 
 def _read_file(path: str, problems: list[str]) -> dict[str, Any]:

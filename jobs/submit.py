@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import orjson
 from sqlalchemy import Engine as Database
+from sqlalchemy import RowMapping
 
 from jobs import ids, intake, items
 from jobs.errors import Fault
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
+from jobs.store import reading
 from jobs.store.submissions import NewJob, insert_job
 
 
@@ -38,8 +39,8 @@ def submit(
     lines: Iterable[bytes] | None = None,
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
-) -> UUID:
-    """Stores a job and returns its id, once it is committed.
+) -> RowMapping:
+    """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
     to be wrong. Raises UnknownModel, or Invalid with everything that is wrong; nothing is stored
@@ -65,13 +66,14 @@ def submit(
             priority=order.priority,
             params=orjson.dumps(order.params or {}).decode(),
             metadata=orjson.dumps(order.metadata or {}).decode(),
+            custom_ids=taken.custom_ids,
             expires_in_s=order.expires_in_s,
         )
         with database.begin() as tx:
             insert_job(tx, job, taken.rows, taken.bounds)
+            return reading.one(tx, tenant, job_id)
     finally:
         taken.close()
-    return job_id
 
 
 def _order_faults(model: Model, order: Order) -> list[Fault]:

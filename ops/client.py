@@ -10,6 +10,7 @@ from jobs.states import TERMINAL
 
 _POLL_S = 0.2
 _TIMEOUT_S = 600.0
+_LINES_A_CHUNK = 1000
 
 
 class Refused(Exception):
@@ -30,6 +31,17 @@ def _fault_line(fault: dict[str, Any]) -> str:
     return f"  {where}: {fault['message']}"
 
 
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in larger pieces: each is a chunk on the wire."""
+    block: list[bytes] = []
+    for line in lines:
+        block.append(line)
+        if len(block) == _LINES_A_CHUNK:
+            yield b"".join(block)
+            block = []
+    yield b"".join(block)
+
+
 class Client:
     """Talks to one api."""
 
@@ -42,7 +54,7 @@ class Client:
     def submit(self, lines: Iterable[bytes], **order: Any) -> dict[str, Any]:
         """Streams NDJSON lines as one job."""
         headers = {"Content-Type": "application/x-ndjson"}
-        response = self._http.post("/jobs", content=iter(lines), params=order, headers=headers)
+        response = self._http.post("/jobs", content=_blocks(lines), params=order, headers=headers)
         return dict(self._ok(response).json())
 
     def job(self, id: str) -> dict[str, Any]:

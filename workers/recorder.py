@@ -14,6 +14,8 @@ from jobs.store.claims import Result
 from workers.engines.protocol import InvalidInput
 from workers.inhand import Ended, Holding
 
+_NUMPY = (np.ndarray, np.generic)
+
 
 class WrongNumberOfOutputs(Exception):
     """The engine gave more or fewer outputs than it was given inputs."""
@@ -22,7 +24,7 @@ class WrongNumberOfOutputs(Exception):
 def encode(output: Any) -> bytes:
     """The JSON text of an output; raises ValueError(code, message) where it can't be stored:
     NaN, infinity, NUL, a lone surrogate, or no JSON at all."""
-    if isinstance(output, np.ndarray | np.generic):
+    if isinstance(output, _NUMPY):
         if output.dtype.kind == "f" and not np.isfinite(output).all():
             raise ValueError("not_finite", "holds NaN or an infinity")
         if output.dtype.kind in "biuf":

@@ -39,22 +39,21 @@ class Runtime:
         settings = self._settings
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
         self._redis: Redis = call_redis.connect(settings.redis_url, timeout_s=3)
+        with self._database.begin() as tx:
+            name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
+            keys = [model.key for model in self._models]
+            self.incarnation = workers.register(tx, name, settings.pool, device, keys)
         for model in self._models:
             engine = engines.load(model, settings.device)
             lanes = call_redis.RedisLanes(self._redis, model.key)
             host = ModelHost(model, engine, lanes, self._note_launch)
             host.warm_up()
             self._hosts[model.key] = host
-        name = f"{socket.gethostname()}:{os.getpid()}"
-        with self._database.begin() as tx:
-            self.incarnation = workers.register(
-                tx, name, settings.pool, settings.device or "auto", list(self._hosts)
-            )
         self.slices = SliceRunner(self._database, self._hosts, self.incarnation, settings.lease_s)
         for host in self._hosts.values():
             host.start()
             _spawn(self._listen, host)
-        self._beat()
+        self._beat()  # ready: first for calls, then in the database, which is what /readyz asks
         _spawn(self._pulse)
         _log.info("worker %d is ready for %s", self.incarnation, ", ".join(self._hosts))
 

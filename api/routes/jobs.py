@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
+from sqlalchemy import RowMapping
 
 from api import bodies
 from api.context import Context, Shared, Tenant
@@ -114,7 +115,7 @@ def _store(
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):
         raise Invalid("the model is missing or no name", faults=faults)
-    job = submit(
+    row = submit(
         shared.database,
         shared.models,
         tenant,
@@ -123,9 +124,7 @@ def _store(
         max_items=shared.settings.max_items,
         **source,
     )
-    with shared.database.connect() as tx:
-        row = _found(reading.get(tx, tenant, job))
-    location = {"Location": f"/jobs/{ids.show('job', job)}"}
+    location = {"Location": f"/jobs/{ids.show('job', row['id'])}"}
     return _json(views.job_object(row), 202, location)
 
 
@@ -187,12 +186,12 @@ def get_results(
         )
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
     unit = shared.models.unit(job["model"], job["version"])
-    lines = _lines(shared, job["id"], span, unit, outcome)
+    lines = _lines(shared, job, span, unit, outcome)
     return StreamingResponse(lines, headers=headers, media_type=bodies.NDJSON)
 
 
 def _lines(
-    shared: Context, job: UUID, span: reading.Span, unit: str, outcome: str | None
+    shared: Context, job: RowMapping, span: reading.Span, unit: str, outcome: str | None
 ) -> Iterator[bytes]:
     with shared.database.connect() as tx:
         yield from reading.result_lines(tx, job, span, unit, outcome)
@@ -244,12 +243,9 @@ def _verb(shared: Context, tenant: str, job_id: str, verb: Callable[[Tx, UUID], 
         return _json(views.job_object(_job(tx, tenant, job_id)))
 
 
-def _job(tx: Tx, tenant: str, job_id: str) -> Any:
+def _job(tx: Tx, tenant: str, job_id: str) -> RowMapping:
     id = ids.parse("job", job_id)
-    return _found(reading.get(tx, tenant, id) if id else None, job_id)
-
-
-def _found(row: Any, job_id: str = "") -> Any:
+    row = reading.get(tx, tenant, id) if id else None
     if row is None:
         raise NotFound(f"there is no job {job_id}")
     return row

@@ -89,4 +89,6 @@ def lane_parts(lane: str) -> tuple[dict[str, Any], int]:
 
 def bucket_of(size: int, buckets: Sequence[int]) -> int:
     """The upper end of the bucket that a size falls into; 0 where there are no buckets."""
-    return next((top for top in buckets if size <= top), buckets[-1] if buckets else 0)
+    if not buckets:
+        return 0
+    return next((top for top in buckets if size <= top), buckets[-1])

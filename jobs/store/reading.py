@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping, TextClause, text
 
 from jobs.store.db import Tx
 
@@ -44,6 +44,11 @@ _PAGE = text(
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
     return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def one(tx: Tx, tenant: str, id: UUID) -> RowMapping:
+    """A job that is there."""
+    return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one()
 
 
 def page(
@@ -140,38 +145,58 @@ def _reach(tx: Tx, job: UUID, total: int, after: int) -> tuple[int, bool]:
 _LINES = """
     SELECT string_agg(
         '{{"seq":' || r.seq
-        || ',"custom_id":' || coalesce(to_json(i.custom_id)::text, 'null')
+        || ',"custom_id":' || {custom_id}
         || ',"outcome":"' || r.outcome
         || '","output":' || coalesce(r.output, 'null')
         || ',"error":' || coalesce(r.error, 'null')
         || ',"usage":{{"' || :unit || '":' || r.units
         || '}},"attempts":' || r.attempts || '}}', E'\n' ORDER BY r.seq) AS lines,
-        max(r.seq) AS last, count(*) AS rows
-    FROM (SELECT * FROM results
-          WHERE job_id = :job AND seq > :after AND seq <= :until {where}
-          ORDER BY seq LIMIT :limit) AS r
-    JOIN items i ON i.job_id = :job AND i.seq = r.seq
+        count(*) AS rows
+    FROM results r {join}
+    WHERE r.job_id = :job AND r.seq > :after AND r.seq <= :until {where}
 """
-_ALL_LINES = text(_LINES.format(where=""))
-_OUTCOME_LINES = text(_LINES.format(where="AND outcome = CAST(:outcome AS outcome)"))
+_JOIN = "JOIN items i ON i.job_id = :job AND i.seq = r.seq"
+_WHERE = "AND outcome = CAST(:outcome AS outcome)"
+
+
+def _lines(custom_ids: bool, one_outcome: bool) -> TextClause:
+    return text(
+        _LINES.format(
+            custom_id="coalesce(to_json(i.custom_id)::text, 'null')" if custom_ids else "'null'",
+            join=_JOIN if custom_ids else "",
+            where=_WHERE if one_outcome else "",
+        )
+    )
+
+
+_LINE_QUERIES = {
+    (custom_ids, one_outcome): _lines(custom_ids, one_outcome)
+    for custom_ids in (False, True)
+    for one_outcome in (False, True)
+}
 _FIRST_ROWS, _MOST_ROWS = 100, 2000  # of a chunk, before its size is known, and ever
 _CHUNK_BYTES = 1 << 20
 
 
-def result_lines(tx: Tx, job: UUID, span: Span, unit: str, outcome: str | None) -> Iterator[bytes]:
+def result_lines(
+    tx: Tx, job: RowMapping, span: Span, unit: str, outcome: str | None
+) -> Iterator[bytes]:
     """NDJSON of the results in `span`, in seq order, in chunks of about a megabyte. unit: what
     the usage counts."""
+    query = _LINE_QUERIES[job["custom_ids"], outcome is not None]
+    values = {"job": job["id"], "unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
-    query = _ALL_LINES if outcome is None else _OUTCOME_LINES
-    values = {"job": job, "until": span.until, "unit": unit, "outcome": outcome}
     while after < span.until:
-        found = tx.execute(query, values | {"after": after, "limit": rows}).one()
-        if found.lines is None:
-            return
-        chunk = found.lines.encode() + b"\n"
-        yield chunk
-        after = found.last
-        rows = max(1, min(_MOST_ROWS, found.rows * _CHUNK_BYTES // len(chunk)))
+        # Bounded on both sides: the planner then never looks further than this chunk.
+        until = min(after + rows, span.until)
+        found = tx.execute(query, values | {"after": after, "until": until}).one()
+        after = until
+        if found.lines is not None:
+            chunk = found.lines.encode() + b"\n"
+            yield chunk
+            rows = max(1, min(_MOST_ROWS, found.rows * _CHUNK_BYTES // len(chunk)))
+        else:  # a stretch without such results
+            rows = min(_MOST_ROWS, 4 * rows)
 
 
 _ITEM = text("""

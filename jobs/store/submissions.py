@@ -25,14 +25,15 @@ class NewJob:
     priority: int
     params: str
     metadata: str
+    custom_ids: bool
     expires_in_s: float | None
 
 
 _INSERT_JOB = text("""
     INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                      total, expires_in_s, expires_at)
+                      custom_ids, total, expires_in_s, expires_at)
     VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
-            :total, :expires_in_s, now() + make_interval(secs => :expires_in_s))
+            :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s))
 """)
 
 _INSERT_SLICES = text("""
@@ -55,6 +56,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> N
         "class": job.job_class,
         "params": job.params,
         "metadata": job.metadata,
+        "custom_ids": job.custom_ids,
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
     }

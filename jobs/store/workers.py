@@ -11,14 +11,14 @@ from jobs.store.db import Tx, cursor
 
 _REGISTER = text("""
     INSERT INTO workers (name, pool, device, models, state)
-    VALUES (:name, :pool, :device, :models, 'ready') RETURNING incarnation
+    VALUES (:name, :pool, :device, :models, 'loading') RETURNING incarnation
 """)
 _HEARTBEAT = text("""
     UPDATE workers SET heartbeat_at = now(), state = :state WHERE incarnation = :incarnation
 """)
 _LOSE = text("""
     UPDATE workers SET state = 'lost'
-    WHERE state IN ('ready', 'draining')
+    WHERE state IN ('loading', 'ready', 'draining')
       AND heartbeat_at < now() - make_interval(secs => :silent_s)
 """)
 _READY = text("""
@@ -29,7 +29,7 @@ _READY = text("""
 
 
 def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -> int:
-    """A new incarnation, loaded and warmed; its number is never used again."""
+    """A new incarnation, which loads its models; its number is never used again."""
     values = {"name": name, "pool": pool, "device": device, "models": list(models)}
     incarnation: int = tx.scalars(_REGISTER, values).one()
     return incarnation

@@ -19,6 +19,7 @@ CREATE TABLE jobs (
                     'cancelling', 'completed', 'cancelled', 'expired', 'failed')),
     params      text NOT NULL,
     metadata    text NOT NULL,
+    custom_ids  bool NOT NULL, -- whether any item has one
     total       int NOT NULL CHECK (total > 0),
     generation  int NOT NULL DEFAULT 1,
     created_at  timestamptz NOT NULL DEFAULT now(),
@@ -106,7 +107,8 @@ CREATE TABLE workers (
     pool         text NOT NULL,
     device       text NOT NULL,
     models       text[] NOT NULL,
-    state        text NOT NULL CHECK (state IN ('ready', 'draining', 'stopped', 'lost')),
+    state        text NOT NULL CHECK (state IN
+                     ('loading', 'ready', 'draining', 'stopped', 'lost')),
     started_at   timestamptz NOT NULL DEFAULT now(),
     heartbeat_at timestamptz NOT NULL DEFAULT now()
 );

@@ -18,7 +18,9 @@ ECHO = SAMPLES.resolve("echo")
 
 
 def post(database: Engine, *items: object, tenant: str = "default", **order: object) -> UUID:
-    return submit(database, MODELS, tenant, Order("echo", **order), array=list(items))  # type: ignore[arg-type]
+    ordered = Order("echo", **order)  # type: ignore[arg-type]
+    id: UUID = submit(database, MODELS, tenant, ordered, array=list(items))["id"]
+    return id
 
 
 def claim(database: Engine, room: int = 1000, owner: int = 1) -> list[Lease]:
@@ -58,7 +60,8 @@ def lines(database: Engine, job: UUID, **query: object) -> list[str]:
     with database.connect() as tx:
         total = job_row(database, job)["total"]
         span = reading.span(tx, job, total, **options)  # type: ignore[arg-type]
-        chunks = reading.result_lines(tx, job, span, "characters", options["outcome"])  # type: ignore[arg-type]
+        row = reading.one(tx, "default", job)
+        chunks = reading.result_lines(tx, row, span, "characters", options["outcome"])  # type: ignore[arg-type]
         return b"".join(chunks).decode().splitlines()
 
 
