@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test check unit up bench lock clean
+.PHONY: demo test check up bench lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/millrace demo
@@ -14,7 +14,7 @@ up: $(INSTALLED)
 	$(BIN)/millrace up
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -29,7 +29,7 @@ bench: $(INSTALLED)
 $(INSTALLED): pyproject.toml ops/requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check -c ops/requirements.lock torch
-	$(BIN)/pip install -q --disable-pip-version-check -c ops/requirements.lock -e '.[dev]'
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check -c ops/requirements.lock -e '.[dev]'
 	touch $@
 
 # Pins everything that is installed now; run it after changing pyproject.toml.
