@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -62,6 +63,9 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT; requests in hand are finished."""
     # A thread that comes back from the database waits this long for the GIL, not ten times it.
     sys.setswitchinterval(_SWITCH_S)
+    # uvicorn raises the signal that ended it once more, when it is done: that is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     uvicorn.run(
         create_app(settings),

@@ -1,0 +1,148 @@
+"""The command line, and the processes one by one, on services that are configured by URL."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from jobs.store import db
+from ops.cli import main
+from ops.embedded import EmbeddedServers
+from ops.up import free_port
+from tests.wait import eventually
+
+COMMAND = [sys.executable, "-m", "ops"]
+
+
+@pytest.fixture
+def environ(
+    servers: EmbeddedServers, redis_client: "redis.Redis", tmp_path: Path
+) -> dict[str, str]:
+    """An empty database and a Redis, by URL."""
+    admin = db.connect(servers.postgres.url, pool_size=1)
+    with admin.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("DROP DATABASE IF EXISTS configured WITH (FORCE)"))
+        connection.execute(text("CREATE DATABASE configured"))
+    admin.dispose()
+    url = servers.postgres.url.replace("/millrace?", "/configured?").replace("+psycopg", "")
+    return {
+        **os.environ,
+        "MILLRACE_HOME": str(tmp_path / "never made"),
+        "MILLRACE_DATABASE_URL": url,
+        "MILLRACE_REDIS_URL": servers.redis.url,
+        "MILLRACE_PORT": str(free_port()),
+        "MILLRACE_LEASE_S": "3",
+    }
+
+
+def run(environ: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], env=environ, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_migrate_can_be_repeated_and_run_from_several_processes_at_once(
+    environ: dict[str, str],
+) -> None:
+    several = [
+        subprocess.Popen([*COMMAND, "migrate"], env=environ, stdout=subprocess.DEVNULL)
+        for _ in range(4)
+    ]
+    assert [process.wait(60) for process in several] == [0, 0, 0, 0]
+    assert run(environ, "migrate").returncode == 0
+    assert run(environ, "check").returncode == 0
+
+
+def test_processes_of_their_own_serve_and_end_on_sigterm(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    assert run(environ, "migrate").returncode == 0
+    processes = {
+        name: subprocess.Popen([*COMMAND, name], env=environ, stderr=subprocess.DEVNULL)
+        for name in ("api", "keeper", "worker")
+    }
+    url = f"http://127.0.0.1:{environ['MILLRACE_PORT']}"
+    try:
+        eventually(lambda: _ready(f"{url}/models/minilm/ready"), timeout_s=60)
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        (tmp_path / "texts.txt").write_text("one\ntwo\n")
+        file = str(tmp_path / "texts.txt")
+        done = json.loads(
+            run(environ, "submit", file, "--model", "echo", "--wait", "--json").stdout
+        )
+        assert (done["state"], done["counts"]["succeeded"]) == ("completed", 2)
+        lines = run(environ, "results", done["id"]).stdout.splitlines()
+        assert [json.loads(line)["output"] for line in lines] == ["one", "two"]
+        assert json.loads(run(environ, "infer", "--model", "echo", "hello").stdout) == "hello"
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        assert {name: process.wait(20) for name, process in processes.items()} == {
+            "api": 0, "keeper": 0, "worker": 0,
+        }  # fmt: skip
+        assert not (tmp_path / "never made").exists()
+    finally:
+        for process in processes.values():
+            process.kill()
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_a_file_with_faults_is_refused_by_line(environ: dict[str, str], tmp_path: Path) -> None:
+    assert run(environ, "migrate").returncode == 0
+    api = subprocess.Popen([*COMMAND, "api"], env=environ, stderr=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{environ['MILLRACE_PORT']}"
+        eventually(lambda: _ready(f"{url}/livez"), timeout_s=60)
+        (tmp_path / "broken.jsonl").write_text('"fine"\n{"input": \n')
+        refused = run(environ, "submit", str(tmp_path / "broken.jsonl"), "--model", "echo")
+        assert refused.returncode == 1
+        assert "line 2" in refused.stderr
+        assert "not found" in run(environ, "job", "job_01h455vb4pex5vsknk084sn02q").stderr.lower()
+    finally:
+        api.terminate()
+        api.wait(20)
+
+
+def test_check_names_every_problem_at_once(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_text('[[model]]\nname = "x"\nengine = "nothing"\n')
+    wrong = {
+        **os.environ,
+        "MILLRACE_HOME": str(tmp_path),
+        "MILLRACE_MODELS": str(tmp_path / "models.toml"),
+        "MILLRACE_REDIS_URL": "redis://127.0.0.1:1/0",
+        "MILLRACE_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+    }
+    found = run(wrong, "check", "--json")
+    assert found.returncode == 1
+    problems = json.loads(found.stdout)["problems"]
+    for part in ("version must be", "no engine 'nothing'", "MILLRACE_REDIS_URL", "DATABASE_URL"):
+        assert any(part in problem for problem in problems), part
+
+
+def test_without_an_api_a_client_says_what_to_do(tmp_path: Path) -> None:
+    nowhere = {**os.environ, "MILLRACE_PORT": str(free_port()), "MILLRACE_HOME": str(tmp_path)}
+    refused = run(nowhere, "jobs")
+    assert refused.returncode == 1
+    assert "millrace up" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    shown = CliRunner().invoke(main, [name, "--help"])
+    assert shown.exit_code == 0
+    assert "Example: " in shown.output
+    assert f"millrace {name}" in shown.output
