@@ -23,33 +23,32 @@ def media_type(request: Request, *allowed: str) -> str:
     return given
 
 
-@asynccontextmanager
-async def spooled(request: Request, most_bytes: int) -> AsyncIterator[IO[bytes]]:
-    """The whole body as a file, at its start. Raises TooLarge as soon as it is known."""
+async def _chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+    """The body as it comes in. Raises TooLarge as soon as it is known."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most_bytes:
         raise _too_large(most_bytes)
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-        size = 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > most_bytes:
-                raise _too_large(most_bytes)
-            file.write(chunk)
-        file.seek(0)
-        yield file
-
-
-async def small(request: Request, most_bytes: int) -> bytes:
-    """The whole body in memory."""
-    chunks = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > most_bytes:
             raise _too_large(most_bytes)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        yield chunk
+
+
+@asynccontextmanager
+async def spooled(request: Request, most_bytes: int) -> AsyncIterator[IO[bytes]]:
+    """The whole body as a file, at its start; on disk when it is large."""
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        async for chunk in _chunks(request, most_bytes):
+            file.write(chunk)
+        file.seek(0)
+        yield file
+
+
+async def whole(request: Request, most_bytes: int) -> bytes:
+    """The whole body in memory."""
+    return b"".join([chunk async for chunk in _chunks(request, most_bytes)])
 
 
 def _too_large(most_bytes: int) -> TooLarge:

@@ -10,7 +10,7 @@ import orjson
 
 from jobs import items
 from jobs.states import Outcome
-from jobs.store.claims import Result
+from jobs.store.settling import Result
 from workers.engines.protocol import InvalidInput
 from workers.inhand import Ended, Holding
 

@@ -11,8 +11,9 @@ from sqlalchemy.exc import OperationalError
 
 from jobs import clock
 from jobs.registry import Model
-from jobs.store import claims, workers
-from jobs.store.claims import Lease, Result
+from jobs.store import claims, settling, workers
+from jobs.store.claims import Lease
+from jobs.store.settling import Result
 from jobs.store.workers import LaunchRow
 from workers import recorder
 from workers.host import ModelHost
@@ -155,7 +156,7 @@ class SliceRunner:
         try:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
-                return claims.settle(tx, leases, results)
+                return settling.settle(tx, leases, results)
         except OperationalError as error:
             _log.warning("can't record %d results yet: %s", len(results), error.orig)
             with self._lock:

@@ -32,7 +32,7 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
     bodies.media_type(request, bodies.JSON)
     if "idempotency-key" in request.headers:
         raise Malformed("Idempotency-Key is not supported yet; send the request without it")
-    asked = _parse(await bodies.small(request, shared.settings.max_json_mb << 20))
+    asked = _parse(await bodies.whole(request, shared.settings.max_json_mb << 20))
     model = shared.models.resolve(asked.model)
     _check(model, asked)
     id = ids.show("call", ids.new())

@@ -1,16 +1,16 @@
-"""Leases: claim, renew, settle, reap. A lease is fenced by its epoch, which only grows.
+"""Leases: claim, renew, reap. A lease is fenced by its epoch, which only grows.
 
 The database's clock decides; a worker's clock decides nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
 
 from jobs.registry import Model
-from jobs.states import Outcome
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.endings import close_finished_jobs, end_slices
 
@@ -29,22 +29,6 @@ class Lease:
     tenant: str
     model: str
     params: str
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One item's end. output, error: JSON texts. units: its size; wait_ms: in the lane."""
-
-    job_id: UUID
-    tenant: str
-    seq: int
-    outcome: Outcome
-    units: int
-    wait_ms: float | None
-    launch_id: int | None
-    output: str | None
-    error: str | None
-    attempts: int = 1
 
 
 # The best slices of each model that this worker serves, as many as fit its room for that model.
@@ -127,7 +111,12 @@ _INPUTS = """
 
 def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int, str, str | None]]:
     """(index of the lease, seq, input, params) of every item that has no result yet."""
-    rows = cursor(tx).execute(_INPUTS, _keys(leases))
+    asked = [
+        [lease.job_id for lease in leases],
+        [lease.start for lease in leases],
+        [lease.stop for lease in leases],
+    ]
+    rows = cursor(tx).execute(_INPUTS, asked)
     return rows.fetchall()
 
 
@@ -148,106 +137,8 @@ _RENEW = text("""
 def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, int], str]:
     """Prolongs the leases that are still ours: (job, start) -> the state of its job. One that is
     missing from the answer is lost."""
-    jobs, starts, _ = _keys(leases)
-    epochs = [lease.epoch for lease in leases]
-    values = {"jobs": jobs, "starts": starts, "epochs": epochs, "lease_s": lease_s}
+    values = keys(leases) | {"lease_s": lease_s}
     return {(row[0], row[1]): row[2] for row in tx.execute(_RENEW, values)}
-
-
-_LOCK_MINE = text("""
-    SELECT s.job_id, s.start
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
-             AS mine (job_id, start, epoch)
-    JOIN slices s USING (job_id, start, epoch)
-    WHERE s.state = 'leased'
-    ORDER BY s.job_id, s.start FOR UPDATE OF s
-""")
-
-_INSERT_RESULTS = """
-    INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units, wait_ms, launch_id,
-                         error, output)
-    SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::smallint[],
-                         %b::int[], %b::real[], %b::bigint[], %b::text[], %b::text[])
-    ON CONFLICT DO NOTHING
-"""
-
-# The counters are told from the rows, once a slice: whatever was written before, by whom, they
-# are right. A slice with a result for every seq is done; any other goes back, at no cost.
-_SETTLE = text("""
-    UPDATE slices
-    SET state = CASE WHEN c.total = s.stop - s.start THEN 'done'
-                     WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
-        finished_at = CASE WHEN c.total = s.stop - s.start THEN now() END,
-        lease_owner = NULL, lease_until = NULL,
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
-    JOIN slices s USING (job_id, start)
-    JOIN jobs j ON j.id = mine.job_id,
-    LATERAL (
-        SELECT count(*) AS total,
-               count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
-               count(*) FILTER (WHERE outcome = 'failed') AS failed,
-               count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
-               count(*) FILTER (WHERE outcome = 'expired') AS expired
-        FROM results r WHERE r.job_id = mine.job_id AND r.seq >= s.start AND r.seq < s.stop
-    ) AS c
-    WHERE slices.job_id = mine.job_id AND slices.start = mine.start
-    RETURNING slices.job_id, slices.start, slices.state, j.state AS job_state
-""")
-
-
-def settle(tx: Tx, leases: Sequence[Lease], results: Sequence[Result]) -> int:
-    """Gives leases back with what was computed: a slice that has all its results is done, any
-    other is claimable again at no cost. Jobs that are complete by this end here.
-
-    A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
-    """
-    jobs, starts, _ = _keys(leases)
-    epochs = [lease.epoch for lease in leases]
-    keys = {"jobs": jobs, "starts": starts, "epochs": epochs}
-    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, keys)}
-    kept = results if len(mine) == len(leases) else _fenced(leases, mine, results)
-    if kept:
-        cursor(tx).execute(_INSERT_RESULTS, _columns(kept))
-    if not mine:
-        return 0
-    values = {"jobs": [job for job, _ in mine], "starts": [start for _, start in mine]}
-    settled = tx.execute(_SETTLE, values).all()
-    ended = {job for job, _, state, _ in settled if state == "done"}
-    released = [row for row in settled if row.state == "ready"]
-    if cancelled := [(row[0], row[1]) for row in released if row.job_state == "cancelling"]:
-        end_slices(tx, cancelled, "cancelled")
-        ended |= {job for job, _ in cancelled}
-    if len(released) > len(cancelled):
-        notify_work(tx)
-    close_finished_jobs(tx, ended)
-    return len(mine)
-
-
-def _fenced(
-    leases: Sequence[Lease], mine: set[tuple[UUID, int]], results: Sequence[Result]
-) -> list[Result]:
-    ranges: dict[UUID, list[range]] = {}
-    for lease in leases:
-        if (lease.job_id, lease.start) in mine:
-            ranges.setdefault(lease.job_id, []).append(range(lease.start, lease.stop))
-    return [r for r in results if any(r.seq in span for span in ranges.get(r.job_id, ()))]
-
-
-def _columns(results: Sequence[Result]) -> list[list[object]]:
-    return [
-        [r.job_id for r in results],
-        [r.tenant for r in results],
-        [r.seq for r in results],
-        [r.outcome for r in results],
-        [r.attempts for r in results],
-        [r.units for r in results],
-        [r.wait_ms for r in results],
-        [r.launch_id for r in results],
-        [r.error for r in results],
-        [r.output for r in results],
-    ]
 
 
 _LOCK_LAPSED = text("""
@@ -283,6 +174,15 @@ def reap(tx: Tx) -> int:
     return len(lapsed)
 
 
+def keys(leases: Sequence[Lease]) -> dict[str, Any]:
+    """Leases as the parameters jobs, starts, epochs."""
+    return {
+        "jobs": [lease.job_id for lease in leases],
+        "starts": [lease.start for lease in leases],
+        "epochs": [lease.epoch for lease in leases],
+    }
+
+
 _CLAIMABLE = text("""
     SELECT wanted.model || '@' || wanted.version, found.count
     FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version),
@@ -302,11 +202,3 @@ def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
     names = [(model.name, model.version) for model in models]
     values = {"models": [n for n, _ in names], "versions": [v for _, v in names], "most": most}
     return {row[0]: row[1] for row in tx.execute(_CLAIMABLE, values)}
-
-
-def _keys(leases: Sequence[Lease]) -> tuple[list[UUID], list[int], list[int]]:
-    return (
-        [lease.job_id for lease in leases],
-        [lease.start for lease in leases],
-        [lease.stop for lease in leases],
-    )

@@ -17,7 +17,17 @@ _FILL = text("""
     ON CONFLICT DO NOTHING
 """)
 
-_END = text("""
+COUNTS = """LATERAL (
+        SELECT count(*) AS total,
+               count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
+               count(*) FILTER (WHERE outcome = 'failed') AS failed,
+               count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
+               count(*) FILTER (WHERE outcome = 'expired') AS expired
+        FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
+    ) AS c"""
+"""The results of slice `s`, counted."""
+
+_END = text(f"""
     UPDATE slices
     SET state = 'done', epoch = slices.epoch + 1, lease_owner = NULL, lease_until = NULL,
         finished_at = now(),
@@ -25,13 +35,7 @@ _END = text("""
         n_cancelled = c.cancelled, n_expired = c.expired
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
     JOIN slices s USING (job_id, start),
-    LATERAL (
-        SELECT count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
-               count(*) FILTER (WHERE outcome = 'failed') AS failed,
-               count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
-               count(*) FILTER (WHERE outcome = 'expired') AS expired
-        FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
-    ) AS c
+    {COUNTS}
     WHERE slices.job_id = ended.job_id AND slices.start = ended.start
 """)
 

@@ -8,8 +8,9 @@ from sqlalchemy import Engine, text
 
 from jobs.errors import Invalid
 from jobs.registry import SAMPLES
-from jobs.store import claims, reading, verbs
-from jobs.store.claims import Lease, Result
+from jobs.store import claims, reading, settling, verbs
+from jobs.store.claims import Lease
+from jobs.store.settling import Result
 from jobs.submit import Order, submit
 from tests.wait import eventually
 
@@ -45,7 +46,7 @@ def settle(database: Engine, leases: list[Lease], seqs: list[int] | None = None)
             for index, seq, text, _ in claims.read_inputs(tx, leases)
             if seqs is None or seq in seqs
         ]
-        return claims.settle(tx, leases, rows)
+        return settling.settle(tx, leases, rows)
 
 
 def job_row(database: Engine, job: UUID, tenant: str = "default") -> dict[str, object]:
@@ -171,7 +172,7 @@ def test_two_who_finish_the_last_two_slices_at_once_close_the_job(database: Engi
             Result(job, "default", seq, "succeeded", 1, None, None, output, None)
             for _, seq, output, _ in claims.read_inputs(tx, first)
         ]
-        claims.settle(tx, first, rows)  # sees the other slice as leased, and holds the job
+        settling.settle(tx, first, rows)  # sees the other slice as leased, and holds the job
         other_settles.start()
         eventually(lambda: _somebody_waits_for_a_lock(database))
     other_settles.join()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from jobs.calls.messages import Reply, pack_replies, unpack_replies
 from jobs.ids import new
-from jobs.store.claims import Lease, Result
+from jobs.store.claims import Lease
+from jobs.store.settling import Result
 from workers import recorder
 from workers.engines.protocol import InvalidInput
 from workers.inhand import Claimed, Ended
