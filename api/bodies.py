@@ -20,6 +20,9 @@ def media_type(request: Request, *allowed: str) -> str:
     if given not in allowed:
         names = " or ".join(allowed)
         raise UnsupportedMedia(f"the Content-Type is {given or 'missing'!r}; use {names}")
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise UnsupportedMedia(f"the Content-Encoding is {encoding!r}; send the body as it is")
     return given
 
 

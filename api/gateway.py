@@ -37,6 +37,7 @@ class CallGateway:
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._put = self._redis.register_script(scripts.PUT)
         self._drop = self._redis.register_script(scripts.DROP)
+        self._taking_back: set[asyncio.Task[None]] = set()
         self._reader: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -78,7 +79,10 @@ class CallGateway:
         finally:
             del self._waiting[id]
             if not answer.done() or answer.cancelled():
-                await self._take_back(keys, call)
+                # Beside the request: Redis may be why there was no answer.
+                task = asyncio.create_task(self._take_back(keys, call))
+                self._taking_back.add(task)
+                task.add_done_callback(self._taking_back.discard)
 
     async def _take_back(self, keys: Keys, call: Call) -> None:
         try:

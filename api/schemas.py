@@ -7,8 +7,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Stri
 
 from jobs.states import JobClass, JobState, Outcome
 
-_Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]*$")]
-_Value = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+NO_NUL = r"^[^\x00]*$"
+_Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=NO_NUL)]
+_Value = Annotated[str, StringConstraints(max_length=512, pattern=NO_NUL)]
 
 MAX_CALL_TIMEOUT_MS = 600_000
 

@@ -129,9 +129,22 @@ def add_array(intake: Intake, values: Iterable[Any]) -> None:
     intake.finish(lambda seq: (("items", seq), None))
 
 
-def add_lines(intake: Intake, lines: Iterable[bytes]) -> None:
-    """The items of an NDJSON body: each line one JSON value, lines counted from 1."""
+def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
+    """The lines of a file; None for each that has more than so many bytes."""
+    while line := file.readline(most_bytes + 1):
+        yield line if len(line) <= most_bytes else None
+        while len(line) > most_bytes and not line.endswith(b"\n"):
+            line = file.readline(most_bytes + 1)
+
+
+def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
+    """The items of an NDJSON body: each line one JSON value, lines counted from 1; None stands
+    for one that is too long to be any."""
     for number, line in enumerate(lines, start=1):
+        if line is None:
+            intake.total += 1
+            intake.fault(Fault((), "too_long", "the line is longer than any item may be", number))
+            continue
         text = line.strip()
         try:
             value = items.parse_json(text)

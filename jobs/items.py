@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,11 @@ from jobs.errors import Fault, Malformed
 from jobs.registry import Model
 
 MAX_CUSTOM_ID = 512  # characters
+MAX_DEPTH = 200  # of an input: what is built around it adds a few levels, and 254 is the end
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
+_CUSTOM_ID = (
+    f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
+)
 _KEYS = frozenset({"custom_id", "input", "params"})
 
 
@@ -69,6 +75,8 @@ def _dump(value: Any) -> bytes:
         if "surrogates" in str(error):
             raise _Refused("lone_surrogate", "holds a lone surrogate, which is no text") from error
         raise _Refused("not_storable", str(error)) from error
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _too_deep(orjson.loads(raw)):
+        raise _Refused("too_deep", f"is nested more than {MAX_DEPTH} levels deep")
     if b"\\u0000" in raw and _holds_nul(orjson.loads(raw)):
         raise _Refused("nul", "holds a NUL character (\\u0000), which can't be stored")
     return raw
@@ -134,7 +142,7 @@ def _check_thoroughly(
 
     custom_id = fields.get("custom_id")
     if custom_id is not None and not _is_custom_id(custom_id):
-        fault("custom_id", "custom_id", f"must be a string of 1 to {MAX_CUSTOM_ID} characters")
+        fault("custom_id", "custom_id", _CUSTOM_ID)
 
     raw = b""
     if "input" not in fields:
@@ -162,10 +170,18 @@ def _check_thoroughly(
     return faults or Item(custom_id, raw, raw_params)
 
 
+def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
+    if isinstance(value, dict):
+        return left == 0 or any(_too_deep(inner, left - 1) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return left == 0 or any(_too_deep(inner, left - 1) for inner in value)
+    return False
+
+
 def _is_custom_id(value: Any) -> bool:
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:
         return False
-    return "\0" not in value and value.isprintable()
+    return _CONTROL.search(value) is None
 
 
 def _type_name(value: Any) -> str:

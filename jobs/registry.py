@@ -18,6 +18,10 @@ from jobs.sizes import characters, minilm_tokens
 TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
+_MOST_ESCAPED = 6  # bytes of one character as \uXXXX
+_ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What every model of one engine has in common.
@@ -78,6 +82,11 @@ class Model:
         return f"{self.name}@{self.version}"
 
     @property
+    def max_line_bytes(self) -> int:
+        """More than its longest item has as JSON, however it is escaped."""
+        return _MOST_ESCAPED * self.limits.max_item_bytes + _ENVELOPE_BYTES
+
+    @property
     def kind(self) -> Kind:
         return KINDS[self.engine]
 
@@ -104,6 +113,11 @@ class Registry:
         """What the sizes of a stored job count, whether or not its model is still served."""
         model = self._by_key.get(f"{name}@{version}")
         return model.kind.unit if model else "units"
+
+    @property
+    def max_line_bytes(self) -> int:
+        """More than the longest item of any model has as JSON, however it is escaped."""
+        return max(model.max_line_bytes for model in self)
 
     def of_pool(self, pool: str) -> list[Model]:
         return [model for model in self if model.pool == pool]

@@ -36,4 +36,3 @@ TRANSITIONS: dict[JobState, tuple[JobState, ...]] = {
 }
 
 TERMINAL: frozenset[JobState] = frozenset({"completed", "cancelled", "expired", "failed"})
-OPEN: frozenset[JobState] = frozenset(JOB_STATES) - TERMINAL

@@ -36,7 +36,7 @@ def submit(
     order: Order,
     *,
     array: Iterable[Any] | None = None,
-    lines: Iterable[bytes] | None = None,
+    lines: Iterable[bytes | None] | None = None,
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
 ) -> RowMapping:

@@ -17,10 +17,6 @@ from ops.client import Client, Refused
 from ops.progress import wait_with_bar
 
 
-def _fail(message: str) -> None:
-    raise click.ClickException(message)
-
-
 class Cli(click.Group):
     """Turns what users can mend into one clear line, and exits non-zero."""
 
@@ -59,7 +55,8 @@ def up(workers: int) -> None:
     stop_asked = StopAsked()
     platform = Platform(settings.load(), workers)
     platform.start(stop_asked)
-    click.echo(f"ready: {platform.url} (API docs: {platform.url}/docs); Ctrl-C stops it")
+    if not stop_asked():
+        click.echo(f"ready: {platform.url} (API docs: {platform.url}/docs); Ctrl-C stops it")
     try:
         platform.run(stop_asked)
     finally:

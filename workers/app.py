@@ -20,10 +20,11 @@ from sqlalchemy.exc import OperationalError
 
 from jobs import registry
 from jobs.settings import Settings
+from workers.host import CLAIMS_IN_HAND
 from workers.runtime import Runtime
 
 WORK = "millrace.work"
-_THREADS = 8  # nudges at work at once: mostly waiting for the device
+_SPARE_THREADS = 2  # for nudges that find nothing
 _SHUTDOWN_S = 20.0
 
 _log = logging.getLogger(__name__)
@@ -55,7 +56,6 @@ def create_app(settings: Settings) -> Celery:
         task_ignore_result=True,
         task_default_queue=queue_name(settings.pool),
         worker_prefetch_multiplier=1,
-        worker_concurrency=_THREADS,
         worker_hijack_root_logger=False,
         worker_enable_remote_control=False,
         worker_send_task_events=False,
@@ -107,6 +107,8 @@ def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
     app = create_app(settings)
     app.runtime = Runtime(settings, registry.load(settings.models))
+    # A claim keeps its thread until its slices end: no model can take those of another.
+    threads = CLAIMS_IN_HAND * len(app.runtime.models) + _SPARE_THREADS
     app.steps["worker"].add(EngineStep)
 
     @app.task(name=WORK)  # type: ignore[untyped-decorator]
@@ -129,6 +131,7 @@ def run_worker(settings: Settings) -> None:
     warnings.filterwarnings("ignore", category=SecurityWarning)
     app.Worker(
         pool_cls=TaskPool,
+        concurrency=threads,
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,

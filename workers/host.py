@@ -26,7 +26,7 @@ from workers.scheduler.latency import LatencyModel
 from workers.scheduler.policy import Flush, LaneView, decide, fill_rows, most_rows, row_size
 
 _PIECE = 128  # items prepared at a time: the device starts with the first while others follow
-_SLICES_IN_HAND = 4  # of full size: one runs, one waits, one is fetched, one is recorded
+CLAIMS_IN_HAND = 4  # of a slice's items: one runs, one waits, one is fetched, one is recorded
 _LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
 
 
@@ -48,7 +48,7 @@ class ModelHost:
         self._on_launch = on_launch
         self._items = ItemLanes()
         self._changed = threading.Condition()  # guards lanes and flags; says that they changed
-        self._in_hand = 0
+        self._in_hand = self._claims = 0
         self._rung = self._draining = self._stopping = False
         self._deciding = threading.Lock()
         self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
@@ -173,8 +173,18 @@ class ModelHost:
         """Items that may be claimed now."""
         with self._changed:
             most = self.model.limits.slice_items
-            left = _SLICES_IN_HAND * most - self._in_hand
-            return 0 if self._draining else max(0, min(most, left))
+            left = CLAIMS_IN_HAND * most - self._in_hand
+            closed = self._draining or self._claims >= CLAIMS_IN_HAND
+            return 0 if closed else max(0, min(most, left))
+
+    def enter(self) -> None:
+        """A claim's slices come in hand; a thread stays with them until `leave`."""
+        with self._changed:
+            self._claims += 1
+
+    def leave(self) -> None:
+        with self._changed:
+            self._claims -= 1
 
     def hold(self, count: int) -> None:
         """So many items came in hand; negative: left it."""

@@ -13,7 +13,7 @@ def run(engine: Engine, batch: Sequence[Any], params: Mapping[str, Any]) -> list
         outputs = list(engine.run(batch, params))
         if len(outputs) != len(batch):
             raise WrongNumberOfOutputs(f"{len(outputs)} outputs for {len(batch)} inputs")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if len(batch) == 1:
             return [error]
         half = len(batch) // 2

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from redis import Redis, RedisError
+from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.calls import redis as call_redis
@@ -21,31 +21,34 @@ from workers.slices import SliceRunner
 
 _log = logging.getLogger(__name__)
 _BELL_WAIT_S = 1
+_REDIS_S = 1.0
 _CONNECTIONS = 12  # nudges at work, and the pulse
 
 
 class Runtime:
     """One incarnation of a worker. `start` returns when every model is loaded and warm."""
 
-    slices: SliceRunner
-
     def __init__(self, settings: Settings, registry: Registry) -> None:
         self._settings = settings
-        self._models = registry.of_pool(settings.pool)
+        self.models = registry.of_pool(settings.pool)
+        self.slices: SliceRunner | None = None
         self._hosts: dict[str, ModelHost] = {}
-        self._stopping = threading.Event()
+        self._announcing = threading.Lock()
+        self._draining = threading.Event()  # no more calls, no more claims
+        self._stopped = threading.Event()  # no more lease to renew
 
     def start(self) -> None:
         settings = self._settings
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
-        self._redis: Redis = call_redis.connect(settings.redis_url, timeout_s=3)
+        # A device that waits for Redis does nothing: better to go on without calls.
+        redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         with self._database.begin() as tx:
             name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
-            keys = [model.key for model in self._models]
+            keys = [model.key for model in self.models]
             self.incarnation = workers.register(tx, name, settings.pool, device, keys)
-        for model in self._models:
+        for model in self.models:
             engine = engines.load(model, settings.device)
-            lanes = call_redis.RedisLanes(self._redis, model.key)
+            lanes = call_redis.RedisLanes(redis, model.key)
             host = ModelHost(model, engine, lanes, self._note_launch)
             host.warm_up()
             self._hosts[model.key] = host
@@ -53,26 +56,32 @@ class Runtime:
         for host in self._hosts.values():
             host.start()
             _spawn(self._listen, host)
-        self._beat()  # ready: first for calls, then in the database, which is what /readyz asks
-        _spawn(self._pulse)
+        # Ready: first for calls, then in the database, which is what /readyz asks.
+        self._announce()
+        self._renew(self.slices)
+        _spawn(self._every_third_of_a_lease, self._draining, self._announce)
+        _spawn(self._every_third_of_a_lease, self._stopped, self._renew, self.slices)
         _log.info("worker %d is ready for %s", self.incarnation, ", ".join(self._hosts))
 
     def drain(self) -> None:
         """Takes no more; what is in hand goes back after the launch it is in."""
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._announce(0)
-            for host in self._hosts.values():
-                host.drain()
+        if self._draining.is_set():
+            return
+        self._draining.set()
+        self._announce()
+        for host in self._hosts.values():
+            host.drain()
+        if self.slices is not None:
             self.slices.close()
 
     def stop(self) -> None:
         """Once the nudges' tasks have returned: ends the devices, and says goodbye."""
-        if not hasattr(self, "slices"):
-            return  # it never came up
         self.drain()
         for host in self._hosts.values():
             host.stop()
+        self._stopped.set()
+        if self.slices is None:
+            return  # it never came up
         try:
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self.incarnation, "stopped")
@@ -81,35 +90,41 @@ class Runtime:
         self._database.dispose()
 
     def _note_launch(self, model: Model, launch: Launch) -> int:
+        assert self.slices is not None  # no launch has items before a slice was claimed
         return self.slices.note_launch(model, launch)
 
-    def _pulse(self) -> None:
-        while not self._stopping.wait(self._settings.lease_s / 3):
-            self._beat()
+    def _every_third_of_a_lease(
+        self, until: threading.Event, act: Callable[..., None], *arguments: Any
+    ) -> None:
+        while not until.wait(self._settings.lease_s / 3):
+            act(*arguments)
 
-    def _beat(self) -> None:
-        self._announce(self._settings.lease_s)
+    def _renew(self, slices: SliceRunner) -> None:
         try:
-            self.slices.renew()
+            slices.renew()
         except SQLAlchemyError as error:
             _log.warning("can't renew leases: %s", error)
 
-    def _announce(self, ttl_s: float) -> None:
-        for host in self._hosts.values():
-            host.announce(str(self.incarnation), ttl_s)
+    def _announce(self) -> None:
+        """Apart from the leases: a Redis that hangs costs no slice."""
+        with self._announcing:
+            ttl_s = 0 if self._draining.is_set() else self._settings.lease_s
+            for host in self._hosts.values():
+                host.announce(str(self.incarnation), ttl_s)
 
     def _listen(self, host: ModelHost) -> None:
         """Hears one model's bell while its device is idle: a busy one looks by itself."""
+        redis = call_redis.connect(self._settings.redis_url, timeout_s=_BELL_WAIT_S + _REDIS_S)
         bell = call_redis.Keys(host.model.key).bell
-        while not self._stopping.is_set():
+        while not self._draining.is_set():
             if not host.idle.wait(_BELL_WAIT_S):
                 continue
             try:
-                heard = self._redis.blpop([bell], timeout=_BELL_WAIT_S)
+                heard = redis.blpop([bell], timeout=_BELL_WAIT_S)
                 if heard and not host.idle.is_set():
-                    self._redis.rpush(bell, "1")  # for a replica that is idle
+                    redis.rpush(bell, "1")  # for a replica that is idle
             except RedisError:
-                self._stopping.wait(_BELL_WAIT_S)
+                self._draining.wait(_BELL_WAIT_S)
                 continue
             if heard:
                 host.ring()

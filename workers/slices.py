@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -38,6 +39,7 @@ class SliceRunner:
     ) -> None:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
+        self._turns = deque(hosts.values())  # whose slices are claimed next
         self._claiming = threading.Lock()
         self._lock = threading.Lock()  # guards what is below
         self._held: set[Holding] = set()
@@ -50,6 +52,7 @@ class SliceRunner:
         claimed = self._claim()
         if claimed is None:
             return False
+        host = self._host(claimed.holdings[0])
         try:
             self._feed(claimed)
             while finished := claimed.wait():
@@ -57,6 +60,7 @@ class SliceRunner:
                 self._let_go(finished)
         finally:
             self._let_go(claimed.holdings)
+            host.leave()
         return True
 
     def renew(self) -> None:
@@ -103,12 +107,11 @@ class SliceRunner:
     def _claim(self) -> Claimed | None:
         """One at a time: each sees the room that the one before left."""
         with self._claiming:
-            rooms = {host.model: host.room() for host in self._hosts.values()}
-            with self._database.begin() as tx:
-                leases = claims.claim(tx, self._incarnation, rooms, self._lease_s)
+            leases = self._claim_in_turn()
             if not leases:
                 return None
             claimed = Claimed(leases)
+            self._host(claimed.holdings[0]).enter()
             for holding in claimed.holdings:
                 self._host(holding).hold(holding.lease.stop - holding.lease.start)
         with self._lock:
@@ -117,6 +120,17 @@ class SliceRunner:
         if late:
             self.close()
         return claimed
+
+    def _claim_in_turn(self) -> list[Lease]:
+        """Of one model, so that nobody waits with a quick one's slices for a slow one's."""
+        for host in list(self._turns):
+            self._turns.rotate(-1)
+            if room := host.room():
+                with self._database.begin() as tx:
+                    leases = claims.claim(tx, self._incarnation, {host.model: room}, self._lease_s)
+                if leases:
+                    return leases
+        return []
 
     def _feed(self, claimed: Claimed) -> None:
         """Reads the items that have no result yet, and queues them as they are prepared."""

@@ -1,14 +1,18 @@
 """POST /infer: lean, asynchronous, and without the database."""
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from api import bodies
 from api.context import Shared, Tenant
 from api.errors import faults_of
+from api.gateway import Answer
 from api.schemas import CallAnswer, CallRequest
 from jobs import clock, ids, items
 from jobs.errors import Fault, Invalid, Malformed, MillraceError
@@ -32,13 +36,12 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
     bodies.media_type(request, bodies.JSON)
     if "idempotency-key" in request.headers:
         raise Malformed("Idempotency-Key is not supported yet; send the request without it")
-    asked = _parse(await bodies.whole(request, shared.settings.max_json_mb << 20))
+    asked = _parse(await bodies.whole(request, shared.models.max_line_bytes))
     model = shared.models.resolve(asked.model)
     _check(model, asked)
     id = ids.show("call", ids.new())
-    output, error, units, timing = await shared.calls.infer(
-        id, model, tenant, asked.input, asked.params, asked.timeout_ms
-    )
+    call = shared.calls.infer(id, model, tenant, asked.input, asked.params, asked.timeout_ms)
+    output, error, units, timing = await _unless_gone(request, call)
     if error is not None:
         code, message = error
         raise _REFUSALS.get(code, MillraceError)(message, faults=[Fault(("input",), code, message)])
@@ -52,6 +55,19 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
         "timing": timing,
     }
     return Response(orjson.dumps(answer), media_type=bodies.JSON)
+
+
+async def _unless_gone(request: Request, call: Coroutine[Any, Any, Answer]) -> Answer:
+    """Awaits the call; a client that goes away takes it back."""
+    answer, gone = asyncio.ensure_future(call), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientDisconnect
+        return answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()
 
 
 def _parse(raw: bytes) -> CallRequest:

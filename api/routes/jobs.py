@@ -1,6 +1,6 @@
 """Jobs: submit, list, look, read, cancel, pause, resume."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import IO, Annotated, Any
 from uuid import UUID
 
@@ -14,9 +14,10 @@ from sqlalchemy import RowMapping
 from api import bodies
 from api.context import Context, Shared, Tenant
 from api.errors import faults_of
-from api.schemas import ItemState, Job, JobPage, JobRequest
+from api.schemas import NO_NUL, ItemState, Job, JobPage, JobRequest
 from jobs import ids, items, views
 from jobs.errors import Fault, Invalid, Malformed, NotFound
+from jobs.intake import bounded_lines
 from jobs.states import JobState, Outcome
 from jobs.store import reading, verbs
 from jobs.store.db import Tx
@@ -105,7 +106,13 @@ def _seconds(text: str) -> float | None:
 
 
 def _store(
-    shared: Context, tenant: str, fields: dict[str, Any], faults: list[Fault], **source: Any
+    shared: Context,
+    tenant: str,
+    fields: dict[str, Any],
+    faults: list[Fault],
+    *,
+    lines: IO[bytes] | None = None,
+    **source: Any,
 ) -> Response:
     order = Order(model=str(fields.get("model")))
     try:
@@ -115,6 +122,9 @@ def _store(
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):
         raise Invalid("the model is missing or no name", faults=faults)
+    if lines is not None:
+        most_bytes = shared.models.resolve(order.model).max_line_bytes
+        source["lines"] = bounded_lines(lines, most_bytes)
     row = submit(
         shared.database,
         shared.models,
@@ -133,7 +143,7 @@ def list_jobs(
     shared: Shared,
     tenant: Tenant,
     state: JobState | None = None,
-    model: Annotated[str | None, Query(max_length=200)] = None,
+    model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[
         str | None, Query(description="`next` of the page before", pattern=_JOB_ID)
@@ -186,15 +196,8 @@ def get_results(
         )
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
     unit = shared.models.unit(job["model"], job["version"])
-    lines = _lines(shared, job, span, unit, outcome)
+    lines = reading.result_lines(shared.database, job, span, unit, outcome)
     return StreamingResponse(lines, headers=headers, media_type=bodies.NDJSON)
-
-
-def _lines(
-    shared: Context, job: RowMapping, span: reading.Span, unit: str, outcome: str | None
-) -> Iterator[bytes]:
-    with shared.database.connect() as tx:
-        yield from reading.result_lines(tx, job, span, unit, outcome)
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)

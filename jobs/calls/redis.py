@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from jobs.calls import scripts
 from jobs.calls.lanes import LaneLook, Look, Refusal, Ticket
@@ -46,8 +48,13 @@ def put_arguments(
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
-    """A client whose every command ends within the timeout (blocking pops: plus their wait)."""
-    return Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+    """A client whose every command ends within the timeout, tried once."""
+    return Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+    )
 
 
 class RedisLanes:

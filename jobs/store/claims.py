@@ -120,25 +120,31 @@ def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int, str, st
     return rows.fetchall()
 
 
-_RENEW = text("""
+_MINE = """
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
+             AS mine (job_id, start, epoch)
+    JOIN slices s USING (job_id, start, epoch)
+"""
+
+# Slices that a verb has locked are left as they are: a long cancel must not stop the pulse.
+_RENEW = text(f"""
     UPDATE slices SET lease_until = now() + make_interval(secs => :lease_s)
-    FROM (SELECT s.job_id, s.start, j.state AS job_state
-          FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
-                   AS mine (job_id, start, epoch)
-          JOIN slices s USING (job_id, start, epoch)
-          JOIN jobs j ON j.id = s.job_id
-          WHERE s.state = 'leased'
-          ORDER BY s.job_id, s.start FOR UPDATE OF s) AS held
+    FROM (SELECT s.job_id, s.start {_MINE}
+          WHERE s.state = 'leased' ORDER BY s.job_id, s.start FOR UPDATE OF s SKIP LOCKED) AS held
     WHERE slices.job_id = held.job_id AND slices.start = held.start
-    RETURNING slices.job_id, slices.start, held.job_state
+""")
+_HELD = text(f"""
+    SELECT s.job_id, s.start, j.state {_MINE} JOIN jobs j ON j.id = s.job_id
+    WHERE s.state = 'leased'
 """)
 
 
 def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, int], str]:
     """Prolongs the leases that are still ours: (job, start) -> the state of its job. One that is
     missing from the answer is lost."""
-    values = keys(leases) | {"lease_s": lease_s}
-    return {(row[0], row[1]): row[2] for row in tx.execute(_RENEW, values)}
+    mine = keys(leases)
+    tx.execute(_RENEW, mine | {"lease_s": lease_s})
+    return {(row[0], row[1]): row[2] for row in tx.execute(_HELD, mine)}
 
 
 _LOCK_LAPSED = text("""

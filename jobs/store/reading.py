@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from sqlalchemy import Engine as Database
 from sqlalchemy import RowMapping, TextClause, text
 
+from jobs.errors import Conflict
 from jobs.store.db import Tx
 
 # Counts of an open job are the sums over its slices; those of a finished one stand on its row.
@@ -179,17 +181,25 @@ _CHUNK_BYTES = 1 << 20
 
 
 def result_lines(
-    tx: Tx, job: RowMapping, span: Span, unit: str, outcome: str | None
+    database: Database, job: RowMapping, span: Span, unit: str, outcome: str | None
 ) -> Iterator[bytes]:
     """NDJSON of the results in `span`, in seq order, in chunks of about a megabyte. unit: what
-    the usage counts."""
+    the usage counts.
+
+    Each chunk is read in a transaction of its own: a reader that stalls holds no connection.
+    Raises Conflict where `retry` started another generation meanwhile.
+    """
     query = _LINE_QUERIES[job["custom_ids"], outcome is not None]
     values = {"job": job["id"], "unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
         # Bounded on both sides: the planner then never looks further than this chunk.
         until = min(after + rows, span.until)
-        found = tx.execute(query, values | {"after": after, "until": until}).one()
+        with database.connect() as tx:
+            found = tx.execute(query, values | {"after": after, "until": until}).one()
+            generation = tx.scalar(_GENERATION, {"job": job["id"]})
+        if generation != job["generation"]:
+            raise Conflict("the job was retried or deleted while its results were read")
         after = until
         if found.lines is not None:
             chunk = found.lines.encode() + b"\n"
@@ -198,6 +208,8 @@ def result_lines(
         else:  # a stretch without such results
             rows = min(_MOST_ROWS, 4 * rows)
 
+
+_GENERATION = text("SELECT generation FROM jobs WHERE id = :job")
 
 _ITEM = text("""
     SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.lease_owner,

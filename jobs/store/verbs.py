@@ -1,15 +1,21 @@
-"""The verbs of a job: cancel, pause, resume, retry, expire. Each locks slices first, then the
-job; each returns the state that the job was in, and does nothing in one that it doesn't fit."""
+"""The verbs of a job: cancel, pause, resume, retry, expire.
+
+Each takes its turn, then locks slices, then the job; each returns the state that the job was in,
+and does nothing in one that it doesn't fit.
+"""
 
 from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy import text
 
-from jobs.states import TERMINAL, JobState
+from jobs.states import TERMINAL, TRANSITIONS, JobState
 from jobs.store.db import Tx, notify_work
 from jobs.store.endings import close_finished_jobs, end_slices
 
+# Verbs of one job run one after the other: what one saw of its slices holds until it commits.
+# Finishers and claims need not wait for it; they only lock slices, then the job.
+_ONE_VERB = text("SELECT pg_advisory_xact_lock(hashtextextended(CAST(:job AS text), 0))")
 _LOCK_SLICES = text("""
     SELECT start, state FROM slices WHERE job_id = :job AND state <> 'done'
     ORDER BY start FOR UPDATE
@@ -19,7 +25,8 @@ _SET_STATE = text("UPDATE jobs SET state = :state WHERE id = :job")
 _MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
 
 
-def _lock(tx: Tx, job: UUID) -> tuple[Sequence[tuple[int, str]], str]:
+def _lock(tx: Tx, job: UUID) -> tuple[Sequence[tuple[int, str]], JobState]:
+    tx.execute(_ONE_VERB, {"job": job})
     slices = [(row[0], row[1]) for row in tx.execute(_LOCK_SLICES, {"job": job})]
     return slices, tx.scalars(_LOCK_JOB, {"job": job}).one()
 
@@ -28,7 +35,7 @@ def cancel(tx: Tx, job: UUID) -> str:
     """Pending items end at once; a slice that runs ends at its next launch boundary, or with its
     lease."""
     slices, before = _lock(tx, job)
-    if before in ("queued", "running", "paused"):
+    if "cancelling" in TRANSITIONS[before]:
         tx.execute(_SET_STATE, {"job": job, "state": "cancelling"})
         end_slices(tx, [(job, start) for start, state in slices if state != "leased"], "cancelled")
         close_finished_jobs(tx, [job])
@@ -38,7 +45,7 @@ def cancel(tx: Tx, job: UUID) -> str:
 def pause(tx: Tx, job: UUID) -> str:
     """Nothing more of it is claimed; what runs finishes its launch."""
     _, before = _lock(tx, job)
-    if before in ("queued", "running"):
+    if "paused" in TRANSITIONS[before]:
         tx.execute(_MOVE, {"job": job, "from": "ready", "to": "held"})
         tx.execute(_SET_STATE, {"job": job, "state": "paused"})
     return before
@@ -86,6 +93,7 @@ _REVIVE_JOB = text("""
 def retry(tx: Tx, job: UUID) -> str:
     """Starts a new generation of a terminal job: what did not succeed runs again, and its former
     results are archived. Nothing happens where all succeeded."""
+    tx.execute(_ONE_VERB, {"job": job})
     unsuccessful = tx.execute(_LOCK_UNSUCCESSFUL, {"job": job}).all()
     before: JobState = tx.scalars(_LOCK_JOB, {"job": job}).one()
     if before in TERMINAL and unsuccessful:
@@ -109,6 +117,6 @@ def due(tx: Tx) -> Sequence[UUID]:
 def expire(tx: Tx, job: UUID) -> None:
     """Ends a job whose time is up, leases included: partial results are kept."""
     slices, before = _lock(tx, job)
-    if slices and before != "validating":
+    if before not in TERMINAL:
         end_slices(tx, [(job, start) for start, _ in slices], "expired")
-        close_finished_jobs(tx, [job], "expired")
+        close_finished_jobs(tx, [job], "expired" if slices else "completed")

@@ -6,7 +6,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from jobs.errors import Invalid
+from jobs import states
+from jobs.errors import Conflict, Invalid
 from jobs.registry import SAMPLES
 from jobs.store import claims, reading, settling, verbs
 from jobs.store.claims import Lease
@@ -59,11 +60,10 @@ def job_row(database: Engine, job: UUID, tenant: str = "default") -> dict[str, o
 def lines(database: Engine, job: UUID, **query: object) -> list[str]:
     options = {"after": -1, "gaps": False, "outcome": None, "limit": None} | query
     with database.connect() as tx:
-        total = job_row(database, job)["total"]
-        span = reading.span(tx, job, total, **options)  # type: ignore[arg-type]
         row = reading.one(tx, "default", job)
-        chunks = reading.result_lines(tx, row, span, "characters", options["outcome"])  # type: ignore[arg-type]
-        return b"".join(chunks).decode().splitlines()
+        span = reading.span(tx, job, row["total"], **options)  # type: ignore[arg-type]
+    chunks = reading.result_lines(database, row, span, "characters", options["outcome"])  # type: ignore[arg-type]
+    return b"".join(chunks).decode().splitlines()
 
 
 def test_a_job_runs_from_submission_to_its_end(database: Engine) -> None:
@@ -264,6 +264,44 @@ def test_retry_runs_again_what_did_not_succeed(database: Engine) -> None:
         assert verbs.retry(tx, job) == "completed"
         assert tx.scalar(text("SELECT count(*) FROM results_archive")) == 1000
     assert job_row(database, job)["state"] == "completed"
+
+
+def test_a_reader_is_told_when_a_retry_changes_what_it_reads(database: Engine) -> None:
+    job = post(database, *["x"] * 2000)
+    with database.begin() as tx:
+        verbs.cancel(tx, job)
+    with database.connect() as tx:
+        row = reading.one(tx, "default", job)
+        span = reading.span(tx, job, 2000, after=-1, gaps=False, outcome=None, limit=None)
+    chunks = reading.result_lines(database, row, span, "characters", None)
+    next(chunks)
+    with database.begin() as tx:
+        verbs.retry(tx, job)
+    with pytest.raises(Conflict):
+        list(chunks)
+
+
+def test_renewal_does_not_wait_for_a_verb_and_loses_nothing_by_it(database: Engine) -> None:
+    job = post(database, "x")
+    leases = claim(database)
+    with database.begin() as verb, database.begin() as tx:
+        verb.execute(text("SELECT 1 FROM slices FOR UPDATE"))
+        tx.execute(text("SET LOCAL lock_timeout = '1s'"))
+        assert claims.renew(tx, leases, 60) == {(job, 0): "running"}
+
+
+def test_the_states_in_the_code_are_those_of_the_database(database: Engine) -> None:
+    with database.connect() as tx:
+        checks = " ".join(
+            tx.scalars(text("SELECT pg_get_constraintdef(oid) FROM pg_constraint")).all()
+        )
+        outcomes = tx.scalars(text("SELECT unnest(enum_range(NULL::outcome))::text")).all()
+    assert tuple(outcomes) == states.OUTCOMES
+    for words in (states.JOB_STATES, states.SLICE_STATES, states.JOB_CLASSES):
+        assert ", ".join(f"'{word}'::text" for word in words) in checks
+    assert {state for state, after in states.TRANSITIONS.items() if after == ("queued",)} == (
+        states.TERMINAL
+    )
 
 
 def test_another_tenants_job_is_not_there(database: Engine) -> None:

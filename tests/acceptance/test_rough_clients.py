@@ -1,0 +1,186 @@
+"""Clients that stall, leave or overdo it, and what that costs the others."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+
+from jobs.calls.redis import Keys
+from ops.client import Client
+from ops.up import Platform, running
+from tests.wait import eventually
+
+MODELS = """
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+
+[[model]]
+name = "slow"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.broken_samples:slow" }
+limits = { slice_items = 10, max_batch = 1 }
+
+[[model]]
+name = "moody"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.broken_samples:moody" }
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("rough")
+    (folder / "models.toml").write_text(MODELS)
+    with running(folder / "home", models=folder / "models.toml", lease_s=2.0) as started:
+        yield started
+
+
+def send(platform: Platform, raw: bytes) -> socket.socket:
+    connection = socket.create_connection((platform.settings.host, platform.settings.port))
+    connection.sendall(raw)
+    return connection
+
+
+def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -> None:
+    job = client.submit((b'"%s"\n' % (b"x" * 2000) for _ in range(5000)), model="echo")["id"]
+    client.wait(job)
+    get = f"GET /jobs/{job}/results HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    readers = [send(platform, get) for _ in range(40)]
+    for reader in readers:
+        assert reader.recv(100).startswith(b"HTTP/1.1 200")
+    for _ in range(5):
+        assert httpx.get(f"{platform.url}/jobs/{job}", timeout=5).status_code == 200
+    for reader in readers:
+        reader.close()
+    assert httpx.get(f"{platform.url}/readyz", timeout=5).status_code == 200
+
+
+def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Client) -> None:
+    busy = client.submit([b'"x"\n'] * 3, model="slow")["id"]
+    eventually(lambda: client.job(busy)["counts"]["running"])
+    body = b'{"model": "slow", "input": "y"}'
+    head = b"POST /infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    callers = [
+        send(platform, head + b"Content-Length: %d\r\n\r\n" % len(body) + body) for _ in range(5)
+    ]
+    with redis.Redis.from_url(platform.settings.redis_url) as connection:
+        waiting = Keys("slow@1")("calls")
+        eventually(lambda: connection.hlen(waiting) >= 4)
+        for caller in callers:
+            caller.close()
+        eventually(lambda: connection.hlen(waiting) == 0, timeout_s=2)
+    client.request("POST", f"/jobs/{busy}/cancel")
+
+
+def test_a_slow_model_holds_up_no_other(client: Client) -> None:
+    slow = [client.submit([b'"x"\n'], model="slow")["id"] for _ in range(12)]
+    eventually(lambda: client.job(slow[0])["counts"]["running"])
+    quick = client.submit([b'"x"\n'], model="echo")["id"]
+    eventually(lambda: client.job(quick)["state"] == "completed", timeout_s=3)
+    for job in slow:
+        client.request("POST", f"/jobs/{job}/cancel")
+
+
+def test_a_function_that_wants_to_exit_fails_its_item_and_nothing_else(client: Client) -> None:
+    job = client.submit([b'"a"\n', b'"exit"\n', b'"b"\n'], model="moody")["id"]
+    assert client.wait(job)["counts"]["failed"] == 1
+    assert [json.loads(line)["output"] for line in client.results(job)] == ["A", None, "B"]
+
+
+def test_a_line_without_an_end_is_refused_in_constant_memory(platform: Platform) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(200):
+            yield b"x" * 1_000_000
+
+    api = platform.supervisor.children[0].pid
+    before = peak_mb(api)
+    answer = httpx.post(
+        f"{platform.url}/jobs",
+        params={"model": "echo"},
+        content=endless(),
+        headers={"Content-Type": "application/x-ndjson"},
+        timeout=60,
+    )
+    assert [(e["line"], e["code"]) for e in answer.json()["errors"]] == [(1, "too_long")]
+    assert peak_mb(api) - before < 50
+
+
+def peak_mb(pid: int | None) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+@pytest.mark.parametrize("depth", [150, 201, 254, 300])
+def test_an_input_is_served_or_refused_at_any_depth(platform: Platform, depth: int) -> None:
+    value = "[" * depth + "]" * depth
+    headers = {"Content-Type": "application/json"}
+    call = f'{{"model": "echo", "input": {value}}}'
+    status = httpx.post(f"{platform.url}/infer", content=call, headers=headers).status_code
+    job = f'{{"model": "echo", "items": [{{"input": {value}}}]}}'
+    posted = httpx.post(f"{platform.url}/jobs", content=job, headers=headers)
+    assert (status, posted.status_code) == ((200, 202) if depth <= 200 else (422, 422))
+    if depth <= 200:
+        item = httpx.get(f"{platform.url}/jobs/{posted.json()['id']}/items/0")
+        assert item.status_code == 200
+
+
+def test_nul_in_a_query_is_refused(platform: Platform) -> None:
+    assert httpx.get(f"{platform.url}/jobs", params={"model": "a\0"}).status_code == 422
+
+
+def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
+    platform: Platform, client: Client
+) -> None:
+    job = client.submit((b'"x"\n' for _ in range(10)), model="slow")["id"]
+    eventually(lambda: client.job(job)["counts"]["running"])
+    server = platform.servers.redis.process
+    assert server is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        body = {"model": "echo", "input": "x", "timeout_ms": 300}
+        answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+        assert answer.status_code == 504
+        assert answer.elapsed.total_seconds() < 2
+        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=30)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    item = httpx.get(f"{platform.url}/jobs/{job}/items/9").json()
+    assert item["deliveries"] == 1
+    eventually(lambda: httpx.post(f"{platform.url}/infer", json=body).status_code == 200)
+
+
+def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
+    platform: Platform, client: Client
+) -> None:
+    job = client.submit([b'"long"\n'], model="slow")["id"]
+    eventually(lambda: client.job(job)["counts"]["running"])
+    worker = platform.supervisor.children[2]
+    worker.terminate()
+    eventually(lambda: not worker.alive(), timeout_s=15)
+    item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
+    assert (item["outcome"], item["deliveries"]) == ("succeeded", 1)
+    worker.start()
+    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200, 30)
+
+
+def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -> None:
+    worker = platform.supervisor.children[2]
+    worker.terminate()
+    eventually(lambda: not worker.alive(), timeout_s=15)
+    worker.start()
+    assert worker.process is not None
+    for _ in range(3):
+        worker.terminate()
+    assert worker.process.wait(30) in (0, -signal.SIGTERM)
+    worker.start()
+    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200, 30)
