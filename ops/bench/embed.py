@@ -134,5 +134,5 @@ def _picture(rates: Mapping[str, Sequence[float]]) -> Figure:
     axes.set_yticks(range(len(rates)), [name.replace("_", " ") for name in rates])
     axes.invert_yaxis()
     axes.set_xlabel("sentences a second (each run, and the median)")
-    axes.set_title("STS benchmark: a job through the platform, and the library alone")
+    axes.set_title("A job through the platform, and the library alone")
     return figure
