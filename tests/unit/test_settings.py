@@ -102,7 +102,7 @@ def test_a_lease_that_no_clock_can_keep_is_refused(lease: str) -> None:
     "settings",
     [
         Settings(),
-        Settings(home=Path("/tmp/a b"), port=0, await_workers=True, lease_s=1.5),
+        Settings(home=Path("/srv/a b"), port=0, await_workers=True, lease_s=1.5),
         Settings(models=Path("/m.toml"), database_url="postgresql+psycopg://u@/d?host=/run/x"),
     ],
 )
