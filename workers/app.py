@@ -16,10 +16,10 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker.components import Pool
 from kombu.exceptions import KombuError
-from sqlalchemy.exc import OperationalError
 
 from jobs import registry
 from jobs.settings import Settings
+from jobs.store.db import AWAY
 from workers.host import CLAIMS_IN_HAND
 from workers.runtime import Runtime
 
@@ -117,7 +117,7 @@ def run_worker(settings: Settings) -> None:
         try:
             if app.runtime.slices.work():
                 app.send_task(WORK)
-        except (OperationalError, KombuError) as error:
+        except (*AWAY, KombuError) as error:
             _log.warning("a nudge came to nothing: %s", error)  # the keeper sends another
 
     def leaving(**_: Any) -> None:

@@ -8,12 +8,12 @@ from itertools import groupby
 
 import orjson
 from sqlalchemy import Engine as Database
-from sqlalchemy.exc import OperationalError
 
 from jobs import clock
 from jobs.registry import Model
 from jobs.store import claims, settling, workers
 from jobs.store.claims import Lease
+from jobs.store.db import AWAY
 from jobs.store.settling import Result
 from jobs.store.workers import LaunchRow
 from workers import recorder
@@ -171,8 +171,8 @@ class SliceRunner:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
                 return settling.settle(tx, leases, results)
-        except OperationalError as error:
-            _log.warning("can't record %d results yet: %s", len(results), error.orig)
+        except AWAY as error:
+            _log.warning("can't record %d results yet: %s", len(results), error)
             with self._lock:
                 self._launches += launches
             return None

@@ -2,12 +2,18 @@
 
 from typing import Any, TypeAlias
 
+import psycopg
 from psycopg import Connection as DriverConnection
 from psycopg import Cursor
 from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import OperationalError
 
 Tx: TypeAlias = Connection
 """An open transaction."""
+
+AWAY = (OperationalError, psycopg.OperationalError)
+"""What it raises when the database can't be reached or gives up: SQLAlchemy's own, and psycopg's
+where rows go past it (COPY, arrays)."""
 
 WORK_CHANNEL = "millrace_work"
 """NOTIFY on it says that slices became claimable."""

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from jobs import states
 from jobs.errors import Conflict, Invalid
 from jobs.registry import SAMPLES
-from jobs.store import claims, reading, settling, verbs
+from jobs.store import claims, db, reading, settling, verbs
 from jobs.store.claims import Lease
 from jobs.store.settling import Result
 from jobs.submit import Order, submit
@@ -352,3 +352,13 @@ def test_wrong_types_are_named_by_their_place(database: Engine) -> None:
 def test_an_empty_job_is_refused(database: Engine) -> None:
     with pytest.raises(Invalid, match="1 fault"):
         submit(database, MODELS, "default", Order("echo"), array=[])
+
+
+def test_a_connection_that_breaks_under_bulk_rows_counts_as_the_database_away(
+    database: Engine,
+) -> None:
+    with database.begin() as tx:
+        tx.execute(text("SET LOCAL statement_timeout = 50"))
+        with pytest.raises(db.AWAY):
+            db.cursor(tx).execute("SELECT pg_sleep(10)")
+        tx.rollback()
