@@ -48,7 +48,8 @@ _CLAIM = text("""
                  FROM (
                      SELECT job_id, start, stop, priority
                      FROM slices
-                     WHERE state = 'ready' AND model = wanted.model AND version = wanted.version
+                     WHERE state = 'ready' AND NOT suspect
+                       AND model = wanted.model AND version = wanted.version
                        AND not_before <= now()
                      ORDER BY priority DESC, job_id, start
                      LIMIT least(wanted.room, :max_slices)

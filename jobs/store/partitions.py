@@ -1,4 +1,4 @@
-"""Items and results lie in weekly partitions, made ahead; a default one catches what they miss."""
+"""Weekly partitions of items, results and attempts, made ahead; a default catches the rest."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -9,7 +9,7 @@ from jobs.store.db import Tx
 
 WEEKS_AHEAD = 4
 _EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
-_PARTITIONED = ("items", "results")
+_PARTITIONED = ("items", "results", "attempts")
 
 
 def _lowest_id(at: datetime) -> UUID:

@@ -1,0 +1,61 @@
+"""Results in order, also while the job runs; and one item of it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from api import bodies
+from api.context import Shared, Tenant
+from api.routes.common import JobId, find_job, json_response
+from api.schemas import ItemState
+from jobs import views
+from jobs.errors import NotFound
+from jobs.states import Outcome
+from jobs.store import reading
+
+router = APIRouter(tags=["jobs"])
+
+_Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
+
+
+@router.get(
+    "/jobs/{job_id}/results",
+    response_class=StreamingResponse,
+    responses={200: {"content": {bodies.NDJSON: {"schema": {"type": "string"}}}}},
+)
+def get_results(
+    shared: Shared,
+    tenant: Tenant,
+    job_id: JobId,
+    after: Annotated[int, Query(ge=-1, le=2**31 - 1, description="a seq, exclusive")] = -1,
+    limit: _Limit = None,
+    outcome: Outcome | None = None,
+    gaps: bool = False,
+) -> Response:
+    """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
+    `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
+    whether nothing comes after it, now or later."""
+    with shared.database.connect() as tx:
+        job = find_job(tx, tenant, job_id)
+        span = reading.span(
+            tx, job["id"], job["total"], after=after, gaps=gaps, outcome=outcome, limit=limit
+        )
+    headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
+    unit = shared.models.unit(job["model"], job["version"])
+    lines = reading.result_lines(shared.database, job, span, unit, outcome)
+    return StreamingResponse(lines, headers=headers, media_type=bodies.NDJSON)
+
+
+@router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
+def get_item(
+    shared: Shared, tenant: Tenant, job_id: JobId, seq: Annotated[int, Path(ge=0, le=2**31 - 1)]
+) -> Response:
+    """One item: its input, its end, and the launch that it was in."""
+    with shared.database.connect() as tx:
+        job = find_job(tx, tenant, job_id)
+        row = reading.item(tx, job["id"], seq)
+    if row is None:
+        raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
+    unit = shared.models.unit(job["model"], job["version"])
+    return json_response(views.item_object(row, unit))
