@@ -69,7 +69,7 @@ class Runtime:
             return
         self._draining.set()
         self._announce()
-        for host in self._hosts.values():
+        for host in list(self._hosts.values()):  # more come up, where it is told so early
             host.drain()
         if self.slices is not None:
             self.slices.close()
@@ -109,7 +109,7 @@ class Runtime:
         """Apart from the leases: a Redis that hangs costs no slice."""
         with self._announcing:
             ttl_s = 0 if self._draining.is_set() else self._settings.lease_s
-            for host in self._hosts.values():
+            for host in list(self._hosts.values()):
                 host.announce(str(self.incarnation), ttl_s)
 
     def _listen(self, host: ModelHost) -> None:
