@@ -91,8 +91,12 @@ def run_worker(settings: Settings) -> None:
             _log.warning("a nudge came to nothing: %s", error)  # the keeper sends another
 
     def leave() -> None:
+        """Beside Celery's own way out, which asks the broker first: that may be silent."""
         worker.hub.call_soon(_look_around)
         app.runtime.drain()
+        worker.pool.executor.shutdown(cancel_futures=True)  # what is in hand is settled
+        app.runtime.stop()
+        os._exit(0)  # the interpreter takes long to say goodbye, and nothing is left to do
 
     def leaving(**_: Any) -> None:
         _leave_anyway()

@@ -34,6 +34,7 @@ class Runtime:
         self.slices: SliceRunner | None = None
         self._hosts: dict[str, ModelHost] = {}
         self._announcing = threading.Lock()
+        self._stopping = threading.Lock()
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
 
@@ -75,7 +76,13 @@ class Runtime:
             self.slices.close()
 
     def stop(self) -> None:
-        """Once the nudges' tasks have returned: ends the devices, and says goodbye."""
+        """Once the nudges' tasks have returned: ends the devices, and says goodbye. Whoever comes
+        second waits for the first."""
+        with self._stopping:
+            if not self._stopped.is_set():
+                self._stop()
+
+    def _stop(self) -> None:
         self.drain()
         for host in self._hosts.values():
             host.stop()

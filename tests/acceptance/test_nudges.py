@@ -37,7 +37,7 @@ limits = { max_batch = 4, slice_items = 12 }
 """
 ITEMS = 300  # of the steady model: three seconds
 STALL_S = 10  # "a few seconds", where eight others share the machine
-MARGIN_S = 2  # for the same reason; what it takes by itself stands in ops/docs
+MARGIN_S = 2  # for the same reason; it takes 0.1 to 0.3
 SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 
