@@ -41,7 +41,9 @@ class Settings:
     port: int = _setting(8000, "port the api listens on")
     database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one")
     redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one")
-    broker_url: str = _setting("", "Celery's broker; empty: the Redis")
+    broker_url: str = _setting(
+        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: the Redis"
+    )
     models: Path | None = _setting(None, "models file (TOML); without one: the samples")
     pool: str = _setting("default", "the pool that a worker belongs to")
     device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
-from kombu.exceptions import KombuError
-from redis import RedisError
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,6 +15,7 @@ from jobs import clock, registry
 from jobs.settings import Settings
 from jobs.store import db, endings, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
+from workers import broker
 from workers.dying import end_process
 from workers.nudger import Nudger
 
@@ -109,7 +108,7 @@ class Keeper:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, SQLAlchemyError, KombuError, RedisError, OSError) as error:
+            except (psycopg.Error, SQLAlchemyError, *broker.AWAY) as error:
                 _log.warning("nudging: %s", error)
                 self._stopping.wait(self._settings.keeper_interval_s)
 

@@ -35,6 +35,7 @@ class Runtime:
         self.slices: SliceRunner | None = None
         self._hosts: dict[str, ModelHost] = {}
         self._announcing = threading.Lock()
+        self._stopping = threading.Lock()
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
         self._progress = Progress.inherited()
@@ -72,13 +73,19 @@ class Runtime:
             return
         self._draining.set()
         self._announce()
-        for host in self._hosts.values():
+        for host in list(self._hosts.values()):  # more come up, where it is told so early
             host.drain()
         if self.slices is not None:
             self.slices.close()
 
     def stop(self) -> None:
-        """Once the nudges' tasks have returned: ends the devices, and says goodbye."""
+        """Once the nudges' tasks have returned: ends the devices, and says goodbye. Whoever comes
+        second waits for the first."""
+        with self._stopping:
+            if not self._stopped.is_set():
+                self._stop()
+
+    def _stop(self) -> None:
         self.drain()
         for host in self._hosts.values():
             host.stop()
@@ -112,7 +119,7 @@ class Runtime:
         """Apart from the leases: a Redis that hangs costs no slice."""
         with self._announcing:
             ttl_s = 0 if self._draining.is_set() else self._settings.lease_s
-            for host in self._hosts.values():
+            for host in list(self._hosts.values()):
                 host.announce(str(self.incarnation), ttl_s)
 
     def _listen(self, host: ModelHost) -> None:
