@@ -38,8 +38,9 @@ def test_a_key_is_read_quoted_or_bare(field: str, key: str) -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        "", " ", '"', '"a', 'a"', '"a" "b"', '"a", "b"', "a b", "a,b", "a;b", "a\\b", "'a'", '"a\\"',
-        '"\\a"', '"ü"', "ü", '"a\tb"', '"a\n"', "a\x7f", '"a";', '"a";B', '"a";b=', '"a";b=é',
+        "", " ", '"', '"a', 'a"', '"a" "b"', '"a", "b"', "a b", "a,b", "a;b", "a\\b", "'a'",
+        '"a\\"', '"\\a"', '"ü"', "ü", '"a\tb"', '"a\n"', "a\x7f", '"a";', '"a";B', '"a";b=',
+        '"a";b=é',
     ],
 )  # fmt: skip
 def test_what_is_no_key_is_refused_with_the_way_to_write_one(field: str) -> None:
