@@ -14,6 +14,8 @@ from fastapi import FastAPI
 from api import errors, openapi
 from api.context import Context
 from api.gateway import CallGateway
+from api.idempotency import Uploads
+from api.kept import KeptAnswers
 from api.routes import calls, health, jobs, results, submissions
 from api.schemas import Problem
 from jobs import registry
@@ -37,13 +39,16 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
-        app.state.context = Context(settings, registry.load(settings.models), database, gateway)
+        kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
+        models = registry.load(settings.models)
+        app.state.context = Context(settings, models, database, gateway, kept, Uploads())
         gateway.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
         yield
         await gateway.stop()
+        await kept.stop()
         database.dispose()
 
     app = FastAPI(

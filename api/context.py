@@ -7,6 +7,8 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine as Database
 
 from api.gateway import CallGateway
+from api.idempotency import Uploads
+from api.kept import KeptAnswers
 from jobs.registry import Registry
 from jobs.settings import Settings
 
@@ -17,6 +19,8 @@ class Context:
     models: Registry
     database: Database
     calls: CallGateway
+    kept: KeptAnswers
+    uploads: Uploads
 
 
 async def _context(request: Request) -> Context:

@@ -2,12 +2,15 @@
 
     MillraceError                500  internal
     ├── Malformed                400  malformed
+    │   └── KeyMissing           400  idempotency_key_missing
     ├── NotFound                 404  not_found
     │   └── UnknownModel         404  unknown_model
     ├── Conflict                 409  conflict
+    │   └── KeyInFlight          409  idempotency_key_in_flight
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
+    │   └── KeyReused            422  idempotency_key_reused
     ├── Unavailable              503  unavailable
     │   ├── NoWorker             503  no_worker
     │   └── Overloaded           503  overloaded
@@ -63,6 +66,10 @@ class Malformed(MillraceError):
     status, code, title = 400, "malformed", "The request can't be read"
 
 
+class KeyMissing(Malformed):
+    code, title = "idempotency_key_missing", "Idempotency-Key is missing"
+
+
 class NotFound(MillraceError):
     status, code, title = 404, "not_found", "Not found"
 
@@ -75,6 +82,15 @@ class Conflict(MillraceError):
     status, code, title = 409, "conflict", "Not possible in this state"
 
 
+class KeyInFlight(Conflict):
+    code, retryable = "idempotency_key_in_flight", True
+    title = "A request is outstanding for this Idempotency-Key"
+
+    def __init__(self) -> None:
+        detail = "the first request under this key has no answer yet; ask again for it"
+        super().__init__(detail, retry_after_s=1)
+
+
 class TooLarge(MillraceError):
     status, code, title = 413, "too_large", "The body is too large"
 
@@ -85,6 +101,13 @@ class UnsupportedMedia(MillraceError):
 
 class Invalid(MillraceError):
     status, code, title = 422, "invalid", "The request is not valid"
+
+
+class KeyReused(Invalid):
+    code, title = "idempotency_key_reused", "Idempotency-Key is already used"
+
+    def __init__(self) -> None:
+        super().__init__("the key belongs to a request that was not the same; send a new key")
 
 
 class Unavailable(MillraceError):

@@ -51,6 +51,11 @@ class Settings:
     max_ndjson_mb: int = _setting(8192, "largest NDJSON body, MiB")
     max_items: int = _setting(10_000_000, "most items in one job")
     max_queued_calls: int = _setting(2000, "most calls waiting for one model version")
+    require_idempotency_key: bool = _setting(False, "refuse jobs and calls without such a key")
+    idempotency_hours: float = _setting(24.0, "a job's Idempotency-Key is remembered, hours")
+    call_idempotency_s: float = _setting(
+        3600.0, "a call's answer is kept in Redis under its Idempotency-Key, seconds"
+    )
     await_workers: bool = _setting(False, "ready only once every model has a warm worker")
     worker_max_mb: int = _setting(0, "a worker that grows beyond this, MiB, is replaced; 0: never")
     lease_s: float = _setting(6.0, "a worker's right to a slice, renewed three times within it")
@@ -118,6 +123,11 @@ def _ranges(settings: Settings) -> list[str]:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:
         problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
+    problems += [
+        f"{_PREFIX}{name.upper()} must be a number more than 0"
+        for name in ("idempotency_hours", "call_idempotency_s")
+        if not 0 < getattr(settings, name) < inf
+    ]
     problems += [
         f"{_PREFIX}{name.upper()} must be 1 or more"
         for name in ("max_json_mb", "max_ndjson_mb", "max_items", "max_queued_calls")

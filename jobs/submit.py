@@ -8,11 +8,12 @@ import orjson
 from sqlalchemy import Engine as Database
 from sqlalchemy import RowMapping
 
-from jobs import ids, intake, items
+from jobs import ids, intake, items, views
 from jobs.errors import Fault
+from jobs.idempotency import Claim
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
-from jobs.store import reading
+from jobs.store import idempotency, reading
 from jobs.store.submissions import NewJob, insert_job
 
 
@@ -39,12 +40,14 @@ def submit(
     lines: Iterable[bytes | None] | None = None,
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
+    claim: Claim | None = None,
 ) -> RowMapping:
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
-    to be wrong. Raises UnknownModel, or Invalid with everything that is wrong; nothing is stored
-    then.
+    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. Raises
+    UnknownModel, or Invalid with everything that is wrong; KeyInFlight or KeyReused where another
+    request has the key. Nothing is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
@@ -70,8 +73,13 @@ def submit(
             expires_in_s=order.expires_in_s,
         )
         with database.begin() as tx:
+            if claim:
+                idempotency.take(tx, claim)
             insert_job(tx, job, taken.rows, taken.bounds)
-            return reading.one(tx, tenant, job_id)
+            row = reading.one(tx, tenant, job_id)
+            if claim:
+                idempotency.keep(tx, claim, job_id, views.job_json(row))
+            return row
     finally:
         taken.close()
 

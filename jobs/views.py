@@ -36,6 +36,11 @@ def job_object(row: RowMapping) -> dict[str, Any]:
     }
 
 
+def job_json(row: RowMapping) -> bytes:
+    """The job object as it is sent."""
+    return orjson.dumps(job_object(row))
+
+
 def _progress(row: RowMapping, left: int) -> dict[str, Any]:
     """Rate and time left, from what ended lately; a finished job's rate is that of all of it."""
     if row["started_at"] is None:

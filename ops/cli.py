@@ -3,14 +3,14 @@ failure; `--json` prints what a program can read."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 import httpx
 
-from jobs import logs
+from jobs import ids, logs
 from jobs.settings import Settings, SettingsError
 from ops import configure
 from ops.client import Client, Refused
@@ -165,7 +165,22 @@ def submit(
     _show_job(job, as_json)
 
 
-def _items(file: BinaryIO) -> Iterator[bytes]:
+class _Again:
+    """The lines of a file as JSON, as often as they are asked for."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._start = file, file.tell()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(self._start)
+        return _json_lines(self._file)
+
+
+def _items(file: BinaryIO) -> Iterable[bytes]:
+    return _Again(file) if file.seekable() else _json_lines(file)
+
+
+def _json_lines(file: BinaryIO) -> Iterator[bytes]:
     is_json = file.name.endswith((".jsonl", ".ndjson")) or file.name in ("-", "<stdin>")
     for line in file:
         text = line.rstrip(b"\r\n")
@@ -236,7 +251,7 @@ _verb("retry", "Runs what did not succeed in a finished job again.")
 @_client_command
 def infer(text: str, model: str, timeout_ms: int, url: str | None, as_json: bool) -> None:
     """Makes one call and prints its output."""
-    answer = _connect(url).infer(model, text, timeout_ms)
+    answer = _connect(url).infer(model, text, timeout_ms, key=str(ids.new()))
     click.echo(json.dumps(answer if as_json else answer["output"]))
 
 

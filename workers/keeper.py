@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
 from jobs.settings import Settings
-from jobs.store import db, endings, partitions, reaping, verbs, workers
+from jobs.store import db, endings, idempotency, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
 from workers import broker
 from workers.dying import end_process
@@ -35,11 +35,13 @@ class Service:
 
 def services(settings: Settings) -> list[Service]:
     silent_s = 2 * settings.lease_s
+    keys_s = 3600 * settings.idempotency_hours
     return [
         Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
+        Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
     ]
 
