@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import CallLanes, lane_parts
+from jobs.calls.lanes import lane_parts
 from jobs.calls.messages import Call
 from jobs.registry import Model
 from workers import launching
@@ -37,13 +37,13 @@ class ModelHost:
         self,
         model: Model,
         engine: Engine,
-        calls: CallLanes,
+        calls: CallPuller,
         on_launch: Callable[[Model, Launch], int],
     ) -> None:
         self.model, self.engine = model, engine
         self.latency = LatencyModel()
         self.idle = threading.Event()
-        self._puller = CallPuller(calls)
+        self._puller = calls
         self.announce = self._puller.announce
         self._on_launch = on_launch
         self._items = ItemLanes()
@@ -118,12 +118,17 @@ class ModelHost:
         None where another replica was faster."""
         view, params = flush.view, lane_parts(flush.view.lane)[0]
         calls: list[Entry] = []
+        if view.calls and view.alone:
+            # It may end this process: what was answered before is to be sent before.
+            self._replies.submit(bool).result()
         if view.calls:
             took_s = self.latency.predict(view.calls * row_size(view.bucket))
             taken = self._puller.take(view.lane, flush.rows, took_s, waiting)
             calls = self._entries(taken, params)
         with self._changed:
-            if calls:
+            if calls and view.alone:
+                items = []
+            elif calls:
                 due_s = min(view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls))
                 slack_s = due_s - clock.monotonic()
                 rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self.model.limits)

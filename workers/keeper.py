@@ -18,6 +18,7 @@ from jobs.settings import Settings
 from jobs.store import claims, db, endings, partitions, verbs, workers
 from jobs.store.db import Tx
 from workers.nudger import Nudger
+from workers.recovery import CallRecovery
 
 _log = logging.getLogger(__name__)
 _MOST_ROUNDS = 1000  # of one service, before the others get their turn
@@ -58,7 +59,9 @@ class Keeper:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._database: Database = db.connect(settings.database_url, pool_size=2)
-        self._nudger = Nudger(settings, registry.load(settings.models))
+        models = registry.load(settings.models)
+        self._nudger = Nudger(settings, models)
+        self._calls = CallRecovery(settings.redis_url, models)
         self._services = services(settings)
         self._stopping = threading.Event()
 
@@ -66,8 +69,9 @@ class Keeper:
         self._stopping.set()
 
     def run(self) -> None:
-        nudges = threading.Thread(target=self._nudge, daemon=True)
-        nudges.start()
+        threads = [threading.Thread(target=t, daemon=True) for t in (self._nudge, self._recover)]
+        for thread in threads:
+            thread.start()
         due_s = dict.fromkeys((service.name for service in self._services), 0.0)
         while not self._stopping.is_set():
             for service in self._services:
@@ -75,7 +79,8 @@ class Keeper:
                     self._run(service)
                     due_s[service.name] = clock.monotonic() + service.every_s
             self._stopping.wait(self._settings.keeper_interval_s)
-        nudges.join()
+        for thread in threads:
+            thread.join()
         self._database.dispose()
 
     def _run(self, service: Service) -> None:
@@ -97,6 +102,15 @@ class Keeper:
             except (psycopg.Error, SQLAlchemyError, KombuError, RedisError, OSError) as error:
                 _log.warning("nudging: %s", error)
                 self._stopping.wait(self._settings.keeper_interval_s)
+
+    def _recover(self) -> None:
+        """On a thread of its own: calls need no database, and wait for none."""
+        while not self._stopping.is_set():
+            try:
+                self._calls.run_once()
+            except RedisError as error:
+                _log.warning("recovering calls: %s", error)
+            self._stopping.wait(self._settings.keeper_interval_s)
 
     def _listen(self) -> None:
         with psycopg.connect(db.plain_url(self._settings.database_url), autocommit=True) as heard:

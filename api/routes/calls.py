@@ -15,7 +15,7 @@ from api.errors import faults_of
 from api.gateway import Answer
 from api.schemas import CallAnswer, CallRequest
 from jobs import clock, ids, items
-from jobs.errors import Fault, Invalid, Malformed, MillraceError
+from jobs.errors import Fault, Invalid, Malformed, MillraceError, WorkerLost
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -26,7 +26,11 @@ _DOC = {
         "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
     }
 }
-_REFUSALS = {"invalid_input": Invalid, "engine_error": MillraceError}
+_REFUSALS = {
+    "invalid_input": Invalid,
+    "engine_error": MillraceError,
+    "worker_lost": WorkerLost,
+}
 
 
 @router.post("/infer", response_model=CallAnswer, openapi_extra=_DOC)

@@ -18,6 +18,7 @@ from workers.engines.function import FunctionEngine
 from workers.engines.protocol import InvalidInput
 from workers.host import ModelHost
 from workers.inhand import Claimed, Ended, Holding
+from workers.pulling import CallPuller
 from workers.scheduler.entries import Launch
 
 MODEL = Model("shout", "1", "function", limits=Limits(max_batch=100, window_ms=60_000))
@@ -44,8 +45,9 @@ class Bench:
         self.engine = Shout()
         self.launches: list[Launch] = []
         self.lanes = RedisLanes(client, MODEL.key)
-        self.host = ModelHost(MODEL, self.engine, self.lanes, self._note)
-        self.host.announce("worker-1", HOUR_S)
+        calls = CallPuller(self.lanes, "worker-1", HOUR_S)
+        self.host = ModelHost(MODEL, self.engine, calls, self._note)
+        self.host.announce()
         self._client, self._started = client, False
 
     def _note(self, model: Model, launch: Launch) -> int:
