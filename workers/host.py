@@ -126,13 +126,11 @@ class ModelHost:
             taken = self._puller.take(view.lane, flush.rows, took_s, waiting)
             calls = self._entries(taken, params)
         with self._changed:
-            if calls and view.alone:
-                items = []
-            elif calls:
+            if calls:
                 due_s = min(view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls))
                 slack_s = due_s - clock.monotonic()
                 rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self.model.limits)
-                items = self._items.take_fill(view.lane, rows)
+                items = self._items.take_fill(view.lane, min(rows, flush.rows - len(calls)))
             elif view.calls:
                 return None
             else:
