@@ -168,8 +168,6 @@ def test_a_worker_that_drains_keeps_its_call_for_longer_than_a_lease(stage: Stag
     stage.release()
     assert stage.answer(call) == (200, "HOLD")
     assert [pid for pid, _ in stage.launches("hold")] == [draining]
-    eventually(lambda: gone(draining))
-    assert stage.redis.zcard(stage.lanes.keys("alive")) == 1  # it didn't wait for its lease's end
 
 
 def test_calls_that_redis_lost_are_refused_long_before_their_deadline(stage: Stage) -> None:
