@@ -13,7 +13,8 @@
     │   └── KeyReused            422  idempotency_key_reused
     ├── Unavailable              503  unavailable
     │   ├── NoWorker             503  no_worker
-    │   └── Overloaded           503  overloaded
+    │   ├── Overloaded           503  overloaded
+    │   └── WorkerLost           503  worker_lost
     └── DeadlinePassed           504  deadline_passed
 
 Each class is one `type` of RFC 9457; the api's one handler renders them all.
@@ -120,6 +121,10 @@ class NoWorker(Unavailable):
 
 class Overloaded(Unavailable):
     code, title = "overloaded", "The queue is full"
+
+
+class WorkerLost(Unavailable):
+    code, title = "worker_lost", "The workers died that had the call in hand"
 
 
 class DeadlinePassed(MillraceError):

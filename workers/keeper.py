@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
+from redis import RedisError
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,6 +19,7 @@ from jobs.store.db import Tx
 from workers import broker
 from workers.dying import end_process
 from workers.nudger import Nudger
+from workers.recovery import CallRecovery
 
 _log = logging.getLogger(__name__)
 _MOST_ROUNDS = 1000  # of one service, before the others get their turn
@@ -59,7 +61,9 @@ class Keeper:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._nudger = Nudger(settings, registry.load(settings.models))
+        models = registry.load(settings.models)
+        self._nudger = Nudger(settings, models)
+        self._calls = CallRecovery(settings.redis_url, models)
         self._services = services(settings)
         connections = len(self._services) + 1
         self._database: Database = db.connect(settings.database_url, pool_size=connections)
@@ -74,7 +78,10 @@ class Keeper:
             threading.Thread(target=self._keep, args=(service,), name=service.name, daemon=True)
             for service in self._services
         ]
-        threads.append(threading.Thread(target=self._nudge, name="nudge", daemon=True))
+        threads += [
+            threading.Thread(target=target, name=target.__name__, daemon=True)
+            for target in (self._nudge, self._recover)
+        ]
         for thread in threads:
             thread.start()
         self._stopping.wait()
@@ -113,6 +120,15 @@ class Keeper:
             except (psycopg.Error, SQLAlchemyError, *broker.AWAY) as error:
                 _log.warning("nudging: %s", error)
                 self._stopping.wait(self._settings.keeper_interval_s)
+
+    def _recover(self) -> None:
+        """On a thread of its own: calls need no database, and wait for none."""
+        while not self._stopping.is_set():
+            try:
+                self._calls.run_once()
+            except RedisError as error:
+                _log.warning("recovering calls: %s", error)
+            self._stopping.wait(self._settings.keeper_interval_s)
 
     def _listen(self) -> None:
         with psycopg.connect(db.plain_url(self._settings.database_url), autocommit=True) as heard:

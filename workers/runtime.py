@@ -17,6 +17,7 @@ from jobs.store import db, workers
 from workers.engines import registry as engines
 from workers.host import ModelHost
 from workers.progress import Progress
+from workers.pulling import CallPuller
 from workers.scheduler.entries import Launch
 from workers.slices import SliceRunner
 
@@ -53,7 +54,8 @@ class Runtime:
         for model in self.models:
             engine = engines.load(model, settings.device)
             lanes = call_redis.RedisLanes(redis, model.key)
-            host = ModelHost(model, engine, lanes, self._note_launch, self._progress)
+            calls = CallPuller(lanes, str(self.incarnation), settings.lease_s)
+            host = ModelHost(model, engine, calls, self._note_launch, self._progress)
             host.warm_up()
             self._hosts[model.key] = host
         self.slices = SliceRunner(self._database, self._hosts, self.incarnation, settings.lease_s)
@@ -63,7 +65,7 @@ class Runtime:
         # Ready: first for calls, then in the database, which is what /readyz asks.
         self._announce()
         self._renew(self.slices)
-        _spawn(self._every_third_of_a_lease, self._draining, self._announce)
+        _spawn(self._every_third_of_a_lease, self._stopped, self._announce)
         _spawn(self._every_third_of_a_lease, self._stopped, self._renew, self.slices)
         _log.info("worker %d is ready for %s", self.incarnation, ", ".join(self._hosts))
 
@@ -92,6 +94,7 @@ class Runtime:
         self._stopped.set()
         if self.slices is None:
             return  # it never came up
+        self._announce()
         try:
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self.incarnation, "stopped")
@@ -116,11 +119,12 @@ class Runtime:
             _log.warning("can't renew leases: %s", error)
 
     def _announce(self) -> None:
-        """Apart from the leases: a Redis that hangs costs no slice."""
+        """Apart from the leases: a Redis that hangs costs no slice. A worker that drains lives on
+        for the calls that it has in hand, until the last of them is answered."""
         with self._announcing:
-            ttl_s = 0 if self._draining.is_set() else self._settings.lease_s
+            ready, alive = not self._draining.is_set(), not self._stopped.is_set()
             for host in list(self._hosts.values()):
-                host.announce(str(self.incarnation), ttl_s)
+                host.announce(ready=ready, alive=alive)
 
     def _listen(self, host: ModelHost) -> None:
         """Hears one model's bell while its device is idle: a busy one looks by itself."""

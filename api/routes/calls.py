@@ -15,7 +15,7 @@ from api.errors import faults_of
 from api.gateway import Answer
 from api.schemas import CallAnswer, CallRequest
 from jobs import clock, ids, items
-from jobs.errors import Fault, Invalid, MillraceError
+from jobs.errors import Fault, Invalid, MillraceError, Unavailable, WorkerLost
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -27,7 +27,13 @@ _DOC: dict[str, Any] = {
         "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
     },
 }
-_REFUSALS = {"invalid_input": Invalid, "engine_error": MillraceError}
+_REFUSALS = {
+    "invalid_input": Invalid,
+    "engine_error": MillraceError,
+    "worker_lost": WorkerLost,
+    "transient": Unavailable,
+    "rate_limited": Unavailable,
+}
 
 
 @router.post(
