@@ -105,11 +105,14 @@ def migrate() -> None:
 
 
 @main.command(epilog="Example: millrace check --json")
+@click.option("--invariants", is_flag=True, help="ask the database whether its invariants hold")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def check(as_json: bool) -> None:
+def check(invariants: bool, as_json: bool) -> None:
     """Explains the configuration, and names everything that is wrong with it."""
     from ops import check as checks
 
+    if invariants:
+        sys.exit(_check_invariants(as_json))
     wrong = checks.problems()
     findings = [] if wrong else list(checks.explain(configure.load()))
     if as_json:
@@ -121,6 +124,23 @@ def check(as_json: bool) -> None:
         for problem in wrong:
             click.echo(f"problem: {problem}", err=True)
     sys.exit(1 if wrong else 0)
+
+
+def _check_invariants(as_json: bool) -> int:
+    """Prints each invariant and what breaks it; returns the exit status."""
+    from ops import check as checks
+
+    wrong = checks.problems()
+    if wrong:
+        raise SettingsError(wrong)
+    found = list(checks.broken(configure.load()))
+    if as_json:
+        rows = [checks.as_json(invariant, broken) for invariant, broken in found]
+        click.echo(json.dumps({"holds": not any(b for _, b in found), "invariants": rows}))
+    else:
+        for invariant, broken in found:
+            click.echo("\n".join(checks.lines(invariant, broken)))
+    return int(any(broken for _, broken in found))
 
 
 # -- clients
