@@ -72,7 +72,7 @@ def as_json(invariant: Invariant, broken: list[Violation]) -> dict[str, Any]:
 
 
 def _job(violation: Violation) -> str | None:
-    return violation.job and ids.show("job", violation.job)
+    return ids.show("job", violation.job) if violation.job else None
 
 
 def problems() -> list[str]:

@@ -269,10 +269,30 @@ def demo() -> None:
     run()
 
 
-@main.command(epilog="Example: millrace bench echo")
-@click.argument("name", type=click.Choice(["echo", "embed"]))
-def bench(name: str) -> None:
+@main.group()
+def bench() -> None:
     """Measures. Starts what it needs, and ends with one line of JSON."""
-    from importlib import import_module
 
-    import_module(f"ops.bench.{name}").run()
+
+def _bench(name: str, help: str) -> None:
+    @bench.command(name, help=help, epilog=f"Example: millrace bench {name}")
+    def run() -> None:
+        from importlib import import_module
+
+        import_module(f"ops.bench.{name}").run()
+
+
+_bench("echo", "What the platform itself costs, in time and in memory.")
+_bench("embed", "A job of embeddings through the platform, and the library alone.")
+
+
+@bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")
+@click.option("--seed", default=1, show_default=True, help="of the schedule and the jobs")
+@click.option("--minutes", default=3.0, show_default=True, help="how long faults go on")
+@click.option("--faults", type=int, help="how many; without it, 50 a minute")
+@click.option("--record", "recorded", is_flag=True, help="write ops/docs/reliability.md")
+def chaos(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
+    """Kills, stops and cuts off real processes while jobs run, and checks that nothing is lost."""
+    from ops.bench.chaos.run import run
+
+    run(seed, minutes, faults, recorded)

@@ -1,0 +1,97 @@
+"""Where faults happen: the fleet, its clients, and who is being hit already."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from jobs import clock
+from ops.bench.chaos.fleet import Fleet, Look, look
+from ops.bench.chaos.load import Load
+from ops.processes import Child
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Something that goes on over many looks of the main loop, and returns a T in the end."""
+
+Proof = dict[str, Any]
+
+PATIENCE_S = 30.0
+
+
+class Unfired(Exception):
+    """The fault found nothing that it could hit, or no proof that it did."""
+
+
+@dataclass
+class Stage:
+    fleet: Fleet
+    load: Load
+    busy: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def holding(self, what: str) -> Iterator[None]:
+        """So that two faults don't hit the same process, and each proof is of its own fault."""
+        self.busy.add(what)
+        try:
+            yield
+        finally:
+            self.busy.discard(what)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process that is ready: the child of one of the fleet's `millrace worker`."""
+
+    pid: int
+    incarnation: int
+    supervisor: Child
+    seen: Look
+
+    @property
+    def now(self) -> Look | None:
+        """None once this very process has ended."""
+        found = look(self.pid)
+        return found if found and found.born == self.seen.born else None
+
+
+def until(found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> Steps[T]:
+    """Waits for something; raises Unfired where it doesn't come."""
+    deadline_s = clock.monotonic() + patience_s
+    while (value := found()) is None:
+        if clock.monotonic() > deadline_s:
+            raise Unfired(f"not within {patience_s:g} s: {found.__qualname__}")
+        yield
+    return value
+
+
+def true(test: Callable[[], bool], patience_s: float = PATIENCE_S) -> Steps[None]:
+    yield from until(lambda: test() or None, patience_s)
+
+
+_READY = """
+    SELECT w.incarnation, w.name,
+           EXISTS (SELECT FROM slices s WHERE s.lease_owner = w.incarnation) AS at_work
+    FROM workers w WHERE w.state = 'ready' AND w.heartbeat_at > now() - interval '2 s'
+"""
+
+
+def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
+    """One that is ready and not hit already; rather one that holds slices."""
+    return (yield from until(lambda: _choose(stage, dice)))
+
+
+def _choose(stage: Stage, dice: Random) -> Worker | None:
+    supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
+    at_work: list[Worker] = []
+    idle: list[Worker] = []
+    for incarnation, name, busy in stage.fleet.ask(_READY) or ():
+        pid = int(name.rpartition(":")[2])
+        seen = look(pid)
+        if seen and seen.parent in supervisors and f"worker {pid}" not in stage.busy:
+            found = Worker(pid, incarnation, supervisors[seen.parent], seen)
+            (at_work if busy else idle).append(found)
+    choice = at_work or idle
+    return dice.choice(choice) if choice else None
