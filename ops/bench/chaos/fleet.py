@@ -29,7 +29,8 @@ _APIS, _KEEPERS, _WORKERS = 2, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A process as /proc shows it. state: one letter; born: tells it from a later one of its pid."""
+    """A process as /proc shows it. state: one letter; born: tells it from a later one of that
+    pid."""
 
     state: str
     parent: int

@@ -25,11 +25,11 @@ def moody(inputs: list[str]) -> list[str]:
     """Upper-cases, where no mark is in the way."""
     clock.sleep(MOODY_S)
     for text in inputs:
-        _heed(text)
+        _heed(text, alone=len(inputs) == 1)
     return [text.upper() for text in inputs]
 
 
-def _heed(text: str) -> None:
+def _heed(text: str, *, alone: bool) -> None:
     match text.rpartition("!")[2]:
         case "exit":
             os._exit(9)
@@ -37,16 +37,16 @@ def _heed(text: str) -> None:
             os.kill(os.getpid(), signal.SIGSEGV)
         case "raise":
             raise ValueError("this text can't be shouted")
-        case "flaky" if not _came_before(text):
+        case "flaky" if not _failed_before(text, alone):
             raise _Transient("not now")
 
 
-def _came_before(text: str) -> bool:
-    """The memory of what is flaky: a file for each, so that it outlives this process."""
-    folder = Path(os.environ["MILLRACE_HOME"]) / "flaky"
-    folder.mkdir(exist_ok=True)
-    try:
-        (folder / blake2b(text.encode(), digest_size=12).hexdigest()).touch(exist_ok=False)
-    except FileExistsError:
-        return True
-    return False
+def _failed_before(text: str, alone: bool) -> bool:
+    """Its first failure that is its own: a launch that raises is tried again in halves. Kept in a
+    file, which outlives this process."""
+    file = Path(os.environ["MILLRACE_HOME"], "flaky", blake2b(text.encode()).hexdigest()[:24])
+    found = file.exists()
+    if alone and not found:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    return found

@@ -16,7 +16,7 @@ from ops.bench.chaos.following import Followed, follow
 from ops.bench.chaos.ledger import Ledger
 from ops.bench.chaos.work import Work, invent
 
-CLIENTS = 8
+CLIENTS = 10
 _CALL_EVERY_S = 0.1
 _JSON_ITEMS = 500  # more are streamed
 _BLOCK_LINES = 500

@@ -19,6 +19,9 @@ Steps = Generator[None, None, T]
 Proof = dict[str, Any]
 
 PATIENCE_S = 30.0
+_RATHER_AT_WORK_S = 5.0
+_FOUND_WITHIN_S = 60.0
+_EVEN_THE_LAST = 0.15
 
 
 class Unfired(Exception):
@@ -79,11 +82,23 @@ _READY = """
 
 
 def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
-    """One that is ready and not hit already; rather one that holds slices."""
-    return (yield from until(lambda: _choose(stage, dice)))
+    """One that is ready and not hit already; one that holds slices, if such a one comes soon. The
+    last one that is left is hit seldom: there has to be progress to be disturbed."""
+    content_s = clock.monotonic() + _RATHER_AT_WORK_S
+    spared = 0 if dice.random() < _EVEN_THE_LAST else 1
+
+    def choose() -> Worker | None:
+        at_work, idle = _ready_workers(stage)
+        if len(at_work) + len(idle) <= spared:
+            return None
+        choice = at_work or (idle if clock.monotonic() > content_s else [])
+        return dice.choice(choice) if choice else None
+
+    return (yield from until(choose, _FOUND_WITHIN_S))
 
 
-def _choose(stage: Stage, dice: Random) -> Worker | None:
+def _ready_workers(stage: Stage) -> tuple[list[Worker], list[Worker]]:
+    """(those that hold slices, those that don't)."""
     supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
     at_work: list[Worker] = []
     idle: list[Worker] = []
@@ -93,5 +108,4 @@ def _choose(stage: Stage, dice: Random) -> Worker | None:
         if seen and seen.parent in supervisors and f"worker {pid}" not in stage.busy:
             found = Worker(pid, incarnation, supervisors[seen.parent], seen)
             (at_work if busy else idle).append(found)
-    choice = at_work or idle
-    return dice.choice(choice) if choice else None
+    return at_work, idle

@@ -118,10 +118,13 @@ def _check_job(followed: Followed, api: Api, found: Findings) -> None:
         found.lost += followed.work.total
         found.tell(f"{followed.job} was acknowledged and is gone: {answer.status}")
         return
-    job = answer.json()
+    judge(followed, answer.json(), _all_lines(api, followed.job), found)
+
+
+def judge(followed: Followed, job: dict[str, Any], lines: list[bytes], found: Findings) -> None:
+    """A job that has ended, and all its results, against a plain loop over its items."""
     if job["generation"] != followed.generation:
         followed.start_generation(job["generation"])
-    lines = _all_lines(api, followed.job)
     found.items += followed.work.total
     _check_order(followed, lines, found)
     for line in lines:

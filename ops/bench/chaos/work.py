@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import log
+from math import exp, log
 from random import Random
 
 from workers.engines import protocol
@@ -34,6 +34,7 @@ RETRIES = hasattr(protocol, "Transient")
 """Whether workers retry what is transient, and isolate what kills them."""
 
 _MOODY_ITEMS = 2000
+_POISONED = 0.1  # of the moody jobs: each kills workers until it is alone
 _SHARES = {"echo": 0.3, "shout": 0.5, "moody": 0.2}
 
 
@@ -68,7 +69,7 @@ def invent(tag: str, dice: Random) -> Work:
     """Log-uniform from 1 to 20,000 items; now and then some that misbehave."""
     model = dice.choices(list(_SHARES), list(_SHARES.values()))[0]
     most = _MOODY_ITEMS if model == "moody" else MOST_ITEMS
-    total = min(most, int(2.718281828459045 ** dice.uniform(0, log(most + 1))))
+    total = min(most, int(exp(dice.uniform(0, log(most + 1)))))
     return Work(tag, model, total, _marks(total, dice) if model == "moody" else {})
 
 
@@ -76,7 +77,7 @@ def _marks(total: int, dice: Random) -> dict[int, str]:
     marks = dict.fromkeys(_some(total, 3, dice), "raise")
     if RETRIES:
         marks |= dict.fromkeys(_some(total, 5, dice), "flaky")
-        if dice.random() < 0.2:
+        if dice.random() < _POISONED:
             marks[dice.randrange(total)] = dice.choice(["exit", "segfault"])
     return marks
 
