@@ -23,6 +23,7 @@ from ops.bench.chaos.stage import (
     Steps,
     Unfired,
     Worker,
+    a_while,
     a_worker,
     true,
     until,
@@ -30,6 +31,7 @@ from ops.bench.chaos.stage import (
 from ops.processes import Child, ending
 
 _RECOVERED_WITHIN_S = 60.0
+_CALM_S = 3.0  # between two shutdowns of PostgreSQL: who only ever recovers does nothing
 _QUEUE = "millrace.default"
 
 Fault = Callable[[Stage, Random], Steps[Proof]]
@@ -203,6 +205,7 @@ def postgres_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
         stage.fleet.keep_down("postgres", dice.uniform(0.0, 1.0))
         status = yield from _kill(process, signal.SIGQUIT)
         after = yield from until(lambda: stage.fleet.ask(_STARTED))
+        yield from a_while(_CALM_S)
     if after == before:
         raise Unfired("the same postmaster answers")
     return {

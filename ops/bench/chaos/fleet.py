@@ -22,7 +22,7 @@ from ops.embedded import EmbeddedServers
 from ops.processes import Child, Supervisor
 from ops.up import free_port
 
-LEASE_S = 2.0
+LEASE_S = 3.0
 _READY_WITHIN_S = 120.0
 _APIS, _KEEPERS, _WORKERS = 2, 2, 3
 

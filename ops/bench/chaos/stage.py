@@ -18,10 +18,17 @@ Steps = Generator[None, None, T]
 
 Proof = dict[str, Any]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 _RATHER_AT_WORK_S = 5.0
-_FOUND_WITHIN_S = 60.0
+_FOUND_WITHIN_S = 120.0
 _EVEN_THE_LAST = 0.15
+_ASK_EVERY_S = 0.1
+
+_READY = """
+    SELECT w.incarnation, w.name,
+           EXISTS (SELECT FROM slices s WHERE s.lease_owner = w.incarnation) AS at_work
+    FROM workers w WHERE w.state = 'ready' AND w.heartbeat_at > now() - interval '6 s'
+"""
 
 
 class Unfired(Exception):
@@ -33,6 +40,16 @@ class Stage:
     fleet: Fleet
     load: Load
     busy: set[str] = field(default_factory=set)
+    _ready: list[tuple[Any, ...]] = field(default_factory=list)
+    _asked_s: float = 0.0
+
+    def ready(self) -> list[tuple[Any, ...]]:
+        """(incarnation, name, whether it holds slices) of the workers that are ready: asked once
+        for all faults that wait for one."""
+        if clock.monotonic() > self._asked_s + _ASK_EVERY_S:
+            self._ready = self.fleet.ask(_READY) or []
+            self._asked_s = clock.monotonic()
+        return self._ready
 
     @contextmanager
     def holding(self, what: str) -> Iterator[None]:
@@ -74,11 +91,10 @@ def true(test: Callable[[], bool], patience_s: float = PATIENCE_S) -> Steps[None
     yield from until(lambda: test() or None, patience_s)
 
 
-_READY = """
-    SELECT w.incarnation, w.name,
-           EXISTS (SELECT FROM slices s WHERE s.lease_owner = w.incarnation) AS at_work
-    FROM workers w WHERE w.state = 'ready' AND w.heartbeat_at > now() - interval '2 s'
-"""
+def a_while(seconds: float) -> Steps[None]:
+    over_s = clock.monotonic() + seconds
+    while clock.monotonic() < over_s:
+        yield
 
 
 def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
@@ -102,7 +118,7 @@ def _ready_workers(stage: Stage) -> tuple[list[Worker], list[Worker]]:
     supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
     at_work: list[Worker] = []
     idle: list[Worker] = []
-    for incarnation, name, busy in stage.fleet.ask(_READY) or ():
+    for incarnation, name, busy in stage.ready():
         pid = int(name.rpartition(":")[2])
         seen = look(pid)
         if seen and seen.parent in supervisors and f"worker {pid}" not in stage.busy:
