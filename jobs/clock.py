@@ -25,6 +25,11 @@ def random_bits(bits: int) -> int:
     return _random.getrandbits(bits)
 
 
+def jitter(most: float) -> float:
+    """A random number of 0 to `most`."""
+    return _random.uniform(0.0, most)
+
+
 def ago(seconds: float) -> datetime:
     """The wall-clock time so many seconds before now."""
     return now() - timedelta(seconds=seconds)

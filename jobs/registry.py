@@ -54,7 +54,9 @@ class Limits:
     max_batch: entries a launch; max_tokens: size units a launch, padding included (0: no bound);
     in_flight: launches at a time on a device; window_ms: how long an item waits for others
     to fill its launch; slice_items: items of one slice (one to two seconds of device time);
-    max_item_bytes: the longest input, as JSON.
+    max_item_bytes: the longest input, as JSON; max_launch_s: a launch that takes longer hangs, and
+    its worker is ended; max_attempts: tries of an item that fails for now; backoff_ms,
+    max_backoff_ms: the longest wait before the second try, doubled for each further one, and ever.
     """
 
     max_batch: int = 32
@@ -63,6 +65,10 @@ class Limits:
     window_ms: int = 20
     slice_items: int = 1000
     max_item_bytes: int = 262_144
+    max_launch_s: int = 60
+    max_attempts: int = 5
+    backoff_ms: int = 500
+    max_backoff_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)

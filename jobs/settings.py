@@ -50,6 +50,7 @@ class Settings:
     max_items: int = _setting(10_000_000, "most items in one job")
     max_queued_calls: int = _setting(2000, "most calls waiting for one model version")
     await_workers: bool = _setting(False, "ready only once every model has a warm worker")
+    worker_max_mb: int = _setting(0, "a worker that grows beyond this, MiB, is replaced; 0: never")
     lease_s: float = _setting(6.0, "a worker's right to a slice, renewed three times within it")
     keeper_interval_s: float = _setting(1.0, "the keeper looks around at least this often")
 
@@ -109,6 +110,8 @@ def _ranges(settings: Settings) -> list[str]:
     problems = []
     if not 0 <= settings.port <= 65535:
         problems.append(f"MILLRACE_PORT is {settings.port}; a port is 0 to 65535")
+    if settings.worker_max_mb < 0:
+        problems.append("MILLRACE_WORKER_MAX_MB must be 0 or more")
     if not 1 <= settings.lease_s < inf:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:

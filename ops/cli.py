@@ -75,14 +75,13 @@ def api() -> None:
 
 @main.command(epilog="Example: millrace worker")
 def worker() -> None:
-    """Runs a worker of MILLRACE_POOL on one device, and starts it again if it dies."""
-    from ops.processes import Child, Supervisor
+    """Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows."""
+    from ops.processes import Supervisor
     from ops.up import StopAsked
+    from ops.watched import WatchedWorker
 
     logs.configure("worker")
-    environment = configure.load().environment()
-    child = Child("worker", [sys.executable, "-m", "workers"], environment)
-    Supervisor([child]).run(StopAsked(), grace_s=30)
+    Supervisor([WatchedWorker("worker", configure.load())]).run(StopAsked(), grace_s=30)
 
 
 @main.command(epilog="Example: millrace keeper")

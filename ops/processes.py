@@ -62,6 +62,7 @@ class Child:
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
+    pass_fds: tuple[int, ...] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     restarts: int = field(default=0, init=False)
     _backoff_s: float = field(default=FIRST_BACKOFF_S, init=False)
@@ -85,12 +86,19 @@ class Child:
         environ = {**os.environ, **self.env}
         self._started_at, self._start_at = clock.monotonic(), None
         if self.log is None:
-            self.process = subprocess.Popen(command, env=environ, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, env=environ, start_new_session=True, pass_fds=self.pass_fds
+            )
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, env=environ, start_new_session=True, stdout=output, stderr=output
+                command,
+                env=environ,
+                start_new_session=True,
+                pass_fds=self.pass_fds,
+                stdout=output,
+                stderr=output,
             )
 
     def terminate(self) -> None:
@@ -109,16 +117,24 @@ class Child:
         if self.process is None or self.alive():
             return
         if self._start_at is None:
+            self.ended(self.process.returncode)
             self._plan_restart(self.process.returncode)
         elif clock.monotonic() >= self._start_at:
             self.restarts += 1
             self.start()
 
+    def ended(self, code: int) -> None:
+        """It ended by itself, with this exit status; it starts again in a moment."""
+
+    def healthy(self) -> bool:
+        """Whether what ended had come up: then it starts again at once."""
+        return clock.monotonic() - self._started_at >= HEALTHY_AFTER_S
+
     def _plan_restart(self, code: int) -> None:
         self.kill()  # what the process left behind in its group
         now = clock.monotonic()
         lived_s = now - self._started_at
-        if lived_s >= HEALTHY_AFTER_S:
+        if self.healthy():
             self._backoff_s = FIRST_BACKOFF_S
         self._start_at = now + self._backoff_s
         log.warning(

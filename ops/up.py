@@ -16,6 +16,7 @@ from migrations.run import migrate
 from ops import configure
 from ops.embedded import EmbeddedServers
 from ops.processes import Child, Supervisor
+from ops.watched import WatchedWorker
 
 _POLL_S = 0.1
 _READY_WITHIN_S = 120.0
@@ -39,7 +40,7 @@ class Platform:
                 _child("api", "api", self.settings, logs),
                 _child("keeper", "workers.keeper", self.settings, logs),
                 *(
-                    _child(f"worker-{n}", "workers", self.settings, logs)
+                    WatchedWorker(f"worker-{n}", self.settings, logs and logs / f"worker-{n}.log")
                     for n in range(1, workers + 1)
                 ),
             ]

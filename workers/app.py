@@ -20,12 +20,15 @@ from kombu.exceptions import KombuError
 from jobs import registry
 from jobs.settings import Settings
 from jobs.store.db import AWAY
+from workers.dying import end_process
 from workers.host import CLAIMS_IN_HAND
+from workers.progress import LEFT_ANYWAY
 from workers.runtime import Runtime
 
 WORK = "millrace.work"
 _SPARE_THREADS = 2  # for nudges that find nothing
 _SHUTDOWN_S = 20.0
+
 
 _log = logging.getLogger(__name__)
 
@@ -87,20 +90,13 @@ Pool.requires = (*Pool.requires, EngineStep)
 
 def _leave_anyway(**_: Any) -> None:
     """A thread can't be killed: a launch that hangs must not keep the process for ever."""
-    timer = threading.Timer(_SHUTDOWN_S, os._exit, args=(1,))
+    timer = threading.Timer(_SHUTDOWN_S, os._exit, args=(LEFT_ANYWAY,))
     timer.daemon = True
     timer.start()
 
 
 def _keep_our_logging(**_: Any) -> None:
     """Celery sets up logging where nobody listens to this signal."""
-
-
-def _end_process(thread: threading.ExceptHookArgs) -> None:
-    """A worker without one of its threads would look alive and do nothing: better to start anew,
-    and let the lease do the rest."""
-    _log.critical("%s died", thread.thread and thread.thread.name, exc_info=thread.exc_value)
-    os._exit(70)
 
 
 def run_worker(settings: Settings) -> None:
@@ -124,7 +120,7 @@ def run_worker(settings: Settings) -> None:
         _leave_anyway()
         threading.Thread(target=app.runtime.drain).start()
 
-    threading.excepthook = _end_process
+    threading.excepthook = end_process
     worker_shutting_down.connect(leaving, weak=False)
     setup_logging.connect(_keep_our_logging, weak=False)
     # Celery warns of pickle where root runs a worker; we take JSON alone.

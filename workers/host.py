@@ -4,9 +4,11 @@ The life of a launch is `ModelHost.run`. One thread per launch in flight runs it
 them decide one at a time, so that the next launch is closed as late as possible.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import groupby
 from math import inf
 from typing import Any
@@ -19,12 +21,14 @@ from workers import launching
 from workers.engines.protocol import Engine, InvalidInput
 from workers.inhand import Ended, Holding
 from workers.preparing import prepare
+from workers.progress import Progress
 from workers.pulling import CallPuller, Waiting
 from workers.scheduler.entries import Entry, FlushReason, Launch
 from workers.scheduler.lanes import ItemLanes
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.policy import Flush, LaneView, decide, fill_rows, most_rows, row_size
 
+_log = logging.getLogger(__name__)
 _PIECE = 128  # items prepared at a time: the device starts with the first while others follow
 CLAIMS_IN_HAND = 4  # of a slice's items: one runs, one waits, one is fetched, one is recorded
 _LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
@@ -39,8 +43,10 @@ class ModelHost:
         engine: Engine,
         calls: CallLanes,
         on_launch: Callable[[Model, Launch], int],
+        progress: Progress | None = None,
     ) -> None:
-        self.model, self.engine = model, engine
+        self.model, self.engine, self._limits = model, engine, model.limits
+        self._progress = progress or Progress()
         self.latency = LatencyModel()
         self.idle = threading.Event()
         self._puller = CallPuller(calls)
@@ -49,6 +55,7 @@ class ModelHost:
         self._items = ItemLanes()
         self._changed = threading.Condition()  # guards lanes and flags; says that they changed
         self._in_hand = self._claims = 0
+        self._alone = False  # what is in hand is suspect: no call rides with it
         self._rung = self._draining = self._stopping = False
         self._deciding = threading.Lock()
         self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
@@ -63,11 +70,21 @@ class ModelHost:
         """The life of launches, one after the other."""
         while launch := self._next_launch():
             launch.started_s = clock.monotonic()
-            outputs = launching.run(self.engine, [e.data for e in launch.entries], launch.params)
+            batch = [entry.data for entry in launch.entries]
+            outputs = launching.run(self._run_engine, batch, launch.params, self._shrink)
             launch.engine_s = clock.monotonic() - launch.started_s
             if not any(isinstance(output, BaseException) for output in outputs):
                 self.latency.observe(_size(launch), launch.engine_s)  # one run, not a bisection
             self._deliver(launch, outputs)
+
+    def _run_engine(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        with self._progress.within(self._limits.max_launch_s):
+            return self.engine.run(batch, params)
+
+    def _shrink(self, rows: int) -> None:
+        """So many were too many for the memory: from now on half of it is the most."""
+        _log.warning("%s: %d rows ran out of memory", self.model.key, rows)
+        self._limits = replace(self._limits, max_batch=min(self._limits.max_batch, rows // 2))
 
     def _next_launch(self) -> Launch | None:
         """Waits until a launch is due, and closes it; None: stop."""
@@ -81,7 +98,7 @@ class ModelHost:
                     views,
                     waiting.pool,
                     self.latency,
-                    self.model.limits,
+                    self._limits,
                     draining=self._draining,
                 )
                 if not isinstance(decision, Flush):
@@ -126,18 +143,19 @@ class ModelHost:
             if calls:
                 due_s = min(view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls))
                 slack_s = due_s - clock.monotonic()
-                rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self.model.limits)
-                items = self._items.take_fill(view.lane, rows)
+                rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self._limits)
+                items = [] if self._alone else self._items.take_fill(view.lane, rows)
             elif view.calls:
                 return None
             else:
-                items = self._items.take(view.lane, flush.rows, self.model.limits.max_tokens)
+                items = self._items.take(view.lane, flush.rows, self._limits.max_tokens)
         return self._launch(calls, items, params, flush.reason) if calls or items else None
 
     def _entries(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
         """Calls as entries; those that the model refuses are answered at once."""
         entries = []
-        made = prepare(self.model, self.engine, [call.input for call in calls], params)
+        with self._progress.within(self._limits.max_launch_s):
+            made = prepare(self.model, self.engine, [call.input for call in calls], params)
         for call, entry in zip(calls, made, strict=True):
             arrived_s = call.enqueued_ms / 1000
             if isinstance(entry, InvalidInput):
@@ -177,10 +195,11 @@ class ModelHost:
             closed = self._draining or self._claims >= CLAIMS_IN_HAND
             return 0 if closed else max(0, min(most, left))
 
-    def enter(self) -> None:
+    def enter(self, alone: bool = False) -> None:
         """A claim's slices come in hand; a thread stays with them until `leave`."""
         with self._changed:
             self._claims += 1
+            self._alone = alone
 
     def leave(self) -> None:
         with self._changed:
@@ -201,7 +220,8 @@ class ModelHost:
         """Prepares items of one slice and queues them. One that the model refuses ends at once."""
         for since in range(0, len(seqs), _PIECE):
             piece = slice(since, since + _PIECE)
-            made = prepare(self.model, self.engine, inputs[piece], params)
+            with self._progress.within(self._limits.max_launch_s):
+                made = prepare(self.model, self.engine, inputs[piece], params)
             refused = []
             entries = []
             for seq, entry in zip(seqs[piece], made, strict=True):
@@ -238,7 +258,7 @@ class ModelHost:
                 entries = fitting[:rows]
                 launch = self._launch([], entries, {}, "full")
                 since_s = clock.monotonic()
-                launching.run(self.engine, [entry.data for entry in entries], {})
+                launching.run(self.engine.run, [entry.data for entry in entries], {})
                 self.latency.observe(_size(launch), clock.monotonic() - since_s)
 
     def start(self) -> None:

@@ -22,11 +22,12 @@ class Ended:
 @dataclass(slots=True, eq=False)
 class Holding:
     """One slice in hand. left: its items that have not ended, -1 while it is being read;
-    released: what has not been launched goes back."""
+    released: what has not been launched goes back; failures: what items failed with before."""
 
     lease: Lease
     claimed: "Claimed"
     ended: list[Ended] = field(default_factory=list)
+    failures: dict[int, list[Any]] = field(default_factory=dict)
     left: int = -1
     released: bool = False
     finished: bool = False

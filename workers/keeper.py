@@ -15,8 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
 from jobs.settings import Settings
-from jobs.store import claims, db, endings, partitions, verbs, workers
+from jobs.store import db, endings, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
+from workers.dying import end_process
 from workers.nudger import Nudger
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Service:
 def services(settings: Settings) -> list[Service]:
     silent_s = 2 * settings.lease_s
     return [
-        Service("reap", settings.keeper_interval_s, claims.reap),
+        Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
@@ -57,37 +58,51 @@ class Keeper:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._database: Database = db.connect(settings.database_url, pool_size=2)
         self._nudger = Nudger(settings, registry.load(settings.models))
         self._services = services(settings)
+        connections = len(self._services) + 1
+        self._database: Database = db.connect(settings.database_url, pool_size=connections)
         self._stopping = threading.Event()
 
     def stop(self) -> None:
         self._stopping.set()
 
     def run(self) -> None:
-        nudges = threading.Thread(target=self._nudge, daemon=True)
-        nudges.start()
-        due_s = dict.fromkeys((service.name for service in self._services), 0.0)
-        while not self._stopping.is_set():
-            for service in self._services:
-                if clock.monotonic() >= due_s[service.name]:
-                    self._run(service)
-                    due_s[service.name] = clock.monotonic() + service.every_s
-            self._stopping.wait(self._settings.keeper_interval_s)
-        nudges.join()
+        """A thread a service: a slow one delays nobody."""
+        threads = [
+            threading.Thread(target=self._keep, args=(service,), name=service.name, daemon=True)
+            for service in self._services
+        ]
+        threads.append(threading.Thread(target=self._nudge, name="nudge", daemon=True))
+        for thread in threads:
+            thread.start()
+        self._stopping.wait()
+        for thread in threads:
+            thread.join()
         self._database.dispose()
 
-    def _run(self, service: Service) -> None:
+    def _keep(self, service: Service) -> None:
+        while not self._stopping.is_set():
+            # Where the database was away nobody could renew a lease: everybody may, first.
+            pause_s = service.every_s if self._run(service) else self._settings.lease_s
+            since_s = clock.monotonic()
+            self._stopping.wait(pause_s)
+            if clock.monotonic() - since_s > pause_s + self._settings.lease_s:
+                self._stopping.wait(self._settings.lease_s)  # we were stopped, perhaps all were
+
+    def _run(self, service: Service) -> bool:
+        """Whether the database was there."""
         try:
             for _ in range(_MOST_ROUNDS):
                 with self._database.begin() as tx:
                     done = service.run_once(tx)
                 if not done or self._stopping.is_set():
-                    return
+                    break
                 _log.info("%s: %d", service.name, done)
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, psycopg.Error) as error:
             _log.warning("%s: %s", service.name, error)
+            return False
+        return True
 
     def _nudge(self) -> None:
         """Listens for new work on a connection of its own; looks around in any case."""
@@ -112,6 +127,7 @@ class Keeper:
 
 def run_keeper(settings: Settings) -> None:
     """Keeps until SIGTERM or SIGINT."""
+    threading.excepthook = end_process
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: keeper.stop())

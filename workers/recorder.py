@@ -1,19 +1,24 @@
 """From what the device gave to rows: outputs become JSON, errors become words."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import orjson
 
-from jobs import items
+from jobs import clock, items
+from jobs.registry import Limits
 from jobs.states import Outcome
-from jobs.store.settling import Result
-from workers.engines.protocol import InvalidInput
+from jobs.store.claims import Lease
+from jobs.store.settling import Attempt, Result
+from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.inhand import Ended, Holding
 
+_TRANSIENT, _RATE_LIMITED = "transient", "rate_limited"
+_MOST_FAILURES = 1000  # of one item, rate limits included
+_LONGEST_RETRY_AFTER_S = 86_400.0
 _NUMPY = (np.ndarray, np.generic)
 
 
@@ -65,20 +70,66 @@ def _words(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> str:
-    if isinstance(error, InvalidInput):
-        return "invalid_input"
-    return "invalid_output" if isinstance(error, WrongNumberOfOutputs) else "engine_error"
+    return next((code for kind, code in _CODES if isinstance(error, kind)), "engine_error")
 
 
-def results(holdings: Sequence[Holding]) -> list[Result]:
-    """The rows of all that ended in these slices."""
-    return [_result(holding, ended) for holding in holdings for ended in holding.ended]
+_CODES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (InvalidInput, "invalid_input"),
+    (WrongNumberOfOutputs, "invalid_output"),
+    (RateLimited, _RATE_LIMITED),
+    ((Transient, ConnectionError, TimeoutError), _TRANSIENT),
+)
 
 
-def _result(holding: Holding, ended: Ended) -> Result:
-    lease = holding.lease
-    output, error = outcome(ended.output)
+def rows(holding: Holding, limits: Limits) -> tuple[list[Result], list[Attempt]]:
+    """All that ended in this slice: results, and failures that are not final."""
+    results, attempts = [], []
+    for ended in holding.ended:
+        output, error = outcome(ended.output)
+        tried = holding.failures.get(ended.seq, [])
+        delay_s = error and _delay_s(ended.output, error[0], tried, limits)
+        if error is not None and delay_s is not None:
+            attempts.append(_attempt(holding.lease, ended, _error(error), len(tried) + 1, delay_s))
+        else:
+            results.append(_result(holding.lease, ended, output, error and _error(error), tried))
+    return results, attempts
+
+
+def _delay_s(
+    output: Any, code: str, tried: Sequence[Mapping[str, Any]], limits: Limits
+) -> float | None:
+    """Until the next try: exponential backoff with full jitter, or what the limit says. None:
+    there is none."""
+    if code not in (_TRANSIENT, _RATE_LIMITED) or len(tried) >= _MOST_FAILURES:
+        return None
+    counted = sum(error["code"] != _RATE_LIMITED for error in tried)
+    longest_ms = min(limits.max_backoff_ms, limits.backoff_ms * 2 ** min(counted, 20))
+    backoff_s = clock.jitter(longest_ms / 1000)
+    if code == _RATE_LIMITED:
+        asked_s = output.retry_after_s
+        return backoff_s + (asked_s if 0 <= asked_s <= _LONGEST_RETRY_AFTER_S else 0.0)
+    return backoff_s if counted + 1 < limits.max_attempts else None
+
+
+def _error(error: tuple[str, str]) -> dict[str, Any]:
+    return {"code": error[0], "message": error[1]}
+
+
+def _attempt(lease: Lease, ended: Ended, error: dict[str, Any], n: int, delay_s: float) -> Attempt:
+    text = orjson.dumps(error).decode()
+    return Attempt(lease.job_id, lease.tenant, ended.seq, n, text, ended.launch_id, delay_s)
+
+
+def _result(
+    lease: Lease,
+    ended: Ended,
+    output: bytes | None,
+    error: dict[str, Any] | None,
+    tried: Sequence[Any],
+) -> Result:
     word: Outcome = "failed" if error else "succeeded"
+    if error and tried:
+        error = {**error, "attempts": [*tried, error]}
     return Result(
         lease.job_id,
         lease.tenant,
@@ -88,9 +139,6 @@ def _result(holding: Holding, ended: Ended) -> Result:
         ended.wait_ms,
         ended.launch_id,
         None if output is None else output.decode(),
-        error and _error_text(*error),
+        None if error is None else orjson.dumps(error).decode(),
+        len(tried) + 1,
     )
-
-
-def _error_text(code: str, message: str) -> str:
-    return orjson.dumps({"code": code, "message": message}).decode()

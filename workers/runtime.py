@@ -17,6 +17,7 @@ from jobs.store import db, workers
 from jobs.store.db import AWAY
 from workers.engines import registry as engines
 from workers.host import ModelHost
+from workers.progress import Progress
 from workers.scheduler.entries import Launch
 from workers.slices import SliceRunner
 
@@ -38,6 +39,7 @@ class Runtime:
         self._announcing = threading.Lock()
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
+        self._progress = Progress.inherited()
 
     def start(self) -> None:
         settings = self._settings
@@ -49,10 +51,11 @@ class Runtime:
             name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
             keys = [model.key for model in self.models]
             self.incarnation = workers.register(tx, name, settings.pool, device, keys)
+        self._progress.became(self.incarnation)
         for model in self.models:
             engine = engines.load(model, settings.device)
             lanes = call_redis.RedisLanes(redis, model.key)
-            host = ModelHost(model, engine, lanes, self._note_launch)
+            host = ModelHost(model, engine, lanes, self._note_launch, self._progress)
             host.warm_up()
             self._hosts[model.key] = host
         self.slices = SliceRunner(self._database, self._hosts, self.incarnation, settings.lease_s)

@@ -12,9 +12,9 @@ from sqlalchemy import Engine as Database
 from jobs import clock
 from jobs.registry import Model
 from jobs.store import claims, settling, workers
-from jobs.store.claims import Lease
+from jobs.store.claims import InputRow, Lease
 from jobs.store.db import AWAY
-from jobs.store.settling import Result
+from jobs.store.settling import Attempt, Result
 from jobs.store.workers import LaunchRow
 from workers import recorder
 from workers.host import ModelHost
@@ -23,8 +23,6 @@ from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
 _RECORD_FOR_S = 60.0  # how long results are offered to a database that is away
-
-InputRow = tuple[int, int, str, str | None]
 
 
 class SliceRunner:
@@ -44,6 +42,7 @@ class SliceRunner:
         self._lock = threading.Lock()  # guards what is below
         self._held: set[Holding] = set()
         self._closed = False
+        self._suspects_turn = False
         self._launches: list[LaunchRow] = []
         self._launch_number = incarnation << 32
 
@@ -69,6 +68,8 @@ class SliceRunner:
         with self._database.begin() as tx:
             workers.heartbeat(tx, self._incarnation, "draining" if self._closed else "ready")
             states = claims.renew(tx, [holding.lease for holding in held], self._lease_s)
+            models = [host.model for host in self._hosts.values()]
+            self._suspects_turn = not self._suspects_turn and claims.suspects_wait(tx, models)
         for holding in held:
             key = holding.lease.job_id, holding.lease.start
             if states.get(key) not in ("queued", "running"):
@@ -107,19 +108,40 @@ class SliceRunner:
     def _claim(self) -> Claimed | None:
         """One at a time: each sees the room that the one before left."""
         with self._claiming:
-            leases = self._claim_in_turn()
+            leases = self._next_leases()
             if not leases:
                 return None
             claimed = Claimed(leases)
-            self._host(claimed.holdings[0]).enter()
+            self._host(claimed.holdings[0]).enter(alone=leases[0].suspect)
             for holding in claimed.holdings:
                 self._host(holding).hold(holding.lease.stop - holding.lease.start)
-        with self._lock:
-            self._held.update(claimed.holdings)
-            late = self._closed
+            with self._lock:
+                self._held.update(claimed.holdings)
+                late = self._closed
         if late:
             self.close()
         return claimed
+
+    def _next_leases(self) -> list[Lease]:
+        """The usual work, and nothing beside a suspect. Suspects come when there is nothing else,
+        or in turns with it: what kills workers must not stop the rest, nor wait for ever."""
+        held = self._snapshot()
+        if any(holding.lease.suspect for holding in held):
+            return []
+        if self._suspects_turn:
+            if held or (suspect := self._claim_suspect()):
+                return [] if held else suspect
+            self._suspects_turn = False
+        return self._claim_in_turn() or ([] if held else self._claim_suspect())
+
+    def _claim_suspect(self) -> list[Lease]:
+        for host in self._hosts.values():
+            if host.room():
+                with self._database.begin() as tx:
+                    leases = claims.claim_suspect(tx, self._incarnation, host.model, self._lease_s)
+                if leases:
+                    return leases
+        return []
 
     def _claim_in_turn(self) -> list[Lease]:
         """Of one model, so that nobody waits with a quick one's slices for a slow one's."""
@@ -144,6 +166,7 @@ class SliceRunner:
 
     def _submit(self, holding: Holding, rows: Sequence[InputRow]) -> None:
         """Rows of one slice; those with parameters of their own apart."""
+        holding.failures = {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
         job_params = orjson.loads(holding.lease.params)
         for own_params, group in groupby(rows, key=lambda row: row[3]):
             params = job_params | orjson.loads(own_params) if own_params else job_params
@@ -154,9 +177,9 @@ class SliceRunner:
     def _settle(self, finished: Sequence[Holding]) -> None:
         """Records; while the database is away, again and again: the fence keeps it right."""
         leases = [holding.lease for holding in finished]
-        results = recorder.results(finished)
+        results, attempts = self._rows(finished)
         give_up_s, pause_s = clock.monotonic() + _RECORD_FOR_S, 0.1
-        while (settled := self._record(leases, results)) is None:
+        while (settled := self._record(leases, results, attempts)) is None:
             if clock.monotonic() > give_up_s:
                 return
             clock.sleep(pause_s)
@@ -164,13 +187,24 @@ class SliceRunner:
         if settled < len(leases):
             _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
 
-    def _record(self, leases: Sequence[Lease], results: Sequence[Result]) -> int | None:
+    def _rows(self, finished: Sequence[Holding]) -> tuple[list[Result], list[Attempt]]:
+        results: list[Result] = []
+        attempts: list[Attempt] = []
+        for holding in finished:
+            ended, failed = recorder.rows(holding, self._host(holding).model.limits)
+            results += ended
+            attempts += failed
+        return results, attempts
+
+    def _record(
+        self, leases: Sequence[Lease], results: Sequence[Result], attempts: Sequence[Attempt]
+    ) -> int | None:
         with self._lock:
             launches, self._launches = self._launches, []
         try:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
-                return settling.settle(tx, leases, results)
+                return settling.settle(tx, leases, results, attempts)
         except AWAY as error:
             _log.warning("can't record %d results yet: %s", len(results), error)
             with self._lock:

@@ -1,18 +1,17 @@
-"""Leases: claim, renew, reap. A lease is fenced by its epoch, which only grows.
+"""Leases: claim, read, renew. A lease is fenced by its epoch, which only grows.
 
 The database's clock decides; a worker's clock decides nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from jobs.registry import Model
-from jobs.store.db import Tx, cursor, notify_work
-from jobs.store.endings import close_finished_jobs, end_slices
+from jobs.store.db import Tx, cursor
 
 MAX_SLICES = 500
 """Slices a claim takes at most: one-item jobs come in hundreds."""
@@ -20,7 +19,10 @@ MAX_SLICES = 500
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run one slice. params: the job's, as JSON."""
+    """The right to run one slice. params: the job's, as JSON.
+
+    suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
+    """
 
     job_id: UUID
     start: int
@@ -29,6 +31,8 @@ class Lease:
     tenant: str
     model: str
     params: str
+    suspect: bool = False
+    retrying: bool = False
 
 
 # The best slices of each model that this worker serves, as many as fit its room for that model.
@@ -36,7 +40,7 @@ class Lease:
 # handful more than needed; the running sum then keeps those that fit, the first in any case. Rows
 # that were locked and not kept are free again at commit. Deadlines, fair shares and classes will
 # change the order, and nothing else.
-_CLAIM = text("""
+_CLAIM = """
     WITH kept AS (
         SELECT job_id, start
         FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]), CAST(:rooms AS int[]))
@@ -48,7 +52,7 @@ _CLAIM = text("""
                  FROM (
                      SELECT job_id, start, stop, priority
                      FROM slices
-                     WHERE state = 'ready' AND NOT suspect
+                     WHERE state = 'ready' AND {suspect}
                        AND model = wanted.model AND version = wanted.version
                        AND not_before <= now()
                      ORDER BY priority DESC, job_id, start
@@ -64,8 +68,10 @@ _CLAIM = text("""
     FROM kept, jobs
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start AND jobs.id = kept.job_id
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
-              slices.model || '@' || slices.version, jobs.params
-""")
+              slices.model || '@' || slices.version, jobs.params, suspect, retrying
+"""
+_CLAIM_USUAL = text(_CLAIM.format(suspect="NOT suspect"))
+_CLAIM_SUSPECT = text(_CLAIM.format(suspect="suspect"))
 
 _STARTED = text("""
     UPDATE jobs SET state = 'running', started_at = coalesce(started_at, now())
@@ -76,19 +82,35 @@ _STARTED = text("""
 
 def claim(tx: Tx, owner: int, rooms: Mapping[Model, int], lease_s: float) -> list[Lease]:
     """Takes slices for an incarnation: per model at most `rooms[model]` items, but at least one
-    slice of each model that has any ready and room for it."""
+    slice of each model that has any ready and room for it. Suspects are claimed apart."""
+    return _claim(tx, _CLAIM_USUAL, owner, rooms, lease_s, MAX_SLICES)
+
+
+def claim_suspect(tx: Tx, owner: int, model: Model, lease_s: float) -> list[Lease]:
+    """Takes one suspect slice, for a worker that has nothing else in hand."""
+    return _claim(tx, _CLAIM_SUSPECT, owner, {model: 1}, lease_s, 1)
+
+
+def _claim(
+    tx: Tx,
+    query: TextClause,
+    owner: int,
+    rooms: Mapping[Model, int],
+    lease_s: float,
+    max_slices: int,
+) -> list[Lease]:
     wanted = [(model, room) for model, room in rooms.items() if room > 0]
     if not wanted:
         return []
     found = tx.execute(
-        _CLAIM,
+        query,
         {
             "models": [model.name for model, _ in wanted],
             "versions": [model.version for model, _ in wanted],
             "rooms": [room for _, room in wanted],
             "owner": owner,
             "lease_s": lease_s,
-            "max_slices": MAX_SLICES,
+            "max_slices": max_slices,
         },
     )
     leases = sorted((Lease(*row) for row in found), key=lambda lease: (lease.job_id, lease.start))
@@ -97,28 +119,63 @@ def claim(tx: Tx, owner: int, rooms: Mapping[Model, int], lease_s: float) -> lis
     return leases
 
 
+_SUSPECTS = text("""
+    SELECT EXISTS (
+        SELECT 1 FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]))
+                          AS wanted (model, version)
+        JOIN slices USING (model, version)
+        WHERE state = 'ready' AND suspect AND not_before <= now()
+    )
+""")
+
+
+def suspects_wait(tx: Tx, models: Iterable[Model]) -> bool:
+    """Whether any suspect slice of these models could be claimed now."""
+    return bool(tx.scalar(_SUSPECTS, _names(models)))
+
+
+# Index of the lease, seq, input, params, and what it failed with before.
 _INPUTS = """
-    SELECT s.n - 1, i.seq, i.input, i.params
-    FROM unnest(%b::uuid[], %b::int[], %b::int[]) WITH ORDINALITY AS s (job_id, start, stop, n),
+    SELECT s.n, i.seq, i.input, i.params, {failures}
+    FROM unnest(%b::int[], %b::uuid[], %b::int[], %b::int[]) AS s (n, job_id, start, stop),
          LATERAL (
              SELECT seq, input, params FROM items
              WHERE items.job_id = s.job_id AND items.seq >= s.start AND items.seq < s.stop
                AND NOT EXISTS (SELECT 1 FROM results
                                WHERE results.job_id = s.job_id AND results.seq = items.seq)
              ORDER BY seq
-         ) AS i
+         ) AS i {attempts}
 """
+_FRESH = _INPUTS.format(failures="NULL", attempts="")
+_AGAIN = _INPUTS.format(
+    failures="a.errors",
+    attempts="""
+        LEFT JOIN LATERAL (
+            SELECT '[' || string_agg(error, ',' ORDER BY attempts.n) || ']' AS errors,
+                   max(due_at) AS due_at
+            FROM attempts WHERE attempts.job_id = s.job_id AND attempts.seq = i.seq
+        ) AS a ON true
+        WHERE a.due_at IS NULL OR a.due_at <= now()
+    """,
+)
+
+InputRow: TypeAlias = tuple[int, int, str, str | None, str | None]
 
 
-def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[tuple[int, int, str, str | None]]:
-    """(index of the lease, seq, input, params) of every item that has no result yet."""
-    asked = [
-        [lease.job_id for lease in leases],
-        [lease.start for lease in leases],
-        [lease.stop for lease in leases],
-    ]
-    rows = cursor(tx).execute(_INPUTS, asked)
-    return rows.fetchall()
+def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[InputRow]:
+    """(index of the lease, seq, input, params, earlier failures as a JSON array) of every item
+    that has no result yet and is not waiting for its next attempt."""
+    rows: list[InputRow] = []
+    for query, retrying in ((_FRESH, False), (_AGAIN, True)):
+        asked = [
+            (n, lease.job_id, lease.start, lease.stop)
+            for n, lease in enumerate(leases)
+            if lease.retrying is retrying
+        ]
+        if asked:
+            columns = [list(column) for column in zip(*asked, strict=True)]
+            rows += cursor(tx).execute(query, columns).fetchall()
+    return rows
 
 
 _MINE = """
@@ -148,39 +205,6 @@ def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, i
     return {(row[0], row[1]): row[2] for row in tx.execute(_HELD, mine)}
 
 
-_LOCK_LAPSED = text("""
-    SELECT s.job_id, s.start FROM slices s
-    WHERE s.state = 'leased' AND s.lease_until < now()
-    ORDER BY s.job_id, s.start LIMIT 1000 FOR UPDATE SKIP LOCKED
-""")
-
-_RECLAIM = text("""
-    UPDATE slices
-    SET state = CASE WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
-        epoch = epoch + 1, lease_owner = NULL, lease_until = NULL
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS lapsed (job_id, start)
-    JOIN jobs j ON j.id = lapsed.job_id
-    WHERE slices.job_id = lapsed.job_id AND slices.start = lapsed.start
-    RETURNING slices.job_id, slices.start, j.state
-""")
-
-
-def reap(tx: Tx) -> int:
-    """Takes lapsed leases away from their owners; the slices are claimable again, or ended where
-    their job is being cancelled. Returns their number."""
-    lapsed = tx.execute(_LOCK_LAPSED).all()
-    if not lapsed:
-        return 0
-    values = {"jobs": [row[0] for row in lapsed], "starts": [row[1] for row in lapsed]}
-    freed = tx.execute(_RECLAIM, values).all()
-    cancelled = [(job, start) for job, start, state in freed if state == "cancelling"]
-    if cancelled:
-        end_slices(tx, cancelled, "cancelled")
-        close_finished_jobs(tx, {job for job, _ in cancelled})
-    notify_work(tx)
-    return len(lapsed)
-
-
 def keys(leases: Sequence[Lease]) -> dict[str, Any]:
     """Leases as the parameters jobs, starts, epochs."""
     return {
@@ -206,6 +230,10 @@ _CLAIMABLE = text("""
 
 def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
     """Slices that could be claimed now, by model@version; counted up to `most`."""
-    names = [(model.name, model.version) for model in models]
-    values = {"models": [n for n, _ in names], "versions": [v for _, v in names], "most": most}
-    return {row[0]: row[1] for row in tx.execute(_CLAIMABLE, values)}
+    found = tx.execute(_CLAIMABLE, _names(models) | {"most": most})
+    return {row[0]: row[1] for row in found}
+
+
+def _names(models: Iterable[Model]) -> dict[str, Any]:
+    listed = list(models)
+    return {"models": [m.name for m in listed], "versions": [m.version for m in listed]}

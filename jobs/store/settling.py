@@ -1,10 +1,11 @@
 """Settlement: results into rows, leases given back, jobs that are complete by it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from jobs.states import Outcome
 from jobs.store.claims import Lease, keys
@@ -28,6 +29,21 @@ class Result:
     attempts: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One item's failure that is not final: its n-th, from 1; the next try comes after delay_s."""
+
+    job_id: UUID
+    tenant: str
+    seq: int
+    n: int
+    error: str
+    launch_id: int | None
+    delay_s: float
+
+
+R = TypeVar("R", Result, Attempt)
+
 _LOCK_MINE = text("""
     SELECT s.job_id, s.start
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
@@ -46,6 +62,14 @@ _INSERT_RESULTS = """
     ON CONFLICT DO NOTHING
 """
 
+_INSERT_ATTEMPTS = """
+    INSERT INTO attempts (job_id, tenant_id, seq, n, error, launch_id, due_at)
+    SELECT job_id, tenant_id, seq, n, error, launch_id, now() + make_interval(secs => delay_s)
+    FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::smallint[], %b::text[], %b::bigint[],
+                %b::float8[]) AS a (job_id, tenant_id, seq, n, error, launch_id, delay_s)
+    ON CONFLICT DO NOTHING
+"""
+
 # The counters are told from the rows, once a slice: whatever was written before, by whom, they
 # are right. A slice with a result for every seq is done; any other goes back, at no cost.
 _SETTLE = text(f"""
@@ -61,44 +85,86 @@ _SETTLE = text(f"""
     JOIN jobs j ON j.id = mine.job_id,
     {COUNTS}
     WHERE slices.job_id = mine.job_id AND slices.start = mine.start
-    RETURNING slices.job_id, slices.start, slices.state, j.state AS job_state
+    RETURNING slices.job_id, slices.start, slices.state, slices.stop, slices.retrying,
+              j.state AS job_state
+""")
+
+# A slice is ready again when the first of its items is: at once where one was never tried.
+_POSTPONE = text("""
+    UPDATE slices SET retrying = true, not_before = greatest(w.due_at, now())
+    FROM (SELECT s.job_id, s.start, min(coalesce(a.due_at, '-infinity')) AS due_at
+          FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
+          JOIN slices s USING (job_id, start),
+          LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
+          LEFT JOIN LATERAL (SELECT max(due_at) AS due_at FROM attempts
+                             WHERE attempts.job_id = s.job_id AND attempts.seq = g.seq) AS a ON true
+          WHERE NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq)
+          GROUP BY s.job_id, s.start) AS w
+    WHERE slices.job_id = w.job_id AND slices.start = w.start
 """)
 
 
-def settle(tx: Tx, leases: Sequence[Lease], results: Sequence[Result]) -> int:
+def settle(
+    tx: Tx,
+    leases: Sequence[Lease],
+    results: Sequence[Result],
+    attempts: Sequence[Attempt] = (),
+) -> int:
     """Gives leases back with what was computed: a slice that has all its results is done, any
-    other is claimable again at no cost. Jobs that are complete by this end here.
+    other is claimable again at no cost, or when its next attempt is due. Jobs that are complete
+    by this end here.
 
     A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
     """
     mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, keys(leases))}
-    kept = results if len(mine) == len(leases) else _fenced(leases, mine, results)
-    if kept:
-        cursor(tx).execute(_INSERT_RESULTS, _columns(kept))
+    if len(mine) < len(leases):
+        ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
+        results, attempts = _within(ranges, results), _within(ranges, attempts)
+    if results:
+        cursor(tx).execute(_INSERT_RESULTS, _columns(Result, results))
+    if attempts:
+        cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts))
     if not mine:
         return 0
-    values = {"jobs": [job for job, _ in mine], "starts": [start for _, start in mine]}
-    settled = tx.execute(_SETTLE, values).all()
-    ended = {job for job, _, state, _ in settled if state == "done"}
-    released = [row for row in settled if row.state == "ready"]
+    settled = tx.execute(_SETTLE, _slice_keys(mine)).all()
+    ended = {row.job_id for row in settled if row.state == "done"}
+    released = [row for row in settled if row.state != "done"]
     if cancelled := [(row[0], row[1]) for row in released if row.job_state == "cancelling"]:
         end_slices(tx, cancelled, "cancelled")
         ended |= {job for job, _ in cancelled}
-    if len(released) > len(cancelled):
+    _postpone(tx, [row for row in released if row.job_state != "cancelling"], attempts)
+    if any(row.state == "ready" and row.job_state != "cancelling" for row in released):
         notify_work(tx)
     close_finished_jobs(tx, ended)
     return len(mine)
 
 
-def _fenced(
-    leases: Sequence[Lease], mine: set[tuple[UUID, int]], results: Sequence[Result]
-) -> list[Result]:
+def _postpone(tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt]) -> None:
+    failed = {(attempt.job_id, attempt.seq) for attempt in attempts}
+    waiting = [
+        (row.job_id, row.start)
+        for row in released
+        if row.retrying or any((row.job_id, seq) in failed for seq in range(row.start, row.stop))
+    ]
+    if waiting:
+        tx.execute(_POSTPONE, _slice_keys(waiting))
+
+
+def _slice_keys(slices: Collection[tuple[UUID, int]]) -> dict[str, Any]:
+    return {"jobs": [job for job, _ in slices], "starts": [start for _, start in slices]}
+
+
+def _ranges(leases: Iterable[Lease]) -> dict[UUID, list[range]]:
     ranges: dict[UUID, list[range]] = {}
     for lease in leases:
-        if (lease.job_id, lease.start) in mine:
-            ranges.setdefault(lease.job_id, []).append(range(lease.start, lease.stop))
-    return [r for r in results if any(r.seq in span for span in ranges.get(r.job_id, ()))]
+        ranges.setdefault(lease.job_id, []).append(range(lease.start, lease.stop))
+    return ranges
 
 
-def _columns(results: Sequence[Result]) -> list[list[object]]:
-    return [[getattr(result, name) for result in results] for name in Result.__slots__]
+def _within(ranges: Mapping[UUID, list[range]], rows: Sequence[R]) -> list[R]:
+    return [row for row in rows if any(row.seq in span for span in ranges.get(row.job_id, ()))]
+
+
+def _columns(kind: type[R], rows: Sequence[R]) -> list[list[object]]:
+    names: tuple[str, ...] = kind.__slots__
+    return [[getattr(row, name) for row in rows] for name in names]

@@ -3,18 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import text
 
 from jobs.store.db import Tx, cursor
+
+Death = Literal["killed", "crashed", "hung"]
+"""killed: from outside; crashed: by what it did, memory included; hung: it had to be ended."""
 
 _REGISTER = text("""
     INSERT INTO workers (name, pool, device, models, state)
     VALUES (:name, :pool, :device, :models, 'loading') RETURNING incarnation
 """)
 _HEARTBEAT = text("""
-    UPDATE workers SET heartbeat_at = now(), state = :state WHERE incarnation = :incarnation
+    UPDATE workers
+    SET heartbeat_at = now(), state = CAST(:state AS text),
+        ended_at = CASE WHEN CAST(:state AS text) = 'stopped' THEN now() END
+    WHERE incarnation = :incarnation
+""")
+_DIED = text("""
+    UPDATE workers SET state = 'lost', died = :how, ended_at = now()
+    WHERE incarnation = :incarnation AND ended_at IS NULL
 """)
 _LOSE = text("""
     UPDATE workers SET state = 'lost'
@@ -37,6 +47,12 @@ def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -
 
 def heartbeat(tx: Tx, incarnation: int, state: str) -> None:
     tx.execute(_HEARTBEAT, {"incarnation": incarnation, "state": state})
+
+
+def report_death(tx: Tx, incarnation: int, how: Death) -> None:
+    """What its supervisor saw; slices of one that was killed are free again at no cost, those of
+    any other are suspect."""
+    tx.execute(_DIED, {"incarnation": incarnation, "how": how})
 
 
 def lose(tx: Tx, silent_s: float) -> int:

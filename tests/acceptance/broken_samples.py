@@ -1,10 +1,14 @@
 """Functions that misbehave, to serve in tests."""
 
+import os
+import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from jobs import clock
+from workers.engines.protocol import Permanent, RateLimited, Transient
 
 
 def moody(inputs: list[str]) -> list[Any]:
@@ -28,3 +32,45 @@ def slow(inputs: list[str]) -> list[str]:
     """Takes half a second; "long" takes five."""
     clock.sleep(5.0 if "long" in inputs else 0.5)
     return inputs
+
+
+def deadly(inputs: list[str]) -> list[str]:
+    """Upper-cases; takes the whole process with it on some texts."""
+    for text in inputs:
+        if text == "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if text == "exit":
+            os._exit(3)
+        if text == "hang":
+            while True:
+                pass
+    return [text.upper() for text in inputs]
+
+
+def flaky(inputs: list[str]) -> list[Any]:
+    """Upper-cases; "fails N FILE" raises N times while it is alone before it works, "never" always
+    fails for now, "limit FILE" says once when to come back; "memory", and a launch of more than
+    eight, run out of memory. FILE counts, over all processes."""
+    if len(inputs) > 8 or "memory" in inputs:
+        raise MemoryError(f"{len(inputs)} rows are too many")
+    if "refused" in inputs:
+        raise Permanent("not this one")
+    if any(text.startswith("limit") and _tries(text) == 1 for text in inputs):
+        raise RateLimited("slowly", retry_after_s=0.2)
+    if any(text.startswith(("fails", "never")) for text in inputs):
+        _fail_for_now(inputs)
+    return [text.upper() for text in inputs]
+
+
+def _fail_for_now(inputs: list[str]) -> None:
+    if len(inputs) > 1:
+        raise Transient("not together")
+    if inputs[0] == "never" or _tries(inputs[0]) <= int(inputs[0].split()[1]):
+        raise Transient("not yet")
+
+
+def _tries(text: str) -> int:
+    file = Path(text.split()[-1])
+    with file.open("a") as lines:
+        lines.write("x")
+    return file.stat().st_size

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from jobs import states
 from jobs.errors import Conflict, Invalid
 from jobs.registry import SAMPLES
-from jobs.store import claims, db, reading, settling, verbs
+from jobs.store import claims, db, reading, reaping, settling, verbs
 from jobs.store.claims import Lease
 from jobs.store.settling import Result
 from jobs.submit import Order, submit
@@ -44,7 +44,7 @@ def settle(database: Engine, leases: list[Lease], seqs: list[int] | None = None)
                 text,
                 None,
             )
-            for index, seq, text, _ in claims.read_inputs(tx, leases)
+            for index, seq, text, *_ in claims.read_inputs(tx, leases)
             if seqs is None or seq in seqs
         ]
         return settling.settle(tx, leases, rows)
@@ -115,7 +115,7 @@ def test_a_stale_owner_writes_nothing(database: Engine) -> None:
     with database.begin() as tx:
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
     with database.begin() as tx:
-        assert claims.reap(tx) == 1
+        assert reaping.reap(tx, 0.0) == 1
     fresh = claim(database, owner=2)
     assert fresh[0].epoch > stale[0].epoch
     assert settle(database, stale) == 0
@@ -170,7 +170,7 @@ def test_two_who_finish_the_last_two_slices_at_once_close_the_job(database: Engi
     with database.begin() as tx:
         rows = [
             Result(job, "default", seq, "succeeded", 1, None, None, output, None)
-            for _, seq, output, _ in claims.read_inputs(tx, first)
+            for _, seq, output, *_ in claims.read_inputs(tx, first)
         ]
         settling.settle(tx, first, rows)  # sees the other slice as leased, and holds the job
         other_settles.start()
@@ -215,7 +215,7 @@ def test_a_cancelled_job_ends_with_its_lease_even_with_no_worker_alive(database:
         verbs.cancel(tx, job)
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
     with database.begin() as tx:
-        claims.reap(tx)
+        reaping.reap(tx, 0.0)
     assert job_row(database, job)["state"] == "cancelled"
 
 

@@ -84,7 +84,7 @@ def _run_one_claim(pool: Engine, owner: int) -> None:
     with pool.begin() as tx:
         rows = [
             Result(leases[n].job_id, "default", seq, "succeeded", 1, None, None, value, None)
-            for n, seq, value, _ in claims.read_inputs(tx, leases)
+            for n, seq, value, *_ in claims.read_inputs(tx, leases)
         ]
     with pool.begin() as tx:
         settling.settle(tx, leases, rows)

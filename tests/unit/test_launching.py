@@ -34,7 +34,7 @@ batches = st.integers(1, 130).flatmap(
 @given(batches)
 def test_only_the_guilty_fail_and_each_for_its_own_reason(drawn: tuple[int, set[int]]) -> None:
     count, guilty = drawn
-    outputs = launching.run(Doubling(guilty), range(count), {})
+    outputs = launching.run(Doubling(guilty).run, range(count), {})
     assert len(outputs) == count
     for value, output in enumerate(outputs):
         if value in guilty:
@@ -46,7 +46,7 @@ def test_only_the_guilty_fail_and_each_for_its_own_reason(drawn: tuple[int, set[
 @given(batches)
 def test_missing_outputs_are_narrowed_down_to_their_inputs(drawn: tuple[int, set[int]]) -> None:
     count, guilty = drawn
-    outputs = launching.run(Doubling(guilty, silent=True), range(count), {})
+    outputs = launching.run(Doubling(guilty, silent=True).run, range(count), {})
     assert {n for n, out in enumerate(outputs) if isinstance(out, Exception)} == guilty
     assert all(isinstance(outputs[n], WrongNumberOfOutputs) for n in guilty)
 
@@ -55,7 +55,7 @@ def test_missing_outputs_are_narrowed_down_to_their_inputs(drawn: tuple[int, set
 def test_k_guilty_of_n_cost_some_k_log_n_launches(drawn: tuple[int, set[int]]) -> None:
     count, guilty = drawn
     engine = Doubling(guilty)
-    launching.run(engine, range(count), {})
+    launching.run(engine.run, range(count), {})
     assert engine.launches <= 1 + 2 * len(guilty) * ceil(log2(count))
 
 
@@ -65,7 +65,7 @@ class Chatty(Echo):
 
 
 def test_an_engine_that_gives_too_many_outputs_serves_nobody() -> None:
-    outputs = launching.run(Chatty(), ["a", "b", "c"], {})
+    outputs = launching.run(Chatty().run, ["a", "b", "c"], {})
     assert [str(output) for output in outputs] == ["2 outputs for 1 inputs"] * 3
 
 
@@ -77,7 +77,7 @@ class TooLarge(Echo):
 
 
 def test_a_launch_too_large_for_the_device_succeeds_in_parts() -> None:
-    assert launching.run(TooLarge(), list(range(30)), {}) == list(range(30))
+    assert launching.run(TooLarge().run, list(range(30)), {}) == list(range(30))
 
 
 class Interrupted(Echo):
@@ -87,4 +87,4 @@ class Interrupted(Echo):
 
 def test_an_interruption_is_nobodys_fault() -> None:
     with pytest.raises(KeyboardInterrupt):
-        launching.run(Interrupted(), ["a", "b"], {})
+        launching.run(Interrupted().run, ["a", "b"], {})

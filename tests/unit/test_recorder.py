@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.calls.messages import Reply, pack_replies, unpack_replies
 from jobs.ids import new
+from jobs.registry import Limits
 from jobs.store.claims import Lease
 from jobs.store.settling import Result
 from workers import recorder
@@ -25,7 +26,7 @@ def recorded(output: Any) -> Result:
     [holding] = Claimed([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).holdings
     holding.expect(1)
     holding.end([Ended(0, 3, 1.5, 7, output)])
-    [row] = recorder.results([holding])
+    [row], _ = recorder.rows(holding, Limits())
     return row
 
 

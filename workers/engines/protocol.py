@@ -1,4 +1,10 @@
-"""What an engine is: the one thing between the scheduler and a device.
+"""What an engine is: the one thing between the scheduler and a device; and how it says no.
+
+    InvalidInput    this input never works; from `prepare`
+    Transient       it may work in a moment: tried again with backoff, as often as the model says
+    └── RateLimited tried again no sooner than it says; costs none of the tries
+    Permanent       it won't work again; what any other exception means as well, but for
+                    ConnectionError and TimeoutError, which are transient
 
 An engine sees inputs twice. `prepare` runs on CPU threads while the device is busy with another
 launch (tokenizing, decoding, checking); `run` gets the prepared inputs of one launch and has the
@@ -12,6 +18,22 @@ from typing import Any, Protocol
 
 class InvalidInput(ValueError):
     """This input can't be served by this model; the message says what to mend."""
+
+
+class Transient(Exception):
+    """This may work in a moment."""
+
+
+class RateLimited(Transient):
+    """This may work after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Permanent(Exception):
+    """This won't work, however often it is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +61,8 @@ class Engine(Protocol):
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of one launch, one per entry of `batch` (the `data` of Prepared), in order:
-        JSON-able values or numpy arrays. May raise; the launch is then bisected."""
+        JSON-able values or numpy arrays, or an exception in place of what failed alone. May
+        raise: the launch is then bisected, but for RateLimited, which holds for all of it."""
         ...
 
     def samples(self) -> Sequence[Any]:

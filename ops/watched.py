@@ -1,0 +1,140 @@
+"""A worker and its guardian: ended when it hangs or grows, and its death told to everybody.
+
+How a worker died decides what becomes of its slices. Killed from outside, nobody is to blame; a
+crash, a hang or the kernel's out-of-memory killer make what it ran suspect (jobs/store/reaping.py).
+"""
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobs import clock
+from jobs.settings import Settings
+from jobs.store import db, workers
+from jobs.store.workers import Death
+from ops.processes import Child
+from workers import progress
+
+_REPORT_FOR_S = 60.0
+_GRACE_S = 30.0  # for one that grew too large
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+
+_log = logging.getLogger("millrace.processes")
+
+
+class WatchedWorker(Child):
+    """One worker process of these settings, over all its incarnations."""
+
+    def __init__(self, name: str, settings: Settings, log: Path | None = None) -> None:
+        self._watch = progress.Watch()
+        env = settings.environment() | {progress.FD: str(self._watch.fd)}
+        super().__init__(
+            name, [sys.executable, "-m", "workers"], env, log, pass_fds=(self._watch.fd,)
+        )
+        self._settings = settings
+        self._out_of_memory_kills = _out_of_memory_kills()
+        self._hung = False
+        self._leave_by_s: float | None = None
+
+    def start(self) -> None:
+        self._watch.reset()
+        self._hung, self._leave_by_s = False, None
+        super().start()
+
+    def keep_alive(self) -> None:
+        if self.alive():
+            self._out_of_memory_kills = _out_of_memory_kills()
+            if self._watch.hangs():
+                self._end_hung()
+            elif self._settings.worker_max_mb:
+                self._end_grown()
+        super().keep_alive()
+
+    def ready(self) -> bool:
+        """Whether this incarnation has registered; its models may still load."""
+        return self._watch.incarnation > 0
+
+    def healthy(self) -> bool:
+        return self.ready() or super().healthy()
+
+    def ended(self, code: int) -> None:
+        """Reports it, beside everything else: the database may be away."""
+        if incarnation := self._watch.incarnation:
+            reporter = threading.Thread(
+                target=report, args=(self._settings, incarnation, self._how(code)), daemon=True
+            )
+            reporter.start()
+
+    def kill(self) -> None:
+        """At the end of everything: what did not leave in time is not to blame for it."""
+        still_there = self.alive()
+        super().kill()
+        if still_there and not self._hung and self._watch.incarnation:
+            report(self._settings, self._watch.incarnation, "killed", for_s=1.0)
+
+    def _how(self, code: int) -> Death:
+        if self._hung:
+            return "hung"
+        outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
+        return "killed" if outside or code in (0, progress.LEFT_ANYWAY) else "crashed"
+
+    def _end_hung(self) -> None:
+        _log.error("%s (pid %s) hangs in a launch: killed", self.name, self.pid)
+        self._hung = True
+        super().kill()
+
+    def _end_grown(self) -> None:
+        """Asked to leave, and killed where it doesn't."""
+        if self._leave_by_s is None:
+            size_mb = _resident_mb(self.pid)
+            if size_mb > self._settings.worker_max_mb:
+                _log.warning("%s (pid %s) has grown to %d MiB", self.name, self.pid, size_mb)
+                self._leave_by_s = clock.monotonic() + _GRACE_S
+                self.terminate()
+        elif clock.monotonic() > self._leave_by_s:
+            super().kill()
+
+
+def report(settings: Settings, incarnation: int, how: Death, for_s: float = _REPORT_FOR_S) -> None:
+    """Tells the database of a worker's death; while it is away, again and again for so long.
+    Where that fails the lease runs out by itself."""
+    give_up_s, pause_s = clock.monotonic() + for_s, 0.1
+    database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5)
+    try:
+        while True:
+            try:
+                with database.begin() as tx:
+                    workers.report_death(tx, incarnation, how)
+                return
+            except SQLAlchemyError as error:
+                if clock.monotonic() > give_up_s:
+                    _log.warning("couldn't report that worker %d died: %s", incarnation, error)
+                    return
+            clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, 2.0)
+    finally:
+        database.dispose()
+
+
+def _out_of_memory_kills() -> int:
+    """How often the kernel has killed for memory, on this machine and in this control group."""
+    return sum(
+        int(line.split()[1])
+        for path in (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
+        if path.exists()
+        for line in path.read_text().splitlines()
+        if line.startswith("oom_kill ")
+    )
+
+
+def _resident_mb(pid: int | None) -> float:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    found = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0")
+    return int(found.split()[1]) / 1024

@@ -1,0 +1,168 @@
+"""Items that take their worker with them, or fail for a while: only the guilty pay."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from jobs import ids
+from jobs.store import db
+from ops.client import Client
+from ops.up import Platform, running
+from ops.watched import WatchedWorker
+from tests.wait import eventually, gone
+
+MODEL = """
+[[model]]
+name = "{name}"
+version = "1"
+engine = "function"
+options = {{ function = "tests.acceptance.broken_samples:{name}" }}
+limits.max_batch = 32
+limits.slice_items = 4
+limits.max_launch_s = {hangs_s}
+limits.backoff_ms = 20
+limits.max_attempts = 3
+"""
+HANGS_AFTER_S = {"deadly": 1, "flaky": 30, "slow": 30}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("isolation")
+    models = home / "models.toml"
+    models.write_text(
+        "".join(MODEL.format(name=name, hangs_s=s) for name, s in HANGS_AFTER_S.items())
+    )
+    with running(home / "home", workers=2, models=models, lease_s=2.0) as started:
+        yield started
+
+
+@pytest.fixture
+def client(platform: Platform) -> Iterator[Client]:
+    made = Client(platform.url)
+    yield made
+    made.close()
+
+
+def run(platform: Platform, client: Client, model: str, texts: Sequence[str]) -> list[Any]:
+    """The results of a job, while `millrace up` does its part."""
+    job = client.submit((json.dumps(t).encode() + b"\n" for t in texts), model=model)["id"]
+
+    def ended() -> bool:
+        platform.poll()
+        return client.job(job)["state"] == "completed"
+
+    eventually(ended, timeout_s=100)
+    return [json.loads(line) for line in client.results(job)]
+
+
+@pytest.mark.parametrize("deed", ["segv", "exit", "hang"])
+def test_an_item_that_kills_its_worker_is_found_and_all_others_succeed(
+    platform: Platform, client: Client, deed: str
+) -> None:
+    texts = [f"t{n}" for n in range(40)]
+    texts[17] = deed
+    found = run(platform, client, "deadly", texts)
+    assert [line["seq"] for line in found] == list(range(40))
+    failed = {line["seq"]: line["error"]["code"] for line in found if line["error"]}
+    assert failed == {17: "worker_lost"}
+    assert all(line["output"] == texts[line["seq"]].upper() for line in found if not line["error"])
+
+
+def test_transient_failures_are_tried_again_and_permanent_ones_are_not(
+    platform: Platform, client: Client, tmp_path: Path
+) -> None:
+    texts = [
+        "a",
+        f"fails 1 {tmp_path}/once",
+        f"fails 2 {tmp_path}/twice",
+        "never",
+        "refused",
+        "memory",
+        "b",
+    ]
+    found = run(platform, client, "flaky", texts)
+    ends = [(line["outcome"], line["attempts"]) for line in found]
+    assert ends == [
+        ("succeeded", 1),
+        ("succeeded", 2),
+        ("succeeded", 3),
+        ("failed", 3),
+        ("failed", 1),
+        ("failed", 1),
+        ("succeeded", 1),
+    ]
+    never = found[3]["error"]
+    assert never["code"] == "transient"
+    assert [error["code"] for error in never["attempts"]] == ["transient"] * 3
+
+
+def test_a_rate_limit_holds_for_the_launch_and_says_when_to_come_back(
+    platform: Platform, client: Client, tmp_path: Path
+) -> None:
+    found = run(platform, client, "flaky", [f"limit {tmp_path}/limit", "x"])
+    assert [(line["outcome"], line["attempts"]) for line in found] == [("succeeded", 2)] * 2
+
+
+def test_out_of_memory_halves_the_launch_and_costs_no_attempt(
+    platform: Platform, client: Client
+) -> None:
+    found = run(platform, client, "flaky", [f"m{n}" for n in range(64)])
+    assert {(line["outcome"], line["attempts"]) for line in found} == {("succeeded", 1)}
+
+
+def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
+    platform: Platform, client: Client
+) -> None:
+    job = client.submit((b'"s%d"\n' % n for n in range(8)), model="slow")["id"]
+    kills = 0
+
+    def ended() -> bool:
+        nonlocal kills
+        platform.poll()
+        if kills < 12:
+            for child in platform.supervisor.children:
+                if isinstance(child, WatchedWorker) and child.alive() and child.ready():
+                    assert child.pid
+                    os.kill(child.pid, signal.SIGKILL)
+                    kills += 1
+        return client.job(job)["state"] == "completed"
+
+    eventually(ended, timeout_s=100)
+    assert client.job(job)["counts"]["succeeded"] == 8
+    suspects = text("SELECT count(*) FROM slices WHERE suspect AND job_id = :job")
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    try:
+        with database.connect() as tx:
+            assert tx.scalar(suspects, {"job": ids.parse("job", job)}) == 0
+    finally:
+        database.dispose()
+
+
+def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Client) -> None:
+    """Plain `millrace worker`, alone: nobody else is there to notice."""
+    workers = [c for c in platform.supervisor.children if isinstance(c, WatchedWorker)]
+    for child in workers:
+        child.terminate()
+    for child in workers:
+        eventually(lambda child=child: not child.alive(), timeout_s=20)  # type: ignore[misc]
+    environ = os.environ | platform.settings.environment()
+    command = [sys.executable, "-m", "ops", "worker"]
+    alone = subprocess.Popen(command, env=environ, start_new_session=True)
+    try:
+        job = client.submit([b'"hang"\n', b'"b"\n'], model="deadly")["id"]
+        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=60)
+        codes = [json.loads(line)["error"] for line in client.results(job)]
+        assert [code and code["code"] for code in codes] == ["worker_lost", None]
+    finally:
+        alone.terminate()
+        assert alone.wait(timeout=40) == 0
+    assert gone(alone.pid)
