@@ -287,8 +287,14 @@ _bench("embed", "A job of embeddings through the platform, and the library alone
 
 @bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")
 @click.option("--seed", default=1, show_default=True, help="of the schedule and the jobs")
-@click.option("--minutes", default=3.0, show_default=True, help="how long faults go on")
-@click.option("--faults", type=int, help="how many; without it, 50 a minute")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.05),
+    default=3.0,
+    show_default=True,
+    help="how long faults go on",
+)
+@click.option("--faults", type=click.IntRange(1), help="how many; without it, 50 a minute")
 @click.option("--record", "recorded", is_flag=True, help="write ops/docs/reliability.md")
 def chaos(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
     """Kills, stops and cuts off real processes while jobs run, and checks that nothing is lost."""

@@ -30,7 +30,7 @@ from ops.bench.chaos.stage import (
 )
 from ops.processes import Child, ending
 
-_RECOVERED_WITHIN_S = 60.0
+_RECOVERED_WITHIN_S = 120.0
 _CALM_S = 3.0  # between two shutdowns of PostgreSQL: who only ever recovers does nothing
 _QUEUE = "millrace.default"
 
@@ -48,8 +48,8 @@ def worker_killed(stage: Stage, dice: Random) -> Steps[Proof]:
         held = _held_by(stage, worker)
         since_s = clock.monotonic()
         proof = yield from _end(stage, worker, signal.SIGKILL, "SIGKILL")
-    recovery_s = yield from _recovery(stage, held, since_s)
-    return proof | {"held": len(held), "recovery_s": recovery_s}
+    recovery_s, never = yield from _recovery(stage, held, since_s)
+    return proof | {"held": len(held), "recovery_s": recovery_s, "unrecovered": never}
 
 
 def worker_terminated(stage: Stage, dice: Random) -> Steps[Proof]:
@@ -138,14 +138,13 @@ def _all_taken(stage: Stage, held: Mapping[SliceKey, int]) -> bool:
     )
 
 
-def _recovery(stage: Stage, held: Mapping[SliceKey, int], since_s: float) -> Steps[list[float]]:
-    """Seconds until each slice was claimed again. Those that ended without a claim (settled just
-    before the death, cancelled, expired, paused) don't count."""
+def _recovery(
+    stage: Stage, held: Mapping[SliceKey, int], since_s: float
+) -> Steps[tuple[list[float], int]]:
+    """(seconds until each slice was claimed again, how many never were). Those that ended without
+    a claim (settled just before the death, cancelled, expired, paused) don't count."""
     open_, found = dict(held), []
-    while open_:
-        after_s = round(clock.monotonic() - since_s, 3)
-        if after_s > _RECOVERED_WITHIN_S:
-            raise Unfired(f"{len(open_)} slices were not claimed again")
+    while open_ and (after_s := round(clock.monotonic() - since_s, 3)) < _RECOVERED_WITHIN_S:
         rows = _slices_now(stage, open_)
         for job, start, epoch, state, job_state in rows or ():
             claimed = epoch > open_[job, start] and state in ("leased", "done")
@@ -154,7 +153,7 @@ def _recovery(stage: Stage, held: Mapping[SliceKey, int], since_s: float) -> Ste
             if claimed or state in ("done", "held"):
                 del open_[job, start]
         yield
-    return found
+    return found, len(open_)
 
 
 # -- api and keeper
@@ -170,9 +169,10 @@ def keeper_killed(stage: Stage, dice: Random) -> Steps[Proof]:
 
 def _child_killed(stage: Stage, children: list[Child], dice: Random) -> Steps[Proof]:
     child = yield from until(lambda: _any_alive(children, dice))
-    assert child.process
-    status = yield from _kill(child.process)
-    return {"process": child.name, "pid": child.process.pid, "wait_status": status}
+    process = child.process
+    assert process
+    status = yield from _kill(process)
+    return {"process": child.name, "pid": process.pid, "wait_status": status}
 
 
 def _any_alive(children: list[Child], dice: Random) -> Child | None:

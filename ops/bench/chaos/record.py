@@ -48,6 +48,7 @@ def finish(run: Run, recorded: bool) -> None:
     figures = _figures(run)
     asked = dict.fromkeys((*_NOTHING, "invariant_violations"), "<= 0")
     if "recovery_p99_s" in figures:
+        asked["slices_unrecovered"] = "<= 0"
         asked["recovery_p99_s"] = f"<= {_RECOVERED_WITHIN_S}"
     if run.planned >= _MANY:
         asked |= {"faults": f">= {_MANY}"} | {f"faults_{kind}": ">= 100" for kind in _HUNDREDS}
@@ -61,14 +62,12 @@ def finish(run: Run, recorded: bool) -> None:
 
 def _figures(run: Run) -> dict[str, float]:
     kinds = _by_kind(run)
-    found = run.found
-    recovery_s = sorted(
-        seconds for _, _, proof in run.history.fired for seconds in proof.get("recovery_s", ())
-    )
-    figures: dict[str, float] = {"faults": len(run.history.fired), "missed": run.history.missed}
+    found, fired = run.found, run.history.fired
+    recovery_s = sorted(seconds for _, _, proof in fired for seconds in proof.get("recovery_s", ()))
+    figures: dict[str, float] = {"faults": len(fired), "missed": run.history.missed}
     figures |= {f"faults_{kind}": count for kind, count in kinds.items()}
     figures |= {
-        "zombies_woken": sum(bool(proof.get("woken")) for _, _, proof in run.history.fired),
+        "zombies_woken": sum(bool(proof.get("woken")) for _, _, proof in fired),
         "jobs": found.jobs,
         "items": found.items,
         "results_read_while_running": found.read_while_running,
@@ -80,6 +79,7 @@ def _figures(run: Run) -> dict[str, float]:
     if recovery_s:
         figures |= {
             "slices_recovered": len(recovery_s),
+            "slices_unrecovered": sum(proof.get("unrecovered", 0) for _, _, proof in fired),
             "recovery_p50_s": _quantile(recovery_s, 0.5),
             "recovery_p99_s": _quantile(recovery_s, 0.99),
             "recovery_max_s": recovery_s[-1],
@@ -125,7 +125,8 @@ def _lines(run: Run, figures: dict[str, float]) -> list[str]:
         "| | |",
         "|---|---|",
     ]
-    return lines + [f"| {name.replace('_', ' ')} | {_show(figures[name])} |" for name in _SHOWN]
+    shown = (name for name in _SHOWN if name in figures)
+    return lines + [f"| {name.replace('_', ' ')} | {_show(figures[name])} |" for name in shown]
 
 
 def _show(value: float) -> str:
@@ -144,6 +145,7 @@ _SHOWN = (
     "changed",
     "invariant_violations",
     "slices_recovered",
+    "slices_unrecovered",
     "recovery_p50_s",
     "recovery_p99_s",
     "recovery_max_s",

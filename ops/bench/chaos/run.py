@@ -29,6 +29,7 @@ from ops.bench.chaos.verify import Findings, verify
 
 _STEP_S = 0.03
 _LONGEST_STEP_S = 0.3
+_LATE_S = 120.0  # and as long again as planned: what has not fired then, was missed
 _SAY_EVERY_S = 10.0
 _SAMPLE_EVERY_S = 1.0
 _TRIES = 3
@@ -116,12 +117,14 @@ class _Going:
 
 def _rain(stage: Stage, planned: list[Planned], ledger: Ledger) -> History:
     """The main loop: faults begin when they are due and go on side by side, while the fleet is
-    kept running. Ends when each has fired, or was missed too often."""
+    kept running. Ends when each has fired or was missed too often, or when it takes far too
+    long."""
     history = History()
     waiting, going = deque((fault, 1) for fault in planned), list[_Going]()
     now_s = said_s = sampled_s = 0.0
     looked_s = clock.monotonic()
-    while waiting or going:
+    over_s = 2 * planned[-1].at_s + _LATE_S
+    while (waiting or going) and now_s < over_s:
         # Time stands still while a server starts: what was due meanwhile doesn't come all at once.
         now_s += min(clock.monotonic() - looked_s, _LONGEST_STEP_S)
         looked_s = clock.monotonic()
@@ -141,6 +144,9 @@ def _rain(stage: Stage, planned: list[Planned], ledger: Ledger) -> History:
             said_s = now_s
             _say_progress(now_s, history, len(planned), stage.load)
         clock.sleep(_STEP_S)
+    history.missed += len(waiting) + len(going)
+    for one in going:
+        one.steps.close()  # wakes who was stopped
     return history
 
 
