@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test check up bench lock clean
+.PHONY: demo test check chaos up bench lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/millrace demo
@@ -15,6 +15,10 @@ up: $(INSTALLED)
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Real processes die for three minutes, always in the same order.
+chaos: $(INSTALLED)
+	$(BIN)/millrace bench chaos --seed 1 --minutes 3
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

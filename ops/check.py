@@ -1,15 +1,18 @@
-"""`millrace check`: the configuration and what it points to; every problem at once."""
+"""`millrace check`: the configuration and what it points to, or the invariants of its database;
+every problem at once."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import registry, settings
+from jobs import ids, registry, settings
 from jobs.calls import redis as call_redis
 from jobs.settings import Settings, SettingsError
-from jobs.store import db
+from jobs.store import db, invariants
+from jobs.store.invariants import Invariant, Violation
 from migrations.run import is_current
 from ops import configure
 
@@ -32,6 +35,44 @@ def explain(found: Settings) -> Iterator[Finding]:
             user, _, host = rest.rpartition("@")
             value = f"{scheme}://{user.partition(':')[0]}@{host}"
         yield Finding(f"MILLRACE_{f.name.upper()}", value, f.metadata["help"])
+
+
+_QUERY_TIMEOUT_S = 3600
+
+
+def broken(found: Settings) -> Iterator[tuple[Invariant, list[Violation]]]:
+    """Every invariant, with the first of what breaks it in one snapshot of the database."""
+    engine = db.connect(found.database_url, pool_size=1, statement_timeout_s=_QUERY_TIMEOUT_S)
+    try:
+        with invariants.snapshot(engine) as tx:
+            for invariant in invariants.INVARIANTS:
+                yield invariant, invariants.violations(tx, invariant)
+    finally:
+        engine.dispose()
+
+
+def lines(invariant: Invariant, broken: list[Violation]) -> Iterator[str]:
+    """An invariant as people read it: a line, and one for each violation."""
+    word = "BROKEN" if broken else "holds"
+    yield f"{invariant.number}  {invariant.name:20} {word:7} {invariant.holds}"
+    for violation in broken:
+        yield f"     {_job(violation) or 'database'}: {violation.what}"
+    if len(broken) == invariants.MOST:
+        yield "     … and maybe more"
+
+
+def as_json(invariant: Invariant, broken: list[Violation]) -> dict[str, Any]:
+    """The same, as programs read it."""
+    return {
+        "invariant": invariant.number,
+        "name": invariant.name,
+        "holds": not broken,
+        "violations": [{"job": _job(found), "what": found.what} for found in broken],
+    }
+
+
+def _job(violation: Violation) -> str | None:
+    return ids.show("job", violation.job) if violation.job else None
 
 
 def problems() -> list[str]:

@@ -104,11 +104,14 @@ def migrate() -> None:
 
 
 @main.command(epilog="Example: millrace check --json")
+@click.option("--invariants", is_flag=True, help="ask the database whether its invariants hold")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def check(as_json: bool) -> None:
+def check(invariants: bool, as_json: bool) -> None:
     """Explains the configuration, and names everything that is wrong with it."""
     from ops import check as checks
 
+    if invariants:
+        sys.exit(_check_invariants(as_json))
     wrong = checks.problems()
     findings = [] if wrong else list(checks.explain(configure.load()))
     if as_json:
@@ -120,6 +123,23 @@ def check(as_json: bool) -> None:
         for problem in wrong:
             click.echo(f"problem: {problem}", err=True)
     sys.exit(1 if wrong else 0)
+
+
+def _check_invariants(as_json: bool) -> int:
+    """Prints each invariant and what breaks it; returns the exit status."""
+    from ops import check as checks
+
+    wrong = checks.problems()
+    if wrong:
+        raise SettingsError(wrong)
+    found = list(checks.broken(configure.load()))
+    if as_json:
+        rows = [checks.as_json(invariant, broken) for invariant, broken in found]
+        click.echo(json.dumps({"holds": not any(b for _, b in found), "invariants": rows}))
+    else:
+        for invariant, broken in found:
+            click.echo("\n".join(checks.lines(invariant, broken)))
+    return int(any(broken for _, broken in found))
 
 
 # -- clients
@@ -263,10 +283,36 @@ def demo() -> None:
     run()
 
 
-@main.command(epilog="Example: millrace bench echo")
-@click.argument("name", type=click.Choice(["echo", "embed"]))
-def bench(name: str) -> None:
+@main.group()
+def bench() -> None:
     """Measures. Starts what it needs, and ends with one line of JSON."""
-    from importlib import import_module
 
-    import_module(f"ops.bench.{name}").run()
+
+def _bench(name: str, help: str) -> None:
+    @bench.command(name, help=help, epilog=f"Example: millrace bench {name}")
+    def run() -> None:
+        from importlib import import_module
+
+        import_module(f"ops.bench.{name}").run()
+
+
+_bench("echo", "What the platform itself costs, in time and in memory.")
+_bench("embed", "A job of embeddings through the platform, and the library alone.")
+
+
+@bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")
+@click.option("--seed", default=1, show_default=True, help="of the schedule and the jobs")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.05),
+    default=3.0,
+    show_default=True,
+    help="how long faults go on",
+)
+@click.option("--faults", type=click.IntRange(1), help="how many; without it, 50 a minute")
+@click.option("--record", "recorded", is_flag=True, help="write ops/docs/reliability.md")
+def chaos(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
+    """Kills, stops and cuts off real processes while jobs run, and checks that nothing is lost."""
+    from ops.bench.chaos.run import run
+
+    run(seed, minutes, faults, recorded)

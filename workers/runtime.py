@@ -14,6 +14,7 @@ from jobs.calls import redis as call_redis
 from jobs.registry import Model, Registry
 from jobs.settings import Settings
 from jobs.store import db, workers
+from jobs.store.db import AWAY
 from workers.engines import registry as engines
 from workers.host import ModelHost
 from workers.progress import Progress
@@ -24,6 +25,7 @@ from workers.slices import SliceRunner
 _log = logging.getLogger(__name__)
 _BELL_WAIT_S = 1
 _REDIS_S = 1.0
+_DATABASE_PAUSE_S = 0.5
 _CONNECTIONS = 12  # nudges at work, and the pulse
 
 
@@ -44,6 +46,7 @@ class Runtime:
     def start(self) -> None:
         settings = self._settings
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
+        self._await_database()
         # A device that waits for Redis does nothing: better to go on without calls.
         redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         with self._database.begin() as tx:
@@ -101,6 +104,16 @@ class Runtime:
         except SQLAlchemyError as error:
             _log.warning("couldn't say goodbye: %s", error)
         self._database.dispose()
+
+    def _await_database(self) -> None:
+        """A worker that starts while the database is away comes up with it."""
+        while not self._draining.is_set():
+            try:
+                self._database.connect().close()
+                return
+            except AWAY as error:
+                _log.warning("the database is away: %s", error)
+                self._draining.wait(_DATABASE_PAUSE_S)
 
     def _note_launch(self, model: Model, launch: Launch) -> int:
         assert self.slices is not None  # no launch has items before a slice was claimed

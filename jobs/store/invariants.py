@@ -1,0 +1,243 @@
+"""The invariants of the design, as queries that a live database answers: what they return breaks
+them.
+
+All run in one snapshot (`snapshot`), so that a job that moves on meanwhile breaks nothing. Each is
+linear in the rows that it looks at; a snapshot that stays open holds vacuum back for as long.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from jobs.states import TERMINAL
+from jobs.store.db import Tx
+
+MOST = 20
+"""Violations that are told of each query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """One query of one invariant. number: the design's; holds: what is so when it finds nothing;
+    sql: selects (job or null, what is wrong) of everything that breaks it."""
+
+    number: int
+    name: str
+    holds: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """job: None where it is no job's fault alone."""
+
+    job: UUID | None
+    what: str
+
+
+_TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+_OF_JOBS = ("slices", "items", "results", "results_archive", "attempts")
+_COUNTS = ("n_succeeded", "n_failed", "n_cancelled", "n_expired")
+
+
+def _each_table(query: str, tables: tuple[str, ...]) -> str:
+    return " UNION ALL ".join(query.format(table=table) for table in tables)
+
+
+# The primary key lets a seq have one result at most: the right number of them, from the first to
+# the last, is one each.
+_RESULTS_COMPLETE = f"""
+    SELECT j.id, format('%s results, seq %s to %s, of %s items', coalesce(r.n, 0), r.first, r.last,
+                        j.total)
+    FROM jobs j
+    LEFT JOIN (SELECT job_id, count(*) AS n, min(seq) AS first, max(seq) AS last
+               FROM results GROUP BY job_id) AS r ON r.job_id = j.id
+    WHERE r.first < 0 OR r.last >= j.total
+       OR (j.state IN ({_TERMINAL}) AND NOT j.results_pruned
+           AND coalesce(r.n, 0) <> j.total)
+"""
+
+_SLICES_COVER = """
+    SELECT job_id, format('a slice starts at %s where %s was due', start, due)
+    FROM (SELECT job_id, start,
+                 lag(stop, 1, 0) OVER (PARTITION BY job_id ORDER BY start) AS due
+          FROM slices) AS s
+    WHERE start <> due
+    UNION ALL
+    SELECT j.id, format('its slices end at %s of %s items', coalesce(s.stop, 0), j.total)
+    FROM jobs j
+    LEFT JOIN (SELECT job_id, max(stop) AS stop FROM slices GROUP BY job_id) AS s
+         ON s.job_id = j.id
+    WHERE s.stop IS DISTINCT FROM j.total AND j.state <> 'validating'
+"""
+
+_FROZEN = """
+    SELECT CAST(NULL AS uuid), 'the trigger results_frozen is missing or disabled'
+    WHERE NOT EXISTS (SELECT FROM pg_trigger
+                      WHERE tgname = 'results_frozen' AND tgrelid = CAST('results' AS regclass)
+                        AND tgenabled IN ('O', 'A'))
+"""
+
+# Counted since the server's statistics began: a crash resets them.
+_NEVER_UPDATED = """
+    SELECT CAST(NULL AS uuid), format('%s rows of %s were updated', n_tup_upd, relid::regclass)
+    FROM pg_partition_tree('results') JOIN pg_stat_user_tables USING (relid)
+    WHERE n_tup_upd > 0
+"""
+
+_ARCHIVE = """
+    SELECT a.job_id, format('seq %s: %s of generation %s archived, now is %s', a.seq, a.outcome,
+                            a.generation, j.generation)
+    FROM results_archive a JOIN jobs j ON j.id = a.job_id
+    WHERE a.outcome = 'succeeded' OR a.generation NOT BETWEEN 1 AND j.generation - 1
+    UNION ALL
+    SELECT job_id, format('seq %s: %s results of generation %s archived', seq, count(*), generation)
+    FROM results_archive GROUP BY job_id, seq, generation HAVING count(*) > 1
+"""
+
+# A deleted job's rows outlive it until they are erased.
+_ORPHANS = _each_table(
+    """
+    SELECT job_id, format('%s rows in {table}, and no job', count(*))
+    FROM {table} AS t
+    WHERE NOT EXISTS (SELECT FROM jobs WHERE id = t.job_id)
+      AND NOT EXISTS (SELECT FROM deletions d WHERE d.job_id = t.job_id)
+    GROUP BY job_id
+    """,
+    _OF_JOBS,
+)
+
+_ITEMS_COMPLETE = """
+    SELECT j.id, format('%s items, seq %s to %s, of %s', coalesce(i.n, 0), i.first, i.last,
+                        j.total)
+    FROM jobs j
+    LEFT JOIN (SELECT job_id, count(*) AS n, min(seq) AS first, max(seq) AS last
+               FROM items GROUP BY job_id) AS i ON i.job_id = j.id
+    WHERE NOT j.items_pruned AND j.state <> 'validating'
+      AND (i.n, i.first, i.last) IS DISTINCT FROM (CAST(j.total AS bigint), 0, j.total - 1)
+"""
+
+_LEASES = """
+    SELECT job_id, format('slice %s is %s: owner %s, until %s, epoch %s', start, state,
+                          coalesce(CAST(lease_owner AS text), 'none'),
+                          coalesce(CAST(lease_until AS text), 'never'), epoch)
+    FROM slices
+    WHERE (state = 'leased') <> (lease_owner IS NOT NULL)
+       OR (state = 'leased') <> (lease_until IS NOT NULL)
+       OR (state = 'leased' AND epoch < 1)
+"""
+
+# Readers pass over a slice that is done without a look for gaps in it.
+_DONE_IS_WHOLE = f"""
+    SELECT job_id, format('slice %s is done with %s of %s results', start,
+                          {" + ".join(_COUNTS)}, stop - start)
+    FROM slices WHERE state = 'done' AND {" + ".join(_COUNTS)} <> stop - start
+"""
+_DELIVERED_BY_KEY = """
+    SELECT CAST(NULL AS uuid), format('%s has no valid primary key (job_id, seq)', relid)
+    FROM pg_partition_tree('results') AS p
+    WHERE NOT EXISTS (SELECT FROM pg_index i
+                      WHERE i.indrelid = p.relid AND indisprimary AND indisvalid
+                        AND pg_get_indexdef(i.indexrelid) LIKE '%(job_id, seq)')
+"""
+
+_SLICE_COUNTS = f"""
+    SELECT s.job_id, format('slice %s counts (%s), its results are (%s)', s.start,
+                            concat_ws(', ', {", ".join(f"s.{name}" for name in _COUNTS)}),
+                            concat_ws(', ', {", ".join(f"c.{name}" for name in _COUNTS)}))
+    FROM slices s JOIN jobs j ON j.id = s.job_id AND NOT j.results_pruned,
+    LATERAL (
+        SELECT count(*) FILTER (WHERE outcome = 'succeeded') AS n_succeeded,
+               count(*) FILTER (WHERE outcome = 'failed') AS n_failed,
+               count(*) FILTER (WHERE outcome = 'cancelled') AS n_cancelled,
+               count(*) FILTER (WHERE outcome = 'expired') AS n_expired
+        FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
+    ) AS c
+    WHERE {" OR ".join(f"s.{name} <> c.{name}" for name in _COUNTS)}
+"""
+
+# The counts of an open job are the sums over its slices, wherever they are asked for.
+_JOB_COUNTS = f"""
+    SELECT j.id, format('the job counts (%s), its slices (%s)',
+                        concat_ws(', ', {", ".join(f"j.{name}" for name in _COUNTS)}),
+                        concat_ws(', ', {", ".join(f"s.{name}" for name in _COUNTS)}))
+    FROM jobs j
+    JOIN (SELECT job_id, {", ".join(f"sum({name}) AS {name}" for name in _COUNTS)}
+          FROM slices GROUP BY job_id) AS s ON s.job_id = j.id
+    WHERE j.state IN ({_TERMINAL})
+      AND ({" OR ".join(f"j.{name} <> s.{name}" for name in _COUNTS)})
+"""
+
+_ENDED = f"""
+    SELECT id, format('it is %s, and finished at %s', state,
+                      coalesce(CAST(finished_at AS text), 'no time'))
+    FROM jobs WHERE (state IN ({_TERMINAL})) <> (finished_at IS NOT NULL)
+    UNION ALL
+    SELECT j.id, format('it is %s, its slice %s is %s', j.state, s.start, s.state)
+    FROM slices s JOIN jobs j ON j.id = s.job_id
+    WHERE j.state IN ({_TERMINAL}) AND s.state <> 'done'
+    UNION ALL
+    SELECT id, format('it is completed with %s cancelled and %s expired', n_cancelled, n_expired)
+    FROM jobs WHERE state = 'completed' AND n_cancelled + n_expired > 0
+"""
+
+_TENANTS = _each_table(
+    """
+    SELECT t.job_id, format('%s rows in {table} of tenant %s, the job is of %s', count(*),
+                            t.tenant_id, j.tenant_id)
+    FROM {table} AS t JOIN jobs j ON j.id = t.job_id
+    WHERE t.tenant_id <> j.tenant_id
+    GROUP BY t.job_id, t.tenant_id, j.tenant_id
+    """,
+    (*_OF_JOBS, "webhook_deliveries", "idempotency_keys", "deletions"),
+)
+
+INVARIANTS = (
+    Invariant(
+        1,
+        "results_complete",
+        "a job that has ended has exactly one result for every seq, and none outside",
+        _RESULTS_COMPLETE,
+    ),
+    Invariant(
+        1, "slices_cover", "a job's slices cover its items without gap or overlap", _SLICES_COVER
+    ),
+    Invariant(2, "results_frozen", "the database refuses to update a result", _FROZEN),
+    Invariant(2, "never_updated", "no result has been updated", _NEVER_UPDATED),
+    Invariant(
+        2, "archive", "only what did not succeed was archived, by an earlier generation", _ARCHIVE
+    ),
+    Invariant(3, "no_orphans", "no rows are left of a job that is not there", _ORPHANS),
+    Invariant(3, "items_complete", "an acknowledged job has all its items", _ITEMS_COMPLETE),
+    Invariant(
+        4, "leases", "a slice has an owner and an end of lease exactly while it is leased", _LEASES
+    ),
+    Invariant(5, "done_is_whole", "a slice that is done has all its results", _DONE_IS_WHOLE),
+    Invariant(
+        5, "delivered_by_key", "results are read by a valid key of their order", _DELIVERED_BY_KEY
+    ),
+    Invariant(6, "slice_counts", "the counts of a slice are those of its results", _SLICE_COUNTS),
+    Invariant(
+        6, "job_counts", "the counts of a job that has ended are those of its slices", _JOB_COUNTS
+    ),
+    Invariant(7, "ended", "what has ended is done, and stays as it ended", _ENDED),
+    Invariant(8, "tenants", "all rows of a job are of its tenant", _TENANTS),
+)
+
+
+@contextmanager
+def snapshot(database: Engine) -> Iterator[Tx]:
+    """A transaction that only reads, and sees the database as it is at its first query."""
+    with database.connect() as connection:
+        yield connection.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+
+
+def violations(tx: Tx, invariant: Invariant, most: int = MOST) -> list[Violation]:
+    """What breaks it, the first `most`; empty: it holds."""
+    query = text(f"SELECT * FROM ({invariant.sql}) AS broken (job, what) LIMIT :most")
+    return [Violation(*row) for row in tx.execute(query, {"most": most})]

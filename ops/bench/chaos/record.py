@@ -1,0 +1,200 @@
+"""What a run leaves: its figures as one JSON line, and where asked its page and its picture."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import clock
+from ops.bench.chaos.load import Load
+from ops.bench.chaos.schedule import SHARES
+from ops.bench.chaos.verify import Findings
+from ops.bench.report import Report, machine
+
+if TYPE_CHECKING:
+    from ops.bench.chaos.run import History
+
+_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+_BEGIN, _END = "<!-- the recorded run -->", "<!-- end of the recorded run -->"
+_NOTHING = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed")
+_MANY = 1000  # faults, from which on each kind is asked for a hundred times
+_REDIS = ("redis_killed", "redis_flushed")
+_HUNDREDS = (
+    "worker_killed",
+    "worker_stopped",
+    "worker_terminated",
+    "redis_lost",
+    "postgres_stopped",
+    "api_killed",
+    "keeper_killed",
+)
+_RECOVERED_WITHIN_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    seed: int
+    minutes: float
+    planned: int
+    durability: dict[str, str]
+    history: "History"
+    load: Load
+    found: Findings
+
+
+def finish(run: Run, recorded: bool) -> None:
+    """Prints the JSON line; `recorded`: writes the page and the picture as well."""
+    figures = _figures(run)
+    asked = dict.fromkeys((*_NOTHING, "invariant_violations"), "<= 0")
+    if "recovery_p99_s" in figures:
+        asked["slices_unrecovered"] = "<= 0"
+        asked["recovery_p99_s"] = f"<= {_RECOVERED_WITHIN_S}"
+    if run.planned >= _MANY:
+        asked |= {"faults": f">= {_MANY}"} | {f"faults_{kind}": ">= 100" for kind in _HUNDREDS}
+    report = Report("chaos", asked)
+    report.add(**figures)
+    if recorded:
+        _write_page(run, figures)
+        _draw(run)
+    report.finish()
+
+
+def _figures(run: Run) -> dict[str, float]:
+    kinds = _by_kind(run)
+    found, fired = run.found, run.history.fired
+    recovery_s = sorted(seconds for _, _, proof in fired for seconds in proof.get("recovery_s", ()))
+    figures: dict[str, float] = {"faults": len(fired), "missed": run.history.missed}
+    figures |= {f"faults_{kind}": count for kind, count in kinds.items()}
+    figures |= {
+        "zombies_woken": sum(bool(proof.get("woken")) for _, _, proof in fired),
+        "jobs": found.jobs,
+        "items": found.items,
+        "results_read_while_running": found.read_while_running,
+        "calls_answered": run.load.calls_answered,
+        "calls": run.load.calls,
+        **{name: getattr(found, name) for name in _NOTHING},
+        "invariant_violations": found.violations,
+    }
+    if recovery_s:
+        figures |= {
+            "slices_recovered": len(recovery_s),
+            "slices_unrecovered": sum(proof.get("unrecovered", 0) for _, _, proof in fired),
+            "recovery_p50_s": _quantile(recovery_s, 0.5),
+            "recovery_p99_s": _quantile(recovery_s, 0.99),
+            "recovery_max_s": recovery_s[-1],
+        }
+    return figures
+
+
+def _by_kind(run: Run) -> dict[str, int]:
+    fired = Counter(kind for _, kind, _ in run.history.fired)
+    return {kind: fired[kind] for kind in SHARES} | {"redis_lost": sum(fired[k] for k in _REDIS)}
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """The nearest rank."""
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+# -- the page
+
+
+def _write_page(run: Run, figures: dict[str, float]) -> None:
+    text = _PAGE.read_text()
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    table = "\n".join(_lines(run, figures))
+    _PAGE.write_text(f"{before}{_BEGIN}\n{table}\n{_END}{after}")
+
+
+def _lines(run: Run, figures: dict[str, float]) -> list[str]:
+    at = machine()
+    kinds = _by_kind(run)
+    settings = ", ".join(f"{name} {value}" for name, value in run.durability.items())
+    lines = [
+        f"`millrace bench chaos --seed {run.seed} --minutes {run.minutes:g} "
+        f"--faults {run.planned} --record`, {clock.now():%Y-%m-%d}, on {at['cores']} cores "
+        f"({at['cpu']}), {at['memory_gib']} GiB. {settings}.",
+        "",
+        "| fault | times | proof in the ledger |",
+        "|---|---|---|",
+        *(f"| {_WORDS[kind][0]} | {kinds[kind]} | {_WORDS[kind][1]} |" for kind in SHARES),
+        f"| all | {len(run.history.fired)} | |",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
+    shown = (name for name in _SHOWN if name in figures)
+    return lines + [f"| {name.replace('_', ' ')} | {_show(figures[name])} |" for name in shown]
+
+
+def _show(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.2f}"
+
+
+_SHOWN = (
+    "jobs",
+    "items",
+    "results_read_while_running",
+    "lost",
+    "duplicated",
+    "out_of_order",
+    "wrong",
+    "innocent_failed",
+    "changed",
+    "invariant_violations",
+    "slices_recovered",
+    "slices_unrecovered",
+    "recovery_p50_s",
+    "recovery_p99_s",
+    "recovery_max_s",
+    "calls",
+    "calls_answered",
+)
+
+_WORDS = {
+    "worker_killed": ("SIGKILL of a worker", "wait status, as its supervisor saw it"),
+    "worker_stopped": (
+        "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)",
+        "state T in /proc, seconds stopped, its leases taken by other epochs",
+    ),
+    "worker_terminated": ("SIGTERM of a worker", "wait status, as its supervisor saw it"),
+    "api_killed": ("SIGKILL of an api", "wait status"),
+    "keeper_killed": ("SIGKILL of a keeper", "wait status"),
+    "postgres_stopped": (
+        "PostgreSQL stopped `immediate`, and started",
+        "wait status, pg_postmaster_start_time before and after",
+    ),
+    "redis_killed": ("Redis killed, an empty one started", "wait status, run_id before and after"),
+    "redis_flushed": ("Redis flushed", "keys before; a canary among them is gone"),
+    "nudge_dropped": ("a nudge dropped", "the id of the message that was taken"),
+    "nudge_doubled": ("a nudge doubled", "the id of the message that was sent twice"),
+    "upload_broken_off": ("a client gone in mid-upload", "bytes sent; the tag of no job"),
+    "stream_broken_off": (
+        "a client gone in mid-stream, back for the rest",
+        "seqs read, of those that the stream was about to send",
+    ),
+}
+
+
+def _draw(run: Run) -> None:
+    """Progress over time, with a mark for each fault."""
+    try:
+        from matplotlib.figure import Figure
+
+        from ops.bench.harness import save_picture
+    except ImportError:
+        return
+    figure: Any = Figure(figsize=(8, 4.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    above.plot(*zip(*run.history.done, strict=True), color="#08519c")
+    above.set_ylabel("results")
+    above.set_title(f"{len(run.history.fired)} faults, nothing lost")
+    for row, kind in enumerate(SHARES):
+        times = [at_s for at_s, found, _ in run.history.fired if found == kind]
+        below.plot(times, [row] * len(times), "|", color="#cb181d", markersize=5)
+    below.set_yticks(range(len(SHARES)), [kind.replace("_", " ") for kind in SHARES], fontsize=6)
+    below.invert_yaxis()
+    below.set_xlabel("seconds")
+    save_picture("chaos", figure)
