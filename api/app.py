@@ -17,6 +17,7 @@ from api.gateway import CallGateway
 from api.routes import calls, health, jobs, results, submissions
 from api.schemas import Problem
 from jobs import registry
+from jobs.blobs.payloads import Payloads
 from jobs.settings import Settings
 from jobs.store import db
 
@@ -37,7 +38,8 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
-        app.state.context = Context(settings, registry.load(settings.models), database, gateway)
+        models, payloads = registry.load(settings.models), Payloads.of(settings)
+        app.state.context = Context(settings, models, database, gateway, payloads)
         gateway.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()

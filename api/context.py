@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine as Database
 
 from api.gateway import CallGateway
+from jobs.blobs.payloads import Payloads
 from jobs.registry import Registry
 from jobs.settings import Settings
 
@@ -17,6 +18,7 @@ class Context:
     models: Registry
     database: Database
     calls: CallGateway
+    payloads: Payloads
 
 
 async def _context(request: Request) -> Context:

@@ -9,6 +9,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy import RowMapping
 
 from jobs import ids, intake, items
+from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
@@ -39,18 +40,24 @@ def submit(
     lines: Iterable[bytes | None] | None = None,
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
+    payloads: Payloads | None = None,
 ) -> RowMapping:
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
     to be wrong. Raises UnknownModel, or Invalid with everything that is wrong; nothing is stored
-    then.
+    then. Raises BlobsAway where `payloads` has a store and it can't be reached.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
     job_id = ids.new()
     taken = intake.Intake(
-        job_id, tenant, model, strict=order.on_invalid == "reject", max_items=max_items
+        job_id,
+        tenant,
+        model,
+        strict=order.on_invalid == "reject",
+        max_items=max_items,
+        payloads=payloads,
     )
     try:
         taken.fault(*found)
@@ -71,7 +78,9 @@ def submit(
         )
         with database.begin() as tx:
             insert_job(tx, job, taken.rows, taken.bounds)
-            return reading.one(tx, tenant, job_id)
+            row = reading.one(tx, tenant, job_id)
+            taken.keep()
+        return row
     finally:
         taken.close()
 

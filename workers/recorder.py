@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 
 from jobs import items
+from jobs.errors import Unreadable
 from jobs.states import Outcome
 from jobs.store.settling import Result
 from workers.engines.protocol import InvalidInput
@@ -65,6 +66,8 @@ def _words(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> str:
+    if isinstance(error, Unreadable):
+        return error.code
     if isinstance(error, InvalidInput):
         return "invalid_input"
     return "invalid_output" if isinstance(error, WrongNumberOfOutputs) else "engine_error"

@@ -123,6 +123,7 @@ def _store(
         order,
         faults=faults,
         max_items=shared.settings.max_items,
+        payloads=shared.payloads,
         **source,
     )
     location = {"Location": f"/jobs/{ids.show('job', row['id'])}"}

@@ -117,8 +117,7 @@ def span(
     until, complete = _reach(tx, job, total, after)
     if not gaps and not complete and until <= after:
         return Span(after, after, False)
-    if gaps:
-        until = total - 1
+    until = max(after, total - 1 if gaps else until)
     if limit is None and (complete or not gaps):
         return Span(after, until, complete)
 
