@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from jobs import clock
-from jobs.blobs.payloads import Payloads, is_reference
+from jobs.blobs.payloads import REFERENCE_MARK, Payloads
 from jobs.errors import BlobsAway
 from jobs.store.settling import Result
 from workers.inhand import Ended, Holding
@@ -26,7 +26,7 @@ def fetch(
 ) -> Sequence[InputRow]:
     """The rows of one slice with inputs in place of references. An item whose input is lost or
     corrupt ends here. While the store is away: none, and the slice goes back at no cost."""
-    places = [place for place, row in enumerate(rows) if is_reference(row[2])]
+    places = [place for place, row in enumerate(rows) if row[2][0] == REFERENCE_MARK]
     if not places:
         return rows
     texts = [rows[place][2] for place in places]

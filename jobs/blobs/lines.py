@@ -24,7 +24,7 @@ def opened(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
     never takes it for an output. Raises BlobsAway, which ends the answer visibly.
     """
     for chunk in chunks:
-        if _MARK not in chunk:
+        if b"@" not in chunk or _MARK not in chunk:  # the first takes no time at all
             yield chunk
         else:
             yield from _spliced(payloads, chunk)

@@ -24,6 +24,7 @@ from jobs.settings import Settings
 Side = Literal["in", "out"]
 """Inputs, or outputs: each has its own age."""
 
+REFERENCE_MARK = "@"
 REFERENCE = r"@([0-9a-z/-]+) ([0-9a-f]{64}) ([0-9]+)"
 _REFERENCE = re.compile(REFERENCE)
 _AT_ONCE = 16  # blobs under way for one job; each is in memory
@@ -126,10 +127,6 @@ class Stash:
                 self._payloads.delete_job(self._job)
 
 
-def is_reference(text: str) -> bool:
-    return text.startswith("@")
-
-
 def job_prefix(side: Side, job: UUID) -> str:
     milliseconds = job.int >> 80
     day = datetime.fromtimestamp(milliseconds / 1000, UTC).date()
@@ -146,7 +143,7 @@ def opened(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
     an output that is makes the item's error say so. Raises BlobsAway."""
     changes: dict[str, Any] = {}
     for column in ("input", "output"):
-        if is_reference(row[column] or ""):
+        if (row[column] or "").startswith(REFERENCE_MARK):
             try:
                 changes[column] = payloads.read(row[column])
             except Unreadable as error:

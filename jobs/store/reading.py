@@ -114,7 +114,7 @@ def span(
 ) -> Span:
     """What a reader gets now: up to the first gap, or with `gaps` all there is; of one outcome,
     if that is asked; `limit` results at most."""
-    until, complete = _reach(tx, job, total, after)
+    until, complete = _reach(tx, job, total, min(after, total - 1))
     if not gaps and not complete and until <= after:
         return Span(after, after, False)
     until = max(after, total - 1 if gaps else until)
