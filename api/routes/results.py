@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api import bodies, compression
@@ -26,6 +26,7 @@ _Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
     responses={200: {"content": {bodies.NDJSON: {"schema": {"type": "string"}}}}},
 )
 def get_results(
+    request: Request,
     shared: Shared,
     tenant: Tenant,
     job_id: JobId,
@@ -33,7 +34,6 @@ def get_results(
     limit: _Limit = None,
     outcome: Outcome | None = None,
     gaps: bool = False,
-    accept_encoding: Annotated[str, Header(description="gzip is understood")] = "",
 ) -> Response:
     """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
     `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
@@ -48,7 +48,7 @@ def get_results(
     chunks = reading.result_lines(shared.database, job, span, unit, outcome)
     body = lines.opened(shared.payloads, chunks)
     headers["Vary"] = "Accept-Encoding"
-    if compression.wants_gzip(accept_encoding):
+    if compression.wants_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
         body = compression.gzipped(body)
     return StreamingResponse(body, headers=headers, media_type=bodies.NDJSON)

@@ -113,19 +113,21 @@ def test_slices_are_cut_by_what_inputs_really_hold(database: Engine, payloads: P
 def test_a_refused_job_leaves_no_blob(
     database: Engine, payloads: Payloads, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put: list[str] = []
+    put: dict[str, Any] = {}
     real = Payloads.put_soon
 
     def noting(self: Payloads, key: str, raw: bytes) -> Any:
-        put.append(key)
-        return real(self, key, raw)
+        put[key] = real(self, key, raw)
+        return put[key]
 
     monkeypatch.setattr(Payloads, "put_soon", noting)
     with pytest.raises(Invalid):
         post(database, payloads, LARGE, {"nonsense": 1}, LARGE)
-    assert len(put) == 1  # after a fault nothing more is put
+    # After a fault nothing more is put.
+    [(key, stored)] = put.items()
+    stored.result()
     with pytest.raises(PayloadLost):
-        store.get(put[0])
+        store.get(key)
 
 
 def test_a_job_whose_commit_may_have_happened_keeps_its_blobs(
