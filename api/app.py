@@ -19,6 +19,7 @@ from api.kept import KeptAnswers
 from api.routes import calls, health, jobs, results, submissions
 from api.schemas import Problem
 from jobs import registry
+from jobs.blobs.payloads import Payloads
 from jobs.settings import Settings
 from jobs.store import db
 
@@ -40,8 +41,8 @@ def create_app(settings: Settings) -> FastAPI:
         database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
-        models = registry.load(settings.models)
-        app.state.context = Context(settings, models, database, gateway, kept, Uploads())
+        models, payloads = registry.load(settings.models), Payloads.of(settings)
+        app.state.context = Context(settings, models, database, gateway, payloads, kept, Uploads())
         gateway.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()

@@ -9,6 +9,7 @@ from sqlalchemy import Engine as Database
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.kept import KeptAnswers
+from jobs.blobs.payloads import Payloads
 from jobs.registry import Registry
 from jobs.settings import Settings
 
@@ -19,6 +20,7 @@ class Context:
     models: Registry
     database: Database
     calls: CallGateway
+    payloads: Payloads
     kept: KeptAnswers
     uploads: Uploads
 

@@ -11,7 +11,11 @@
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
     │   └── KeyReused            422  idempotency_key_reused
+    ├── Unreadable               500  payload_unreadable
+    │   ├── PayloadLost          500  payload_lost
+    │   └── PayloadCorrupt       500  payload_corrupt
     ├── Unavailable              503  unavailable
+    │   ├── BlobsAway            503  blobs_away
     │   ├── NoWorker             503  no_worker
     │   ├── Overloaded           503  overloaded
     │   └── WorkerLost           503  worker_lost
@@ -23,6 +27,8 @@ Each class is one `type` of RFC 9457; the api's one handler renders them all.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +117,30 @@ class KeyReused(Invalid):
         super().__init__("the key belongs to a request that was not the same; send a new key")
 
 
+class Unreadable(MillraceError):
+    """A payload whose blob is not there, or not what was stored."""
+
+    code, title = "payload_unreadable", "A payload can't be read"
+
+    def as_result(self) -> str:
+        """The error of an item that failed by this, as JSON."""
+        return orjson.dumps({"code": self.code, "message": self.detail}).decode()
+
+
+class PayloadLost(Unreadable):
+    code, title = "payload_lost", "A payload is gone"
+
+
+class PayloadCorrupt(Unreadable):
+    code, title = "payload_corrupt", "A payload is not what was stored"
+
+
 class Unavailable(MillraceError):
     status, code, title, retryable = 503, "unavailable", "Temporarily unavailable", True
+
+
+class BlobsAway(Unavailable):
+    code, title = "blobs_away", "The blob store can't be reached"
 
 
 class NoWorker(Unavailable):

@@ -8,6 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from jobs.blobs import store
+
 _PREFIX = "MILLRACE_"
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -45,6 +47,11 @@ class Settings:
         "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: the Redis"
     )
     models: Path | None = _setting(None, "models file (TOML); without one: the samples")
+    blobs: str = _setting(
+        "", "blob store: file:/path or s3://bucket/prefix; empty: payloads stay in the database"
+    )
+    blob_over_kb: int = _setting(64, "payloads longer than this go to the blob store, KiB")
+    s3_endpoint: str = _setting("", "address of an S3 that is not Amazon's")
     pool: str = _setting("default", "the pool that a worker belongs to")
     device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")
     max_json_mb: int = _setting(64, "largest JSON body, MiB")
@@ -130,9 +137,19 @@ def _ranges(settings: Settings) -> list[str]:
     ]
     problems += [
         f"{_PREFIX}{name.upper()} must be 1 or more"
-        for name in ("max_json_mb", "max_ndjson_mb", "max_items", "max_queued_calls")
+        for name in (
+            "max_json_mb",
+            "max_ndjson_mb",
+            "max_items",
+            "max_queued_calls",
+            "blob_over_kb",
+        )
         if getattr(settings, name) < 1
     ]
+    try:
+        _ = settings.blobs and store.parse(settings.blobs)
+    except ValueError as error:
+        problems.append(f"MILLRACE_BLOBS: {error}")
     if settings.host not in LOOPBACK:
         problems.append(
             f"MILLRACE_HOST is {settings.host}: without API keys the api serves loopback alone; "

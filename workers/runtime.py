@@ -10,6 +10,7 @@ from typing import Any
 from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from jobs.blobs.payloads import Payloads
 from jobs.calls import redis as call_redis
 from jobs.registry import Model, Registry
 from jobs.settings import Settings
@@ -61,7 +62,13 @@ class Runtime:
             host = ModelHost(model, engine, calls, self._note_launch, self._progress)
             host.warm_up()
             self._hosts[model.key] = host
-        self.slices = SliceRunner(self._database, self._hosts, self.incarnation, settings.lease_s)
+        self.slices = SliceRunner(
+            self._database,
+            self._hosts,
+            self.incarnation,
+            settings.lease_s,
+            Payloads.of(settings),
+        )
         for host in self._hosts.values():
             host.start()
             _spawn(self._listen, host)

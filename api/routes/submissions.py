@@ -166,6 +166,7 @@ def _store(
         faults=faults,
         max_items=shared.settings.max_items,
         claim=claim,
+        payloads=shared.payloads,
         **source,
     )
     return _accepted(row["id"], views.job_json(row))

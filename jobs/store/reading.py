@@ -114,11 +114,10 @@ def span(
 ) -> Span:
     """What a reader gets now: up to the first gap, or with `gaps` all there is; of one outcome,
     if that is asked; `limit` results at most."""
-    until, complete = _reach(tx, job, total, after)
+    until, complete = _reach(tx, job, total, min(after, total - 1))
     if not gaps and not complete and until <= after:
         return Span(after, after, False)
-    if gaps:
-        until = total - 1
+    until = max(after, total - 1 if gaps else until)
     if limit is None and (complete or not gaps):
         return Span(after, until, complete)
 

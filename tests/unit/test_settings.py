@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.blobs import store
 from jobs.settings import Settings, SettingsError, load
 
 
@@ -90,6 +91,29 @@ def test_without_keys_only_loopback_is_served(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_loopback_is_served(host: str) -> None:
     assert load({"MILLRACE_HOST": host}).host == host
+
+
+@pytest.mark.parametrize(
+    "blobs",
+    ["/srv/blobs", "file:blobs", "file:", "s3:bucket", "s3://", "s3:///prefix", "gs://bucket"],
+)
+def test_a_blob_store_that_is_none_is_refused(blobs: str) -> None:
+    [problem] = problems({"MILLRACE_BLOBS": blobs})
+    assert problem.startswith("MILLRACE_BLOBS: ")
+
+
+@pytest.mark.parametrize(
+    ("blobs", "place"),
+    [
+        ("file:/srv/blobs", Path("/srv/blobs")),
+        ("file:///srv/a b", Path("/srv/a b")),
+        ("file:~/blobs", Path.home() / "blobs"),
+        ("s3://bucket", ("bucket", "")),
+        ("s3://bucket/a/b/", ("bucket", "a/b")),
+    ],
+)
+def test_a_blob_store_is_a_folder_or_a_bucket(blobs: str, place: object) -> None:
+    assert store.parse(load({"MILLRACE_BLOBS": blobs}).blobs) == place
 
 
 @pytest.mark.parametrize("lease", ["nan", "inf", "0", "-1", "soon"])
