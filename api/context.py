@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy import Engine as Database
 
+from api.events import JobEvents
 from api.gateway import CallGateway
 from jobs.registry import Registry
 from jobs.settings import Settings
@@ -17,6 +18,7 @@ class Context:
     models: Registry
     database: Database
     calls: CallGateway
+    events: JobEvents
 
 
 async def _context(request: Request) -> Context:

@@ -5,6 +5,7 @@
     ├── NotFound                 404  not_found
     │   └── UnknownModel         404  unknown_model
     ├── Conflict                 409  conflict
+    ├── Pruned                   410  pruned
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
@@ -73,6 +74,10 @@ class UnknownModel(NotFound):
 
 class Conflict(MillraceError):
     status, code, title = 409, "conflict", "Not possible in this state"
+
+
+class Pruned(MillraceError):
+    status, code, title = 410, "pruned", "Removed at the end of its retention"
 
 
 class TooLarge(MillraceError):

@@ -17,10 +17,11 @@ from jobs import clock, registry
 from jobs.settings import Settings
 from jobs.store import claims, db, endings, partitions, verbs, workers
 from jobs.store.db import Tx
+from workers import cleaning
 from workers.nudger import Nudger
 
 _log = logging.getLogger(__name__)
-_MOST_ROUNDS = 1000  # of one service, before the others get their turn
+_TURN_S = 1.0  # of one service that finds more and more to do, before the others get theirs
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -37,11 +38,19 @@ def services(settings: Settings) -> list[Service]:
     silent_s = 2 * settings.lease_s
     return [
         Service("reap", settings.keeper_interval_s, claims.reap),
+        Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
+        *(Service(name, every_s, duty) for name, every_s, duty in cleaning.duties(settings)),
     ]
+
+
+def _cancel(tx: Tx) -> int:
+    """What a cancel left to do: the api does it itself, for as long as its client waits."""
+    found = verbs.cancelling(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 def _expire(tx: Tx) -> int:
@@ -72,22 +81,26 @@ class Keeper:
         while not self._stopping.is_set():
             for service in self._services:
                 if clock.monotonic() >= due_s[service.name]:
-                    self._run(service)
-                    due_s[service.name] = clock.monotonic() + service.every_s
+                    more = self._run(service)
+                    due_s[service.name] = clock.monotonic() + (0 if more else service.every_s)
             self._stopping.wait(self._settings.keeper_interval_s)
         nudges.join()
         self._database.dispose()
 
-    def _run(self, service: Service) -> None:
+    def _run(self, service: Service) -> bool:
+        """One turn of a service; whether it has more to do."""
+        until_s = clock.monotonic() + _TURN_S
         try:
-            for _ in range(_MOST_ROUNDS):
+            while clock.monotonic() < until_s and not self._stopping.is_set():
                 with self._database.begin() as tx:
                     done = service.run_once(tx)
-                if not done or self._stopping.is_set():
-                    return
+                if not done:
+                    return False
                 _log.info("%s: %d", service.name, done)
         except SQLAlchemyError as error:
             _log.warning("%s: %s", service.name, error)
+            return False
+        return True
 
     def _nudge(self) -> None:
         """Listens for new work on a connection of its own; looks around in any case."""
