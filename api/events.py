@@ -67,15 +67,16 @@ class JobEvents:
     def close(self) -> None:
         """Ends every stream: the process stops, and another one will go on."""
         self._closed = True
+        self._watched.set()
         for watches in self._watches.values():
             for watch in watches:
                 watch.show(None)
 
     async def stop(self) -> None:
+        """Ends after the look in hand: its thread has a connection."""
         self.close()
         if self._looker:
-            self._looker.cancel()
-            await asyncio.gather(self._looker, return_exceptions=True)
+            await self._looker
 
     def watching(self) -> int:
         """How many streams are open."""
@@ -108,12 +109,13 @@ class JobEvents:
                 del self._watches[id]
 
     async def _look_around(self) -> None:
-        while True:
-            await self._watched.wait()
+        await self._watched.wait()
+        while not self._closed:
             await self._look()
-            if not self._watches:
-                self._watched.clear()
             await asyncio.sleep(_LOOK_S)
+            if not self._watches and not self._closed:
+                self._watched.clear()
+            await self._watched.wait()
 
     async def _look(self) -> None:
         asked = list(self._watches)

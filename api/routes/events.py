@@ -33,7 +33,7 @@ def job_events(
     ] = None,
 ) -> Response:
     """The job object now, and again whenever its state or its counts have changed, until it is
-    terminal. A slow reader gets the latest one only; a quiet stream carries a comment every 15 s."""
+    terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
     with shared.database.connect() as tx:
         job = views.job_object(find_job(tx, tenant, job_id))
     if job["state"] in TERMINAL and last_event_id == event_id(job):

@@ -33,10 +33,11 @@ _MARK = """
         WHERE id IN (SELECT id FROM jobs
                      WHERE NOT {kind}_pruned AND id < :low AND finished_at < :before
                      ORDER BY id LIMIT :most FOR UPDATE SKIP LOCKED)
-        RETURNING id, tenant_id, total, {other}_pruned AS both
+        RETURNING id, tenant_id, total, {other}_pruned AS bare
     ), queued AS (
         INSERT INTO deletions (job_id, tenant_id, total, erased)
-        SELECT id, tenant_id, total, total FROM marked WHERE both
+        SELECT id, tenant_id, total, total FROM marked WHERE bare
+        ON CONFLICT DO NOTHING
     )
     SELECT count(*) FROM marked
 """
