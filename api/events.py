@@ -22,7 +22,6 @@ _LOOK_S = 0.5
 _HEARTBEAT_S = 15.0
 _RETRY = b"retry: 2000\n\n"  # ms until a client that lost its stream asks again
 _HEARTBEAT = b": still here\n\n"
-_OUTCOMES = ("succeeded", "failed", "cancelled", "expired")
 
 Job = dict[str, Any]
 
@@ -135,9 +134,9 @@ class JobEvents:
 
 
 def event_id(job: Job) -> str:
-    """Names a state of a job: its generation, how many items ended, its state."""
-    ended = sum(job["counts"][outcome] for outcome in _OUTCOMES)
-    return f"{job['generation']}.{ended}.{job['state']}"
+    """Names a state of a job: its generation, how many items wait and run, its state."""
+    counts = job["counts"]
+    return f"{job['generation']}.{counts['pending']}.{counts['running']}.{job['state']}"
 
 
 def _state(job: Job | None) -> Any:

@@ -1,20 +1,35 @@
 """The end of a job's life over HTTP: its progress to the end, deletion, retention."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db
-from ops.cli import main
 from ops.client import Client
-from ops.up import Platform
+from ops.up import Platform, free_port
 from tests.wait import eventually
+
+COMMAND = [sys.executable, "-m", "ops"]
+
+
+def environ(platform: Platform) -> dict[str, str]:
+    return {**os.environ, **platform.settings.environment()}
+
+
+def run(platform: Platform, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], env=environ(platform), capture_output=True, text=True, timeout=60
+    )
 
 
 def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -78,12 +93,37 @@ def _rows(engine: Any, job: str) -> int:
 def test_the_command_deletes(client: Client, platform: Platform) -> None:
     job = client.submit([b'"x"\n'], model="echo")
     client.wait(job["id"])
-    command = ["delete", job["id"], "--url", platform.url, "--json"]
-    done = CliRunner().invoke(main, command)
-    assert (done.exit_code, json.loads(done.output)) == (0, {"id": job["id"], "deleted": True})
-    again = CliRunner().invoke(main, command)
-    assert again.exit_code == 1
-    assert "there is no job" in again.output
+    done, again = (run(platform, "delete", job["id"], "--json") for _ in range(2))
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"id": job["id"], "deleted": True})
+    assert again.returncode == 1
+    assert "there is no job" in again.stderr
+
+
+def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
+    client: Client, http: httpx.Client, platform: Platform
+) -> None:
+    job = client.submit([b'"x"\n'] * 2500, model="batchstring")
+    http.post(f"/jobs/{job['id']}/pause")
+    port = str(free_port())
+    other = subprocess.Popen([*COMMAND, "api"], env=environ(platform) | {"MILLRACE_PORT": port})
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as second:
+        eventually(lambda: _answers(second), timeout_s=60)
+        with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
+            seen = events(answer)
+            next(seen)
+            other.send_signal(signal.SIGTERM)
+            since_s = time.monotonic()
+            list(seen)
+        assert other.wait(60) == 0
+        assert time.monotonic() - since_s < 8  # not the 10 s that requests in hand may take
+    http.post(f"/jobs/{job['id']}/cancel")
+
+
+def _answers(http: httpx.Client) -> bool:
+    try:
+        return http.get("/livez").status_code == 200
+    except httpx.ConnectError:
+        return False
 
 
 @pytest.mark.parametrize(
