@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy import Engine as Database
 
+from api.events import JobEvents
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.kept import KeptAnswers
@@ -21,6 +22,7 @@ class Context:
     database: Database
     calls: CallGateway
     payloads: Payloads
+    events: JobEvents
     kept: KeptAnswers
     uploads: Uploads
 

@@ -7,6 +7,7 @@
     │   └── UnknownModel         404  unknown_model
     ├── Conflict                 409  conflict
     │   └── KeyInFlight          409  idempotency_key_in_flight
+    ├── Pruned                   410  pruned
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
@@ -96,6 +97,10 @@ class KeyInFlight(Conflict):
     def __init__(self) -> None:
         detail = "the first request under this key has no answer yet; ask again for it"
         super().__init__(detail, retry_after_s=1)
+
+
+class Pruned(MillraceError):
+    status, code, title = 410, "pruned", "Removed at the end of its retention"
 
 
 class TooLarge(MillraceError):

@@ -68,6 +68,10 @@ class Settings:
     lease_s: float = _setting(6.0, "a worker's right to a slice, renewed three times within it")
     keeper_interval_s: float = _setting(1.0, "the keeper looks around at least this often")
 
+    keep_items_days: float = _setting(0.0, "inputs of ended jobs are kept so long; 0: for ever")
+    keep_results_days: float = _setting(0.0, "results of ended jobs are kept so long; 0: for ever")
+    keep_jobs_days: float = _setting(0.0, "ended jobs and launches are kept so long; 0: for ever")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "home", self.home or default_home())
 
@@ -120,6 +124,23 @@ def _convert(name: str, kind: Any, value: Any, problems: list[str]) -> Any:
         return None
 
 
+def _retention(settings: Settings) -> list[str]:
+    names = ("keep_items_days", "keep_results_days", "keep_jobs_days")
+    ages = [getattr(settings, name) for name in names]
+    problems = [
+        f"{_PREFIX}{name.upper()} is {age}; it is days, 0 for ever"
+        for name, age in zip(names, ages, strict=True)
+        if not 0 <= age < inf
+    ]
+    *payloads, jobs = ages
+    if not problems and jobs and not all(0 < age <= jobs for age in payloads):
+        problems.append(
+            f"MILLRACE_KEEP_JOBS_DAYS is {jobs}: a job goes last, so MILLRACE_KEEP_ITEMS_DAYS and "
+            f"MILLRACE_KEEP_RESULTS_DAYS must be set too, and no longer than that"
+        )
+    return problems
+
+
 def _ranges(settings: Settings) -> list[str]:
     problems = []
     if not 0 <= settings.port <= 65535:
@@ -130,6 +151,7 @@ def _ranges(settings: Settings) -> list[str]:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:
         problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
+    problems += _retention(settings)
     problems += [
         f"{_PREFIX}{name.upper()} must be a number more than 0"
         for name in ("idempotency_hours", "call_idempotency_s")

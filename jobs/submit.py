@@ -87,7 +87,7 @@ def submit(
             row = reading.one(tx, tenant, job_id)
             if claim:
                 idempotency.keep(tx, claim, job_id, views.job_json(row))
-        taken.keep()
+            taken.keep()
         return row
     finally:
         taken.close()

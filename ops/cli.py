@@ -264,6 +264,15 @@ _verb("resume", "Goes on with a paused job.")
 _verb("retry", "Runs what did not succeed in a finished job again.")
 
 
+@main.command(epilog="Example: millrace delete job_01kajf…")
+@click.argument("id")
+@_client_command
+def delete(id: str, url: str | None, as_json: bool) -> None:
+    """Removes a finished job, with its items and results, for ever."""
+    _connect(url).delete(id)
+    click.echo(json.dumps({"id": id, "deleted": True}) if as_json else f"{id}  deleted")
+
+
 @main.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')
 @click.argument("text")
 @click.option("--model", required=True)

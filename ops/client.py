@@ -93,6 +93,9 @@ class Client:
                 return job
             clock.sleep(_POLL_S)
 
+    def delete(self, id: str) -> None:
+        self._ok(self._http.delete(f"/jobs/{id}"))
+
     def results(self, id: str, **query: Any) -> Iterator[str]:
         """NDJSON lines, as they stream in."""
         with self._http.stream("GET", f"/jobs/{id}/results", params=query) as response:

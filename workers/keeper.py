@@ -13,16 +13,16 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
+from jobs.errors import BlobsAway
 from jobs.settings import Settings
 from jobs.store import db, endings, idempotency, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
-from workers import broker
+from workers import broker, cleaning
 from workers.dying import end_process
 from workers.nudger import Nudger
 from workers.recovery import CallRecovery
 
 _log = logging.getLogger(__name__)
-_MOST_ROUNDS = 1000  # of one service, before the others get their turn
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -40,12 +40,20 @@ def services(settings: Settings) -> list[Service]:
     keys_s = 3600 * settings.idempotency_hours
     return [
         Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
+        Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
+        *(Service(name, every_s, duty) for name, every_s, duty in cleaning.duties(settings)),
     ]
+
+
+def _cancel(tx: Tx) -> int:
+    """What a cancel left to do: the api does it itself, for as long as its client waits."""
+    found = verbs.cancelling(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 def _expire(tx: Tx) -> int:
@@ -101,13 +109,13 @@ class Keeper:
     def _run(self, service: Service) -> bool:
         """Whether the database was there."""
         try:
-            for _ in range(_MOST_ROUNDS):
+            while not self._stopping.is_set():
                 with self._database.begin() as tx:
                     done = service.run_once(tx)
-                if not done or self._stopping.is_set():
+                if not done:
                     break
                 _log.info("%s: %d", service.name, done)
-        except (SQLAlchemyError, psycopg.Error) as error:
+        except (SQLAlchemyError, psycopg.Error, BlobsAway) as error:
             _log.warning("%s: %s", service.name, error)
             return False
         return True

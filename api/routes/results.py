@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from sqlalchemy import RowMapping
 
 from api import bodies, compression
 from api.context import Shared, Tenant
@@ -11,7 +12,7 @@ from api.routes.common import JobId, find_job, json_response
 from api.schemas import ItemState
 from jobs import views
 from jobs.blobs import lines, payloads
-from jobs.errors import NotFound
+from jobs.errors import NotFound, Pruned
 from jobs.states import Outcome
 from jobs.store import reading
 
@@ -40,6 +41,7 @@ def get_results(
     whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
     with shared.database.connect() as tx:
         job = find_job(tx, tenant, job_id)
+        _refuse_pruned(job, "results")
         span = reading.span(
             tx, job["id"], job["total"], after=after, gaps=gaps, outcome=outcome, limit=limit
         )
@@ -61,8 +63,16 @@ def get_item(
     """One item: its input, its end, and the launch that it was in."""
     with shared.database.connect() as tx:
         job = find_job(tx, tenant, job_id)
+        _refuse_pruned(job, "items", "results")
         row = reading.item(tx, job["id"], seq)
     if row is None:
         raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
     unit = shared.models.unit(job["model"], job["version"])
     return json_response(views.item_object(payloads.opened(shared.payloads, dict(row)), unit))
+    return json_response(views.item_object(row, unit))
+
+
+def _refuse_pruned(job: RowMapping, *kinds: str) -> None:
+    for kind in kinds:
+        if job[f"{kind}_pruned"]:
+            raise Pruned(f"the {kind} of this job were removed at the end of their retention")

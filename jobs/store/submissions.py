@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from jobs.registry import Model
 from jobs.states import JobClass
-from jobs.store.db import Tx, cursor, notify_work
+from jobs.store.db import Tx, cursor, notify_work, take_your_time
 
 _COPY_CHUNK = 1 << 18
 
@@ -60,6 +60,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> N
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
     }
+    take_your_time(tx)
     tx.execute(_INSERT_JOB, values | details)
     with cursor(tx).copy(
         "COPY items (job_id, tenant_id, seq, custom_id, params, input) FROM STDIN"

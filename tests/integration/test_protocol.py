@@ -152,6 +152,10 @@ class Protocol(RuleBasedStateMachine):
     def expire(self, crash: bool) -> None:
         self._transaction(_expire, crash)
 
+    @rule(crash=st.booleans())
+    def go_on_cancelling(self, crash: bool) -> None:
+        self._transaction(_end_cancelled, crash)
+
     @rule()
     def sweep(self) -> None:
         with self.database.begin() as tx:
@@ -197,7 +201,7 @@ class Protocol(RuleBasedStateMachine):
         for _ in range(500):
             self.backoff_passes()
             self.reap(False)
-            while self._transaction(_expire, False):
+            while self._transaction(_expire, False) or self._transaction(_end_cancelled, False):
                 pass
             if not self._one_worker_works():
                 break
@@ -254,6 +258,11 @@ def _expire(tx: Tx) -> int:
     if due:
         verbs.expire(tx, due[0])
     return len(due)
+
+
+def _end_cancelled(tx: Tx) -> int:
+    found = verbs.cancelling(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 SLICED: Any = None

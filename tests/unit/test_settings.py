@@ -151,3 +151,32 @@ def test_the_broker_is_the_redis_unless_one_is_named(
     redis_url: str, broker_url: str, broker: str
 ) -> None:
     assert Settings(redis_url=redis_url, broker_url=broker_url).broker == broker
+
+
+@pytest.mark.parametrize(
+    ("items", "results", "jobs"), [("0", "0", "0"), ("7", "0", "0"), ("0.5", "30", "30")]
+)
+def test_ages_that_fit_together_are_taken(items: str, results: str, jobs: str) -> None:
+    load(ages(items, results, jobs))
+
+
+@pytest.mark.parametrize(
+    ("items", "results", "jobs", "named"),
+    [
+        ("7", "0", "30", "KEEP_JOBS_DAYS is 30.0: a job goes last"),
+        ("7", "31", "30", "KEEP_JOBS_DAYS is 30.0: a job goes last"),
+        ("-1", "0", "0", "KEEP_ITEMS_DAYS is -1.0; it is days"),
+        ("1", "nan", "0", "KEEP_RESULTS_DAYS is nan; it is days"),
+    ],
+)
+def test_a_job_outlives_its_payloads(items: str, results: str, jobs: str, named: str) -> None:
+    [problem] = problems(ages(items, results, jobs))
+    assert named in problem
+
+
+def ages(items: str, results: str, jobs: str) -> dict[str, str]:
+    return {
+        "MILLRACE_KEEP_ITEMS_DAYS": items,
+        "MILLRACE_KEEP_RESULTS_DAYS": results,
+        "MILLRACE_KEEP_JOBS_DAYS": jobs,
+    }
