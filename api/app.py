@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from api import errors, openapi
 from api.context import Context
 from api.gateway import CallGateway
+from api.ingest import Ingest
 from api.routes import calls, health, jobs, results, submissions
 from api.schemas import Problem
 from jobs import registry
@@ -37,12 +38,15 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
-        app.state.context = Context(settings, registry.load(settings.models), database, gateway)
+        ingest = Ingest(settings)
+        models = registry.load(settings.models)
+        app.state.context = Context(settings, models, database, gateway, ingest)
         gateway.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
         yield
+        ingest.stop()
         await gateway.stop()
         database.dispose()
 

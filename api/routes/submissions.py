@@ -1,5 +1,6 @@
 """Submitting a job: as one JSON document, or as a stream of lines."""
 
+from collections.abc import Callable
 from typing import IO, Any
 
 import orjson
@@ -8,8 +9,9 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from api import bodies
-from api.context import Context, Shared, Tenant
+from api.context import Shared, Tenant
 from api.errors import faults_of
+from api.resources import Resources
 from api.routes.common import json_response
 from api.schemas import Job, JobRequest
 from jobs import ids, items, views
@@ -55,10 +57,22 @@ async def submit_job(request: Request, shared: Shared, tenant: Tenant) -> Respon
     async with bodies.spooled(request, most * _MIB) as body:
         take = _submit_ndjson if ndjson else _submit_json
         query = dict(request.query_params)
-        return await run_in_threadpool(take, shared, tenant, query, body)
+        if bodies.is_large(body):
+            return await shared.ingest.run(_take, body, take, tenant, query)
+        return await run_in_threadpool(_take, shared, body, take, tenant, query)
 
 
-def _submit_json(shared: Context, tenant: str, query: dict[str, str], body: IO[bytes]) -> Response:
+def _take(
+    shared: Resources, body: IO[bytes], take: Callable[..., Response], *arguments: Any
+) -> Response:
+    """On a thread or, for a large body, in a process of its own: arguments, answer and errors can
+    be pickled."""
+    return take(shared, *arguments, body)
+
+
+def _submit_json(
+    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes]
+) -> Response:
     fields = items.parse_json(body.read())
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
@@ -71,7 +85,7 @@ def _submit_json(shared: Context, tenant: str, query: dict[str, str], body: IO[b
 
 
 def _submit_ndjson(
-    shared: Context, tenant: str, query: dict[str, str], body: IO[bytes]
+    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes]
 ) -> Response:
     faults = []
     fields: dict[str, Any] = dict(query)
@@ -97,7 +111,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _store(
-    shared: Context,
+    shared: Resources,
     tenant: str,
     fields: dict[str, Any],
     faults: list[Fault],
