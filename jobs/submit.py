@@ -12,7 +12,6 @@ from jobs import ids, intake, items
 from jobs.errors import Fault
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
-from jobs.store import reading
 from jobs.store.submissions import NewJob, insert_job
 
 
@@ -70,8 +69,7 @@ def submit(
             expires_in_s=order.expires_in_s,
         )
         with database.begin() as tx:
-            insert_job(tx, job, taken.rows, taken.bounds)
-            return reading.one(tx, tenant, job_id)
+            return insert_job(tx, job, taken.rows, taken.bounds)
     finally:
         taken.close()
 
