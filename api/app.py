@@ -17,6 +17,7 @@ from api.context import Context
 from api.events import JobEvents
 from api.gateway import CallGateway
 from api.idempotency import Uploads
+from api.ingest import Ingest
 from api.kept import KeptAnswers
 from api.routes import calls, health, jobs, results, submissions
 from api.routes import events as event_routes
@@ -46,8 +47,9 @@ def create_app(settings: Settings) -> FastAPI:
         events = JobEvents(database)
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
         models, payloads = registry.load(settings.models), Payloads.of(settings)
+        ingest = Ingest(settings)
         app.state.context = Context(
-            settings, models, database, gateway, payloads, events, kept, Uploads()
+            settings, models, database, payloads, gateway, ingest, events, kept, Uploads()
         )
         gateway.start()
         events.start()
@@ -55,6 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         gc.collect()
         gc.freeze()
         yield
+        ingest.stop()
         await events.stop()
         await gateway.stop()
         await kept.stop()

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from os import SEEK_END
 from typing import IO
 
 from fastapi import Request
@@ -56,6 +57,13 @@ async def spooled(
                 each(chunk)
         file.seek(0)
         yield file
+
+
+def is_large(body: IO[bytes]) -> bool:
+    """Whether a spooled body went to disk."""
+    size = body.seek(0, SEEK_END)
+    body.seek(0)
+    return size > _IN_MEMORY
 
 
 async def whole(request: Request, most_bytes: int) -> bytes:

@@ -69,6 +69,17 @@ class MillraceError(Exception):
         self.faults = tuple(faults)
         self.retry_after_s = retry_after_s
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is, whatever its constructor takes."""
+        return _rebuilt, (type(self), self.detail, self.faults, self.retry_after_s)
+
+
+def _rebuilt(kind: type[MillraceError], *arguments: Any) -> MillraceError:
+    detail, faults, retry_after_s = arguments
+    error = kind.__new__(kind)
+    MillraceError.__init__(error, detail, faults=faults, retry_after_s=retry_after_s)
+    return error
+
 
 class Malformed(MillraceError):
     status, code, title = 400, "malformed", "The request can't be read"

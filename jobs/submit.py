@@ -14,7 +14,7 @@ from jobs.errors import Fault
 from jobs.idempotency import Claim
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
-from jobs.store import idempotency, reading
+from jobs.store import idempotency
 from jobs.store.submissions import NewJob, insert_job
 
 
@@ -83,8 +83,7 @@ def submit(
         with database.begin() as tx:
             if claim:
                 idempotency.take(tx, claim)
-            insert_job(tx, job, taken.rows, taken.bounds)
-            row = reading.one(tx, tenant, job_id)
+            row = insert_job(tx, job, taken.rows, taken.bounds)
             if claim:
                 idempotency.keep(tx, claim, job_id, views.job_json(row))
             taken.keep()

@@ -309,6 +309,15 @@ _bench("echo", "What the platform itself costs, in time and in memory.")
 _bench("embed", "A job of embeddings through the platform, and the library alone.")
 
 
+@bench.command(epilog="Example: millrace bench durable")
+@click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="a share of its items")
+def durable(scale: float) -> None:
+    """The durable path against bare SQL and plain Celery; its growth; small jobs beside large."""
+    from ops.bench.durable import run
+
+    run(scale)
+
+
 @bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")
 @click.option("--seed", default=1, show_default=True, help="of the schedule and the jobs")
 @click.option(

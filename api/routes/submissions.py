@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from api import bodies, idempotency
 from api.context import Context, Shared, Tenant
 from api.errors import faults_of
+from api.resources import Resources
 from api.schemas import Job, JobRequest
 from jobs import ids, items, views
 from jobs.errors import Fault, Invalid, Malformed
@@ -70,20 +71,24 @@ async def submit_job(request: Request, shared: Shared, tenant: Tenant) -> Respon
 async def _receive(
     request: Request, shared: Context, tenant: str, upload: idempotency.Upload | None
 ) -> Response:
+    """On a thread or, where the body is large, in a process of its own."""
     ndjson = bodies.kind(request) == bodies.NDJSON
     most = shared.settings.max_ndjson_mb if ndjson else shared.settings.max_json_mb
     take = _submit_ndjson if ndjson else _submit_json
     query = dict(request.query_params)
     async with bodies.spooled(request, most * _MIB, upload.add if upload else None) as body:
         claim = upload.finish() if upload else None
-        return await run_in_threadpool(_once, take, shared, tenant, query, body, claim)
+        if bodies.is_large(body):
+            return await shared.ingest.run(_once, body, take, tenant, query, claim)
+        return await run_in_threadpool(_once, shared, body, take, tenant, query, claim)
 
 
 def _once(
-    take: Callable[..., Response], shared: Context, tenant: str, query: dict[str, str],
-    body: IO[bytes], claim: Claim | None,
+    shared: Resources, body: IO[bytes], take: Callable[..., Response], tenant: str,
+    query: dict[str, str], claim: Claim | None,
 ) -> Response:  # fmt: skip
-    """What the key was answered before, else what the request is answered now."""
+    """What the key was answered before, else what the request is answered now. Arguments, answer
+    and errors can be pickled."""
     if claim:
         with shared.database.connect() as tx:
             kept = find(tx, claim)
@@ -98,7 +103,7 @@ def _accepted(job_id: UUID, job: bytes, more: dict[str, str] | None = None) -> R
 
 
 def _submit_json(
-    shared: Context, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
+    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
 ) -> Response:
     fields = items.parse_json(body.read())
     if not isinstance(fields, dict):
@@ -112,7 +117,7 @@ def _submit_json(
 
 
 def _submit_ndjson(
-    shared: Context, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
+    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
 ) -> Response:
     faults = []
     fields: dict[str, Any] = dict(query)
@@ -138,7 +143,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _store(
-    shared: Context,
+    shared: Resources,
     tenant: str,
     fields: dict[str, Any],
     faults: list[Fault],
