@@ -250,9 +250,11 @@ def demo() -> None:
 
 
 @main.command(epilog="Example: millrace bench echo")
-@click.argument("name", type=click.Choice(["echo", "embed"]))
-def bench(name: str) -> None:
+@click.argument("name", type=click.Choice(["durable", "echo", "embed"]))
+@click.option("--scale", type=click.FloatRange(0.001, 1), help="durable: a share of its items")
+def bench(name: str, **options: Any) -> None:
     """Measures. Starts what it needs, and ends with one line of JSON."""
     from importlib import import_module
 
-    import_module(f"ops.bench.{name}").run()
+    given = {option: value for option, value in options.items() if value is not None}
+    import_module(f"ops.bench.{name}").run(**given)
