@@ -72,7 +72,7 @@ async def _pace(url: str, model: str, per_s: float) -> list[Sample]:
     connections = [await Connection.open(url) for _ in range(_CLIENTS)]
     samples: list[Sample] = []
     stopping, first_s = asyncio.Event(), clock.monotonic()
-    asyncio.get_running_loop().add_reader(sys.stdin, stopping.set)
+    asyncio.get_running_loop().add_reader(sys.stdin, _stop, stopping)
     print(flush=True)
     await asyncio.gather(
         *(
@@ -81,6 +81,11 @@ async def _pace(url: str, model: str, per_s: float) -> list[Sample]:
         )
     )
     return sorted(samples)
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    asyncio.get_running_loop().remove_reader(sys.stdin)
+    stopping.set()
 
 
 if __name__ == "__main__":
