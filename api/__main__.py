@@ -1,8 +1,9 @@
 """`python -m api`: one api process, configured by the environment."""
 
-from api.app import serve
-from jobs import logs, settings
-
 if __name__ == "__main__":
+    # Not above: a process for ingests loads this file, and serves nothing.
+    from api.app import serve
+    from jobs import logs, settings
+
     logs.configure("api")
     serve(settings.load())

@@ -3,6 +3,7 @@
 import gc
 import logging
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +14,16 @@ from fastapi import FastAPI
 
 from api import errors, openapi
 from api.context import Context
+from api.events import JobEvents
 from api.gateway import CallGateway
+from api.idempotency import Uploads
+from api.ingest import Ingest
+from api.kept import KeptAnswers
 from api.routes import calls, health, jobs, results, submissions
+from api.routes import events as event_routes
 from api.schemas import Problem
 from jobs import registry
+from jobs.blobs.payloads import Payloads
 from jobs.settings import Settings
 from jobs.store import db
 
@@ -27,7 +34,7 @@ _PROBLEM: dict[str, Any] = {
     "description": "What went wrong, as RFC 9457 has it",
     "content": {"application/problem+json": {}},
 }
-_STATUSES = (400, 404, 409, 413, 415, 422, 500, 503, 504)
+_STATUSES = (400, 404, 409, 410, 413, 415, 422, 500, 503, 504)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -37,13 +44,23 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
-        app.state.context = Context(settings, registry.load(settings.models), database, gateway)
+        events = JobEvents(database)
+        kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
+        models, payloads = registry.load(settings.models), Payloads.of(settings)
+        ingest = Ingest(settings)
+        app.state.context = Context(
+            settings, models, database, payloads, gateway, ingest, events, kept, Uploads()
+        )
         gateway.start()
+        events.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
         yield
+        ingest.stop()
+        await events.stop()
         await gateway.stop()
+        await kept.stop()
         database.dispose()
 
     app = FastAPI(
@@ -54,9 +71,17 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    for module in (calls, submissions, jobs, results, health):
+    for module in (calls, submissions, jobs, results, event_routes, health):
         app.include_router(module.router)
     return app
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams of events before it waits for requests in hand: they have no end."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.state.context.events.close()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings) -> None:
@@ -67,7 +92,7 @@ def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    uvicorn.run(
+    config = uvicorn.Config(
         create_app(settings),
         host=settings.host,
         port=settings.port,
@@ -76,3 +101,7 @@ def serve(settings: Settings) -> None:
         timeout_graceful_shutdown=10,
         timeout_keep_alive=75,
     )
+    server = _Server(config)
+    server.run()
+    if not server.started:
+        sys.exit(3)  # as uvicorn.run does

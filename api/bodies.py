@@ -1,8 +1,9 @@
 """Bodies on their way in: read asynchronously, bounded, and spooled to disk."""
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from os import SEEK_END
 from typing import IO
 
 from fastapi import Request
@@ -14,9 +15,14 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
+def kind(request: Request) -> str:
+    """The Content-Type without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def media_type(request: Request, *allowed: str) -> str:
     """The body's type; raises UnsupportedMedia where it is none of those."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = kind(request)
     if given not in allowed:
         names = " or ".join(allowed)
         raise UnsupportedMedia(f"the Content-Type is {given or 'missing'!r}; use {names}")
@@ -40,13 +46,24 @@ async def _chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def spooled(request: Request, most_bytes: int) -> AsyncIterator[IO[bytes]]:
-    """The whole body as a file, at its start; on disk when it is large."""
+async def spooled(
+    request: Request, most_bytes: int, each: Callable[[bytes], object] | None = None
+) -> AsyncIterator[IO[bytes]]:
+    """The whole body as a file, at its start; on disk when it is large. `each` sees every chunk."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
         async for chunk in _chunks(request, most_bytes):
             file.write(chunk)
+            if each:
+                each(chunk)
         file.seek(0)
         yield file
+
+
+def is_large(body: IO[bytes]) -> bool:
+    """Whether a spooled body went to disk."""
+    size = body.seek(0, SEEK_END)
+    body.seek(0)
+    return size > _IN_MEMORY
 
 
 async def whole(request: Request, most_bytes: int) -> bytes:

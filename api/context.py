@@ -4,19 +4,22 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
-from sqlalchemy import Engine as Database
 
+from api.events import JobEvents
 from api.gateway import CallGateway
-from jobs.registry import Registry
-from jobs.settings import Settings
+from api.idempotency import Uploads
+from api.ingest import Ingest
+from api.kept import KeptAnswers
+from api.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    settings: Settings
-    models: Registry
-    database: Database
+class Context(Resources):
     calls: CallGateway
+    ingest: Ingest
+    events: JobEvents
+    kept: KeptAnswers
+    uploads: Uploads
 
 
 async def _context(request: Request) -> Context:

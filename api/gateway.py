@@ -12,14 +12,15 @@ from jobs import ids
 from jobs.calls import scripts
 from jobs.calls.lanes import bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import Keys, put_arguments, reply_key
-from jobs.errors import DeadlinePassed, NoWorker, Overloaded
+from jobs.calls.redis import Keys, drop_arguments, put_arguments, reply_key
+from jobs.errors import DeadlinePassed, NoWorker, Overloaded, Unavailable
 from jobs.registry import Model
 
 _log = logging.getLogger(__name__)
 _BLOCK_S = 5
 _RETRY_S = 0.2
 _CONNECTIONS = 64
+_WATCH_S = 1.0
 
 Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 
@@ -38,15 +39,16 @@ class CallGateway:
         self._put = self._redis.register_script(scripts.PUT)
         self._drop = self._redis.register_script(scripts.DROP)
         self._taking_back: set[asyncio.Task[None]] = set()
-        self._reader: asyncio.Task[None] | None = None
+        self._put_in: dict[str, Keys] = {}  # by id: the lanes that a waiting call was put into
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._reader = asyncio.create_task(self._read())
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
 
     async def stop(self) -> None:
-        if self._reader:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose()
 
     async def reachable(self) -> bool:
@@ -59,7 +61,8 @@ class CallGateway:
         self, id: str, model: Model, tenant: str, value: Any, params: Mapping[str, Any],
         timeout_ms: int,
     ) -> Answer:  # fmt: skip
-        """Raises NoWorker, Overloaded, DeadlinePassed. Cancelled, it takes the call back."""
+        """Raises NoWorker, Overloaded, DeadlinePassed, and Unavailable where Redis lost the
+        call. Cancelled, it takes the call back."""
         size = model.kind.size(value)
         lane = lane_name(params, bucket_of(size, model.kind.buckets))
         call = Call(id, lane, tenant, value, size, self._name)
@@ -73,11 +76,13 @@ class CallGateway:
                     most=self._most_waiting,
                 )  # fmt: skip
                 _raise_refusal((await self._put(keys.all(), arguments)).decode(), model)
+                self._put_in[id] = keys
                 return await answer
         except TimeoutError:
             raise DeadlinePassed(f"no answer within {timeout_ms} ms") from None
         finally:
             del self._waiting[id]
+            self._put_in.pop(id, None)
             if not answer.done() or answer.cancelled():
                 # Beside the request: Redis may be why there was no answer.
                 task = asyncio.create_task(self._take_back(keys, call))
@@ -86,7 +91,7 @@ class CallGateway:
 
     async def _take_back(self, keys: Keys, call: Call) -> None:
         try:
-            await self._drop(keys.all(), [keys.lane(call.lane), call.id])
+            await self._drop(keys.all(), drop_arguments(keys, call))
         except RedisError as error:
             _log.warning("couldn't take back %s: %s", call.id, error)
 
@@ -104,6 +109,31 @@ class CallGateway:
                 future = self._waiting.get(id)
                 if future is not None and not future.done():
                     future.set_result(tuple(answer))
+
+    async def _watch(self) -> None:
+        """Ends the wait for calls that Redis lost (it was flushed, or came back empty). A call
+        that is unknown twice in a row was not answered in between either."""
+        unknown: set[str] = set()
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            before = unknown
+            try:
+                unknown = await self._unknown()
+            except RedisError:
+                continue
+            for id in before & unknown & self._waiting.keys():
+                if not self._waiting[id].done():
+                    lost = Unavailable("the call was lost with Redis; send it again")
+                    self._waiting[id].set_exception(lost)
+
+    async def _unknown(self) -> set[str]:
+        """The waiting calls that Redis knows nothing of."""
+        calls = list(self._put_in.items())
+        pipe = self._redis.pipeline(transaction=False)
+        for id, keys in calls:
+            pipe.hexists(keys("calls"), id)
+        known = await pipe.execute() if calls else []
+        return {id for (id, _), there in zip(calls, known, strict=True) if not there}
 
 
 def _raise_refusal(refusal: str, model: Model) -> None:

@@ -2,15 +2,24 @@
 
     MillraceError                500  internal
     ├── Malformed                400  malformed
+    │   └── KeyMissing           400  idempotency_key_missing
     ├── NotFound                 404  not_found
     │   └── UnknownModel         404  unknown_model
     ├── Conflict                 409  conflict
+    │   └── KeyInFlight          409  idempotency_key_in_flight
+    ├── Pruned                   410  pruned
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
+    │   └── KeyReused            422  idempotency_key_reused
+    ├── Unreadable               500  payload_unreadable
+    │   ├── PayloadLost          500  payload_lost
+    │   └── PayloadCorrupt       500  payload_corrupt
     ├── Unavailable              503  unavailable
+    │   ├── BlobsAway            503  blobs_away
     │   ├── NoWorker             503  no_worker
-    │   └── Overloaded           503  overloaded
+    │   ├── Overloaded           503  overloaded
+    │   └── WorkerLost           503  worker_lost
     └── DeadlinePassed           504  deadline_passed
 
 Each class is one `type` of RFC 9457; the api's one handler renders them all.
@@ -19,6 +28,8 @@ Each class is one `type` of RFC 9457; the api's one handler renders them all.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +69,24 @@ class MillraceError(Exception):
         self.faults = tuple(faults)
         self.retry_after_s = retry_after_s
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is, whatever its constructor takes."""
+        return _rebuilt, (type(self), self.detail, self.faults, self.retry_after_s)
+
+
+def _rebuilt(kind: type[MillraceError], *arguments: Any) -> MillraceError:
+    detail, faults, retry_after_s = arguments
+    error = kind.__new__(kind)
+    MillraceError.__init__(error, detail, faults=faults, retry_after_s=retry_after_s)
+    return error
+
 
 class Malformed(MillraceError):
     status, code, title = 400, "malformed", "The request can't be read"
+
+
+class KeyMissing(Malformed):
+    code, title = "idempotency_key_missing", "Idempotency-Key is missing"
 
 
 class NotFound(MillraceError):
@@ -75,6 +101,19 @@ class Conflict(MillraceError):
     status, code, title = 409, "conflict", "Not possible in this state"
 
 
+class KeyInFlight(Conflict):
+    code, retryable = "idempotency_key_in_flight", True
+    title = "A request is outstanding for this Idempotency-Key"
+
+    def __init__(self) -> None:
+        detail = "the first request under this key has no answer yet; ask again for it"
+        super().__init__(detail, retry_after_s=1)
+
+
+class Pruned(MillraceError):
+    status, code, title = 410, "pruned", "Removed at the end of its retention"
+
+
 class TooLarge(MillraceError):
     status, code, title = 413, "too_large", "The body is too large"
 
@@ -87,8 +126,37 @@ class Invalid(MillraceError):
     status, code, title = 422, "invalid", "The request is not valid"
 
 
+class KeyReused(Invalid):
+    code, title = "idempotency_key_reused", "Idempotency-Key is already used"
+
+    def __init__(self) -> None:
+        super().__init__("the key belongs to a request that was not the same; send a new key")
+
+
+class Unreadable(MillraceError):
+    """A payload whose blob is not there, or not what was stored."""
+
+    code, title = "payload_unreadable", "A payload can't be read"
+
+    def as_result(self) -> str:
+        """The error of an item that failed by this, as JSON."""
+        return orjson.dumps({"code": self.code, "message": self.detail}).decode()
+
+
+class PayloadLost(Unreadable):
+    code, title = "payload_lost", "A payload is gone"
+
+
+class PayloadCorrupt(Unreadable):
+    code, title = "payload_corrupt", "A payload is not what was stored"
+
+
 class Unavailable(MillraceError):
     status, code, title, retryable = 503, "unavailable", "Temporarily unavailable", True
+
+
+class BlobsAway(Unavailable):
+    code, title = "blobs_away", "The blob store can't be reached"
 
 
 class NoWorker(Unavailable):
@@ -97,6 +165,10 @@ class NoWorker(Unavailable):
 
 class Overloaded(Unavailable):
     code, title = "overloaded", "The queue is full"
+
+
+class WorkerLost(Unavailable):
+    code, title = "worker_lost", "The workers died that had the call in hand"
 
 
 class DeadlinePassed(MillraceError):

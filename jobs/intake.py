@@ -11,6 +11,7 @@ from uuid import UUID
 import numpy as np
 
 from jobs import items
+from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.registry import Model
 
@@ -28,15 +29,25 @@ class Intake:
     """
 
     def __init__(
-        self, job_id: UUID, tenant: str, model: Model, *, strict: bool, max_items: int
+        self,
+        job_id: UUID,
+        tenant: str,
+        model: Model,
+        *,
+        strict: bool,
+        max_items: int,
+        payloads: Payloads | None = None,
     ) -> None:
         self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
         self.total = 0
         self.bounds = array("i", [0])
         self.faults: list[Fault] = []
         self._more_faults = 0
+        self._kept = False
         self._model, self._strict, self._max_items = model, strict, max_items
         self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
+        payloads = payloads or Payloads()
+        self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
         self._slice_items = model.limits.slice_items
         self._slice_bytes = 0
         self._id_hashes, self._id_seqs = array("q"), array("i")
@@ -55,9 +66,13 @@ class Intake:
             self._id_seqs.append(seq)
             custom_id = _escape(item.custom_id)
         params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
-        text = item.input.replace(b"\\", b"\\\\")
+        size = len(item.input)
+        if size <= self._over_bytes:
+            text = item.input.replace(b"\\", b"\\\\")
+        else:  # with a fault nothing will be stored
+            text = b"" if self.faults else self._stash.add(seq, item.input).encode()
         self.rows.write(b"%b%d\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, text))
-        self._cut(seq, len(text))
+        self._cut(seq, size)
 
     def _cut(self, seq: int, size: int) -> None:
         start = self.bounds[-1]
@@ -94,6 +109,7 @@ class Intake:
             more = f"; the first {MAX_FAULTS} are listed" if self._more_faults else ""
             plural = "fault" if count == 1 else "faults"
             raise Invalid(f"{count} {plural}, nothing was stored{more}", faults=self.faults)
+        self._stash.finish()
         self.bounds.append(self.total)
         self.rows.seek(0)
 
@@ -114,8 +130,15 @@ class Intake:
                 if before != int(seq):
                     yield int(seq), before
 
+    def keep(self) -> None:
+        """From here on the job may be in the database, whatever is raised: at its commit."""
+        self._kept = True
+
     def close(self) -> None:
+        """Deletes what was spooled; and its payloads, unless they are to be kept."""
         self.rows.close()
+        if not self._kept:
+            self._stash.undo()
 
 
 def _escape(text: str) -> bytes:

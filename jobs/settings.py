@@ -8,6 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from jobs.blobs import store
+
 _PREFIX = "MILLRACE_"
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -41,18 +43,34 @@ class Settings:
     port: int = _setting(8000, "port the api listens on")
     database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one")
     redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one")
-    broker_url: str = _setting("", "Celery's broker; empty: the Redis")
+    broker_url: str = _setting(
+        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: the Redis"
+    )
     models: Path | None = _setting(None, "models file (TOML); without one: the samples")
+    blobs: str = _setting(
+        "", "blob store: file:/path or s3://bucket/prefix; empty: payloads stay in the database"
+    )
+    blob_over_kb: int = _setting(64, "payloads longer than this go to the blob store, KiB")
+    s3_endpoint: str = _setting("", "address of an S3 that is not Amazon's")
     pool: str = _setting("default", "the pool that a worker belongs to")
     device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")
     max_json_mb: int = _setting(64, "largest JSON body, MiB")
     max_ndjson_mb: int = _setting(8192, "largest NDJSON body, MiB")
     max_items: int = _setting(10_000_000, "most items in one job")
     max_queued_calls: int = _setting(2000, "most calls waiting for one model version")
+    require_idempotency_key: bool = _setting(False, "refuse jobs and calls without such a key")
+    idempotency_hours: float = _setting(24.0, "a job's Idempotency-Key is remembered, hours")
+    call_idempotency_s: float = _setting(
+        3600.0, "a call's answer is kept in Redis under its Idempotency-Key, seconds"
+    )
     await_workers: bool = _setting(False, "ready only once every model has a warm worker")
     worker_max_mb: int = _setting(0, "a worker that grows beyond this, MiB, is replaced; 0: never")
     lease_s: float = _setting(6.0, "a worker's right to a slice, renewed three times within it")
     keeper_interval_s: float = _setting(1.0, "the keeper looks around at least this often")
+
+    keep_items_days: float = _setting(0.0, "inputs of ended jobs are kept so long; 0: for ever")
+    keep_results_days: float = _setting(0.0, "results of ended jobs are kept so long; 0: for ever")
+    keep_jobs_days: float = _setting(0.0, "ended jobs and launches are kept so long; 0: for ever")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "home", self.home or default_home())
@@ -106,6 +124,23 @@ def _convert(name: str, kind: Any, value: Any, problems: list[str]) -> Any:
         return None
 
 
+def _retention(settings: Settings) -> list[str]:
+    names = ("keep_items_days", "keep_results_days", "keep_jobs_days")
+    ages = [getattr(settings, name) for name in names]
+    problems = [
+        f"{_PREFIX}{name.upper()} is {age}; it is days, 0 for ever"
+        for name, age in zip(names, ages, strict=True)
+        if not 0 <= age < inf
+    ]
+    *payloads, jobs = ages
+    if not problems and jobs and not all(0 < age <= jobs for age in payloads):
+        problems.append(
+            f"MILLRACE_KEEP_JOBS_DAYS is {jobs}: a job goes last, so MILLRACE_KEEP_ITEMS_DAYS and "
+            f"MILLRACE_KEEP_RESULTS_DAYS must be set too, and no longer than that"
+        )
+    return problems
+
+
 def _ranges(settings: Settings) -> list[str]:
     problems = []
     if not 0 <= settings.port <= 65535:
@@ -116,11 +151,27 @@ def _ranges(settings: Settings) -> list[str]:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:
         problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
+    problems += _retention(settings)
+    problems += [
+        f"{_PREFIX}{name.upper()} must be a number more than 0"
+        for name in ("idempotency_hours", "call_idempotency_s")
+        if not 0 < getattr(settings, name) < inf
+    ]
     problems += [
         f"{_PREFIX}{name.upper()} must be 1 or more"
-        for name in ("max_json_mb", "max_ndjson_mb", "max_items", "max_queued_calls")
+        for name in (
+            "max_json_mb",
+            "max_ndjson_mb",
+            "max_items",
+            "max_queued_calls",
+            "blob_over_kb",
+        )
         if getattr(settings, name) < 1
     ]
+    try:
+        _ = settings.blobs and store.parse(settings.blobs)
+    except ValueError as error:
+        problems.append(f"MILLRACE_BLOBS: {error}")
     if settings.host not in LOOPBACK:
         problems.append(
             f"MILLRACE_HOST is {settings.host}: without API keys the api serves loopback alone; "

@@ -8,11 +8,13 @@ import orjson
 from sqlalchemy import Engine as Database
 from sqlalchemy import RowMapping
 
-from jobs import ids, intake, items
+from jobs import ids, intake, items, views
+from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault
+from jobs.idempotency import Claim
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
-from jobs.store import reading
+from jobs.store import idempotency
 from jobs.store.submissions import NewJob, insert_job
 
 
@@ -39,18 +41,27 @@ def submit(
     lines: Iterable[bytes | None] | None = None,
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
+    claim: Claim | None = None,
+    payloads: Payloads | None = None,
 ) -> RowMapping:
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
-    to be wrong. Raises UnknownModel, or Invalid with everything that is wrong; nothing is stored
-    then.
+    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. Raises
+    UnknownModel, or Invalid with everything that is wrong; KeyInFlight or KeyReused where another
+    request has the key; BlobsAway where `payloads` has a store and it can't be reached. Nothing is
+    stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
     job_id = ids.new()
     taken = intake.Intake(
-        job_id, tenant, model, strict=order.on_invalid == "reject", max_items=max_items
+        job_id,
+        tenant,
+        model,
+        strict=order.on_invalid == "reject",
+        max_items=max_items,
+        payloads=payloads,
     )
     try:
         taken.fault(*found)
@@ -70,8 +81,13 @@ def submit(
             expires_in_s=order.expires_in_s,
         )
         with database.begin() as tx:
-            insert_job(tx, job, taken.rows, taken.bounds)
-            return reading.one(tx, tenant, job_id)
+            if claim:
+                idempotency.take(tx, claim)
+            row = insert_job(tx, job, taken.rows, taken.bounds)
+            if claim:
+                idempotency.keep(tx, claim, job_id, views.job_json(row))
+            taken.keep()
+        return row
     finally:
         taken.close()
 

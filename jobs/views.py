@@ -1,5 +1,6 @@
 """Jobs and items as clients see them: the JSON of api.md, built in one place."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +37,11 @@ def job_object(row: RowMapping) -> dict[str, Any]:
     }
 
 
+def job_json(row: RowMapping) -> bytes:
+    """The job object as it is sent."""
+    return orjson.dumps(job_object(row))
+
+
 def _progress(row: RowMapping, left: int) -> dict[str, Any]:
     """Rate and time left, from what ended lately; a finished job's rate is that of all of it."""
     if row["started_at"] is None:
@@ -49,7 +55,7 @@ def _progress(row: RowMapping, left: int) -> dict[str, Any]:
     return {"items_per_s": round(rate, 1), "eta_s": eta}
 
 
-def item_object(row: RowMapping, unit: str) -> dict[str, Any]:
+def item_object(row: Mapping[str, Any], unit: str) -> dict[str, Any]:
     """One item: its input, its end, and the launch that it was in."""
     outcome = row["outcome"]
     state = outcome or ("running" if row["slice_state"] == "leased" else "pending")
@@ -70,7 +76,7 @@ def item_object(row: RowMapping, unit: str) -> dict[str, Any]:
     }
 
 
-def _launch(row: RowMapping) -> dict[str, Any] | None:
+def _launch(row: Mapping[str, Any]) -> dict[str, Any] | None:
     if row["started_at"] is None:
         return None
     return {

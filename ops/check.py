@@ -9,7 +9,9 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import ids, registry, settings
+from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
+from jobs.errors import BlobsAway
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
 from jobs.store.invariants import Invariant, Violation
@@ -90,6 +92,8 @@ def problems() -> list[str]:
         wrong += _database(configure.fill_in(found))
     if found.redis_url:
         wrong += _redis(found)
+    if found.blobs:
+        wrong += _blobs(found)
     return wrong
 
 
@@ -102,6 +106,19 @@ def _database(found: Settings) -> list[str]:
         return [f"MILLRACE_DATABASE_URL: {str(error).splitlines()[0]}"]
     finally:
         engine.dispose()
+    return []
+
+
+def _blobs(found: Settings) -> list[str]:
+    """Writes, reads and deletes, as api and workers will."""
+    folder = f"check/{ids.new().hex}/"
+    try:
+        store = open_store(found.blobs, found.s3_endpoint)
+        store.put(folder + "probe", b"probe")
+        store.get(folder + "probe")
+        store.delete_prefix(folder)
+    except BlobsAway as error:
+        return [f"MILLRACE_BLOBS: {error}"]
     return []
 
 

@@ -3,14 +3,14 @@ failure; `--json` prints what a program can read."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 import httpx
 
-from jobs import logs
+from jobs import ids, logs
 from jobs.settings import Settings, SettingsError
 from ops import configure
 from ops.client import Client, Refused
@@ -185,7 +185,22 @@ def submit(
     _show_job(job, as_json)
 
 
-def _items(file: BinaryIO) -> Iterator[bytes]:
+class _Again:
+    """The lines of a file as JSON, as often as they are asked for."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._start = file, file.tell()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(self._start)
+        return _json_lines(self._file)
+
+
+def _items(file: BinaryIO) -> Iterable[bytes]:
+    return _Again(file) if file.seekable() else _json_lines(file)
+
+
+def _json_lines(file: BinaryIO) -> Iterator[bytes]:
     is_json = file.name.endswith((".jsonl", ".ndjson")) or file.name in ("-", "<stdin>")
     for line in file:
         text = line.rstrip(b"\r\n")
@@ -249,6 +264,15 @@ _verb("resume", "Goes on with a paused job.")
 _verb("retry", "Runs what did not succeed in a finished job again.")
 
 
+@main.command(epilog="Example: millrace delete job_01kajf…")
+@click.argument("id")
+@_client_command
+def delete(id: str, url: str | None, as_json: bool) -> None:
+    """Removes a finished job, with its items and results, for ever."""
+    _connect(url).delete(id)
+    click.echo(json.dumps({"id": id, "deleted": True}) if as_json else f"{id}  deleted")
+
+
 @main.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')
 @click.argument("text")
 @click.option("--model", required=True)
@@ -256,7 +280,7 @@ _verb("retry", "Runs what did not succeed in a finished job again.")
 @_client_command
 def infer(text: str, model: str, timeout_ms: int, url: str | None, as_json: bool) -> None:
     """Makes one call and prints its output."""
-    answer = _connect(url).infer(model, text, timeout_ms)
+    answer = _connect(url).infer(model, text, timeout_ms, key=str(ids.new()))
     click.echo(json.dumps(answer if as_json else answer["output"]))
 
 
@@ -283,6 +307,15 @@ def _bench(name: str, help: str) -> None:
 
 _bench("echo", "What the platform itself costs, in time and in memory.")
 _bench("embed", "A job of embeddings through the platform, and the library alone.")
+
+
+@bench.command(epilog="Example: millrace bench durable")
+@click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="a share of its items")
+def durable(scale: float) -> None:
+    """The durable path against bare SQL and plain Celery; its growth; small jobs beside large."""
+    from ops.bench.durable import run
+
+    run(scale)
 
 
 @bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")

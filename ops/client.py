@@ -5,12 +5,14 @@ from typing import Any
 
 import httpx
 
-from jobs import clock
+from jobs import clock, ids
 from jobs.states import TERMINAL
 
 _POLL_S = 0.2
 _TIMEOUT_S = 600.0
 _LINES_A_CHUNK = 1000
+_TRIES = 5
+_RETRY_S = 1.0
 
 
 class Refused(Exception):
@@ -42,6 +44,21 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(block)
 
 
+def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
+    """Tries again where the answer was lost, or the first request is still at work. Raises
+    httpx.ConnectError at once where there is nobody to begin with."""
+    for tried in range(1, _TRIES):
+        try:
+            response = post()
+            if response.status_code != httpx.codes.CONFLICT:
+                return response
+        except httpx.TransportError as error:
+            if tried == 1 and isinstance(error, httpx.ConnectError):
+                raise
+        clock.sleep(_RETRY_S)
+    return post()
+
+
 class Client:
     """Talks to one api."""
 
@@ -52,9 +69,14 @@ class Client:
         return self._ok(self._http.request(method, path, **options)).json()
 
     def submit(self, lines: Iterable[bytes], **order: Any) -> dict[str, Any]:
-        """Streams NDJSON lines as one job."""
-        headers = {"Content-Type": "application/x-ndjson"}
-        response = self._http.post("/jobs", content=_blocks(lines), params=order, headers=headers)
+        """Streams NDJSON lines as one job, under an Idempotency-Key. Lines that can be read again
+        (no iterator) are sent again where the connection breaks; the job is still made once."""
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": f'"{ids.new()}"'}
+
+        def post() -> httpx.Response:
+            return self._http.post("/jobs", content=_blocks(lines), params=order, headers=headers)
+
+        response = post() if isinstance(lines, Iterator) else _persistently(post)
         return dict(self._ok(response).json())
 
     def job(self, id: str) -> dict[str, Any]:
@@ -71,6 +93,9 @@ class Client:
                 return job
             clock.sleep(_POLL_S)
 
+    def delete(self, id: str) -> None:
+        self._ok(self._http.delete(f"/jobs/{id}"))
+
     def results(self, id: str, **query: Any) -> Iterator[str]:
         """NDJSON lines, as they stream in."""
         with self._http.stream("GET", f"/jobs/{id}/results", params=query) as response:
@@ -79,9 +104,13 @@ class Client:
             self._ok(response)
             yield from response.iter_lines()
 
-    def infer(self, model: str, value: Any, timeout_ms: int = 10_000) -> dict[str, Any]:
+    def infer(
+        self, model: str, value: Any, timeout_ms: int = 10_000, key: str | None = None
+    ) -> dict[str, Any]:
+        """One call; key: its Idempotency-Key."""
         body = {"model": model, "input": value, "timeout_ms": timeout_ms}
-        return dict(self.request("POST", "/infer", json=body))
+        headers = {"Idempotency-Key": f'"{key}"'} if key else None
+        return dict(self.request("POST", "/infer", json=body, headers=headers))
 
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:

@@ -14,7 +14,9 @@ def fill_in(found: Settings) -> Settings:
     """The same, with the embedded services' addresses where none are given."""
     database = found.database_url or EmbeddedPostgres(found.home).url
     redis = found.redis_url or EmbeddedRedis(found.home).url
-    return found.evolve(database_url=_with_driver(database), redis_url=redis)
+    # A folder here serves one machine: with a database elsewhere there may be others.
+    blobs = found.blobs or ("" if found.database_url else f"file:{found.home.resolve()}/blobs")
+    return found.evolve(database_url=_with_driver(database), redis_url=redis, blobs=blobs)
 
 
 def _with_driver(url: str) -> str:

@@ -10,9 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
+from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock
+from jobs import clock, registry
+from jobs.calls import redis as call_redis
 from jobs.settings import Settings
 from jobs.store import db, workers
 from jobs.store.workers import Death
@@ -100,8 +102,9 @@ class WatchedWorker(Child):
 
 
 def report(settings: Settings, incarnation: int, how: Death, for_s: float = _REPORT_FOR_S) -> None:
-    """Tells the database of a worker's death; while it is away, again and again for so long.
-    Where that fails the lease runs out by itself."""
+    """Tells Redis and the database of a worker's death; while that is away, again and again for
+    so long. Where it fails the lease runs out by itself."""
+    _tell_redis(settings, incarnation)
     give_up_s, pause_s = clock.monotonic() + for_s, 0.1
     database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5)
     try:
@@ -118,6 +121,15 @@ def report(settings: Settings, incarnation: int, how: Death, for_s: float = _REP
             pause_s = min(2 * pause_s, 2.0)
     finally:
         database.dispose()
+
+
+def _tell_redis(settings: Settings, incarnation: int) -> None:
+    keys = [model.key for model in registry.load(settings.models).of_pool(settings.pool)]
+    try:
+        with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
+            call_redis.declare_dead(client, keys, str(incarnation))
+    except RedisError as error:
+        _log.warning("couldn't tell Redis that worker %d died: %s", incarnation, error)
 
 
 def _out_of_memory_kills() -> int:

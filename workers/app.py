@@ -10,60 +10,26 @@ import threading
 import warnings
 from typing import Any
 
-from celery import Celery, bootsteps
+from celery import bootsteps
 from celery.concurrency.thread import TaskPool
 from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker.components import Pool
-from kombu.exceptions import KombuError
 
 from jobs import registry
 from jobs.settings import Settings
 from jobs.store.db import AWAY
+from workers.broker import WORK, NudgeConsumer, create_app
 from workers.dying import end_process
 from workers.host import CLAIMS_IN_HAND
 from workers.progress import LEFT_ANYWAY
 from workers.runtime import Runtime
 
-WORK = "millrace.work"
 _SPARE_THREADS = 2  # for nudges that find nothing
 _SHUTDOWN_S = 20.0
 
 
 _log = logging.getLogger(__name__)
-
-
-def queue_name(pool: str) -> str:
-    return f"millrace.{pool}"
-
-
-def create_app(settings: Settings) -> Celery:
-    """The Celery app of one pool, for its workers and for the keeper that nudges them."""
-    app = Celery("millrace", broker=settings.broker)
-    redis_like = "redis" in settings.broker.split(":", 1)[0]
-    transport = {
-        "visibility_timeout": 60,
-        # Look for what a dead worker left every second, not every hundred.
-        "unacked_restore_interval": 1,
-        "unacked_restore_throttle": 1,
-        "socket_timeout": 30,
-        "socket_connect_timeout": 5,
-        "socket_keepalive": True,
-    }
-    app.conf.update(
-        accept_content=["json"],
-        broker_connection_retry_on_startup=True,
-        broker_transport_options=transport if redis_like else {"confirm_publish": True},
-        task_acks_late=True,
-        task_reject_on_worker_lost=True,
-        task_ignore_result=True,
-        task_default_queue=queue_name(settings.pool),
-        worker_prefetch_multiplier=1,
-        worker_hijack_root_logger=False,
-        worker_enable_remote_control=False,
-        worker_send_task_events=False,
-    )
-    return app
 
 
 class EngineStep(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -95,6 +61,10 @@ def _leave_anyway(**_: Any) -> None:
     timer.start()
 
 
+def _look_around() -> None:
+    """Wakes Celery's loop, which would see a signal's flag only when its second is over."""
+
+
 def _keep_our_logging(**_: Any) -> None:
     """Celery sets up logging where nobody listens to this signal."""
 
@@ -109,28 +79,38 @@ def run_worker(settings: Settings) -> None:
 
     @app.task(name=WORK)  # type: ignore[untyped-decorator]
     def work() -> None:
-        """A nudge: there is work. Where there was some, there may be more."""
+        """A nudge: there is work. Goes on until there is none: the broker may be away by then."""
         try:
-            if app.runtime.slices.work():
-                app.send_task(WORK)
-        except (*AWAY, KombuError) as error:
+            while app.runtime.slices.work():
+                pass
+        except AWAY as error:
             _log.warning("a nudge came to nothing: %s", error)  # the keeper sends another
+
+    def leave() -> None:
+        """Beside Celery's own way out, which asks the broker first: that may be silent."""
+        worker.hub.call_soon(_look_around)
+        app.runtime.drain()
+        worker.pool.executor.shutdown(cancel_futures=True)  # what is in hand is settled
+        app.runtime.stop()
+        os._exit(0)  # the interpreter takes long to say goodbye, and nothing is left to do
 
     def leaving(**_: Any) -> None:
         _leave_anyway()
-        threading.Thread(target=app.runtime.drain).start()
+        threading.Thread(target=leave).start()
 
     threading.excepthook = end_process
     worker_shutting_down.connect(leaving, weak=False)
     setup_logging.connect(_keep_our_logging, weak=False)
     # Celery warns of pickle where root runs a worker; we take JSON alone.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    app.Worker(
+    worker = app.Worker(
         pool_cls=TaskPool,
+        consumer_cls=NudgeConsumer,
         concurrency=threads,
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
         quiet=True,
         hostname=f"{settings.pool}-{os.getpid()}@%h",
-    ).start()
+    )
+    worker.start()

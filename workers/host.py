@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import CallLanes, lane_parts
+from jobs.calls.lanes import lane_parts
 from jobs.calls.messages import Call
 from jobs.registry import Model
 from workers import launching
@@ -41,7 +41,7 @@ class ModelHost:
         self,
         model: Model,
         engine: Engine,
-        calls: CallLanes,
+        calls: CallPuller,
         on_launch: Callable[[Model, Launch], int],
         progress: Progress | None = None,
     ) -> None:
@@ -49,7 +49,7 @@ class ModelHost:
         self._progress = progress or Progress()
         self.latency = LatencyModel()
         self.idle = threading.Event()
-        self._puller = CallPuller(calls)
+        self._puller = calls
         self.announce = self._puller.announce
         self._on_launch = on_launch
         self._items = ItemLanes()
@@ -135,6 +135,9 @@ class ModelHost:
         None where another replica was faster."""
         view, params = flush.view, lane_parts(flush.view.lane)[0]
         calls: list[Entry] = []
+        if view.calls and view.alone:
+            # It may end this process: what was answered before is to be sent before.
+            self._replies.submit(bool).result()
         if view.calls:
             took_s = self.latency.predict(view.calls * row_size(view.bucket))
             taken = self._puller.take(view.lane, flush.rows, took_s, waiting)
@@ -144,7 +147,8 @@ class ModelHost:
                 due_s = min(view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls))
                 slack_s = due_s - clock.monotonic()
                 rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self._limits)
-                items = [] if self._alone else self._items.take_fill(view.lane, rows)
+                rows = 0 if self._alone else min(rows, flush.rows - len(calls))
+                items = self._items.take_fill(view.lane, rows)
             elif view.calls:
                 return None
             else:

@@ -8,20 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
-from kombu.exceptions import KombuError
 from redis import RedisError
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
+from jobs.errors import BlobsAway
 from jobs.settings import Settings
-from jobs.store import db, endings, partitions, reaping, verbs, workers
+from jobs.store import db, endings, idempotency, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
+from workers import broker, cleaning
 from workers.dying import end_process
 from workers.nudger import Nudger
+from workers.recovery import CallRecovery
 
 _log = logging.getLogger(__name__)
-_MOST_ROUNDS = 1000  # of one service, before the others get their turn
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -36,13 +37,23 @@ class Service:
 
 def services(settings: Settings) -> list[Service]:
     silent_s = 2 * settings.lease_s
+    keys_s = 3600 * settings.idempotency_hours
     return [
         Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
+        Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
+        Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
+        *(Service(name, every_s, duty) for name, every_s, duty in cleaning.duties(settings)),
     ]
+
+
+def _cancel(tx: Tx) -> int:
+    """What a cancel left to do: the api does it itself, for as long as its client waits."""
+    found = verbs.cancelling(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
 def _expire(tx: Tx) -> int:
@@ -58,7 +69,9 @@ class Keeper:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._nudger = Nudger(settings, registry.load(settings.models))
+        models = registry.load(settings.models)
+        self._nudger = Nudger(settings, models)
+        self._calls = CallRecovery(settings.redis_url, models)
         self._services = services(settings)
         connections = len(self._services) + 1
         self._database: Database = db.connect(settings.database_url, pool_size=connections)
@@ -73,7 +86,10 @@ class Keeper:
             threading.Thread(target=self._keep, args=(service,), name=service.name, daemon=True)
             for service in self._services
         ]
-        threads.append(threading.Thread(target=self._nudge, name="nudge", daemon=True))
+        threads += [
+            threading.Thread(target=target, name=target.__name__, daemon=True)
+            for target in (self._nudge, self._recover)
+        ]
         for thread in threads:
             thread.start()
         self._stopping.wait()
@@ -93,13 +109,13 @@ class Keeper:
     def _run(self, service: Service) -> bool:
         """Whether the database was there."""
         try:
-            for _ in range(_MOST_ROUNDS):
+            while not self._stopping.is_set():
                 with self._database.begin() as tx:
                     done = service.run_once(tx)
-                if not done or self._stopping.is_set():
+                if not done:
                     break
                 _log.info("%s: %d", service.name, done)
-        except (SQLAlchemyError, psycopg.Error) as error:
+        except (SQLAlchemyError, psycopg.Error, BlobsAway) as error:
             _log.warning("%s: %s", service.name, error)
             return False
         return True
@@ -109,9 +125,18 @@ class Keeper:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, SQLAlchemyError, KombuError, RedisError, OSError) as error:
+            except (psycopg.Error, SQLAlchemyError, *broker.AWAY) as error:
                 _log.warning("nudging: %s", error)
                 self._stopping.wait(self._settings.keeper_interval_s)
+
+    def _recover(self) -> None:
+        """On a thread of its own: calls need no database, and wait for none."""
+        while not self._stopping.is_set():
+            try:
+                self._calls.run_once()
+            except RedisError as error:
+                _log.warning("recovering calls: %s", error)
+            self._stopping.wait(self._settings.keeper_interval_s)
 
     def _listen(self) -> None:
         with psycopg.connect(db.plain_url(self._settings.database_url), autocommit=True) as heard:

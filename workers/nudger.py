@@ -1,16 +1,18 @@
 """Nudges: broker messages that say "there is work". One lost or too many does no harm."""
 
 from celery import Celery
-from kombu.exceptions import KombuError
+from kombu import Connection
 
 from jobs.registry import Registry
 from jobs.settings import Settings
 from jobs.store import claims, workers
 from jobs.store.db import Tx
-from workers.app import WORK, create_app, queue_name
+from workers import broker
+from workers.broker import WORK, create_app, queue_of
 
-_NUDGES_AT_ONCE = 8  # per ready worker; those that find work send the next one themselves
+_NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
 _MOST_NUDGES = 1000
+_CONFIRMED_WITHIN_S = 5.0
 
 
 class Nudger:
@@ -19,9 +21,10 @@ class Nudger:
     def __init__(self, settings: Settings, models: Registry) -> None:
         self._settings, self._models = settings, models
         self._app: Celery = create_app(settings)
-        self._broker = self._app.connection_for_write()
+        self._broker: Connection = self._app.connection_for_write()
 
     def run_once(self, tx: Tx) -> int:
+        """Returns the number of nudges sent. Raises broker.AWAY."""
         claimable = claims.claimable(tx, self._models, _MOST_NUDGES)
         ready = workers.ready(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
         sent = 0
@@ -30,17 +33,31 @@ class Nudger:
             slices = sum(claimable.get(key, 0) for key in keys)
             cap = _NUDGES_AT_ONCE * max(1, *(ready.get(key, 0) for key in keys))
             if slices:
-                sent += self._top_up(queue_name(pool), min(slices, cap))
+                sent += self._top_up(pool, min(slices, cap))
         return sent
 
-    def _top_up(self, queue: str, wanted: int) -> int:
+    def _top_up(self, pool: str, wanted: int) -> int:
         try:
-            _, waiting, _ = self._broker.default_channel.queue_declare(queue, durable=True)
-            missing = max(0, wanted - int(waiting))
-            for _ in range(missing):
-                self._app.send_task(WORK, queue=queue, connection=self._broker)
-        except (KombuError, *self._broker.connection_errors):
-            self._broker.close()
-            self._broker = self._app.connection_for_write()
+            return self._send(pool, wanted)
+        except broker.AWAY:
+            # A connection that was idle may have been closed by a broker that is well.
+            self._connect_anew()
+        try:
+            return self._send(pool, wanted)
+        except broker.AWAY:
+            self._connect_anew()
             raise
+
+    def _send(self, pool: str, wanted: int) -> int:
+        queue = queue_of(pool)
+        _, waiting, _ = queue(self._broker.default_channel).queue_declare()
+        missing = max(0, wanted - int(waiting))
+        for _ in range(missing):
+            self._app.send_task(
+                WORK, queue=queue, connection=self._broker, confirm_timeout=_CONFIRMED_WITHIN_S
+            )
         return missing
+
+    def _connect_anew(self) -> None:
+        self._broker.collect(socket_timeout=0)  # a silent broker isn't waited for
+        self._broker = self._app.connection_for_write()

@@ -18,6 +18,8 @@ from workers.scheduler.policy import PoolView
 
 _log = logging.getLogger(__name__)
 _REST_S = 1.0  # how long Redis is left alone after it failed
+_OFFERED_S = 5.0  # how long replies are offered to a Redis that is away
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ _NOTHING = Waiting({}, PoolView(), 0.0, 0.0)
 
 
 class CallPuller:
-    """Looks, takes and replies for one model."""
+    """Looks, takes and replies for one model of one worker, which says at least once in
+    `lease_s` that it is there."""
 
-    def __init__(self, lanes: CallLanes) -> None:
-        self._lanes = lanes
+    def __init__(self, lanes: CallLanes, worker: str, lease_s: float) -> None:
+        self._lanes, self._worker, self._lease_s = lanes, worker, lease_s
         self._rest_until_s = -inf
 
     def look(self) -> Waiting:
@@ -58,8 +61,9 @@ class CallPuller:
     def take(self, lane: str, rows: int, took_s: float, waiting: Waiting) -> list[Call]:
         """Pops calls, unless the pool launched since `waiting`; their times are on our clock,
         in milliseconds."""
+        when = waiting.last_launch_ms, took_s * 1000
         try:
-            taken = self._lanes.take(Ticket(lane, rows, waiting.last_launch_ms, took_s * 1000))
+            taken = self._lanes.take(Ticket(lane, rows, *when, self._worker, self._lease_s * 1000))
         except RedisError as error:
             self._rest(error)
             return []
@@ -80,18 +84,29 @@ class CallPuller:
             text, error = outcome(output)
             reply = Reply(entry.owner.id, text, error, entry.size, _timing(launch, entry))
             by_asker.setdefault(entry.owner.reply_to, []).append(reply)
+        wanted_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
+        until_s = min(wanted_s, clock.monotonic() + _OFFERED_S)
         try:
             for asker, replies in by_asker.items():
-                self._lanes.reply(asker, replies)
-        except RedisError as error:
-            self._rest(error)
+                self._send(asker, replies, until_s)
         except Exception:  # on a pool's thread: nobody else would hear of it
             _log.exception("%d calls go unanswered", len(outputs))
 
-    def announce(self, worker: str, ttl_s: float) -> None:
-        """This worker is ready for so long; 0: no longer."""
+    def _send(self, asker: str, replies: list[Reply], until_s: float) -> None:
+        """Again and again while Redis is away: what is sent twice is read once."""
+        while True:
+            try:
+                return self._lanes.reply(asker, replies)
+            except RedisError as error:
+                self._rest(error)
+                if clock.monotonic() + _PAUSE_S > until_s:
+                    return _log.warning("%d calls go unanswered", len(replies))
+            clock.sleep(_PAUSE_S)
+
+    def announce(self, *, ready: bool = True, alive: bool = True) -> None:
+        """This worker is there for another lease, and is ready for calls or not; or it leaves."""
         try:
-            self._lanes.announce(worker, ttl_s)
+            self._lanes.announce(self._worker, self._lease_s if alive else 0, ready=ready)
         except RedisError as error:
             self._rest(error)
 

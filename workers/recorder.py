@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 
 from jobs import clock, items
+from jobs.errors import Unreadable
 from jobs.registry import Limits
 from jobs.states import Outcome
 from jobs.store.claims import Lease
@@ -70,6 +71,8 @@ def _words(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> str:
+    if isinstance(error, Unreadable):
+        return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), "engine_error")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from jobs.blobs.payloads import Payloads
 from jobs.calls import redis as call_redis
 from jobs.registry import Model, Registry
 from jobs.settings import Settings
@@ -18,6 +19,7 @@ from jobs.store.db import AWAY
 from workers.engines import registry as engines
 from workers.host import ModelHost
 from workers.progress import Progress
+from workers.pulling import CallPuller
 from workers.scheduler.entries import Launch
 from workers.slices import SliceRunner
 
@@ -37,6 +39,7 @@ class Runtime:
         self.slices: SliceRunner | None = None
         self._hosts: dict[str, ModelHost] = {}
         self._announcing = threading.Lock()
+        self._stopping = threading.Lock()
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
         self._progress = Progress.inherited()
@@ -55,17 +58,24 @@ class Runtime:
         for model in self.models:
             engine = engines.load(model, settings.device)
             lanes = call_redis.RedisLanes(redis, model.key)
-            host = ModelHost(model, engine, lanes, self._note_launch, self._progress)
+            calls = CallPuller(lanes, str(self.incarnation), settings.lease_s)
+            host = ModelHost(model, engine, calls, self._note_launch, self._progress)
             host.warm_up()
             self._hosts[model.key] = host
-        self.slices = SliceRunner(self._database, self._hosts, self.incarnation, settings.lease_s)
+        self.slices = SliceRunner(
+            self._database,
+            self._hosts,
+            self.incarnation,
+            settings.lease_s,
+            Payloads.of(settings),
+        )
         for host in self._hosts.values():
             host.start()
             _spawn(self._listen, host)
         # Ready: first for calls, then in the database, which is what /readyz asks.
         self._announce()
         self._renew(self.slices)
-        _spawn(self._every_third_of_a_lease, self._draining, self._announce)
+        _spawn(self._every_third_of_a_lease, self._stopped, self._announce)
         _spawn(self._every_third_of_a_lease, self._stopped, self._renew, self.slices)
         _log.info("worker %d is ready for %s", self.incarnation, ", ".join(self._hosts))
 
@@ -75,19 +85,26 @@ class Runtime:
             return
         self._draining.set()
         self._announce()
-        for host in self._hosts.values():
+        for host in list(self._hosts.values()):  # more come up, where it is told so early
             host.drain()
         if self.slices is not None:
             self.slices.close()
 
     def stop(self) -> None:
-        """Once the nudges' tasks have returned: ends the devices, and says goodbye."""
+        """Once the nudges' tasks have returned: ends the devices, and says goodbye. Whoever comes
+        second waits for the first."""
+        with self._stopping:
+            if not self._stopped.is_set():
+                self._stop()
+
+    def _stop(self) -> None:
         self.drain()
         for host in self._hosts.values():
             host.stop()
         self._stopped.set()
         if self.slices is None:
             return  # it never came up
+        self._announce()
         try:
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self.incarnation, "stopped")
@@ -122,11 +139,12 @@ class Runtime:
             _log.warning("can't renew leases: %s", error)
 
     def _announce(self) -> None:
-        """Apart from the leases: a Redis that hangs costs no slice."""
+        """Apart from the leases: a Redis that hangs costs no slice. A worker that drains lives on
+        for the calls that it has in hand, until the last of them is answered."""
         with self._announcing:
-            ttl_s = 0 if self._draining.is_set() else self._settings.lease_s
-            for host in self._hosts.values():
-                host.announce(str(self.incarnation), ttl_s)
+            ready, alive = not self._draining.is_set(), not self._stopped.is_set()
+            for host in list(self._hosts.values()):
+                host.announce(ready=ready, alive=alive)
 
     def _listen(self, host: ModelHost) -> None:
         """Hears one model's bell while its device is idle: a busy one looks by itself."""

@@ -10,19 +10,22 @@ import orjson
 from sqlalchemy import Engine as Database
 
 from jobs import clock
+from jobs.blobs.payloads import Payloads
 from jobs.registry import Model
 from jobs.store import claims, settling, workers
 from jobs.store.claims import InputRow, Lease
 from jobs.store.db import AWAY
 from jobs.store.settling import Attempt, Result
 from jobs.store.workers import LaunchRow
-from workers import recorder
+from workers import payloads, recorder
 from workers.host import ModelHost
 from workers.inhand import Claimed, Holding
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
 _RECORD_FOR_S = 60.0  # how long results are offered to a database that is away
+
+_FETCH_FOR_S = 5.0  # how long a blob store that is away is asked for inputs
 
 
 class SliceRunner:
@@ -34,9 +37,11 @@ class SliceRunner:
         hosts: Mapping[str, ModelHost],
         incarnation: int,
         lease_s: float,
+        stored: Payloads,
     ) -> None:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
+        self._payloads = stored
         self._turns = deque(hosts.values())  # whose slices are claimed next
         self._claiming = threading.Lock()
         self._lock = threading.Lock()  # guards what is below
@@ -161,8 +166,10 @@ class SliceRunner:
         found = {index: list(group) for index, group in groupby(rows, key=lambda row: row[0])}
         for index, holding in enumerate(claimed.holdings):
             holding.expect(len(found.get(index, ())))
+        give_up_s = clock.monotonic() + _FETCH_FOR_S
         for index, group in found.items():
-            self._submit(claimed.holdings[index], group)
+            holding = claimed.holdings[index]
+            self._submit(holding, payloads.fetch(self._payloads, holding, group, give_up_s))
 
     def _submit(self, holding: Holding, rows: Sequence[InputRow]) -> None:
         """Rows of one slice; those with parameters of their own apart."""
@@ -177,8 +184,11 @@ class SliceRunner:
     def _settle(self, finished: Sequence[Holding]) -> None:
         """Records; while the database is away, again and again: the fence keeps it right."""
         leases = [holding.lease for holding in finished]
-        results, attempts = self._rows(finished)
         give_up_s, pause_s = clock.monotonic() + _RECORD_FOR_S, 0.1
+        computed, attempts = self._rows(finished)
+        results = payloads.stash(self._payloads, computed, give_up_s)
+        if results is None:
+            return
         while (settled := self._record(leases, results, attempts)) is None:
             if clock.monotonic() > give_up_s:
                 return

@@ -9,36 +9,64 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from api import bodies
-from api.context import Shared, Tenant
+from api import bodies, idempotency
+from api.context import Context, Shared, Tenant
 from api.errors import faults_of
 from api.gateway import Answer
 from api.schemas import CallAnswer, CallRequest
 from jobs import clock, ids, items
-from jobs.errors import Fault, Invalid, Malformed, MillraceError
+from jobs.errors import Fault, Invalid, MillraceError, Unavailable, WorkerLost
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
 
-_DOC = {
+_DOC: dict[str, Any] = {
+    "parameters": [idempotency.PARAMETER],
     "requestBody": {
         "required": True,
         "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
-    }
+    },
 }
-_REFUSALS = {"invalid_input": Invalid, "engine_error": MillraceError}
+_REFUSALS = {
+    "invalid_input": Invalid,
+    "engine_error": MillraceError,
+    "worker_lost": WorkerLost,
+    "transient": Unavailable,
+    "rate_limited": Unavailable,
+}
 
 
-@router.post("/infer", response_model=CallAnswer, openapi_extra=_DOC)
+@router.post(
+    "/infer",
+    response_model=CallAnswer,
+    openapi_extra=_DOC,
+    responses={200: idempotency.REPLAY_DOC},
+)
 async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
     """One call, answered within its deadline or refused."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
-    if "idempotency-key" in request.headers:
-        raise Malformed("Idempotency-Key is not supported yet; send the request without it")
-    asked = _parse(await bodies.whole(request, shared.models.max_line_bytes))
+    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    raw = await bodies.whole(request, shared.models.max_line_bytes)
+    asked = _parse(raw)
     model = shared.models.resolve(asked.model)
     _check(model, asked)
+
+    async def answer() -> bytes:
+        return await _answer(request, shared, tenant, model, asked, since_s)
+
+    if key is None:
+        return Response(await answer(), media_type=bodies.JSON)
+    upload = idempotency.Upload(request, tenant, key)
+    upload.add(raw)
+    body, replayed = await shared.kept.once(upload.finish(), asked.timeout_ms, answer)
+    headers = idempotency.REPLAYED if replayed else None
+    return Response(body, headers=headers, media_type=bodies.JSON)
+
+
+async def _answer(
+    request: Request, shared: Context, tenant: str, model: Model, asked: CallRequest, since_s: float
+) -> bytes:
     id = ids.show("call", ids.new())
     call = shared.calls.infer(id, model, tenant, asked.input, asked.params, asked.timeout_ms)
     output, error, units, timing = await _unless_gone(request, call)
@@ -46,7 +74,7 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
         code, message = error
         raise _REFUSALS.get(code, MillraceError)(message, faults=[Fault(("input",), code, message)])
     timing["total_ms"] = round((clock.monotonic() - since_s) * 1000, 3)
-    answer = {
+    body = {
         "id": id,
         "model": model.name,
         "version": model.version,
@@ -54,7 +82,7 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
         "usage": {model.kind.unit: units},
         "timing": timing,
     }
-    return Response(orjson.dumps(answer), media_type=bodies.JSON)
+    return orjson.dumps(body)
 
 
 async def _unless_gone(request: Request, call: Coroutine[Any, Any, Answer]) -> Answer:

@@ -1,4 +1,4 @@
-"""Jobs: list, look, cancel, pause, resume, retry."""
+"""Jobs: list, look, cancel, pause, resume, retry, delete."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -10,6 +10,7 @@ from api.context import Context, Shared, Tenant
 from api.routes.common import JOB_ID, JobId, find_job, json_response
 from api.schemas import NO_NUL, Job, JobPage
 from jobs import ids, views
+from jobs.cancel import cancel
 from jobs.states import JobState
 from jobs.store import reading, verbs
 from jobs.store.db import Tx
@@ -53,8 +54,12 @@ def get_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
 def cancel_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
-    """Pending items end at once, running ones at the next launch boundary; results are kept."""
-    return _verb(shared, tenant, job_id, verbs.cancel)
+    """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
+    very large job the answer may come while it is still `cancelling`."""
+    with shared.database.connect() as tx:
+        job = find_job(tx, tenant, job_id)
+    cancel(shared.database, job["id"])
+    return get_job(shared, tenant, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
@@ -75,9 +80,15 @@ def retry_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
     return _verb(shared, tenant, job_id, verbs.retry)
 
 
+@router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
+def delete_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+    """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
+    with shared.database.begin() as tx:
+        verbs.delete(tx, find_job(tx, tenant, job_id)["id"])
+    return Response(status_code=204)
+
+
 def _verb(shared: Context, tenant: str, job_id: str, verb: Callable[[Tx, UUID], str]) -> Response:
     with shared.database.begin() as tx:
-        job = find_job(tx, tenant, job_id)
-        verb(tx, job["id"])
-    with shared.database.connect() as tx:
-        return json_response(views.job_object(find_job(tx, tenant, job_id)))
+        verb(tx, find_job(tx, tenant, job_id)["id"])
+    return get_job(shared, tenant, job_id)

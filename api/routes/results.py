@@ -2,15 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from sqlalchemy import RowMapping
 
-from api import bodies
+from api import bodies, compression
 from api.context import Shared, Tenant
 from api.routes.common import JobId, find_job, json_response
 from api.schemas import ItemState
 from jobs import views
-from jobs.errors import NotFound
+from jobs.blobs import lines, payloads
+from jobs.errors import NotFound, Pruned
 from jobs.states import Outcome
 from jobs.store import reading
 
@@ -25,6 +27,7 @@ _Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
     responses={200: {"content": {bodies.NDJSON: {"schema": {"type": "string"}}}}},
 )
 def get_results(
+    request: Request,
     shared: Shared,
     tenant: Tenant,
     job_id: JobId,
@@ -35,16 +38,22 @@ def get_results(
 ) -> Response:
     """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
     `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
-    whether nothing comes after it, now or later."""
+    whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
     with shared.database.connect() as tx:
         job = find_job(tx, tenant, job_id)
+        _refuse_pruned(job, "results")
         span = reading.span(
             tx, job["id"], job["total"], after=after, gaps=gaps, outcome=outcome, limit=limit
         )
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
     unit = shared.models.unit(job["model"], job["version"])
-    lines = reading.result_lines(shared.database, job, span, unit, outcome)
-    return StreamingResponse(lines, headers=headers, media_type=bodies.NDJSON)
+    chunks = reading.result_lines(shared.database, job, span, unit, outcome)
+    body = lines.opened(shared.payloads, chunks)
+    headers["Vary"] = "Accept-Encoding"
+    if compression.wants_gzip(request.headers.get("accept-encoding", "")):
+        headers["Content-Encoding"] = "gzip"
+        body = compression.gzipped(body)
+    return StreamingResponse(body, headers=headers, media_type=bodies.NDJSON)
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
@@ -54,8 +63,16 @@ def get_item(
     """One item: its input, its end, and the launch that it was in."""
     with shared.database.connect() as tx:
         job = find_job(tx, tenant, job_id)
+        _refuse_pruned(job, "items", "results")
         row = reading.item(tx, job["id"], seq)
     if row is None:
         raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
     unit = shared.models.unit(job["model"], job["version"])
+    return json_response(views.item_object(payloads.opened(shared.payloads, dict(row)), unit))
     return json_response(views.item_object(row, unit))
+
+
+def _refuse_pruned(job: RowMapping, *kinds: str) -> None:
+    for kind in kinds:
+        if job[f"{kind}_pruned"]:
+            raise Pruned(f"the {kind} of this job were removed at the end of their retention")

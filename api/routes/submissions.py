@@ -1,20 +1,24 @@
 """Submitting a job: as one JSON document, or as a stream of lines."""
 
+from collections.abc import Callable
 from typing import IO, Any
+from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
-from api import bodies
+from api import bodies, idempotency
 from api.context import Context, Shared, Tenant
 from api.errors import faults_of
-from api.routes.common import json_response
+from api.resources import Resources
 from api.schemas import Job, JobRequest
 from jobs import ids, items, views
 from jobs.errors import Fault, Invalid, Malformed
+from jobs.idempotency import Claim
 from jobs.intake import bounded_lines
+from jobs.store.idempotency import find
 from jobs.submit import Order, submit
 
 router = APIRouter(tags=["jobs"])
@@ -24,13 +28,16 @@ _JSON_PARAMETERS = ("params", "metadata")
 
 _SUBMIT_DOC: dict[str, Any] = {
     "parameters": [
-        {
-            "name": name,
-            "in": "query",
-            "description": f"with an NDJSON body: {field.description or 'as in the JSON body'}",
-            "schema": {"type": "string"},
-        }
-        for name, field in ((f.alias or name, f) for name, f in JobRequest.model_fields.items())
+        idempotency.PARAMETER,
+        *(
+            {
+                "name": name,
+                "in": "query",
+                "description": f"with an NDJSON body: {field.description or 'as in the JSON body'}",
+                "schema": {"type": "string"},
+            }
+            for name, field in ((f.alias or name, f) for name, f in JobRequest.model_fields.items())
+        ),
     ],
     "requestBody": {
         "required": True,
@@ -42,23 +49,62 @@ _SUBMIT_DOC: dict[str, Any] = {
 }
 
 
-@router.post("/jobs", status_code=202, response_model=Job, openapi_extra=_SUBMIT_DOC)
+@router.post(
+    "/jobs",
+    status_code=202,
+    response_model=Job,
+    openapi_extra=_SUBMIT_DOC,
+    responses={202: idempotency.REPLAY_DOC},
+)
 async def submit_job(request: Request, shared: Shared, tenant: Tenant) -> Response:
     """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or NDJSON, one
     item a line, with everything else as query parameters (objects as JSON)."""
-    kind = bodies.media_type(request, bodies.JSON, bodies.NDJSON)
-    if "idempotency-key" in request.headers:
-        raise Malformed("Idempotency-Key is not supported yet; send the request without it")
-    settings = shared.settings
-    ndjson = kind == bodies.NDJSON
-    most = settings.max_ndjson_mb if ndjson else settings.max_json_mb
-    async with bodies.spooled(request, most * _MIB) as body:
-        take = _submit_ndjson if ndjson else _submit_json
-        query = dict(request.query_params)
-        return await run_in_threadpool(take, shared, tenant, query, body)
+    bodies.media_type(request, bodies.JSON, bodies.NDJSON)
+    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    if key is None:
+        return await _receive(request, shared, tenant, None)
+    upload = idempotency.Upload(request, tenant, key)
+    with shared.uploads.alone(upload):
+        return await _receive(request, shared, tenant, upload)
 
 
-def _submit_json(shared: Context, tenant: str, query: dict[str, str], body: IO[bytes]) -> Response:
+async def _receive(
+    request: Request, shared: Context, tenant: str, upload: idempotency.Upload | None
+) -> Response:
+    """On a thread or, where the body is large, in a process of its own."""
+    ndjson = bodies.kind(request) == bodies.NDJSON
+    most = shared.settings.max_ndjson_mb if ndjson else shared.settings.max_json_mb
+    take = _submit_ndjson if ndjson else _submit_json
+    query = dict(request.query_params)
+    async with bodies.spooled(request, most * _MIB, upload.add if upload else None) as body:
+        claim = upload.finish() if upload else None
+        if bodies.is_large(body):
+            return await shared.ingest.run(_once, body, take, tenant, query, claim)
+        return await run_in_threadpool(_once, shared, body, take, tenant, query, claim)
+
+
+def _once(
+    shared: Resources, body: IO[bytes], take: Callable[..., Response], tenant: str,
+    query: dict[str, str], claim: Claim | None,
+) -> Response:  # fmt: skip
+    """What the key was answered before, else what the request is answered now. Arguments, answer
+    and errors can be pickled."""
+    if claim:
+        with shared.database.connect() as tx:
+            kept = find(tx, claim)
+        if kept:
+            return _accepted(kept.job_id, kept.answer.encode(), idempotency.REPLAYED)
+    return take(shared, tenant, query, body, claim)
+
+
+def _accepted(job_id: UUID, job: bytes, more: dict[str, str] | None = None) -> Response:
+    headers = {"Location": f"/jobs/{ids.show('job', job_id)}", **(more or {})}
+    return Response(job, 202, headers, media_type=bodies.JSON)
+
+
+def _submit_json(
+    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
+) -> Response:
     fields = items.parse_json(body.read())
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
@@ -67,11 +113,11 @@ def _submit_json(shared: Context, tenant: str, query: dict[str, str], body: IO[b
     if not isinstance(array, list):
         faults.append(Fault(("items",), "type", "items must be an array"))
         array = []
-    return _store(shared, tenant, fields, faults, array=array)
+    return _store(shared, tenant, fields, faults, claim, array=array)
 
 
 def _submit_ndjson(
-    shared: Context, tenant: str, query: dict[str, str], body: IO[bytes]
+    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
 ) -> Response:
     faults = []
     fields: dict[str, Any] = dict(query)
@@ -89,7 +135,7 @@ def _submit_ndjson(
             except ValueError:
                 faults.append(Fault((name,), "type", "must be a number"))
                 del fields[name]
-    return _store(shared, tenant, fields, faults, lines=body)
+    return _store(shared, tenant, fields, faults, claim, lines=body)
 
 
 def _seconds(text: str) -> float | None:
@@ -97,10 +143,11 @@ def _seconds(text: str) -> float | None:
 
 
 def _store(
-    shared: Context,
+    shared: Resources,
     tenant: str,
     fields: dict[str, Any],
     faults: list[Fault],
+    claim: Claim | None,
     *,
     lines: IO[bytes] | None = None,
     **source: Any,
@@ -123,7 +170,8 @@ def _store(
         order,
         faults=faults,
         max_items=shared.settings.max_items,
+        claim=claim,
+        payloads=shared.payloads,
         **source,
     )
-    location = {"Location": f"/jobs/{ids.show('job', row['id'])}"}
-    return json_response(views.job_object(row), 202, location)
+    return _accepted(row["id"], views.job_json(row))

@@ -14,6 +14,13 @@ from jobs.calls.messages import Call, Reply
 
 Refusal = Literal["no_worker", "overloaded"]
 
+ALONE = "alone:"
+"""Before the name of a lane whose calls were in the hands of a worker that died: each is launched
+by itself, since it may be the reason, and not once more after that."""
+
+WORKER_LOST = ("worker_lost", "two workers died while they had this call in hand")
+"""What a call is answered with after its second death."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaneLook:
@@ -42,12 +49,15 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """A finished decision: take up to `rows` calls of this lane, the most urgent first, unless
-    the pool launched after `launched_before_ms`. took_ms: the predicted time of this launch."""
+    the pool launched after `launched_before_ms`. took_ms: the predicted time of this launch;
+    worker: who takes them, and will be there for at least `lease_ms`."""
 
     lane: str
     rows: int
     launched_before_ms: float
     took_ms: float
+    worker: str
+    lease_ms: float
 
 
 class CallLanes(Protocol):
@@ -61,19 +71,27 @@ class CallLanes(Protocol):
     def look(self) -> Look: ...
 
     def take(self, ticket: Ticket) -> list[Call]:
-        """Pops what the ticket names; calls past their deadline are dropped on the way."""
+        """Pops what the ticket names, to be answered by its worker; calls past their deadline are
+        dropped on the way."""
         ...
 
     def drop(self, call: Call) -> None:
-        """Forgets a call whose client went away."""
+        """Forgets a call whose client went away, waiting or taken."""
         ...
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
-        """Sends the replies of one launch to one api process, in one message."""
+        """Sends the replies of one launch to one api process, in one message; their calls are
+        forgotten in the same step."""
         ...
 
-    def announce(self, worker: str, ttl_s: float) -> None:
-        """This worker is ready for so long; 0: no longer."""
+    def announce(self, worker: str, ttl_s: float, *, ready: bool = True) -> None:
+        """This worker is there for so long (0: no longer), and is ready for calls or not."""
+        ...
+
+    def recover(self) -> int:
+        """Calls in the hands of workers that are gone: put back at their first death, to run
+        alone; answered with WORKER_LOST at their second. Returns how many; any number of
+        keepers may do so at once. Taken calls past their deadline are forgotten."""
         ...
 
 
@@ -83,7 +101,8 @@ def lane_name(params: Mapping[str, Any], bucket: int) -> str:
 
 
 def lane_parts(lane: str) -> tuple[dict[str, Any], int]:
-    params, _, bucket = lane.rpartition("/")
+    """The parameters and the bucket of a lane, whether or not its calls run alone."""
+    params, _, bucket = lane.removeprefix(ALONE).rpartition("/")
     return orjson.loads(params), int(bucket)
 
 

@@ -9,7 +9,8 @@ import orjson
 @dataclass(frozen=True, slots=True)
 class Call:
     """One synchronous request. input: the value itself; size: in the model's unit; reply_to:
-    the asking api process; *_ms: milliseconds on the lanes' own clock, set when it is put."""
+    the asking api process, without spaces; *_ms: milliseconds on the lanes' own clock, set when
+    it is put."""
 
     id: str
     lane: str
@@ -33,12 +34,14 @@ class Reply:
 
 
 def pack_call(call: Call) -> bytes:
-    return orjson.dumps([call.lane, call.tenant, call.input, call.size, call.reply_to])
+    return orjson.dumps([call.tenant, call.input, call.size])
 
 
-def unpack_call(id: str, packed: bytes, enqueued_ms: float, deadline_ms: float) -> Call:
-    lane, tenant, value, size, reply_to = orjson.loads(packed)
-    return Call(id, lane, tenant, value, size, reply_to, enqueued_ms, deadline_ms)
+def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
+    """head: "enqueued deadline reply_to lane", which the lanes keep beside the rest."""
+    tenant, value, size = orjson.loads(packed)
+    enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
+    return Call(id, lane, tenant, value, size, reply_to, float(enqueued), float(deadline))
 
 
 def pack_replies(replies: list[Reply]) -> bytes:

@@ -1,6 +1,7 @@
 """Lanes in Redis: the keys, and each script's arguments. The api calls the same scripts through
 its asyncio client; `Keys` and `put_arguments` are what both share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,14 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jobs.calls import scripts
-from jobs.calls.lanes import LaneLook, Look, Refusal, Ticket
+from jobs.calls.lanes import ALONE, WORKER_LOST, LaneLook, Look, Refusal, Ticket
 from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_call
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
+
+
+_KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Keys:
         return f"millrace:{{{self.model}}}:{what}"
 
     def all(self) -> list[str]:
-        return [self(what) for what in ("lanes", "calls", "ready", "bell", "pool", "deadlines")]
+        return [self(what) for what in _KEPT]
 
     @property
     def bell(self) -> str:
@@ -44,7 +48,12 @@ def put_arguments(
     keys: Keys, call: Call, *, target_ms: int, timeout_ms: int, most: int
 ) -> list[Any]:
     packed = pack_call(call)
-    return [keys.lane(call.lane), call.lane, call.id, packed, target_ms, timeout_ms, most]
+    bounds = [target_ms, timeout_ms, most]
+    return [keys.lane(call.lane), call.lane, call.id, packed, *bounds, call.reply_to]
+
+
+def drop_arguments(keys: Keys, call: Call) -> list[Any]:
+    return [keys.lane(""), call.id]
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
@@ -62,17 +71,13 @@ class RedisLanes:
 
     def __init__(self, client: "Redis", model: str) -> None:
         self.keys = Keys(model)
-        self._client = client
-        self._put, self._look, self._take, self._drop, self._announce = (
-            client.register_script(script)
-            for script in (
-                scripts.PUT,
-                scripts.LOOK,
-                scripts.TAKE,
-                scripts.DROP,
-                scripts.ANNOUNCE,
-            )
-        )
+        self._put = client.register_script(scripts.PUT)
+        self._look = client.register_script(scripts.LOOK)
+        self._take = client.register_script(scripts.TAKE)
+        self._drop = client.register_script(scripts.DROP)
+        self._reply = client.register_script(scripts.REPLY)
+        self._announce = client.register_script(scripts.ANNOUNCE)
+        self._recover = client.register_script(scripts.RECOVER)
 
     def put(self, call: Call, *, target_ms: int, timeout_ms: int, most: int) -> Refusal | None:
         arguments = put_arguments(
@@ -89,21 +94,34 @@ class RedisLanes:
     def take(self, ticket: Ticket) -> list[Call]:
         lane = self.keys.lane(ticket.lane)
         before = f"{ticket.launched_before_ms:.3f}"
-        arguments: list[Any] = [lane, ticket.lane, ticket.rows, before, ticket.took_ms]
+        taker = [ticket.worker, ticket.lease_ms]
+        arguments: list[Any] = [lane, ticket.lane, ticket.rows, before, ticket.took_ms, *taker]
         return [
-            unpack_call(id.decode(), packed, *map(float, times.split()))
-            for id, packed, times in self._take(self.keys.all(), arguments)
+            unpack_call(id.decode(), *call.split(b"\n", 1))
+            for id, call in self._take(self.keys.all(), arguments)
         ]
 
     def drop(self, call: Call) -> None:
-        self._drop(self.keys.all(), [self.keys.lane(call.lane), call.id])
+        self._drop(self.keys.all(), drop_arguments(self.keys, call))
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
-        key = reply_key(reply_to)
-        pipe = self._client.pipeline(transaction=False)
-        pipe.rpush(key, pack_replies(replies))
-        pipe.expire(key, REPLY_TTL_S)
-        pipe.execute()
+        ids = [reply.id for reply in replies]
+        message: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
+        self._reply(self.keys.all(), [*message, *ids])
 
-    def announce(self, worker: str, ttl_s: float) -> None:
-        self._announce(self.keys.all(), [worker, int(ttl_s * 1000)])
+    def announce(self, worker: str, ttl_s: float, *, ready: bool = True) -> None:
+        ttl_ms = int(ttl_s * 1000)
+        self._announce(self.keys.all(), [worker, ttl_ms if ready else 0, ttl_ms])
+
+    def recover(self) -> int:
+        prefixes = self.keys.lane(""), ALONE, reply_key("")
+        arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
+        found: Any = self._recover(self.keys.all(), arguments)
+        return int(found)
+
+
+def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:
+    """For who saw a worker of these models (name@version) end: the calls that it had in hand are
+    recovered at the keeper's next look, not when its lease is over. Raises RedisError."""
+    for model in models:
+        RedisLanes(client, model).announce(worker, 0)

@@ -49,6 +49,11 @@ def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
     return driver(tx).cursor()
 
 
+def take_your_time(tx: Tx) -> None:
+    """No statement timeout in this transaction: its work grows with the job, and it is one."""
+    tx.execute(text("SET LOCAL statement_timeout = 0"))
+
+
 def notify_work(tx: Tx) -> None:
     """Tells keepers, at commit, that there is something to claim."""
     tx.execute(text(f"NOTIFY {WORK_CHANNEL}"))

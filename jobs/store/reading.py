@@ -1,6 +1,6 @@
 """Jobs as their tenant sees them: the object, the list, the results in order, one item."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -32,6 +32,7 @@ _JOB = """
 RECENT_S = 15.0
 
 _ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
+_WATCHED = text(_JOB.format(jobs="SELECT * FROM jobs WHERE id = ANY(:ids)"))
 _PAGE = text(
     _JOB.format(
         jobs="""SELECT * FROM jobs
@@ -46,6 +47,11 @@ _PAGE = text(
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
     return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def watched(tx: Tx, ids: Collection[UUID]) -> list[RowMapping]:
+    """Those of the jobs that are there, whoever's they are."""
+    return list(tx.execute(_WATCHED, {"ids": list(ids)}).mappings())
 
 
 def one(tx: Tx, tenant: str, id: UUID) -> RowMapping:
@@ -114,11 +120,10 @@ def span(
 ) -> Span:
     """What a reader gets now: up to the first gap, or with `gaps` all there is; of one outcome,
     if that is asked; `limit` results at most."""
-    until, complete = _reach(tx, job, total, after)
+    until, complete = _reach(tx, job, total, min(after, total - 1))
     if not gaps and not complete and until <= after:
         return Span(after, after, False)
-    if gaps:
-        until = total - 1
+    until = max(after, total - 1 if gaps else until)
     if limit is None and (complete or not gaps):
         return Span(after, until, complete)
 
@@ -187,9 +192,11 @@ def result_lines(
     the usage counts.
 
     Each chunk is read in a transaction of its own: a reader that stalls holds no connection.
-    Raises Conflict where `retry` started another generation meanwhile.
+    A custom_id is part of the item: once items are pruned, it is null. Raises Conflict where
+    `retry` started another generation meanwhile, or the results are gone.
     """
-    query = _LINE_QUERIES[job["custom_ids"], outcome is not None]
+    custom_ids = job["custom_ids"] and not job["items_pruned"]
+    query = _LINE_QUERIES[custom_ids, outcome is not None]
     values = {"job": job["id"], "unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
@@ -199,7 +206,7 @@ def result_lines(
             found = tx.execute(query, values | {"after": after, "until": until}).one()
             generation = tx.scalar(_GENERATION, {"job": job["id"]})
         if generation != job["generation"]:
-            raise Conflict("the job was retried or deleted while its results were read")
+            raise Conflict("the job was retried, deleted or pruned while its results were read")
         after = until
         if found.lines is not None:
             chunk = found.lines.encode() + b"\n"
@@ -209,7 +216,7 @@ def result_lines(
             rows = min(_MOST_ROWS, 4 * rows)
 
 
-_GENERATION = text("SELECT generation FROM jobs WHERE id = :job")
+_GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_pruned")
 
 _ITEM = text("""
     SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.lease_owner,

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import IO, Any
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import RowMapping, text
 
 from jobs.registry import Model
 from jobs.states import JobClass
-from jobs.store.db import Tx, cursor, notify_work
+from jobs.store.db import WORK_CHANNEL, Tx, cursor, take_your_time
 
 _COPY_CHUNK = 1 << 18
+_MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +30,51 @@ class NewJob:
     expires_in_s: float | None
 
 
+# One statement for all but the items: each round trip costs a small job as much as its work. It
+# answers as `reading.one` would: nothing of the job has run yet.
 _INSERT_JOB = text("""
-    INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                      custom_ids, total, expires_in_s, expires_at)
-    VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
-            :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s))
+    WITH job AS (
+        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
+                          custom_ids, total, expires_in_s, expires_at)
+        VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
+                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s))
+        RETURNING *
+    ), cut AS (
+        INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority)
+        SELECT :id, :tenant, start, stop, :model, :version, :priority
+        FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) AS s (start, stop)
+    )
+    SELECT job.*, now() AS read_at, 0 AS n_running, 0 AS n_recent,
+           0 AS succeeded, 0 AS failed, 0 AS cancelled, 0 AS expired,
+           pg_notify(:channel, '')
+    FROM job
 """)
 
-_INSERT_SLICES = text("""
-    INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority)
-    SELECT :id, :tenant, start, stop, :model, :version, :priority
-    FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) AS s (start, stop)
-""")
 
-
-def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> None:
-    """Stores a job. rows: COPY text of `items`; bounds: each slice's start, then the total."""
-    values: dict[str, Any] = {
-        "id": job.id,
-        "tenant": job.tenant,
-        "model": job.model.name,
-        "version": job.model.version,
-        "priority": job.priority,
-    }
-    details = {
-        "class": job.job_class,
-        "params": job.params,
-        "metadata": job.metadata,
-        "custom_ids": job.custom_ids,
-        "total": bounds[-1],
-        "expires_in_s": job.expires_in_s,
-    }
-    tx.execute(_INSERT_JOB, values | details)
+def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> RowMapping:
+    """Stores a job, tells keepers at commit, and returns its row as `reading.one` does. rows: COPY
+    text of `items`; bounds: each slice's start, then the total."""
+    if bounds[-1] > _MANY_ITEMS:
+        take_your_time(tx)
     with cursor(tx).copy(
         "COPY items (job_id, tenant_id, seq, custom_id, params, input) FROM STDIN"
     ) as copy:
         while chunk := rows.read(_COPY_CHUNK):
             copy.write(chunk)
-    tx.execute(_INSERT_SLICES, values | {"starts": list(bounds[:-1]), "stops": list(bounds[1:])})
-    notify_work(tx)
+    values: dict[str, Any] = {
+        "id": job.id,
+        "tenant": job.tenant,
+        "model": job.model.name,
+        "version": job.model.version,
+        "class": job.job_class,
+        "priority": job.priority,
+        "params": job.params,
+        "metadata": job.metadata,
+        "custom_ids": job.custom_ids,
+        "total": bounds[-1],
+        "expires_in_s": job.expires_in_s,
+        "starts": list(bounds[:-1]),
+        "stops": list(bounds[1:]),
+        "channel": WORK_CHANNEL,
+    }
+    return tx.execute(_INSERT_JOB, values).mappings().one()

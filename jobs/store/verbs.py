@@ -1,17 +1,20 @@
-"""The verbs of a job: cancel, pause, resume, retry, expire.
+"""The verbs of a job: cancel, pause, resume, retry, expire, delete.
 
 Each takes its turn, then locks slices, then the job; each returns the state that the job was in,
-and does nothing in one that it doesn't fit.
+and does nothing in one that it doesn't fit. Those that end items end some in each transaction:
+cancel and expire are begun here, and gone on with until nothing is left.
 """
 
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import RowMapping, text
 
+from jobs.errors import Conflict, NotFound
 from jobs.states import TERMINAL, TRANSITIONS, JobState
-from jobs.store.db import Tx, notify_work
+from jobs.store.db import Tx, notify_work, take_your_time
 from jobs.store.endings import close_finished_jobs, end_slices
+from jobs.store.erasing import forget
 
 # Verbs of one job run one after the other: what one saw of its slices holds until it commits.
 # Finishers and claims need not wait for it; they only lock slices, then the job.
@@ -20,26 +23,70 @@ _LOCK_SLICES = text("""
     SELECT start, state FROM slices WHERE job_id = :job AND state <> 'done'
     ORDER BY start FOR UPDATE
 """)
-_LOCK_JOB = text("SELECT state FROM jobs WHERE id = :job FOR UPDATE")
+_LOCK_SOME = text("""
+    SELECT start FROM slices WHERE job_id = :job AND state <> 'done' AND state = ANY(:states)
+    ORDER BY start LIMIT :most FOR UPDATE
+""")
+_LOCK_JOB = text("""
+    SELECT state, items_pruned, results_pruned FROM jobs WHERE id = :job FOR UPDATE
+""")
 _SET_STATE = text("UPDATE jobs SET state = :state WHERE id = :job")
 _MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
+_MOST_SLICES = 100  # that one transaction looks at to end them
+
+
+def _lock_job(tx: Tx, job: UUID) -> RowMapping:
+    row = tx.execute(_LOCK_JOB, {"job": job}).mappings().one_or_none()
+    if row is None:
+        raise NotFound("the job was deleted meanwhile")
+    return row
 
 
 def _lock(tx: Tx, job: UUID) -> tuple[Sequence[tuple[int, str]], JobState]:
     tx.execute(_ONE_VERB, {"job": job})
     slices = [(row[0], row[1]) for row in tx.execute(_LOCK_SLICES, {"job": job})]
-    return slices, tx.scalars(_LOCK_JOB, {"job": job}).one()
+    return slices, _lock_job(tx, job)["state"]
+
+
+def _lock_some(tx: Tx, job: UUID, *states: str) -> tuple[Sequence[tuple[UUID, int]], JobState]:
+    tx.execute(_ONE_VERB, {"job": job})
+    values = {"job": job, "states": list(states), "most": _MOST_SLICES}
+    slices = [(job, start) for start in tx.scalars(_LOCK_SOME, values)]
+    return slices, _lock_job(tx, job)["state"]
 
 
 def cancel(tx: Tx, job: UUID) -> str:
-    """Pending items end at once; a slice that runs ends at its next launch boundary, or with its
-    lease."""
+    """Nothing more of it is claimed, and what waits ends: some of it here, the rest by
+    `end_cancelled`. A slice that runs ends at its next launch boundary, or with its lease."""
     slices, before = _lock(tx, job)
     if "cancelling" in TRANSITIONS[before]:
         tx.execute(_SET_STATE, {"job": job, "state": "cancelling"})
         end_slices(tx, [(job, start) for start, state in slices if state != "leased"], "cancelled")
         close_finished_jobs(tx, [job])
     return before
+
+
+def end_cancelled(tx: Tx, job: UUID) -> int:
+    """Ends some more of what waits in a cancelled job. Returns 0 once nothing waits."""
+    slices, before = _lock_some(tx, job, "ready", "held")
+    if before != "cancelling":
+        return 0
+    end_slices(tx, slices, "cancelled")
+    close_finished_jobs(tx, [job])
+    return len(slices)
+
+
+_CANCELLING = text("""
+    SELECT id FROM jobs
+    WHERE state = 'cancelling'
+      AND EXISTS (SELECT 1 FROM slices WHERE job_id = id AND slices.state IN ('ready', 'held'))
+    ORDER BY id LIMIT 100
+""")
+
+
+def cancelling(tx: Tx) -> Sequence[UUID]:
+    """Cancelled jobs in which something still waits for its end."""
+    return tx.scalars(_CANCELLING).all()
 
 
 def pause(tx: Tx, job: UUID) -> str:
@@ -76,10 +123,15 @@ _ARCHIVE = text("""
     INSERT INTO results_archive
     SELECT jobs.generation, gone.* FROM gone JOIN jobs ON jobs.id = gone.job_id
 """)
+_FORGET_ATTEMPTS = text("""
+    DELETE FROM attempts
+    WHERE job_id = :job AND NOT EXISTS (SELECT 1 FROM results
+                                        WHERE results.job_id = :job AND results.seq = attempts.seq)
+""")
 _REVIVE_SLICES = text("""
     UPDATE slices
-    SET state = 'ready', not_before = now(), deaths = 0, suspect = false, finished_at = NULL,
-        n_failed = 0, n_cancelled = 0, n_expired = 0
+    SET state = 'ready', not_before = now(), deaths = 0, suspect = false, retrying = false,
+        finished_at = NULL, n_failed = 0, n_cancelled = 0, n_expired = 0
     WHERE job_id = :job AND n_failed + n_cancelled + n_expired > 0
 """)
 _REVIVE_JOB = text("""
@@ -92,12 +144,17 @@ _REVIVE_JOB = text("""
 
 def retry(tx: Tx, job: UUID) -> str:
     """Starts a new generation of a terminal job: what did not succeed runs again, and its former
-    results are archived. Nothing happens where all succeeded."""
+    results are archived. Nothing happens where all succeeded. Raises Conflict where items or
+    results are pruned."""
+    take_your_time(tx)
     tx.execute(_ONE_VERB, {"job": job})
     unsuccessful = tx.execute(_LOCK_UNSUCCESSFUL, {"job": job}).all()
-    before: JobState = tx.scalars(_LOCK_JOB, {"job": job}).one()
+    row = _lock_job(tx, job)
+    before: JobState = row["state"]
     if before in TERMINAL and unsuccessful:
-        for step in (_ARCHIVE, _REVIVE_SLICES, _REVIVE_JOB):
+        if row["items_pruned"] or row["results_pruned"]:
+            raise Conflict("its items were removed at the end of their retention; submit it anew")
+        for step in (_ARCHIVE, _FORGET_ATTEMPTS, _REVIVE_SLICES, _REVIVE_JOB):
             tx.execute(step, {"job": job})
         notify_work(tx)
     return before
@@ -115,8 +172,31 @@ def due(tx: Tx) -> Sequence[UUID]:
 
 
 def expire(tx: Tx, job: UUID) -> None:
-    """Ends a job whose time is up, leases included: partial results are kept."""
-    slices, before = _lock(tx, job)
+    """Ends some of a job whose time is up, leases included: partial results are kept. The job is
+    due until nothing is left of it; what is claimed until then runs, and counts if it settles."""
+    slices, before = _lock_some(tx, job, "ready", "held", "leased")
     if before not in TERMINAL:
-        end_slices(tx, [(job, start) for start, _ in slices], "expired")
-        close_finished_jobs(tx, [job], "expired" if slices else "completed")
+        end_slices(tx, slices, "cancelled" if before == "cancelling" else "expired")
+        close_finished_jobs(tx, [job])
+
+
+_LOCK_ALL_SLICES = text("SELECT 1 FROM slices WHERE job_id = :job ORDER BY start FOR UPDATE")
+_TO_ERASE = text("""
+    INSERT INTO deletions (job_id, tenant_id, total)
+    SELECT id, tenant_id, total FROM jobs WHERE id = :job
+    ON CONFLICT (job_id) DO UPDATE SET erased = 0
+""")
+
+
+def delete(tx: Tx, job: UUID) -> str:
+    """Removes a terminal job at once, for its tenant; `erasing` removes its rows and payloads.
+    Raises Conflict while it is open."""
+    take_your_time(tx)
+    tx.execute(_ONE_VERB, {"job": job})
+    tx.execute(_LOCK_ALL_SLICES, {"job": job})
+    before: JobState = _lock_job(tx, job)["state"]
+    if before not in TERMINAL:
+        raise Conflict(f"the job is {before}; cancel it first, and delete it when it has ended")
+    tx.execute(_TO_ERASE, {"job": job})
+    forget(tx, [job])
+    return before

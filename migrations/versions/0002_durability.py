@@ -106,10 +106,17 @@ ALTER TABLE jobs
     ADD COLUMN items_pruned bool NOT NULL DEFAULT false,
     ADD COLUMN results_pruned bool NOT NULL DEFAULT false;
 
--- Jobs that were deleted: gone for their tenant, their rows and payloads still to be erased.
+CREATE INDEX jobs_with_items ON jobs (id) WHERE NOT items_pruned;
+CREATE INDEX jobs_with_results ON jobs (id) WHERE NOT results_pruned;
+CREATE INDEX jobs_cancelling ON jobs (id) WHERE state = 'cancelling';
+CREATE INDEX idempotency_keys_job ON idempotency_keys (job_id);
+
+-- Jobs that are deleted or past their retention, and still have rows or payloads to be erased.
 CREATE TABLE deletions (
     job_id     uuid PRIMARY KEY,
     tenant_id  text NOT NULL,
+    total      int NOT NULL,
+    erased     int NOT NULL DEFAULT 0, -- the first so many seqs have no rows any more
     deleted_at timestamptz NOT NULL DEFAULT now()
 );
 """
@@ -119,6 +126,7 @@ DROP TABLE deletions, webhook_deliveries, webhook_endpoints, webhook_secrets, id
     attempts;
 DROP TRIGGER results_frozen ON results;
 DROP FUNCTION refuse_update;
+DROP INDEX jobs_cancelling;
 ALTER TABLE jobs DROP COLUMN webhook_url, DROP COLUMN items_pruned, DROP COLUMN results_pruned;
 ALTER TABLE workers DROP COLUMN died, DROP COLUMN ended_at;
 DROP INDEX slices_ready, slices_suspect;

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from typing import cast
 from urllib.parse import urlsplit
 
 import uvloop
@@ -21,25 +22,42 @@ def text(number: int) -> str:
     return f"small job {number}"
 
 
-async def _client(url: str, model: str, numbers: Iterator[int], jobs: list[str]) -> None:
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    for number in numbers:
+class Connection:
+    """One connection to the api, which posts one-item jobs."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def open(cls, url: str) -> "Connection":
+        address = urlsplit(url)
+        return cls(*await asyncio.open_connection(address.hostname, address.port))
+
+    async def post(self, model: str, number: int) -> str:
+        """Returns the job's id once it is stored."""
         body = json.dumps({"model": model, "items": [text(number)]}).encode()
-        writer.write(
+        self._writer.write(
             b"POST /jobs HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         )
-        head = await reader.readuntil(b"\r\n\r\n")
-        answer = await reader.readexactly(_content_length(head))
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        answer = await self._reader.readexactly(_content_length(head))
         if not head.startswith(b"HTTP/1.1 202 "):
             raise SystemExit(f"the api answered {head!r} {answer!r}")
-        jobs.append(json.loads(answer)["id"])
-    writer.close()
+        return cast(str, json.loads(answer)["id"])
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def _content_length(head: bytes) -> int:
     return int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+
+
+async def _client(url: str, model: str, numbers: Iterator[int], jobs: list[str]) -> None:
+    connection = await Connection.open(url)
+    jobs += [await connection.post(model, number) for number in numbers]
+    connection.close()
 
 
 async def _post(url: str, model: str, jobs: int, clients: int) -> list[str]:

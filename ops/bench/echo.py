@@ -1,24 +1,17 @@
 """`millrace bench echo`: what the platform itself costs, in time and in memory."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
-from signal import SIGTERM
-from typing import Any
 
 import numpy as np
 import orjson
 from matplotlib.figure import Figure
-from sqlalchemy import Engine, text
 
-from jobs import clock, ids
-from jobs.store import db
+from jobs import clock
+from ops.bench import small_jobs
 from ops.bench.harness import BenchError, own_platform, save_picture, say, with_spread
 from ops.bench.memory import MemoryWatch, pids
 from ops.bench.report import Report
 from ops.bench.stream import Stream
-from ops.processes import die_with_parent
 from ops.up import Platform
 
 ASKED = {
@@ -33,8 +26,6 @@ _ITEMS = 100_000
 _FEW_ITEMS, _MANY_ITEMS = 10_000, 1_000_000
 _SMALL_JOBS, _CLIENTS = 10_000, 32
 _CALLS, _WARM_UP_CALLS = 1000, 100
-_LOOK_S = 0.05
-_STALLED_S = 60.0  # the most that all small jobs may take once the last one is posted
 
 
 def run() -> None:
@@ -110,63 +101,15 @@ def _memory(report: Report, platform: Platform) -> MemoryWatch:
     return many
 
 
-# -- many jobs of one item
-
-
 def _small_jobs(report: Report, platform: Platform) -> None:
-    """From the first byte posted to the last job's end."""
-    say(f"batchstring: {_SMALL_JOBS:,} jobs from {_CLIENTS} clients")
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    posted = _crowd(platform)
-    found = [ids.parse("job", job) for job in posted["jobs"]]
-    ended_s = _all_ended(database)
-    with database.connect() as tx:
-        row = tx.execute(_LAUNCHES, {"jobs": found}).one()
-    database.dispose()
-    if row.right != _SMALL_JOBS:
-        raise BenchError(f"{row.right} of {_SMALL_JOBS:,} small jobs have the right output")
+    took = small_jobs.run(platform, "batchstring", _SMALL_JOBS, _CLIENTS)
     report.add(
-        mean_launch=row.mean_size,
-        small_job_launches=row.launches,
-        small_jobs_per_s=_SMALL_JOBS / (ended_s - posted["started_s"]),
-        small_jobs_posted_per_s=_SMALL_JOBS / posted["posted_s"],
-        client_cpu_share=posted["cpu_s"] / posted["posted_s"],
+        mean_launch=took.mean_launch,
+        small_job_launches=took.launches,
+        small_jobs_per_s=took.per_s,
+        small_jobs_posted_per_s=took.posted_per_s,
+        client_cpu_share=took.client_cpu_share,
     )
-
-
-def _crowd(platform: Platform) -> Any:
-    arguments = [platform.url, "batchstring", str(_SMALL_JOBS), str(_CLIENTS)]
-    command = die_with_parent([sys.executable, "-m", "ops.bench.crowd", *arguments], SIGTERM)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    if done.returncode:
-        raise BenchError("the clients failed; see above")
-    return json.loads(done.stdout)
-
-
-_OPEN_JOBS = text("SELECT count(*) FROM jobs WHERE finished_at IS NULL")
-
-
-def _all_ended(database: Engine) -> float:
-    """When no job is open any more, monotonic seconds."""
-    deadline_s = clock.monotonic() + _STALLED_S
-    while clock.monotonic() < deadline_s:
-        with database.connect() as tx:
-            if not tx.scalar(_OPEN_JOBS):
-                return clock.monotonic()
-        clock.sleep(_LOOK_S)
-    raise BenchError(f"jobs are still open {_STALLED_S:g} s after the last one was posted")
-
-
-_LAUNCHES = text("""
-    WITH mine AS (
-        SELECT r.launch_id, i.input, r.output FROM unnest(CAST(:jobs AS uuid[])) AS m (job_id)
-        JOIN jobs j ON j.id = m.job_id AND j.state = 'completed'
-        JOIN items i USING (job_id) JOIN results r USING (job_id, seq)
-    )
-    SELECT (SELECT count(*) FROM mine WHERE output = upper(input)) AS right,
-           count(*) AS launches, avg(items + calls) AS mean_size
-    FROM launches WHERE id IN (SELECT launch_id FROM mine)
-""")
 
 
 def _picture(latencies_ms: Sequence[float], watch: MemoryWatch) -> Figure:

@@ -17,10 +17,11 @@ _BLOCK_LINES = 1000
 
 
 class Stream:
-    """Jobs and calls of one client; not thread-safe."""
+    """Jobs and calls of one client; not thread-safe. poll_s: between looks for more results."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, poll_s: float = _POLL_S) -> None:
         address = urlsplit(url)
+        self._poll_s = poll_s
         self._http = http.client.HTTPConnection(
             str(address.hostname), address.port, timeout=_TIMEOUT_S
         )
@@ -47,7 +48,12 @@ class Stream:
             elif clock.monotonic() > moved_s + _STALLED_S:
                 raise BenchError(f"{job} has had no new result for {_STALLED_S:g} s")
             if not complete:
-                clock.sleep(_POLL_S)
+                clock.sleep(self._poll_s)
+
+    def job(self, job: str) -> Any:
+        """The job object."""
+        self._http.request("GET", f"/jobs/{job}")
+        return self._json(200)
 
     def call(self, model: str, value: Any) -> Any:
         """The output of one call."""

@@ -11,8 +11,10 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from ops.up import Platform
 
 OPERATIONS = [
+    "DELETE /jobs/{job_id}",
     "GET /jobs",
     "GET /jobs/{job_id}",
+    "GET /jobs/{job_id}/events",
     "GET /jobs/{job_id}/items/{seq}",
     "GET /jobs/{job_id}/results",
     "GET /livez",

@@ -9,7 +9,7 @@ import redis
 
 from jobs import ids
 from jobs.calls.lanes import lane_name
-from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.messages import Call, Reply, unpack_replies
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.registry import Limits, Model
 from jobs.store.claims import Lease
@@ -18,6 +18,7 @@ from workers.engines.function import FunctionEngine
 from workers.engines.protocol import InvalidInput
 from workers.host import ModelHost
 from workers.inhand import Claimed, Ended, Holding
+from workers.pulling import CallPuller
 from workers.scheduler.entries import Launch
 
 MODEL = Model("shout", "1", "function", limits=Limits(max_batch=100, window_ms=60_000))
@@ -44,8 +45,9 @@ class Bench:
         self.engine = Shout()
         self.launches: list[Launch] = []
         self.lanes = RedisLanes(client, MODEL.key)
-        self.host = ModelHost(MODEL, self.engine, self.lanes, self._note)
-        self.host.announce("worker-1", HOUR_S)
+        calls = CallPuller(self.lanes, "worker-1", HOUR_S)
+        self.host = ModelHost(MODEL, self.engine, calls, self._note)
+        self.host.announce()
         self._client, self._started = client, False
 
     def _note(self, model: Model, launch: Launch) -> int:
@@ -220,6 +222,68 @@ def test_room_is_for_four_slices_and_comes_back_when_they_leave(bench: Bench) ->
     assert bench.host.room() == 0
     bench.host.hold(-most)
     assert bench.host.room() == most
+
+
+def test_a_call_that_comes_back_from_a_dead_worker_is_launched_without_company(
+    bench: Bench,
+) -> None:
+    claimed = bench.slices(["a"])
+    bench.call("call-1", "b")
+    bench.call("call-2", "c")
+    dead = CallPuller(bench.lanes, "worker-2", 1)
+    dead.take("{}/0", 2, 0.0, dead.look())
+    dead.announce(alive=False)
+    assert bench.lanes.recover() == 2
+    bench.host.drain()
+    bench.start()
+    assert bench.replies() | bench.replies() == {"call-1": ("B", None), "call-2": ("C", None)}
+    assert ends(claimed.holdings[0]) == {0: "A"}
+    assert sorted(bench.engine.launches) == [["a"], ["b"], ["c"]]
+
+
+def test_what_was_answered_is_sent_before_a_call_runs_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may end the process."""
+    for id, text in (("call-1", "a"), ("call-2", "b")):
+        bench.call(id, text)
+    dead = CallPuller(bench.lanes, "worker-2", 1)
+    dead.take("{}/0", 2, 0.0, dead.look())
+    dead.announce(alive=False)
+    assert bench.lanes.recover() == 2
+    sent, second, early = bench.lanes.reply, threading.Event(), []
+
+    def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        if bench.engine.launches:
+            second.set()
+        return Shout.run(bench.engine, batch, params)
+
+    def reply(reply_to: str, replies: list[Reply]) -> None:
+        if not early:
+            early.append(second.wait(0.2))
+        sent(reply_to, replies)
+
+    monkeypatch.setattr(bench.engine, "run", run)
+    monkeypatch.setattr(bench.lanes, "reply", reply)
+    bench.start()
+    assert len(bench.replies() | bench.replies()) == 2
+    assert early == [False]
+
+
+def test_a_reply_waits_for_redis_to_come_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, tries = bench.lanes.reply, iter([True, True])
+
+    def reply(reply_to: str, replies: list[Reply]) -> None:
+        if next(tries, False):
+            raise redis.ConnectionError("away")
+        sent(reply_to, replies)
+
+    monkeypatch.setattr(bench.lanes, "reply", reply)
+    bench.call("call-1", "a")
+    bench.start()
+    assert bench.replies() == {"call-1": ("A", None)}
 
 
 def test_a_call_that_arrives_at_an_idle_host_is_answered_when_the_bell_rings(

@@ -66,6 +66,14 @@ def lines(database: Engine, job: UUID, **query: object) -> list[str]:
     return b"".join(chunks).decode().splitlines()
 
 
+def test_a_submission_answers_what_a_reader_sees(database: Engine) -> None:
+    order = Order("echo", priority=3, metadata={"a": "b"}, expires_in_s=None)
+    answered = submit(database, MODELS, "default", order, array=["x", "y"])
+    seen = job_row(database, answered["id"])
+    given = {name: value for name, value in answered.items() if name != "pg_notify"}
+    assert given | {"read_at": None} == seen | {"read_at": None}
+
+
 def test_a_job_runs_from_submission_to_its_end(database: Engine) -> None:
     job = post(database, "a", {"custom_id": "b-1", "input": 'b\t\\\n"é'}, {"input": "c"})
     assert job_row(database, job)["state"] == "queued"

@@ -2,20 +2,20 @@
 
 import random
 import threading
+from collections.abc import Callable
 from uuid import UUID
 
+import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
-from jobs.registry import SAMPLES
-from jobs.store import claims, db, settling, verbs
-from jobs.store.settling import Result
-from jobs.submit import Order, submit
+from jobs.errors import Conflict, NotFound
+from jobs.store import db, endings, erasing, reaping, verbs
+from jobs.store.db import Tx
+from tests.store import claim, post, settle
 from tests.wait import eventually
 
-ECHO = SAMPLES.resolve("echo")
-VERBS = (verbs.cancel, verbs.pause, verbs.resume, verbs.retry)
-ROUNDS = 150
+ROUNDS = 60
 
 # Invariants 1 and 6 of a job that has ended.
 BROKEN = text("""
@@ -27,50 +27,83 @@ BROKEN = text("""
        OR r.good <> j.n_succeeded
        OR r.n <> j.n_succeeded + j.n_failed + j.n_cancelled + j.n_expired
 """)
+# What a deleted job left behind.
+ORPHANS = text("""
+    SELECT job_id FROM (
+        SELECT job_id FROM slices UNION SELECT job_id FROM items UNION SELECT job_id FROM results
+        UNION SELECT job_id FROM results_archive UNION SELECT job_id FROM deletions
+    ) AS found
+    WHERE job_id NOT IN (SELECT id FROM jobs)
+""")
+
+
+def expire(tx: Tx, job: UUID) -> None:
+    """Its time is up; the keepers find out."""
+    tx.execute(text("UPDATE jobs SET expires_at = now() WHERE id = :job"), {"job": job})
+
+
+VERBS = (verbs.cancel, verbs.pause, verbs.resume, verbs.retry, expire, verbs.delete)
+WEIGHTS = (5, 5, 5, 5, 2, 1)
 
 
 def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
-    database: Engine, database_url: str
+    database: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = db.connect(database_url, pool_size=12)
-    jobs: list[UUID] = [
-        submit(pool, SAMPLES, "default", Order("echo"), array=["x"] * 2500)["id"] for _ in range(4)
-    ]
+    monkeypatch.setattr(endings, "MOST_ITEMS", 1000)
+    pool = db.connect(database_url, pool_size=16)
+    jobs: list[UUID] = [post(pool, *["x"] * 2500) for _ in range(4)]
     errors: list[OperationalError] = []
     over = threading.Event()
 
     def use_verbs(seed: int) -> None:
         dice = random.Random(seed)
         for _ in range(ROUNDS):
-            attempt(lambda: _verb(pool, dice.choice(VERBS), dice.choice(jobs)))
+            [verb] = dice.choices(VERBS, WEIGHTS)
+            attempt(lambda: _verb(pool, verb, dice.choice(jobs)))  # noqa: B023
+            if len(_alive(pool)) < len(jobs) and dice.random() < 0.5:
+                jobs[dice.randrange(len(jobs))] = post(pool, *["x"] * 2500)
 
-    def work(owner: int) -> None:
-        while not over.is_set():
-            attempt(lambda: _run_one_claim(pool, owner))
+    def forever(act: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            while not over.is_set():
+                attempt(act)
 
-    def attempt(act: object) -> None:
+        return run
+
+    def attempt(act: Callable[[], object]) -> None:
         try:
-            act()  # type: ignore[operator]
+            act()
+        except (Conflict, NotFound):
+            pass
         except OperationalError as error:
             errors.append(error)
 
     askers = [threading.Thread(target=use_verbs, args=(seed,)) for seed in range(4)]
-    owners = [threading.Thread(target=work, args=(owner,)) for owner in range(3)]
-    for thread in (*askers, *owners):
+    others = [
+        threading.Thread(target=forever(act))
+        for act in (
+            *[lambda: settle(pool, claim(pool))] * 3,
+            lambda: claim(pool, lease_s=0),  # a worker that dies
+            lambda: _keep(pool),
+            lambda: _keep(pool),
+        )
+    ]
+    for thread in (*askers, *others):
         thread.start()
     for thread in askers:
         thread.join()
-    for job in jobs:
+    for job in _alive(pool):
         _verb(pool, verbs.resume, job)
     try:
-        eventually(lambda: not _broken(database), timeout_s=60)
+        eventually(lambda: not _found(database, BROKEN), timeout_s=60)
+        eventually(lambda: not _found(database, ORPHANS), timeout_s=60)
     finally:
         over.set()
-        for thread in owners:
+        for thread in others:
             thread.join()
         pool.dispose()
     assert errors == []
-    assert _broken(database) == []
+    assert _found(database, BROKEN) + _found(database, ORPHANS) == []
 
 
 def _verb(pool: Engine, verb: object, job: UUID) -> None:
@@ -78,18 +111,29 @@ def _verb(pool: Engine, verb: object, job: UUID) -> None:
         verb(tx, job)  # type: ignore[operator]
 
 
-def _run_one_claim(pool: Engine, owner: int) -> None:
+def _keep(pool: Engine) -> None:
+    """What a keeper does, once."""
     with pool.begin() as tx:
-        leases = claims.claim(tx, owner, {ECHO: 1000}, lease_s=60)
+        reaping.reap(tx, 0.0)
     with pool.begin() as tx:
-        rows = [
-            Result(leases[n].job_id, "default", seq, "succeeded", 1, None, None, value, None)
-            for n, seq, value, *_ in claims.read_inputs(tx, leases)
-        ]
+        if found := verbs.cancelling(tx):
+            verbs.end_cancelled(tx, random.choice(found))
     with pool.begin() as tx:
-        settling.settle(tx, leases, rows)
+        if found := verbs.due(tx):
+            verbs.expire(tx, random.choice(found))
+    with pool.begin() as tx:
+        endings.sweep(tx)
+    with pool.begin() as tx:
+        erasing.erase_rows(tx)
+    with pool.begin() as tx:
+        erasing.erase_payloads(tx, lambda job: None)
 
 
-def _broken(database: Engine) -> list[UUID]:
+def _alive(pool: Engine) -> list[UUID]:
+    with pool.connect() as tx:
+        return list(tx.scalars(text("SELECT id FROM jobs")))
+
+
+def _found(database: Engine, query: object) -> list[UUID]:
     with database.connect() as tx:
-        return list(tx.scalars(BROKEN))
+        return list(tx.scalars(query))  # type: ignore[call-overload]

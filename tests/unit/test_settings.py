@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.blobs import store
 from jobs.settings import Settings, SettingsError, load
 
 
@@ -92,6 +93,29 @@ def test_loopback_is_served(host: str) -> None:
     assert load({"MILLRACE_HOST": host}).host == host
 
 
+@pytest.mark.parametrize(
+    "blobs",
+    ["/srv/blobs", "file:blobs", "file:", "s3:bucket", "s3://", "s3:///prefix", "gs://bucket"],
+)
+def test_a_blob_store_that_is_none_is_refused(blobs: str) -> None:
+    [problem] = problems({"MILLRACE_BLOBS": blobs})
+    assert problem.startswith("MILLRACE_BLOBS: ")
+
+
+@pytest.mark.parametrize(
+    ("blobs", "place"),
+    [
+        ("file:/srv/blobs", Path("/srv/blobs")),
+        ("file:///srv/a b", Path("/srv/a b")),
+        ("file:~/blobs", Path.home() / "blobs"),
+        ("s3://bucket", ("bucket", "")),
+        ("s3://bucket/a/b/", ("bucket", "a/b")),
+    ],
+)
+def test_a_blob_store_is_a_folder_or_a_bucket(blobs: str, place: object) -> None:
+    assert store.parse(load({"MILLRACE_BLOBS": blobs}).blobs) == place
+
+
 @pytest.mark.parametrize("lease", ["nan", "inf", "0", "-1", "soon"])
 def test_a_lease_that_no_clock_can_keep_is_refused(lease: str) -> None:
     [problem] = problems({"MILLRACE_LEASE_S": lease})
@@ -127,3 +151,32 @@ def test_the_broker_is_the_redis_unless_one_is_named(
     redis_url: str, broker_url: str, broker: str
 ) -> None:
     assert Settings(redis_url=redis_url, broker_url=broker_url).broker == broker
+
+
+@pytest.mark.parametrize(
+    ("items", "results", "jobs"), [("0", "0", "0"), ("7", "0", "0"), ("0.5", "30", "30")]
+)
+def test_ages_that_fit_together_are_taken(items: str, results: str, jobs: str) -> None:
+    load(ages(items, results, jobs))
+
+
+@pytest.mark.parametrize(
+    ("items", "results", "jobs", "named"),
+    [
+        ("7", "0", "30", "KEEP_JOBS_DAYS is 30.0: a job goes last"),
+        ("7", "31", "30", "KEEP_JOBS_DAYS is 30.0: a job goes last"),
+        ("-1", "0", "0", "KEEP_ITEMS_DAYS is -1.0; it is days"),
+        ("1", "nan", "0", "KEEP_RESULTS_DAYS is nan; it is days"),
+    ],
+)
+def test_a_job_outlives_its_payloads(items: str, results: str, jobs: str, named: str) -> None:
+    [problem] = problems(ages(items, results, jobs))
+    assert named in problem
+
+
+def ages(items: str, results: str, jobs: str) -> dict[str, str]:
+    return {
+        "MILLRACE_KEEP_ITEMS_DAYS": items,
+        "MILLRACE_KEEP_RESULTS_DAYS": results,
+        "MILLRACE_KEEP_JOBS_DAYS": jobs,
+    }

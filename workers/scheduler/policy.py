@@ -9,6 +9,8 @@ Calls go before items. A call's lane leaves as soon as one of these holds (sched
               that pull in step would all be busy together, and everything waits a whole launch
     drain     the worker is stopping
 
+A lane whose entries run alone is full with one.
+
 Items wait for others for the model's window, which is their deadline, and for nothing else. Of the
 lanes that may leave, the one with the oldest item goes first, full or not: slices then end in the
 order they were claimed.
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from jobs.calls.lanes import ALONE
 from jobs.registry import Limits
 from workers.scheduler.entries import FlushReason
 from workers.scheduler.latency import LatencyModel
@@ -40,6 +43,11 @@ class LaneView:
     calls_due_s: float = inf
     items: int = 0
     items_since_s: float = inf
+
+    @property
+    def alone(self) -> bool:
+        """Each of its entries is launched by itself."""
+        return self.lane.startswith(ALONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ def _decide_calls(
     limits: Limits,
     draining: bool,
 ) -> Flush | Wait:
-    most = most_rows(view.bucket, limits)
+    most = 1 if view.alone else most_rows(view.bucket, limits)
     latest = _calls_latest(view, latency)
     paced = pool.last_launch_s + pool.last_took_s / max(1, pool.replicas)
     if view.calls >= most:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from jobs import clock
-from jobs.calls.lanes import CallLanes, Look, Ticket
+from jobs.calls.lanes import ALONE, WORKER_LOST, CallLanes, Look, Ticket, lane_name
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply, pack_replies, unpack_replies
-from jobs.calls.redis import RedisLanes, reply_key
+from jobs.calls.redis import RedisLanes, declare_dead, reply_key
 from tests.wait import eventually
 
 MODEL = "model@1"
@@ -36,12 +36,32 @@ class Lanes:
             call, **{"target_ms": 250, "timeout_ms": 60_000, "most": 100, **bounds}
         )
 
-    def take(self, rows: int = 100, lane: str = "{}/64", look: Look | None = None) -> list[Call]:
+    def take(
+        self,
+        rows: int = 100,
+        lane: str = "{}/64",
+        look: Look | None = None,
+        worker: str = "worker-1",
+    ) -> list[Call]:
         look = look or self.lanes.look()
-        return self.lanes.take(Ticket(lane, rows, look.last_launch_ms, 100.0))
+        return self.lanes.take(Ticket(lane, rows, look.last_launch_ms, 100.0, worker, 60_000))
 
-    def take_ids(self, rows: int = 100, lane: str = "{}/64") -> list[str]:
-        return [call.id for call in self.take(rows, lane)]
+    def take_ids(self, rows: int = 100, lane: str = "{}/64", worker: str = "worker-1") -> list[str]:
+        return [call.id for call in self.take(rows, lane, worker=worker)]
+
+    def answer(self, *ids: str) -> None:
+        self.lanes.reply("api-1", [Reply(id, b'"done"', None, 3, {}) for id in ids])
+
+    def answers(self) -> list[tuple[str, Any, list[str] | None]]:
+        """(id, output, error) of all that one api process was sent."""
+        return [
+            (id, output, error)
+            for message in self.received("api-1")
+            for id, output, error, _, _ in unpack_replies(message)
+        ]
+
+    def waiting(self) -> dict[str, int]:
+        return {lane.lane: lane.rows for lane in self.lanes.look().lanes}
 
     def passed(self, moment_ms: float) -> None:
         eventually(lambda: self.lanes.look().now_ms > moment_ms)
@@ -230,6 +250,145 @@ def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(lan
     assert len(lanes.received("api-2")) == 1
 
 
+# -- deaths
+
+LONE = ALONE + "{}/64"
+
+
+def test_a_call_of_a_dead_worker_waits_alone_and_at_once_for_another(lanes: Lanes) -> None:
+    lanes.put("a")
+    [before] = lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    assert lanes.lanes.recover() == 1
+    look = lanes.lanes.look()
+    [waiting] = look.lanes
+    assert (waiting.lane, waiting.rows) == (LONE, 1)
+    assert waiting.due_ms <= look.now_ms
+    [after] = lanes.take(lane=LONE)
+    assert after == replace(before, lane=LONE)
+    assert lanes.answers() == []
+
+
+def test_its_second_death_ends_a_call_as_worker_lost(lanes: Lanes) -> None:
+    lanes.put("a")
+    for lane in ("{}/64", LONE):
+        assert lanes.take_ids(lane=lane, worker="worker-2") == ["a"]
+        lanes.lanes.announce("worker-2", 0)
+        assert lanes.lanes.recover() == 1
+    assert lanes.answers() == [("a", None, list(WORKER_LOST))]
+    assert lanes.waiting() == {}
+    assert lanes.lanes.recover() == 0
+
+
+def test_the_calls_of_a_launch_that_died_are_put_back_each(lanes: Lanes) -> None:
+    for id in ("a", "b", "c"):
+        lanes.put(id)
+    lanes.put("waits", lane="{}/16")
+    assert len(lanes.take(worker="worker-2")) == 3
+    lanes.lanes.announce("worker-2", 0)
+    assert lanes.lanes.recover() == 3
+    assert lanes.waiting() == {LONE: 3, "{}/16": 1}
+
+
+def test_what_a_living_worker_has_in_hand_is_left_to_it_even_while_it_drains(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.take()
+    assert lanes.lanes.recover() == 0
+    lanes.lanes.announce("worker-1", 60, ready=False)
+    assert lanes.lanes.look().replicas == 0
+    assert lanes.lanes.recover() == 0
+    lanes.lanes.announce("worker-1", 0)
+    assert lanes.lanes.recover() == 1
+
+
+def test_a_worker_that_falls_silent_loses_what_it_has_in_hand(lanes: Lanes) -> None:
+    lanes.put("a")
+    look = lanes.lanes.look()
+    lanes.lanes.take(Ticket("{}/64", 1, look.last_launch_ms, 100.0, "worker-2", 200))
+    assert lanes.lanes.recover() == 0
+    eventually(lambda: lanes.lanes.recover() == 1)
+
+
+def test_who_takes_lives_though_the_lanes_forgot_it(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.take(worker="unknown")
+    assert lanes.lanes.recover() == 0
+
+
+def test_two_keepers_put_a_call_back_once(lanes: Lanes) -> None:
+    for n in range(50):
+        lanes.put(f"call-{n}")
+    lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(lanes.lanes.recover())) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(found) == [0, 0, 0, 50]
+    assert lanes.waiting() == {LONE: 50}
+
+
+def test_a_call_that_was_answered_is_not_recovered(lanes: Lanes) -> None:
+    lanes.put("answered")
+    lanes.put("not yet")
+    lanes.take(worker="worker-2")
+    lanes.answer("answered")
+    lanes.lanes.announce("worker-2", 0)
+    assert lanes.lanes.recover() == 1
+    assert lanes.take_ids(lane=LONE) == ["not yet"]
+
+
+def test_a_call_whose_client_left_dies_with_its_worker(lanes: Lanes) -> None:
+    call = lanes.put("a")
+    lanes.take(worker="worker-2")
+    lanes.lanes.drop(call)
+    lanes.lanes.announce("worker-2", 0)
+    assert lanes.lanes.recover() == 0
+    assert lanes.waiting() == {}
+
+
+def test_a_client_that_leaves_takes_back_a_call_that_waits_alone(lanes: Lanes) -> None:
+    call = lanes.put("a")
+    lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    lanes.lanes.recover()
+    lanes.lanes.drop(call)
+    assert lanes.waiting() == {}
+
+
+def test_a_call_past_its_deadline_is_forgotten_with_its_worker(lanes: Lanes) -> None:
+    lanes.put("a", timeout_ms=50)
+    [call] = lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    lanes.passed(call.deadline_ms)
+    assert lanes.lanes.recover() == 0
+    assert (lanes.waiting(), lanes.answers()) == ({}, [])
+
+
+def test_a_worker_that_was_only_slow_answers_before_the_second_delivery(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    lanes.lanes.recover()
+    lanes.answer("a")
+    assert lanes.take_ids(lane=LONE) == []
+    assert lanes.answers() == [("a", "done", None)]
+    assert lanes.lanes.recover() == 0
+
+
+def test_a_call_in_hand_takes_no_room_and_takes_some_when_it_is_put_back(lanes: Lanes) -> None:
+    lanes.put("a", most=1)
+    lanes.take(worker="worker-2")
+    lanes.put("b", most=1)
+    lanes.lanes.announce("worker-2", 0)
+    lanes.lanes.recover()
+    assert lanes.refusal(Call("c", "{}/64", "tenant", 1, 1, "api-1"), most=2) == "overloaded"
+
+
 # -- Redis alone
 
 
@@ -238,6 +397,11 @@ def in_redis(redis_client: "redis.Redis") -> RedisLanes:
     lanes = RedisLanes(redis_client, MODEL)
     lanes.announce("worker-1", 60)
     return lanes
+
+
+def take(lanes: RedisLanes, rows: int = 1, lane: str = "{}/64") -> list[Call]:
+    last_ms = lanes.look().last_launch_ms
+    return lanes.take(Ticket(lane, rows, last_ms, 1.0, "worker-1", 60_000))
 
 
 def put(lanes: RedisLanes, id: str) -> None:
@@ -260,17 +424,65 @@ def test_a_taker_that_leaves_calls_behind_rings_for_the_next(
     put(in_redis, "b")
     for left in (1, 0):
         redis_client.delete(in_redis.keys.bell)
-        in_redis.take(Ticket("{}/64", 1, in_redis.look().last_launch_ms, 1.0))
+        take(in_redis, rows=1)
         assert redis_client.llen(in_redis.keys.bell) == left
 
 
-def test_nothing_of_a_taken_call_stays_in_redis(
+def test_nothing_of_an_answered_call_stays_in_redis(
     in_redis: RedisLanes, redis_client: "redis.Redis"
 ) -> None:
     put(in_redis, "a")
-    in_redis.take(Ticket("{}/64", 1, 0.0, 1.0))
+    [call] = take(in_redis)
+    in_redis.reply("api-1", [Reply(call.id, b"1", None, 1, {})])
     kept = set(redis_client.scan_iter()) - {in_redis.keys.bell.encode()}
-    assert kept == {in_redis.keys(what).encode() for what in ("ready", "pool")}
+    ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool")}
+    assert kept == ours | {reply_key("api-1").encode()}
+
+
+def test_a_reply_reaches_a_redis_that_has_lost_everything(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    take(in_redis)
+    redis_client.flushall()
+    redis_client.script_flush()
+    in_redis.reply("api-1", [Reply("a", b"1", None, 1, {})])
+    assert redis_client.llen(reply_key("api-1")) == 1
+    assert in_redis.recover() == 0
+
+
+def test_a_launch_of_more_calls_than_lua_takes_arguments_is_answered(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    ids = [f"call-{n}" for n in range(10_001)]
+    redis_client.hset(in_redis.keys("calls"), mapping=dict.fromkeys(ids, "x"))
+    in_redis.reply("api-1", [Reply(id, b"1", None, 1, {}) for id in ids])
+    assert not redis_client.exists(in_redis.keys("calls"))
+
+
+def test_a_call_of_any_input_and_parameters_is_put_back_as_it_was(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    lane = lane_name({"a b": "\n\0 ü %s", "c": ["alone:"]}, 64)
+    call = Call("a", lane, "tenant", {"x\n y": ["\0 %d", "x" * 300_000]}, 3, "api-1")
+    assert in_redis.put(call, target_ms=250, timeout_ms=60_000, most=100) is None
+    [before] = take(in_redis, lane=lane)
+    assert (before.lane, before.input) == (call.lane, call.input)
+    declare_dead(redis_client, [MODEL], "worker-1")
+    assert in_redis.recover() == 1
+    [after] = take(in_redis, lane=ALONE + lane)
+    assert after == replace(before, lane=ALONE + lane)
+
+
+def test_calls_that_are_put_back_ring_the_bell(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    take(in_redis)
+    redis_client.delete(in_redis.keys.bell)
+    declare_dead(redis_client, [MODEL], "worker-1")
+    in_redis.recover()
+    assert redis_client.llen(in_redis.keys.bell) == 1
 
 
 def test_replies_that_nobody_fetches_are_forgotten(
@@ -286,4 +498,4 @@ def test_the_lanes_of_two_models_are_apart(redis_client: "redis.Redis") -> None:
     other.announce("worker-1", 60)
     put(one, "a")
     assert list(other.look().lanes) == []
-    assert other.take(Ticket("{}/64", 1, 0.0, 1.0)) == []
+    assert take(other) == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.calls.lanes import Ticket, bucket_of, lane_name, lane_parts
+from jobs.calls.lanes import ALONE, Ticket, bucket_of, lane_name, lane_parts
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call
 from jobs.registry import TOKEN_BUCKETS, Limits
@@ -91,6 +91,10 @@ def test_dropping_an_owner_leaves_the_items_of_others_in_their_order() -> None:
 @pytest.mark.parametrize("params", [{}, {"normalize": True}, {"b": 1, "a": ["/", {"x": None}]}])
 def test_a_lane_name_tells_its_parameters_and_its_bucket(params: dict[str, object]) -> None:
     assert lane_parts(lane_name(params, 64)) == (params, 64)
+
+
+def test_a_lane_whose_calls_run_alone_has_the_same_parts() -> None:
+    assert lane_parts(ALONE + lane_name({"a": "x:/"}, 64)) == ({"a": "x:/"}, 64)
 
 
 def test_the_same_parameters_in_another_order_are_the_same_lane() -> None:
@@ -177,7 +181,7 @@ class Replica:
         if not view.calls:
             items = self.items.take(view.lane, flush.rows, self.limits.max_tokens)
             return Launched([], seqs(items), view.bucket)
-        calls = self.central.take(Ticket(view.lane, flush.rows, last_launch_ms, 50.0))
+        calls = self.central.take(Ticket(view.lane, flush.rows, last_launch_ms, 50.0, "me", inf))
         slack_s = view.calls_due_s - self.now_s
         rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self.limits)
         items = self.items.take_fill(view.lane, rows)

@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from jobs.calls.lanes import ALONE
 from jobs.registry import Limits
 from tests.unit.scheduler.measured import measured
 from workers.scheduler.latency import LatencyModel
@@ -90,6 +91,12 @@ def test_a_pool_that_counts_no_replica_is_paced_as_one() -> None:
 
 def test_calls_wait_for_nothing_while_draining() -> None:
     assert reason(0.01, calls(1), draining=True) == "drain"
+
+
+def test_calls_that_run_alone_leave_at_once_and_one_at_a_time() -> None:
+    decision = decide(0.0, [calls(3, lane=ALONE + "{}/0")], JUST_LAUNCHED, FIXED, LIMITS)
+    assert isinstance(decision, Flush)
+    assert (decision.rows, decision.reason) == (1, "full")
 
 
 # -- items

@@ -1,0 +1,47 @@
+"""Result lines with their payloads: each reference gives way to what it stands for."""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+
+from jobs.blobs.payloads import REFERENCE, Payloads
+from jobs.errors import Unreadable
+
+_log = logging.getLogger(__name__)
+
+# Inside a JSON string each quote has a backslash before it, and no JSON value begins with an @:
+# nothing that a client or an engine says can look like this.
+_MARK = b'","output":@'
+_SPOT = re.compile(rf'"outcome":"succeeded","output":({REFERENCE}),"error":null'.encode())
+_HEAD = b'"outcome":"succeeded","output":'
+_TAIL = b',"error":null'
+
+
+def opened(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks of NDJSON result lines, with one payload in memory at a time.
+
+    A payload that is lost or corrupt makes its line `failed`, with an error that says so: a reader
+    never takes it for an output. Raises BlobsAway, which ends the answer visibly.
+    """
+    for chunk in chunks:
+        if b"@" not in chunk or _MARK not in chunk:  # the first takes no time at all
+            yield chunk
+        else:
+            yield from _spliced(payloads, chunk)
+
+
+def _spliced(payloads: Payloads, chunk: bytes) -> Iterator[bytes]:
+    done = 0
+    for spot in _SPOT.finditer(chunk):
+        yield chunk[done : spot.start()]
+        try:
+            payload = payloads.read(spot[1].decode())
+        except Unreadable as error:
+            _log.error("a result can't be read: %s", error)
+            yield b'"outcome":"failed","output":null,"error":' + error.as_result().encode()
+        else:
+            yield _HEAD
+            yield payload
+            yield _TAIL
+        done = spot.end()
+    yield chunk[done:]

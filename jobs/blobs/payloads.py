@@ -1,0 +1,153 @@
+"""Which payloads live in the blob store, under which keys, and how a row refers to one.
+
+A row holds JSON or a reference, `@<key> <sha256> <bytes>`, which can't be JSON. Keys:
+`in/<monday>/<fan>/<job>/<thousand>/<seq>-<hash>`, and `out/…` alike. A week or a job is one prefix;
+no folder of a disk grows beyond some thousands; and since the name holds the payload's own hash,
+owners of a slice, old and new, never write different bytes to one key.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
+from sys import maxsize
+from typing import Any, Literal
+from uuid import UUID
+
+from jobs.blobs.store import BlobStore, open_store
+from jobs.errors import BlobsAway, PayloadCorrupt, Unreadable
+from jobs.settings import Settings
+
+Side = Literal["in", "out"]
+"""Inputs, or outputs: each has its own age."""
+
+REFERENCE_MARK = "@"
+REFERENCE = r"@([0-9a-z/-]+) ([0-9a-f]{64}) ([0-9]+)"
+_REFERENCE = re.compile(REFERENCE)
+_AT_ONCE = 16  # blobs under way for one job; each is in memory
+
+
+class Payloads:
+    """over_bytes: what is longer goes to the store; without a store nothing does. Thread-safe."""
+
+    def __init__(self, store: BlobStore | None = None, over_bytes: int = 65_536) -> None:
+        self._store = store
+        self.over_bytes = over_bytes if store else maxsize
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="blobs")
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Payloads":
+        if not settings.blobs:
+            return cls()
+        store = open_store(settings.blobs, settings.s3_endpoint)
+        return cls(store, settings.blob_over_kb << 10)
+
+    def stash(self, side: Side, job: UUID) -> "Stash":
+        return Stash(self, side, job)
+
+    def put_soon(self, key: str, raw: bytes) -> "Future[None]":
+        return self._threads.submit(self._there().put, key, raw)
+
+    def read(self, text: str) -> bytes:
+        """What a reference stands for. Raises PayloadLost, PayloadCorrupt, BlobsAway."""
+        found = _REFERENCE.fullmatch(text)
+        if found is None:
+            raise PayloadCorrupt(f"{text[:100]!r} is no reference to a payload")
+        key, digest, size = found.groups()
+        raw = self._there().get(key)
+        if len(raw) != int(size) or sha256(raw).hexdigest() != digest:
+            raise PayloadCorrupt(
+                f"the blob {key} is not what was stored: {len(raw)} bytes of {size}, "
+                "or another SHA-256"
+            )
+        return raw
+
+    def read_all(self, texts: Sequence[str]) -> list[bytes | Unreadable]:
+        """Several at a time, in their order; what is lost or corrupt as the error that says so.
+        Raises BlobsAway."""
+        return list(self._threads.map(self._read_or_error, texts))
+
+    def _read_or_error(self, text: str) -> bytes | Unreadable:
+        try:
+            return self.read(text)
+        except Unreadable as error:
+            return error
+
+    def delete_job(self, job: UUID) -> None:
+        """All payloads of one job. Raises BlobsAway; harmless to repeat."""
+        if self._store is not None:
+            for side in ("in", "out"):
+                self._store.delete_prefix(job_prefix(side, job))
+
+    def delete_week(self, side: Side, monday: date) -> None:
+        """All inputs or outputs of the jobs that were made in a week, for when their partition is
+        dropped. Raises BlobsAway; harmless to repeat."""
+        if self._store is not None:
+            self._store.delete_prefix(week_prefix(side, monday))
+
+    def _there(self) -> BlobStore:
+        if self._store is None:
+            raise BlobsAway("the payload is in a blob store, and MILLRACE_BLOBS names none")
+        return self._store
+
+
+class Stash:
+    """Payloads of one job on their way into the store, several at a time."""
+
+    def __init__(self, payloads: Payloads, side: Side, job: UUID) -> None:
+        self._payloads, self._job = payloads, job
+        self._prefix = job_prefix(side, job)
+        self._puts: deque[Future[None]] = deque()
+        self._used = False
+
+    def add(self, seq: int, raw: bytes) -> str:
+        """Its reference; it is stored once `finish` returned. Raises BlobsAway for one of those
+        before it."""
+        self._used = True
+        digest = sha256(raw).hexdigest()
+        key = f"{self._prefix}{seq // 1000}/{seq}-{digest[:16]}"
+        if len(self._puts) >= _AT_ONCE:
+            self._puts.popleft().result()
+        self._puts.append(self._payloads.put_soon(key, raw))
+        return f"@{key} {digest} {len(raw)}"
+
+    def finish(self) -> None:
+        """Returns once all are stored; raises BlobsAway where one is not."""
+        while self._puts:
+            self._puts.popleft().result()
+
+    def undo(self) -> None:
+        """Deletes the job's payloads, as far as the store can be reached: nobody refers to them."""
+        wait(self._puts)
+        if self._used:
+            with suppress(BlobsAway):
+                self._payloads.delete_job(self._job)
+
+
+def job_prefix(side: Side, job: UUID) -> str:
+    milliseconds = job.int >> 80
+    day = datetime.fromtimestamp(milliseconds / 1000, UTC).date()
+    monday = day - timedelta(days=day.weekday())
+    return f"{week_prefix(side, monday)}{job.hex[-2:]}/{job.hex}/"
+
+
+def week_prefix(side: Side, monday: date) -> str:
+    return f"{side}/{monday:%Y%m%d}/"
+
+
+def opened(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of one item, with what its references stand for. What is lost or corrupt is null, and
+    an output that is makes the item's error say so. Raises BlobsAway."""
+    changes: dict[str, Any] = {}
+    for column in ("input", "output"):
+        if (row[column] or "").startswith(REFERENCE_MARK):
+            try:
+                changes[column] = payloads.read(row[column])
+            except Unreadable as error:
+                changes[column] = "null"
+                if column == "output":
+                    changes |= {"outcome": "failed", "error": error.as_result()}
+    return {**row, **changes} if changes else row

@@ -1,0 +1,117 @@
+"""Blobs in S3, or in what speaks its language.
+
+Credentials and region come by boto3's own chain: AWS_* variables, profile, role.
+"""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from typing import Any
+
+import boto3
+from boto3.exceptions import Boto3Error
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    IncompleteReadError,
+    ReadTimeoutError,
+    ResponseStreamingError,
+)
+
+from jobs.errors import BlobsAway, PayloadLost
+
+_PART_BYTES = 8 << 20
+_TRIES = 3  # of reading a body: botocore itself tries again only until its first byte
+
+
+@cache
+def _connect(endpoint: str) -> Any:
+    """A client, which is thread-safe; making one takes a good part of a second."""
+    session = boto3.Session()
+    return session.client(
+        "s3",
+        endpoint_url=endpoint or None,
+        region_name=session.region_name or "us-east-1",
+        config=Config(
+            retries={"mode": "standard", "max_attempts": 4},
+            connect_timeout=5,
+            read_timeout=30,
+            max_pool_connections=32,
+            tcp_keepalive=True,
+            # What comes down is checked against its reference.
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path" if endpoint else "auto"},
+        ),
+    )
+
+
+class S3Blobs:
+    """An object a blob. S3 checks the SHA-256 of what it is given; large ones go up in parts."""
+
+    def __init__(self, bucket: str, prefix: str = "", *, endpoint: str = "") -> None:
+        self._bucket, self._prefix = bucket, prefix and prefix + "/"
+        self._client = _connect(endpoint)
+        self._transfer = TransferConfig(
+            multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=4
+        )
+
+    def put(self, key: str, data: bytes) -> None:
+        place = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with self._away(f"can't write {key}"):
+            if len(data) < _PART_BYTES:
+                digest = base64.b64encode(sha256(data).digest()).decode()
+                checksum = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest}
+                self._client.put_object(**place, **checksum, Body=data)
+            else:
+                self._client.upload_fileobj(
+                    BytesIO(data),
+                    **place,
+                    ExtraArgs={"ChecksumAlgorithm": "SHA256"},
+                    Config=self._transfer,
+                )
+
+    def get(self, key: str) -> bytes:
+        place = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with self._away(f"can't read {key}"):
+            for left in reversed(range(_TRIES)):
+                try:
+                    data: bytes = self._client.get_object(**place)["Body"].read()
+                    return data
+                except (ReadTimeoutError, ResponseStreamingError, IncompleteReadError):
+                    if not left:
+                        raise
+                except self._client.exceptions.NoSuchKey:
+                    raise PayloadLost(f"the blob {key} is gone") from None
+        raise AssertionError("unreachable")
+
+    def delete_prefix(self, prefix: str) -> None:
+        place = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        with self._away(f"can't delete {prefix}"):
+            for page in self._client.get_paginator("list_objects_v2").paginate(**place):
+                if found := [{"Key": entry["Key"]} for entry in page.get("Contents", ())]:
+                    self._delete(found)
+            for page in self._client.get_paginator("list_multipart_uploads").paginate(**place):
+                for begun in page.get("Uploads", ()):
+                    self._client.abort_multipart_upload(
+                        Bucket=self._bucket, Key=begun["Key"], UploadId=begun["UploadId"]
+                    )
+
+    def _delete(self, found: list[dict[str, str]]) -> None:
+        asked = {"Objects": found, "Quiet": True}
+        refused = self._client.delete_objects(Bucket=self._bucket, Delete=asked).get("Errors")
+        if refused:
+            first = refused[0]
+            raise BlobsAway(f"S3 keeps {len(refused)} blobs, {first['Key']}: {first['Code']}")
+
+    @contextmanager
+    def _away(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (BotoCoreError, Boto3Error, ClientError) as error:
+            where = f"s3://{self._bucket}"
+            raise BlobsAway(f"{what} in {where}: {error}", retry_after_s=5) from error

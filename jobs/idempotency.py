@@ -1,0 +1,54 @@
+"""Idempotency keys: how one is written, and a request's claim to be the only one under its key.
+
+draft-ietf-httpapi-idempotency-key-header: the field is an Item of Structured Fields (RFC 9651)
+whose value is a String. Many clients send the bare key, for example a UUID; that serves too.
+"""
+
+import re
+from dataclasses import dataclass
+
+from jobs.errors import Malformed
+
+MAX_LENGTH = 1024
+"""Of a key, in characters: what RFC 9651 asks every parser of Strings to support."""
+
+_IN_STRING = r'(?:[ !#-\[\]-~]|\\["\\])'
+# Visible ASCII without what makes it a broken String, a list or parameters.
+_IN_BARE = r"[!#-&(-+\--:<-\[\]-~]"
+PATTERN = rf'^("{_IN_STRING}{{0,{MAX_LENGTH}}}"|{_IN_BARE}{{1,{MAX_LENGTH}}})$'
+"""What may be sent, for documentation."""
+
+_STRING = f'"{_IN_STRING}*"'
+_VALUE = rf"{_STRING}|[A-Za-z*][\w!#-'*+.^`|~:/-]*|-?\d+(?:\.\d+)?|:[\w+/=]*:|\?[01]|@-?\d+"
+_PARAMETERS = rf"(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:{_VALUE}))?)*"  # allowed, and without a meaning
+_ITEM = re.compile(rf" *({_STRING}){_PARAMETERS} *", re.ASCII)
+_BARE = re.compile(rf" *({_IN_BARE}+) *")
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One request under a key. fingerprint: SHA-256 over all of it that matters."""
+
+    tenant: str
+    key: str
+    fingerprint: bytes
+
+
+def parse_key(field: str) -> str:
+    """The key in a field's value. Raises Malformed."""
+    if string := _ITEM.fullmatch(field):
+        key = _ESCAPED.sub(r"\1", string[1][1:-1])
+    elif bare := _BARE.fullmatch(field):
+        key = bare[1]
+    else:
+        raise Malformed(
+            'the Idempotency-Key can\'t be read; send printable ASCII in double quotes ("…", with '
+            '\\" and \\\\ for a quote and a backslash in it), or bare, without spaces, quotes, '
+            "commas, semicolons and backslashes"
+        )
+    if len(key) > MAX_LENGTH:
+        raise Malformed(
+            f"the Idempotency-Key has {len(key)} characters; it has at most {MAX_LENGTH}"
+        )
+    return key

@@ -1,0 +1,178 @@
+"""Workers die with calls in hand; the calls are answered. Two real workers, killed for real."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+
+import httpx
+import pytest
+import redis
+
+from jobs.calls.redis import RedisLanes
+from ops.up import Platform, running
+from tests.acceptance.deadly_samples import LAUNCHES, RELEASED
+from tests.wait import eventually, gone
+
+MODELS = """
+[[model]]
+name = "deadly"
+version = "1"
+engine = "function"
+target_ms = 100
+options = { function = "tests.acceptance.deadly_samples:deadly" }
+limits = { max_batch = 64 }
+"""
+LEASE_S = 2.0
+LONG_S = 60
+
+
+class Stage:
+    """Two workers that serve `deadly`, what they launched, and calls on their way."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.redis = redis.Redis.from_url(platform.settings.redis_url)
+        self.lanes = RedisLanes(self.redis, "deadly@1")
+        self._callers = ThreadPoolExecutor(16)
+
+    def set_up(self) -> None:
+        """Both workers ready, and nothing launched."""
+        self.until(lambda: self.lanes.look().replicas == 2)
+        self._path(LAUNCHES).write_text("")
+        self._path(RELEASED).unlink(missing_ok=True)
+
+    def until(self, fn: Callable[[], object]) -> None:
+        """As `millrace up` does meanwhile: a worker that ended is started again."""
+        eventually(lambda: (self.platform.poll(), fn())[1], timeout_s=LONG_S)
+
+    def call(self, text: str, timeout_ms: int = 1000 * LONG_S) -> "Future[httpx.Response]":
+        body = {"model": "deadly", "input": text, "timeout_ms": timeout_ms}
+        url = f"{self.platform.url}/infer"
+        return self._callers.submit(httpx.post, url, json=body, timeout=2 * LONG_S)
+
+    def held(self, text: str = "hold", **bounds: int) -> "tuple[Future[httpx.Response], int]":
+        """A call in the hands of a worker, and that worker's pid."""
+        answer = self.call(text, **bounds)
+        self.until(lambda: self.launches(text))
+        return answer, self.launches(text)[0][0]
+
+    def launches(self, text: str) -> list[tuple[int, list[str]]]:
+        """(pid, texts) of each launch that this text was in."""
+        lines = self._path(LAUNCHES).read_text().splitlines()
+        found = [(int(pid), texts) for pid, *texts in (line.split("\t") for line in lines)]
+        return [(pid, texts) for pid, texts in found if text in texts]
+
+    def release(self) -> None:
+        self._path(RELEASED).touch()
+
+    def answer(self, call: "Future[httpx.Response]") -> tuple[int, str]:
+        """(200, output) or (status, code)."""
+        self.until(call.done)
+        answer = call.result()
+        return answer.status_code, answer.json()["output" if answer.is_success else "code"]
+
+    def _path(self, name: str) -> Path:
+        return self.platform.settings.home / name
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("deadly")
+    (folder / "models.toml").write_text(MODELS)
+    with running(
+        folder / "home", workers=2, models=folder / "models.toml", lease_s=LEASE_S
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def stage(platform: Platform) -> Iterator[Stage]:
+    stage = Stage(platform)
+    stage.set_up()
+    yield stage
+    stage.release()
+
+
+def test_a_call_in_the_hands_of_a_killed_worker_is_answered_by_another(stage: Stage) -> None:
+    call, killed = stage.held()
+    os.kill(killed, signal.SIGKILL)
+    stage.until(lambda: len(stage.launches("hold")) == 2)
+    stage.release()
+    assert stage.answer(call) == (200, "HOLD")
+    assert [pid == killed for pid, _ in stage.launches("hold")] == [True, False]
+
+
+def test_a_call_that_kills_is_delivered_twice_and_its_mates_are_answered(stage: Stage) -> None:
+    holding = [stage.held(text)[0] for text in ("hold 1", "hold 2")]  # both workers are busy
+    texts = ["die", "a", "b", "c"]
+    calls = [stage.call(text) for text in texts]
+    stage.until(lambda: sum(lane.rows for lane in stage.lanes.look().lanes) == len(texts))
+    stage.release()
+    assert [stage.answer(call) for call in holding] == [(200, "HOLD 1"), (200, "HOLD 2")]
+    assert [stage.answer(call) for call in calls] == [
+        (503, "worker_lost"), (200, "A"), (200, "B"), (200, "C"),
+    ]  # fmt: skip
+    assert calls[0].result().json()["retryable"] is True
+    [(_, first), (_, second)] = stage.launches("die")
+    assert (sorted(first), second) == (sorted(texts), ["die"])
+    for text in ("a", "b", "c"):
+        assert [launched for _, launched in stage.launches(text)[1:]] == [[text]]
+
+
+def test_a_deadline_that_ends_before_the_death_is_noticed_is_kept(stage: Stage) -> None:
+    since_s = monotonic()
+    call, killed = stage.held(timeout_ms=1500)
+    os.kill(killed, signal.SIGKILL)
+    assert stage.answer(call) == (504, "deadline_passed")
+    assert 1.5 <= monotonic() - since_s < 1.5 + LEASE_S
+    stage.until(lambda: not stage.redis.exists(*map(stage.lanes.keys, ("calls", "taken"))))
+    assert len(stage.launches("hold")) == 1
+
+
+def test_a_call_whose_client_left_is_not_run_again(stage: Stage) -> None:
+    body = {"model": "deadly", "input": "hold"}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{stage.platform.url}/infer", json=body, timeout=1)
+    stage.until(lambda: not stage.redis.exists(*map(stage.lanes.keys, ("calls", "taken"))))
+    [(holder, _)] = stage.launches("hold")
+    os.kill(holder, signal.SIGKILL)
+    stage.until(lambda: stage.lanes.look().replicas == 1)
+    assert stage.answer(stage.call("next")) == (200, "NEXT")
+    assert len(stage.launches("hold")) == 1
+
+
+def test_the_late_reply_of_a_worker_that_stood_still_is_ignored(stage: Stage) -> None:
+    call, zombie = stage.held()
+    os.kill(zombie, signal.SIGSTOP)
+    stage.until(lambda: len(stage.launches("hold")) == 2)
+    stage.release()
+    assert stage.answer(call) == (200, "HOLD")
+    os.kill(zombie, signal.SIGCONT)
+    stage.until(lambda: stage.lanes.look().replicas == 2)
+    calls = {f"text {n}": stage.call(f"text {n}") for n in range(16)}
+    assert {text: stage.answer(call) for text, call in calls.items()} == {
+        text: (200, text.upper()) for text in calls
+    }
+    assert not gone(zombie)
+
+
+def test_a_worker_that_drains_keeps_its_call_for_longer_than_a_lease(stage: Stage) -> None:
+    call, draining = stage.held()
+    os.kill(draining, signal.SIGTERM)
+    eventually(lambda: stage.lanes.look().replicas == 1)
+    since_ms = stage.lanes.look().now_ms
+    eventually(lambda: stage.lanes.look().now_ms > since_ms + 1000 * (LEASE_S + 1.5))
+    stage.release()
+    assert stage.answer(call) == (200, "HOLD")
+    assert [pid for pid, _ in stage.launches("hold")] == [draining]
+
+
+def test_calls_that_redis_lost_are_refused_long_before_their_deadline(stage: Stage) -> None:
+    call, _ = stage.held()
+    stage.redis.flushall()
+    assert stage.answer(call) == (503, "unavailable")
+    stage.release()
+    stage.until(lambda: stage.answer(stage.call("next")) == (200, "NEXT"))

@@ -1,0 +1,155 @@
+"""The end of a job's life over HTTP: its progress to the end, deletion, retention."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from jobs import ids
+from jobs.store import db
+from ops.client import Client
+from ops.up import Platform, free_port
+from tests.wait import eventually
+
+COMMAND = [sys.executable, "-m", "ops"]
+
+
+def environ(platform: Platform) -> dict[str, str]:
+    return {**os.environ, **platform.settings.environment()}
+
+
+def run(platform: Platform, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], env=environ(platform), capture_output=True, text=True, timeout=60
+    )
+
+
+def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(id, job) of each event."""
+    id = ""
+    for line in answer.iter_lines():
+        name, _, value = line.partition(": ")
+        if name == "id":
+            id = value
+        elif name == "data":
+            yield id, json.loads(value)
+
+
+def test_events_follow_a_job_to_its_end_and_then_there_are_none(
+    client: Client, http: httpx.Client
+) -> None:
+    job = client.submit((b'"t%d"\n' % n for n in range(1500)), model="batchstring")
+    path = f"/jobs/{job['id']}/events"
+    with http.stream("GET", path, headers={"Last-Event-ID": "any"}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        seen = list(events(answer))
+    assert seen[-1][1]["state"] == "completed"
+    assert len({id for id, _ in seen}) == len(seen) > 1
+    counts = [job["counts"]["succeeded"] for _, job in seen]
+    assert counts == sorted(counts)
+    assert http.get(path, headers={"Last-Event-ID": seen[-1][0]}).status_code == 204
+    with http.stream("GET", path, headers={"Last-Event-ID": seen[0][0]}) as answer:
+        assert [id for id, _ in events(answer)] == [seen[-1][0]]
+
+
+def test_a_job_is_deleted_once_it_has_ended(
+    client: Client, http: httpx.Client, platform: Platform
+) -> None:
+    job = client.submit((b'"t%d"\n' % n for n in range(2500)), model="batchstring")
+    refused = http.delete(f"/jobs/{job['id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "cancel it first" in refused.json()["detail"]
+    http.post(f"/jobs/{job['id']}/cancel")
+    client.wait(job["id"])
+    deleted = http.delete(f"/jobs/{job['id']}")
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    assert http.delete(f"/jobs/{job['id']}").status_code == 404
+    for rest in ("", "/results", "/items/0", "/events"):
+        assert http.get(f"/jobs/{job['id']}{rest}").status_code == 404
+    engine = db.connect(platform.settings.database_url, pool_size=1)
+    try:
+        eventually(lambda: not _rows(engine, job["id"]), timeout_s=30)
+    finally:
+        engine.dispose()
+
+
+def _rows(engine: Any, job: str) -> int:
+    query = " UNION ALL ".join(
+        f"SELECT job_id FROM {table} WHERE job_id = :job"
+        for table in ("items", "results", "deletions")
+    )
+    with engine.connect() as tx:
+        return len(tx.execute(text(query), {"job": ids.parse("job", job)}).all())
+
+
+def test_the_command_deletes(client: Client, platform: Platform) -> None:
+    job = client.submit([b'"x"\n'], model="echo")
+    client.wait(job["id"])
+    done, again = (run(platform, "delete", job["id"], "--json") for _ in range(2))
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"id": job["id"], "deleted": True})
+    assert again.returncode == 1
+    assert "there is no job" in again.stderr
+
+
+def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
+    client: Client, http: httpx.Client, platform: Platform
+) -> None:
+    job = client.submit([b'"x"\n'] * 2500, model="batchstring")
+    http.post(f"/jobs/{job['id']}/pause")
+    port = str(free_port())
+    other = subprocess.Popen([*COMMAND, "api"], env=environ(platform) | {"MILLRACE_PORT": port})
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as second:
+        eventually(lambda: _answers(second), timeout_s=60)
+        with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
+            seen = events(answer)
+            next(seen)
+            other.send_signal(signal.SIGTERM)
+            since_s = time.monotonic()
+            list(seen)
+        assert other.wait(60) == 0
+        assert time.monotonic() - since_s < 8  # not the 10 s that requests in hand may take
+    http.post(f"/jobs/{job['id']}/cancel")
+
+
+def _answers(http: httpx.Client) -> bool:
+    try:
+        return http.get("/livez").status_code == 200
+    except httpx.ConnectError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "results"), [("items", 200), ("results", 410)], ids=["items", "results"]
+)
+def test_what_is_pruned_is_gone_and_says_so(
+    client: Client, http: httpx.Client, platform: Platform, kind: str, results: int
+) -> None:
+    job = client.submit([b'"x"\n'], model="echo")
+    client.wait(job["id"])
+    _fail_and_prune(platform, job["id"], kind)
+    assert http.get(f"/jobs/{job['id']}/results").status_code == results
+    item = http.get(f"/jobs/{job['id']}/items/0")
+    assert (item.status_code, item.json()["code"]) == (410, "pruned")
+    assert f"the {kind} of this job" in item.json()["detail"]
+    retried = http.post(f"/jobs/{job['id']}/retry")
+    assert (retried.status_code, retried.json()["code"]) == (409, "conflict")
+    assert http.get(f"/jobs/{job['id']}").status_code == 200
+
+
+def _fail_and_prune(platform: Platform, job: str, kind: str) -> None:
+    engine = db.connect(platform.settings.database_url, pool_size=1)
+    with engine.begin() as tx:
+        for change in (
+            f"UPDATE jobs SET {kind}_pruned = true WHERE id = :job",
+            "UPDATE slices SET n_failed = 1 WHERE job_id = :job",
+        ):
+            tx.execute(text(change), {"job": ids.parse("job", job)})
+    engine.dispose()

@@ -1,0 +1,43 @@
+"""What the keeper removes: deleted jobs at once, others at the end of their retention."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+
+from jobs import clock
+from jobs.blobs.payloads import Payloads
+from jobs.settings import Settings
+from jobs.store import erasing, retention
+from jobs.store.db import Tx
+
+Duty = tuple[str, float, Callable[[Tx], int]]
+"""name, seconds between two turns, what is done in a transaction: repeated until it returns 0."""
+
+_SOON_S, _NOW_AND_THEN_S, _SELDOM_S = 1.0, 60.0, 3600.0
+
+
+def duties(settings: Settings) -> Iterator[Duty]:
+    """Everything that this configuration removes."""
+    yield "erase rows", _SOON_S, erasing.erase_rows
+    payloads = Payloads.of(settings)
+    yield "erase payloads", _SOON_S, lambda tx: erasing.erase_payloads(tx, payloads.delete_job)
+    ages: dict[retention.Kind, float] = {
+        "items": settings.keep_items_days,
+        "results": settings.keep_results_days,
+    }
+    for kind, days in ages.items():
+        if days:
+            mark, drop, strays = (
+                _aged(days, partial(act, kind=kind))
+                for act in (retention.mark, retention.drop_a_week, retention.delete_strays)
+            )
+            yield f"mark {kind}", _NOW_AND_THEN_S, mark
+            yield f"drop {kind}", _NOW_AND_THEN_S, drop
+            yield f"strays of {kind}", _SELDOM_S, strays
+    if days := settings.keep_jobs_days:
+        yield "forget jobs", _NOW_AND_THEN_S, _aged(days, retention.forget_jobs)
+        yield "forget launches", _NOW_AND_THEN_S, _aged(days, retention.forget_launches)
+
+
+def _aged(days: float, act: Callable[[Tx, datetime], int]) -> Callable[[Tx], int]:
+    return lambda tx: act(tx, clock.now() - timedelta(days=days))
