@@ -1,9 +1,12 @@
 """Every invariant holds on what the store does, and a database broken on purpose is caught."""
 
+import json
 import threading
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
+from click.testing import Result as Ran
 from sqlalchemy import Engine, text
 
 from jobs import ids
@@ -12,6 +15,7 @@ from jobs.store import claims, db, invariants, settling, verbs
 from jobs.store.claims import Lease
 from jobs.store.settling import Result
 from jobs.submit import Order, submit
+from ops.cli import main
 
 ECHO = SAMPLES.resolve("echo")
 
@@ -192,3 +196,25 @@ def test_they_hold_in_every_snapshot_of_a_database_at_work(
         over.set()
         for thread in threads:
             thread.join()
+
+
+def test_the_command_tells_what_holds_and_fails_where_something_is_broken(
+    database: Engine, database_url: str, jobs: dict[str, UUID]
+) -> None:
+    def check(*options: str) -> Ran:
+        command = ["check", "--invariants", *options]
+        return CliRunner().invoke(main, command, env={"MILLRACE_DATABASE_URL": database_url})
+
+    well = check()
+    assert well.exit_code == 0
+    assert "BROKEN" not in well.stdout
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET lease_owner = 7 WHERE job_id = :done"), jobs)
+    words, data = check(), check("--json")
+    assert (words.exit_code, data.exit_code) == (1, 1)
+    assert ids.show("job", jobs["done"]) in words.stdout
+    found = json.loads(data.stdout)
+    assert not found["holds"]
+    (broken_one,) = (row for row in found["invariants"] if not row["holds"])
+    assert (broken_one["invariant"], broken_one["name"]) == (4, "leases")
+    assert broken_one["violations"][0]["job"] == ids.show("job", jobs["done"])

@@ -2,9 +2,8 @@
 
 import threading
 from pathlib import Path
-from urllib.parse import parse_qs, quote, urlsplit
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
 
 from jobs.registry import SAMPLES, Registry
 from jobs.settings import Settings
@@ -15,23 +14,19 @@ from workers.runtime import Runtime
 def test_a_worker_that_starts_while_the_database_is_away_comes_up_with_it(
     settings: Settings, database: Engine, tmp_path: Path
 ) -> None:
-    sockets, away = _sockets(settings.database_url), tmp_path / "away"
-    elsewhere = settings.database_url.replace(quote(sockets, safe=""), quote(str(away), safe=""))
+    url, away = make_url(settings.database_url), tmp_path / "away"
+    elsewhere = url.update_query_dict({"host": str(away)}).render_as_string()
     runtime = Runtime(settings.evolve(database_url=elsewhere), Registry([SAMPLES.resolve("echo")]))
     starting = threading.Thread(target=runtime.start)
     starting.start()
     starting.join(0.3)
     assert starting.is_alive()
-    away.symlink_to(sockets)
+    away.symlink_to(str(url.query["host"]))
     try:
         eventually(lambda: _ready_workers(database) == 1)
     finally:
         starting.join()
         runtime.stop()
-
-
-def _sockets(url: str) -> str:
-    return parse_qs(urlsplit(url).query)["host"][0]
 
 
 def _ready_workers(database: Engine) -> int:

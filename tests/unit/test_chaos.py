@@ -2,11 +2,13 @@
 
 import json
 from random import Random
+from xml.etree import ElementTree
 
 import pytest
 
 from ops.bench.chaos.faults import FAULTS
 from ops.bench.chaos.following import Followed
+from ops.bench.chaos.picture import draw
 from ops.bench.chaos.schedule import SHARES, plan
 from ops.bench.chaos.verify import Findings, judge
 from ops.bench.chaos.work import MOST_ITEMS, Work, invent
@@ -113,3 +115,14 @@ def test_cancelled_items_are_right_only_where_somebody_cancelled() -> None:
     lines = [*RIGHT[:3], line(3, "cancelled")]
     assert judged(lines, counts).wrong == 1
     assert judged(lines, counts, verb="cancel").wrong == 0
+
+
+def test_the_picture_has_the_curve_and_a_mark_for_each_fault() -> None:
+    faults = [(planned.at_s, planned.kind) for planned in plan(1, 100, 60.0)]
+    picture = ElementTree.fromstring(draw([(0.0, 0), (60.0, 5000)], faults))
+    tag = "{http://www.w3.org/2000/svg}"
+    paths = [found.attrib["d"] for found in picture.iter(f"{tag}path")]
+    assert len(paths) == len(SHARES)
+    assert sum(path.count("M") for path in paths) == 100
+    (curve,) = picture.iter(f"{tag}polyline")
+    assert len(curve.attrib["points"].split()) == 2

@@ -13,5 +13,6 @@ nothing is lost, doubled, out of order or wrong.
     ledger      what happened, with its proof
     verify      the end: everything against the plain loop and the invariants
     run         the main loop
-    record      figures, picture, and the page ops/docs/reliability.md
+    record      figures, and the page ops/docs/reliability.md
+    picture     its picture
 """

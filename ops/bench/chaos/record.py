@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import clock
 from ops.bench.chaos.load import Load
+from ops.bench.chaos.picture import draw
 from ops.bench.chaos.schedule import SHARES
 from ops.bench.chaos.verify import Findings
 from ops.bench.report import Report, machine
@@ -15,7 +16,8 @@ from ops.bench.report import Report, machine
 if TYPE_CHECKING:
     from ops.bench.chaos.run import History
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+_DOCS = Path(__file__).parents[2] / "docs"
+_PAGE, _PICTURE = _DOCS / "reliability.md", _DOCS / "bench-chaos.svg"
 _BEGIN, _END = "<!-- the recorded run -->", "<!-- end of the recorded run -->"
 _NOTHING = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed")
 _MANY = 1000  # faults, from which on each kind is asked for a hundred times
@@ -117,6 +119,8 @@ def _lines(run: Run, figures: dict[str, float]) -> list[str]:
         f"--faults {run.planned} --record`, {clock.now():%Y-%m-%d}, on {at['cores']} cores "
         f"({at['cpu']}), {at['memory_gib']} GiB. {settings}.",
         "",
+        "![results and faults over time](bench-chaos.svg)",
+        "",
         "| fault | times | proof in the ledger |",
         "|---|---|---|",
         *(f"| {_WORDS[kind][0]} | {kinds[kind]} | {_WORDS[kind][1]} |" for kind in SHARES),
@@ -179,22 +183,5 @@ _WORDS = {
 
 
 def _draw(run: Run) -> None:
-    """Progress over time, with a mark for each fault."""
-    try:
-        from matplotlib.figure import Figure
-
-        from ops.bench.harness import save_picture
-    except ImportError:
-        return
-    figure: Any = Figure(figsize=(8, 4.5), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    above.plot(*zip(*run.history.done, strict=True), color="#08519c")
-    above.set_ylabel("results")
-    above.set_title(f"{len(run.history.fired)} faults, nothing lost")
-    for row, kind in enumerate(SHARES):
-        times = [at_s for at_s, found, _ in run.history.fired if found == kind]
-        below.plot(times, [row] * len(times), "|", color="#cb181d", markersize=5)
-    below.set_yticks(range(len(SHARES)), [kind.replace("_", " ") for kind in SHARES], fontsize=6)
-    below.invert_yaxis()
-    below.set_xlabel("seconds")
-    save_picture("chaos", figure)
+    faults = [(at_s, kind) for at_s, kind, _ in run.history.fired]
+    _PICTURE.write_text(draw(run.history.done, faults))
