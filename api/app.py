@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from api import errors, openapi
 from api.context import Context
 from api.gateway import CallGateway
-from api.routes import calls, health, jobs, results, submissions
+from api.routes import calls, health, jobs, results, submissions, webhooks
 from api.schemas import Problem
 from jobs import registry
 from jobs.settings import Settings
@@ -54,7 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    for module in (calls, submissions, jobs, results, health):
+    for module in (calls, submissions, jobs, results, webhooks, health):
         app.include_router(module.router)
     return app
 

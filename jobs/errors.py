@@ -10,6 +10,7 @@
     ├── Invalid                  422  invalid
     ├── Unavailable              503  unavailable
     │   ├── NoWorker             503  no_worker
+    │   ├── NotConfigured        503  not_configured
     │   └── Overloaded           503  overloaded
     └── DeadlinePassed           504  deadline_passed
 
@@ -93,6 +94,10 @@ class Unavailable(MillraceError):
 
 class NoWorker(Unavailable):
     code, title = "no_worker", "No worker is ready for this model"
+
+
+class NotConfigured(Unavailable):
+    code, title, retryable = "not_configured", "Not configured here", False
 
 
 class Overloaded(Unavailable):

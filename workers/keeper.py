@@ -15,9 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
 from jobs.settings import Settings
-from jobs.store import claims, db, endings, partitions, verbs, workers
+from jobs.store import claims, db, endings, endpoints, partitions, verbs, workers
 from jobs.store.db import Tx
 from workers.nudger import Nudger
+from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
 _MOST_ROUNDS = 1000  # of one service, before the others get their turn
@@ -40,6 +41,7 @@ def services(settings: Settings) -> list[Service]:
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
+        Service("forget endpoints", 3600.0, endpoints.forget),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
     ]
 
@@ -59,6 +61,7 @@ class Keeper:
         self._settings = settings
         self._database: Database = db.connect(settings.database_url, pool_size=2)
         self._nudger = Nudger(settings, registry.load(settings.models))
+        self._webhooks = WebhookSender(settings)
         self._services = services(settings)
         self._stopping = threading.Event()
 
@@ -67,7 +70,9 @@ class Keeper:
 
     def run(self) -> None:
         nudges = threading.Thread(target=self._nudge, daemon=True)
-        nudges.start()
+        webhooks = threading.Thread(target=self._webhooks.run, args=(self._stopping,), daemon=True)
+        for thread in (nudges, webhooks):
+            thread.start()
         due_s = dict.fromkeys((service.name for service in self._services), 0.0)
         while not self._stopping.is_set():
             for service in self._services:
@@ -75,7 +80,8 @@ class Keeper:
                     self._run(service)
                     due_s[service.name] = clock.monotonic() + service.every_s
             self._stopping.wait(self._settings.keeper_interval_s)
-        nudges.join()
+        for thread in (nudges, webhooks):
+            thread.join()
         self._database.dispose()
 
     def _run(self, service: Service) -> None:

@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from jobs.states import Outcome
 from jobs.store.db import Tx
+from jobs.store.webhooks import DELIVER
 
 _FILL = text("""
     INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
@@ -58,7 +59,8 @@ _MAYBE_FINISHED = text("""
     ORDER BY id FOR UPDATE
 """)
 
-_CLOSE = text("""
+_CLOSE = text(f"""
+    WITH closed AS (
     UPDATE jobs
     SET state = CASE jobs.state WHEN 'cancelling' THEN 'cancelled' ELSE :state END,
         finished_at = now(), started_at = coalesce(started_at, now()),
@@ -69,11 +71,14 @@ _CLOSE = text("""
                  sum(n_cancelled) AS cancelled, sum(n_expired) AS expired
           FROM slices WHERE job_id = ANY(:jobs) GROUP BY job_id) AS c
     WHERE jobs.id = c.job_id AND c.done
+    RETURNING jobs.*)
+    {DELIVER}
 """)
 
 
 def close_finished_jobs(tx: Tx, jobs: Collection[UUID], state: str = "completed") -> None:
-    """Ends those of `jobs` that have all their results, and freezes their counts."""
+    """Ends those of `jobs` that have all their results, freezes their counts, and writes their
+    webhooks."""
     if not jobs:
         return
     maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(jobs)}).all()

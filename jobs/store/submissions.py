@@ -27,13 +27,15 @@ class NewJob:
     metadata: str
     custom_ids: bool
     expires_in_s: float | None
+    webhook_url: str | None
 
 
 _INSERT_JOB = text("""
     INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                      custom_ids, total, expires_in_s, expires_at)
+                      custom_ids, total, expires_in_s, expires_at, webhook_url)
     VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
-            :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s))
+            :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
+            :webhook_url)
 """)
 
 _INSERT_SLICES = text("""
@@ -59,6 +61,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> N
         "custom_ids": job.custom_ids,
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
+        "webhook_url": job.webhook_url,
     }
     tx.execute(_INSERT_JOB, values | details)
     with cursor(tx).copy(
