@@ -19,7 +19,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
-from api.routes import calls, health, jobs, results, submissions
+from api.routes import calls, health, jobs, results, submissions, webhooks
 from api.routes import events as event_routes
 from api.schemas import Problem
 from jobs import registry
@@ -71,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    for module in (calls, submissions, jobs, results, event_routes, health):
+    for module in (calls, submissions, jobs, results, event_routes, webhooks, health):
         app.include_router(module.router)
     return app
 

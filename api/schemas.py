@@ -1,7 +1,7 @@
 """What clients send and get, as pydantic models: they check the small parts of a request, and
 they are what /openapi.json says. Items are checked one by one in `jobs.items`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
@@ -22,6 +22,12 @@ def _whole(value: Any) -> Any:
 _WholeNumber = Annotated[int, BeforeValidator(_whole), Strict()]
 
 
+class Webhook(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(max_length=2000, description="https://…, told when the job has ended")
+
+
 class JobRequest(BaseModel):
     """Everything of a job but its items."""
 
@@ -34,6 +40,11 @@ class JobRequest(BaseModel):
     priority: _WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
+    webhook: Webhook | None = None
+
+    @property
+    def webhook_url(self) -> str | None:
+        return self.webhook.url if self.webhook else None
 
 
 class Item(BaseModel):
@@ -100,6 +111,34 @@ class Job(BaseModel):
 class JobPage(BaseModel):
     data: list[Job]
     next: str | None = Field(description="`after` of the next page; null on the last one")
+
+
+class Delivery(BaseModel):
+    """A webhook of one end of a job. id: the `webhook-id` of all its tries."""
+
+    id: str
+    type: str
+    generation: int
+    url: str
+    state: Literal["pending", "delivered", "failed", "disabled"]
+    tries: int
+    created_at: str
+    delivered_at: str | None
+    next_try_at: str | None
+    last_status: int | None
+    last_error: str | None
+
+
+class DeliveryList(BaseModel):
+    data: list[Delivery]
+
+
+class SigningSecret(BaseModel):
+    """What webhooks are signed with."""
+
+    secret: str | None = Field(description="`whsec_…`, shown once; null ever after")
+    created_at: str
+    previous_signs_until: str | None = Field(description="while a rotation lasts")
 
 
 class ItemState(BaseModel):

@@ -18,6 +18,7 @@
     ├── Unavailable              503  unavailable
     │   ├── BlobsAway            503  blobs_away
     │   ├── NoWorker             503  no_worker
+    │   ├── NotConfigured        503  not_configured
     │   ├── Overloaded           503  overloaded
     │   └── WorkerLost           503  worker_lost
     └── DeadlinePassed           504  deadline_passed
@@ -161,6 +162,10 @@ class BlobsAway(Unavailable):
 
 class NoWorker(Unavailable):
     code, title = "no_worker", "No worker is ready for this model"
+
+
+class NotConfigured(Unavailable):
+    code, title, retryable = "not_configured", "Not configured here", False
 
 
 class Overloaded(Unavailable):

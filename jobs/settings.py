@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.blobs import store
+from jobs.sealing import MIN_KEY
+from jobs.ssrf import AllowList
 
 _PREFIX = "MILLRACE_"
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -23,8 +25,8 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-def _setting(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def _setting(default: Any, help: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"help": help, "secret": secret}, repr=not secret)
 
 
 def default_home() -> Path:
@@ -65,6 +67,13 @@ class Settings:
     )
     await_workers: bool = _setting(False, "ready only once every model has a warm worker")
     worker_max_mb: int = _setting(0, "a worker that grows beyond this, MiB, is replaced; 0: never")
+    secret_key: str = _setting(
+        "", "encrypts stored secrets; empty: one made in the home, beside the embedded database",
+        secret=True,
+    )  # fmt: skip
+    webhook_allow: str = _setting(
+        "", "hosts and networks (a,b) for webhooks though private; plain http is fine there"
+    )
     lease_s: float = _setting(6.0, "a worker's right to a slice, renewed three times within it")
     keeper_interval_s: float = _setting(1.0, "the keeper looks around at least this often")
 
@@ -172,6 +181,15 @@ def _ranges(settings: Settings) -> list[str]:
         _ = settings.blobs and store.parse(settings.blobs)
     except ValueError as error:
         problems.append(f"MILLRACE_BLOBS: {error}")
+    if settings.secret_key and len(settings.secret_key) < MIN_KEY:
+        problems.append(
+            f"MILLRACE_SECRET_KEY must have {MIN_KEY} characters or more; `openssl rand -base64 32`"
+            " makes one"
+        )
+    try:
+        AllowList.parse(settings.webhook_allow)
+    except ValueError as error:
+        problems.append(f"MILLRACE_WEBHOOK_ALLOW: {error}")
     if settings.host not in LOOPBACK:
         problems.append(
             f"MILLRACE_HOST is {settings.host}: without API keys the api serves loopback alone; "

@@ -29,6 +29,7 @@ class Order:
     metadata: dict[str, str] | None = None
     expires_in_s: float | None = 86_400.0
     on_invalid: str = "reject"
+    webhook_url: str | None = None
 
 
 def submit(
@@ -79,6 +80,7 @@ def submit(
             metadata=orjson.dumps(order.metadata or {}).decode(),
             custom_ids=taken.custom_ids,
             expires_in_s=order.expires_in_s,
+            webhook_url=order.webhook_url,
         )
         with database.begin() as tx:
             if claim:

@@ -161,11 +161,13 @@ def _connect(url: str | None) -> Client:
 @click.option("--params", help="the model's parameters, as a JSON object")
 @click.option("--class", "job_class", help="interactive, standard or bulk")
 @click.option("--priority", type=int, help="-100 to 100, higher first")
+@click.option("--webhook", help="URL to tell when it has ended")
 @click.option("--wait", is_flag=True, help="show progress until it has ended")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="write results here")
 @_client_command
 def submit(
     file: BinaryIO,
+    webhook: str | None,
     wait: bool,
     output: Path | None,
     url: str | None,
@@ -176,6 +178,8 @@ def submit(
     text a line; "-" is standard input, as JSON lines."""
     client = _connect(url)
     query = {name.replace("job_", ""): value for name, value in order.items() if value is not None}
+    if webhook:
+        query["webhook"] = json.dumps({"url": webhook})
     job = client.submit(_items(file), **query)
     if wait or output:
         job = client.wait(job["id"]) if as_json else wait_with_bar(client, job)
@@ -271,6 +275,51 @@ def delete(id: str, url: str | None, as_json: bool) -> None:
     """Removes a finished job, with its items and results, for ever."""
     _connect(url).delete(id)
     click.echo(json.dumps({"id": id, "deleted": True}) if as_json else f"{id}  deleted")
+
+
+@main.command(epilog="Example: millrace webhooks job_01kajf…")
+@click.argument("id")
+@_client_command
+def webhooks(id: str, url: str | None, as_json: bool) -> None:
+    """Lists what was sent, or is to be sent, when a job ended."""
+    found = _connect(url).request("GET", f"/jobs/{id}/webhooks")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for delivery in found["data"]:
+        _show_delivery(delivery, False)
+
+
+@main.command(epilog="Example: millrace redeliver job_01kajf…")
+@click.argument("id")
+@_client_command
+def redeliver(id: str, url: str | None, as_json: bool) -> None:
+    """Sends a job's latest webhook again, under the same webhook-id."""
+    found = _connect(url).request("POST", f"/jobs/{id}/webhooks/redeliver")
+    _show_delivery(found, as_json)
+
+
+def _show_delivery(delivery: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(delivery))
+        return
+    next_try = delivery["next_try_at"] and f"next try {delivery['next_try_at']}"
+    notes = filter(None, (delivery["last_error"], next_try))
+    tries = f"{delivery['state']} after {delivery['tries']} tries"
+    click.echo("  ".join([delivery["id"], delivery["type"], tries, *notes]))
+
+
+@main.command("webhook-secret", epilog="Example: millrace webhook-secret --rotate")
+@click.option("--rotate", is_flag=True, help="make a new one; the old one signs for 24 h more")
+@_client_command
+def webhook_secret(rotate: bool, url: str | None, as_json: bool) -> None:
+    """Shows the secret that verifies webhooks: once, when it was made."""
+    found = _connect(url).request("POST" if rotate else "GET", "/webhooks/secret")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    shown = f"made {found['created_at']}; it was shown before, --rotate makes a new one"
+    click.echo(found["secret"] or shown)
 
 
 @main.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')

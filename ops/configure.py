@@ -2,7 +2,7 @@
 
 from jobs import settings
 from jobs.settings import Settings
-from ops.embedded import EmbeddedPostgres, EmbeddedRedis
+from ops.embedded import EmbeddedPostgres, EmbeddedRedis, secret_key
 
 
 def load() -> Settings:
@@ -11,12 +11,16 @@ def load() -> Settings:
 
 
 def fill_in(found: Settings) -> Settings:
-    """The same, with the embedded services' addresses where none are given."""
+    """The same, with the embedded services' addresses where none are given, and the key that
+    belongs to the embedded database."""
     database = found.database_url or EmbeddedPostgres(found.home).url
     redis = found.redis_url or EmbeddedRedis(found.home).url
     # A folder here serves one machine: with a database elsewhere there may be others.
     blobs = found.blobs or ("" if found.database_url else f"file:{found.home.resolve()}/blobs")
-    return found.evolve(database_url=_with_driver(database), redis_url=redis, blobs=blobs)
+    key = found.secret_key or ("" if found.database_url else secret_key.read(found.home))
+    return found.evolve(
+        database_url=_with_driver(database), redis_url=redis, blobs=blobs, secret_key=key
+    )
 
 
 def _with_driver(url: str) -> str:

@@ -14,7 +14,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
 from ops import configure
-from ops.embedded import EmbeddedServers
+from ops.embedded import EmbeddedServers, secret_key
 from ops.processes import Child, Supervisor
 from ops.watched import WatchedWorker
 
@@ -31,6 +31,8 @@ class Platform:
     """Everything `millrace up` runs. Every method belongs to the main thread."""
 
     def __init__(self, found: Settings, workers: int = 1, logs: Path | None = None) -> None:
+        if not (found.secret_key or found.database_url):
+            secret_key.ensure(found.home)
         self.settings = configure.fill_in(found).evolve(await_workers=True)
         self.servers = EmbeddedServers(
             found.home, postgres=not found.database_url, redis=not found.redis_url

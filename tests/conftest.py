@@ -71,7 +71,11 @@ def settings(
     database_url: str, servers: EmbeddedServers, redis_client: "redis.Redis", tmp_path: Path
 ) -> Settings:
     return Settings(
-        home=tmp_path, database_url=database_url, redis_url=servers.redis.url, lease_s=3
+        home=tmp_path,
+        database_url=database_url,
+        redis_url=servers.redis.url,
+        lease_s=3,
+        secret_key="a key of the tests, 32 characters or more",
     )
 
 

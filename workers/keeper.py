@@ -15,12 +15,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from jobs import clock, registry
 from jobs.errors import BlobsAway
 from jobs.settings import Settings
-from jobs.store import db, endings, idempotency, partitions, reaping, verbs, workers
+from jobs.store import db, endings, endpoints, idempotency, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
 from workers import broker, cleaning
 from workers.dying import end_process
 from workers.nudger import Nudger
 from workers.recovery import CallRecovery
+from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
 _CALM_S = 0.01  # submissions that come closer together than this share one look
@@ -45,6 +46,7 @@ def services(settings: Settings) -> list[Service]:
         Service("sweep", 5.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
+        Service("forget endpoints", 3600.0, endpoints.forget),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
         *(Service(name, every_s, duty) for name, every_s, duty in cleaning.duties(settings)),
     ]
@@ -72,6 +74,7 @@ class Keeper:
         models = registry.load(settings.models)
         self._nudger = Nudger(settings, models)
         self._calls = CallRecovery(settings.redis_url, models)
+        self._webhooks = WebhookSender(settings)
         self._services = services(settings)
         connections = len(self._services) + 1
         self._database: Database = db.connect(settings.database_url, pool_size=connections)
@@ -87,8 +90,12 @@ class Keeper:
             for service in self._services
         ]
         threads += [
-            threading.Thread(target=target, name=target.__name__, daemon=True)
-            for target in (self._nudge, self._recover)
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in (
+                ("nudge", self._nudge),
+                ("recover calls", self._recover),
+                ("webhooks", lambda: self._webhooks.run(self._stopping)),
+            )
         ]
         for thread in threads:
             thread.start()

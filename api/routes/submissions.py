@@ -14,17 +14,19 @@ from api.context import Context, Shared, Tenant
 from api.errors import faults_of
 from api.resources import Resources
 from api.schemas import Job, JobRequest
-from jobs import ids, items, views
+from jobs import ids, items, ssrf, views
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.idempotency import Claim
 from jobs.intake import bounded_lines
+from jobs.settings import Settings
+from jobs.ssrf import AllowList
 from jobs.store.idempotency import find
 from jobs.submit import Order, submit
 
 router = APIRouter(tags=["jobs"])
 
 _MIB = 1 << 20
-_JSON_PARAMETERS = ("params", "metadata")
+_JSON_PARAMETERS = ("params", "metadata", "webhook")
 
 _SUBMIT_DOC: dict[str, Any] = {
     "parameters": [
@@ -138,6 +140,17 @@ def _submit_ndjson(
     return _store(shared, tenant, fields, faults, claim, lines=body)
 
 
+def _webhook_faults(settings: Settings, url: str | None) -> list[Fault]:
+    if url is None:
+        return []
+    if no := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
+        return [Fault(("webhook", "url"), *no)]
+    if not settings.secret_key:
+        why = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"
+        return [Fault(("webhook",), "not_configured", why)]
+    return []
+
+
 def _seconds(text: str) -> float | None:
     return None if text == "null" else float(text)
 
@@ -156,6 +169,7 @@ def _store(
     try:
         asked = JobRequest.model_validate(fields)
         order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
+        faults += _webhook_faults(shared.settings, order.webhook_url)
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from jobs.states import Outcome
 from jobs.store.db import Tx
+from jobs.store.webhooks import DELIVER
 
 _FILL = text("""
     INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
@@ -93,7 +94,8 @@ _MAYBE_FINISHED = text("""
     ORDER BY id FOR UPDATE
 """)
 
-_CLOSE = text("""
+_CLOSE = text(f"""
+    WITH closed AS (
     UPDATE jobs
     SET state = CASE WHEN jobs.state = 'cancelling' THEN 'cancelled'
                      WHEN c.expired > 0 THEN 'expired' ELSE 'completed' END,
@@ -105,12 +107,14 @@ _CLOSE = text("""
                  sum(n_cancelled) AS cancelled, sum(n_expired) AS expired
           FROM slices WHERE job_id = ANY(:jobs) GROUP BY job_id) AS c
     WHERE jobs.id = c.job_id AND c.done
+    RETURNING jobs.*)
+    {DELIVER}
 """)
 
 
 def close_finished_jobs(tx: Tx, jobs: Collection[UUID]) -> None:
-    """Ends those of `jobs` that have all their results, and freezes their counts. Whoever writes
-    the last result, a job with expired items is expired."""
+    """Ends those of `jobs` that have all their results, freezes their counts, and writes their
+    webhooks. Whoever writes the last result, a job with expired items is expired."""
     if not jobs:
         return
     maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(jobs)}).all()

@@ -28,6 +28,7 @@ class NewJob:
     metadata: str
     custom_ids: bool
     expires_in_s: float | None
+    webhook_url: str | None
 
 
 # One statement for all but the items: each round trip costs a small job as much as its work. It
@@ -35,9 +36,10 @@ class NewJob:
 _INSERT_JOB = text("""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                          custom_ids, total, expires_in_s, expires_at)
+                          custom_ids, total, expires_in_s, expires_at, webhook_url)
         VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
-                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s))
+                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
+                :webhook_url)
         RETURNING *
     ), cut AS (
         INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority)
@@ -73,6 +75,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "custom_ids": job.custom_ids,
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
+        "webhook_url": job.webhook_url,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
         "channel": WORK_CHANNEL,

@@ -65,15 +65,17 @@ CREATE TABLE webhook_secrets (
     tenant_id  text NOT NULL,
     sealed     bytea NOT NULL, -- encrypted by MILLRACE_SECRET_KEY
     created_at timestamptz NOT NULL DEFAULT now(),
+    shown_at   timestamptz, -- to its tenant, which happens once
     expires_at timestamptz -- set when a newer one took over
 );
 CREATE INDEX webhook_secrets_tenant ON webhook_secrets (tenant_id, id DESC);
 
--- One breaker per endpoint.
+-- One breaker per endpoint; an endpoint that works has no row.
 CREATE TABLE webhook_endpoints (
     tenant_id   text NOT NULL,
     url         text NOT NULL,
-    failures    int NOT NULL DEFAULT 0, -- in a row
+    failures    int NOT NULL, -- in a row
+    failed_at   timestamptz NOT NULL DEFAULT now(),
     open_until  timestamptz,
     disabled_at timestamptz, -- it answered 410
     PRIMARY KEY (tenant_id, url)
@@ -93,6 +95,7 @@ CREATE TABLE webhook_deliveries (
     tries        int NOT NULL DEFAULT 0,
     due_at       timestamptz NOT NULL DEFAULT now(),
     created_at   timestamptz NOT NULL DEFAULT now(),
+    requested_at timestamptz NOT NULL DEFAULT now(), -- its tries began: again at a redelivery
     delivered_at timestamptz,
     last_status  int,
     last_error   text

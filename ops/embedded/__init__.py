@@ -8,6 +8,7 @@ A home holds:
     lock        who runs the servers of this home (its pid)
     logs/       postgres.log, redis.log
     postgres/   the data folder, of the user that runs PostgreSQL
+    secret.key  encrypts the secrets in the database: lost with it, or with a copy of it, they are
     run/        the sockets; where that path is too long, they lie in millrace-<hash> in the
                 temporary folder
 """

@@ -12,7 +12,7 @@ from ops.up import Platform, running
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     home = tmp_path_factory.mktemp("platform")
-    with running(home, max_json_mb=1, lease_s=3.0) as started:
+    with running(home, max_json_mb=1, lease_s=3.0, webhook_allow="127.0.0.1") as started:
         yield started
 
 

@@ -17,16 +17,20 @@ OPERATIONS = [
     "GET /jobs/{job_id}/events",
     "GET /jobs/{job_id}/items/{seq}",
     "GET /jobs/{job_id}/results",
+    "GET /jobs/{job_id}/webhooks",
     "GET /livez",
     "GET /models",
     "GET /models/{model}/ready",
     "GET /readyz",
+    "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",
     "POST /jobs/{job_id}/cancel",
     "POST /jobs/{job_id}/pause",
     "POST /jobs/{job_id}/resume",
     "POST /jobs/{job_id}/retry",
+    "POST /jobs/{job_id}/webhooks/redeliver",
+    "POST /webhooks/secret",
 ]
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON.

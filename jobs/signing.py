@@ -1,0 +1,58 @@
+"""A tenant's signing secret: made when it is first needed, shown once, rotated on demand."""
+
+from typing import Any
+
+from jobs import views, webhooks
+from jobs.sealing import seal, unseal
+from jobs.store import webhook_secrets
+from jobs.store.db import Tx
+
+OVERLAP_S = 24 * 3600.0
+"""So long a secret signs beside the one that replaced it."""
+
+
+def secrets_of(tx: Tx, secret_key: str, tenant: str) -> list[str]:
+    """What signs this tenant's webhooks now, the newest first; makes one where there is none.
+
+    Raises NotConfigured and Unsealable, as the functions below do.
+    """
+    found = webhook_secrets.live(tx, tenant) or _make(tx, secret_key, tenant)
+    return [unseal(secret_key, tenant, row["sealed"]) for row in found]
+
+
+def look(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
+    """What there is to say of it; the secret itself only the first time."""
+    webhook_secrets.lock(tx, tenant)
+    row = (webhook_secrets.live(tx, tenant) or _make(tx, secret_key, tenant))[0]
+    if row["shown_at"] is not None:
+        return _object(tx, tenant, None)
+    secret = unseal(secret_key, tenant, row["sealed"])
+    webhook_secrets.mark_shown(tx, row["id"])
+    return _object(tx, tenant, secret)
+
+
+def rotate(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
+    """A new secret, shown this once; the one before it goes on signing for OVERLAP_S."""
+    secret = webhooks.new_secret()
+    sealed = seal(secret_key, tenant, secret)
+    webhook_secrets.lock(tx, tenant)
+    webhook_secrets.retire(tx, tenant, OVERLAP_S)
+    webhook_secrets.insert(tx, tenant, sealed, shown=True)
+    return _object(tx, tenant, secret)
+
+
+def _make(tx: Tx, secret_key: str, tenant: str) -> Any:
+    sealed = seal(secret_key, tenant, webhooks.new_secret())
+    webhook_secrets.lock(tx, tenant)
+    if not webhook_secrets.live(tx, tenant):
+        webhook_secrets.insert(tx, tenant, sealed, shown=False)
+    return webhook_secrets.live(tx, tenant)
+
+
+def _object(tx: Tx, tenant: str, secret: str | None) -> dict[str, Any]:
+    newest, *before = webhook_secrets.live(tx, tenant)
+    return {
+        "secret": secret,
+        "created_at": views.timestamp(newest["created_at"]),
+        "previous_signs_until": views.timestamp(before[0]["expires_at"]) if before else None,
+    }

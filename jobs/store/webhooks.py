@@ -1,0 +1,178 @@
+"""Deliveries of webhooks: written as jobs end, claimed by keepers, recorded; listed for tenants.
+
+A claim pushes `due_at` forward by a lease and counts the try; the number of the try is the fence
+of its record. Whoever dies in between is not missed: the delivery falls due again.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import RowMapping, text
+
+from jobs.store.db import Tx
+
+# Beside the UPDATE that ends jobs, of which `closed` are the rows.
+DELIVER = """
+    INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, job)
+    SELECT tenant_id, id, generation, webhook_url, 'job.' || state, to_jsonb(closed)
+    FROM closed WHERE webhook_url IS NOT NULL
+"""
+
+Endpoint = tuple[str, str]
+"""tenant, URL"""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One try of a delivery. job: the job's row as it ended, as JSON; tries: this one included."""
+
+    id: UUID
+    tenant: str
+    url: str
+    type: str
+    job: str
+    tries: int
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.tenant, self.url
+
+
+# What waits for an endpoint whose breaker is open waits until it closes; what waits for a disabled
+# one, or has waited for too long, ends.
+_SET_ASIDE = text("""
+    UPDATE webhook_deliveries AS d
+    SET state = held.state, due_at = coalesce(held.open_until, d.due_at),
+        last_error = coalesce(held.error, d.last_error)
+    FROM (
+        SELECT w.id, e.open_until,
+               CASE WHEN e.disabled_at IS NOT NULL THEN 'disabled'
+                    WHEN w.requested_at < now() - make_interval(secs => :patience_s) THEN 'failed'
+                    ELSE 'pending' END AS state,
+               CASE WHEN e.disabled_at IS NOT NULL THEN 'the endpoint answered 410 before'
+                    END AS error
+        FROM webhook_deliveries w JOIN webhook_endpoints e USING (tenant_id, url)
+        WHERE w.state = 'pending' AND w.due_at <= now()
+          AND (e.open_until > now() OR e.disabled_at IS NOT NULL)
+        LIMIT 1000 FOR UPDATE OF w SKIP LOCKED
+    ) AS held
+    WHERE d.id = held.id
+""")
+
+_DUE = text("""
+    SELECT id, tenant_id, url, type, CAST(job AS text), tries + 1
+    FROM webhook_deliveries AS d
+    WHERE state = 'pending' AND due_at <= now()
+      AND NOT EXISTS (SELECT FROM webhook_endpoints e
+                      WHERE e.tenant_id = d.tenant_id AND e.url = d.url
+                        AND (e.open_until > now() OR e.disabled_at IS NOT NULL))
+      AND NOT EXISTS (SELECT FROM unnest(CAST(:tenants AS text[]), CAST(:urls AS text[]))
+                                      AS busy (tenant_id, url)
+                      WHERE busy.tenant_id = d.tenant_id AND busy.url = d.url)
+    ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
+""")
+
+# Of breakers that were open: whether their time is up, so that one delivery may try. Another keeper
+# may have sent its own meanwhile; the lock shows it.
+_BREAKERS = text("""
+    SELECT e.tenant_id, e.url, e.open_until <= now() AS up
+    FROM webhook_endpoints e
+    JOIN unnest(CAST(:tenants AS text[]), CAST(:urls AS text[])) AS asked (tenant_id, url)
+         USING (tenant_id, url)
+    WHERE e.open_until IS NOT NULL
+    ORDER BY e.tenant_id, e.url FOR UPDATE OF e
+""")
+_HOLD = text("""
+    UPDATE webhook_endpoints e SET open_until = now() + make_interval(secs => :lease_s)
+    FROM unnest(CAST(:tenants AS text[]), CAST(:urls AS text[])) AS probed (tenant_id, url)
+    WHERE e.tenant_id = probed.tenant_id AND e.url = probed.url AND e.open_until IS NOT NULL
+""")
+_LEASE = text("""
+    UPDATE webhook_deliveries
+    SET tries = tries + 1, due_at = now() + make_interval(secs => :lease_s) WHERE id = ANY(:ids)
+""")
+
+
+def claim(
+    tx: Tx, in_flight: Mapping[Endpoint, int], *, most: int, most_each: int, lease_s: float,
+    patience_s: float,
+) -> list[Delivery]:  # fmt: skip
+    """Takes up to `most` due deliveries; of one endpoint no more than `most_each`, those in flight
+    included, and a single one where its breaker was open. They are the caller's for lease_s."""
+    tx.execute(_SET_ASIDE, {"patience_s": patience_s})
+    busy = [endpoint for endpoint, count in in_flight.items() if count >= most_each]
+    found = [Delivery(*row) for row in tx.execute(_DUE, {"limit": most, **_columns(busy)})]
+    asked = _columns({delivery.endpoint for delivery in found})
+    breakers = {(row[0], row[1]): row.up for row in tx.execute(_BREAKERS, asked)} if found else {}
+    taken = _fair(found, in_flight, breakers, most_each)
+    if taken:
+        tx.execute(_HOLD, {"lease_s": lease_s, **_columns({found.endpoint for found in taken})})
+        tx.execute(_LEASE, {"lease_s": lease_s, "ids": [delivery.id for delivery in taken]})
+    return taken
+
+
+def _fair(
+    found: Sequence[Delivery],
+    in_flight: Mapping[Endpoint, int],
+    breakers: Mapping[Endpoint, bool],
+    most_each: int,
+) -> list[Delivery]:
+    """breakers: of those that were open, whether one delivery may try."""
+    count = Counter(in_flight)
+    taken = []
+    for delivery in found:
+        endpoint = delivery.endpoint
+        probe = breakers.get(endpoint)
+        room = most_each if probe is None else int(probe)
+        if count[endpoint] < room:
+            count[endpoint] += 1
+            taken.append(delivery)
+    return taken
+
+
+def _columns(endpoints: Sequence[Endpoint] | set[Endpoint]) -> dict[str, list[str]]:
+    found = sorted(endpoints)
+    return {"tenants": [tenant for tenant, _ in found], "urls": [url for _, url in found]}
+
+
+_RECORD = text("""
+    UPDATE webhook_deliveries
+    SET state = :state, due_at = now() + make_interval(secs => :wait_s),
+        delivered_at = CASE WHEN :state = 'delivered' THEN now() END,
+        last_status = :status, last_error = :error
+    WHERE id = :id AND tries = :tries AND state = 'pending'
+""")
+
+
+def record(
+    tx: Tx, delivery: Delivery, state: str, wait_s: float, status: int | None, error: str | None
+) -> bool:
+    """Writes how a try ended. False: it was not ours any more, and nothing was written."""
+    values = {"id": delivery.id, "tries": delivery.tries, "state": state, "wait_s": wait_s}
+    done = tx.execute(_RECORD, values | {"status": status, "error": error})
+    return done.rowcount > 0
+
+
+_OF_JOB = text("""
+    SELECT * FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id = :job
+    ORDER BY generation DESC
+""")
+_AGAIN = text("""
+    UPDATE webhook_deliveries
+    SET state = 'pending', tries = 0, due_at = now(), requested_at = now(), delivered_at = NULL
+    WHERE id = (SELECT id FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id = :job
+                ORDER BY generation DESC LIMIT 1)
+    RETURNING *
+""")
+
+
+def of_job(tx: Tx, tenant: str, job: UUID) -> Sequence[RowMapping]:
+    """A job's deliveries, the latest generation first."""
+    return tx.execute(_OF_JOB, {"tenant": tenant, "job": job}).mappings().all()
+
+
+def send_again(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:
+    """Makes the job's latest delivery due now, with all its tries before it; None: it has none."""
+    return tx.execute(_AGAIN, {"tenant": tenant, "job": job}).mappings().one_or_none()

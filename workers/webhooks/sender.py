@@ -1,0 +1,139 @@
+"""Claims deliveries that are due, sends several at once, records how each try ended.
+
+No transaction is open while something is sent. A keeper that dies in between leaves a lease that
+lapses: the delivery is sent again, under the same webhook-id.
+"""
+
+import logging
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import psycopg
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobs import clock, ids, signing, webhooks
+from jobs.errors import NotConfigured
+from jobs.sealing import Unsealable
+from jobs.settings import Settings
+from jobs.ssrf import AllowList
+from jobs.store import db, endpoints
+from jobs.store import webhooks as store
+from jobs.store.webhooks import Delivery, Endpoint
+from workers.webhooks import verdicts
+from workers.webhooks.http import TIMEOUT_S, Answer, post
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+AT_ONCE_EACH = 4
+"""Tries in flight of one keeper, and of those to one endpoint: a slow one leaves room."""
+LEASE_S = 60.0
+"""Longer than a try takes, resolving its name included; after a keeper's death others wait so
+long."""
+
+
+class WebhookSender:
+    """With connections of its own: what waits for endpoints takes none from who reaps."""
+
+    def __init__(
+        self, settings: Settings, *, lease_s: float = LEASE_S, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._settings, self._lease_s, self._timeout_s = settings, lease_s, timeout_s
+        self._database: Database = db.connect(settings.database_url, pool_size=2)
+        self._allow = AllowList.parse(settings.webhook_allow)
+        self._tls = httpx.create_ssl_context()
+        self._pool = ThreadPoolExecutor(AT_ONCE, "webhook")
+        self._in_flight: Counter[Endpoint] = Counter()
+        self._counting = threading.Lock()
+        self._woken = threading.Event()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Sends until it is told to stop, and what it has begun to its end."""
+        while not stopping.is_set():
+            self._woken.clear()
+            try:
+                if self.run_once():
+                    continue
+            except (SQLAlchemyError, psycopg.Error) as error:
+                _log.warning("webhooks: %s", error)
+            self._woken.wait(self._settings.keeper_interval_s)
+        self.close()
+
+    def close(self) -> None:
+        """Waits for what is in flight."""
+        self._pool.shutdown()
+        self._database.dispose()
+
+    def run_once(self) -> int:
+        """Hands what is due to the threads; returns the number of tries begun."""
+        with self._counting:
+            in_flight = Counter(self._in_flight)
+        room = AT_ONCE - in_flight.total()
+        if room <= 0:
+            return 0
+        with self._database.begin() as tx:
+            taken = store.claim(
+                tx, in_flight, most=room, most_each=AT_ONCE_EACH, lease_s=self._lease_s,
+                patience_s=verdicts.PATIENCE_S,
+            )  # fmt: skip
+        for delivery in taken:
+            with self._counting:
+                self._in_flight[delivery.endpoint] += 1
+            self._pool.submit(self._deliver, delivery)
+        return len(taken)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """One try, from its secret to its record."""
+        try:
+            self._record(delivery, *self._try(delivery))
+        except Exception as error:  # a thread of a pool would keep it to itself
+            _log.warning("webhook %s is sent again: %s", delivery.id, error)
+        finally:
+            with self._counting:
+                self._in_flight[delivery.endpoint] -= 1
+            self._woken.set()
+
+    def _try(self, delivery: Delivery) -> tuple[Answer, bool]:
+        """How it ended, and whether the endpoint was asked at all."""
+        try:
+            headers, body = self._message(delivery)
+        except db.AWAY:
+            raise
+        except (NotConfigured, Unsealable) as error:
+            return Answer(error=str(error)), False
+        except Exception:  # a message that can't be built uses up its tries like any other
+            _log.exception("webhook %s can't be built", delivery.id)
+            return Answer(error="this is our fault; the log has it"), False
+        answer = post(
+            delivery.url, headers, body, allow=self._allow, tls=self._tls,
+            timeout_s=self._timeout_s,
+        )  # fmt: skip
+        return answer, True
+
+    def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
+        with self._database.begin() as tx:
+            keys = signing.secrets_of(tx, self._settings.secret_key, delivery.tenant)
+        body = webhooks.body(delivery.type, delivery.job)
+        id = ids.show(webhooks.ID_PREFIX, delivery.id)
+        return webhooks.headers(id, int(clock.now().timestamp()), body, keys), body
+
+    def _record(self, delivery: Delivery, answer: Answer, asked: bool) -> None:
+        found = verdicts.verdict(answer, delivery.tries)
+        with self._database.begin() as tx:
+            ours = store.record(
+                tx, delivery, found.state, found.wait_s, answer.status, answer.error
+            )
+            if ours and found.state == "delivered":
+                endpoints.forgive(tx, delivery.endpoint)
+            elif ours and asked:
+                endpoints.blame(
+                    tx,
+                    delivery.endpoint,
+                    gone=found.state == "disabled",
+                    threshold=verdicts.BREAKER_THRESHOLD,
+                    first_s=verdicts.BREAKER_FIRST_S,
+                    most_s=verdicts.BREAKER_MOST_S,
+                )
