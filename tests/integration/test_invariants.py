@@ -155,10 +155,8 @@ def test_rows_of_a_deleted_job_are_no_orphans_until_they_are_erased(
     database: Engine, jobs: dict[str, UUID]
 ) -> None:
     with database.begin() as tx:
-        tx.execute(
-            text("INSERT INTO deletions SELECT id, tenant_id FROM jobs WHERE id = :done"), jobs
-        )
-        tx.execute(text("DELETE FROM jobs WHERE id = :done"), jobs)
+        verbs.delete(tx, jobs["done"])
+        assert tx.scalars(text("SELECT count(*) FROM items WHERE job_id = :done"), jobs).one()
     assert broken(database) == set()
 
 
