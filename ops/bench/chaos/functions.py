@@ -34,7 +34,9 @@ def _heed(text: str, *, alone: bool) -> None:
         case "exit":
             os._exit(9)
         case "segfault":
-            os.kill(os.getpid(), signal.SIGSEGV)
+            # To this thread: sent to the process, the main thread would die of it, and maybe only
+            # after this launch was recorded.
+            signal.raise_signal(signal.SIGSEGV)
         case "raise":
             raise ValueError("this text can't be shouted")
         case "flaky" if not _failed_before(text, alone):
