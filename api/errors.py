@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import psycopg
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from redis import RedisError
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from jobs import ids
 from jobs.errors import Fault, Invalid, Malformed, MillraceError, Unavailable
+from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
 _TYPES = "https://millrace.dev/problems/"
@@ -95,15 +93,14 @@ def install(app: FastAPI) -> None:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
-    @app.exception_handler(OperationalError)
-    @app.exception_handler(PoolTimeout)
-    @app.exception_handler(psycopg.OperationalError)
-    @app.exception_handler(RedisError)
     async def away(request: Request, error: Exception) -> Response:
         request_id = new_request_id()
         _log.warning("%s: %s", request_id, error)
         what = "Redis" if isinstance(error, RedisError) else "the database"
         return problem(Unavailable(f"{what} can't be reached", retry_after_s=1), request_id)
+
+    for kind in (*AWAY, RedisError):
+        app.add_exception_handler(kind, away)
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:

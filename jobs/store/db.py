@@ -6,23 +6,37 @@ import psycopg
 from psycopg import Connection as DriverConnection
 from psycopg import Cursor
 from sqlalchemy import Connection, Engine, create_engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 Tx: TypeAlias = Connection
 """An open transaction."""
 
-AWAY = (OperationalError, psycopg.OperationalError)
-"""What it raises when the database can't be reached or gives up: SQLAlchemy's own, and psycopg's
-where rows go past it (COPY, arrays)."""
+AWAY = (
+    OperationalError,
+    InternalError,
+    PoolTimeout,
+    psycopg.OperationalError,
+    psycopg.InternalError,
+)
+"""What it raises when the database can't be reached, gives up, or has ended a transaction that was
+idle: SQLAlchemy's own, and psycopg's where rows go past it (COPY, arrays)."""
 
 WORK_CHANNEL = "millrace_work"
 """NOTIFY on it says that slices became claimable."""
 
 
-def connect(url: str, pool_size: int = 8, statement_timeout_s: float = 60) -> Engine:
-    """A pool of connections. A statement that takes longer than the timeout fails; a server that
-    stops answering is noticed by TCP within half a minute."""
-    timeout_ms = int(statement_timeout_s * 1000)
+def connect(
+    url: str, pool_size: int = 8, statement_timeout_s: float = 60, idle_s: float = 5
+) -> Engine:
+    """A pool of connections. A statement that takes longer than the timeout fails. A transaction
+    that is idle for `idle_s` ends: a process that froze in it must not hold its locks. A server
+    that stops answering is noticed by TCP within half a minute."""
+    options = {
+        "statement_timeout": int(statement_timeout_s * 1000),
+        "idle_in_transaction_session_timeout": int(idle_s * 1000),
+        "timezone": "UTC",
+    }
     return create_engine(
         url,
         pool_size=pool_size,
@@ -30,7 +44,7 @@ def connect(url: str, pool_size: int = 8, statement_timeout_s: float = 60) -> En
         pool_pre_ping=True,
         connect_args={
             "connect_timeout": 5,
-            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC",
+            "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,

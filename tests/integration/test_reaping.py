@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobs.registry import SAMPLES
-from jobs.store import claims, reading, reaping, settling, verbs, workers
+from jobs.store import claims, db, reading, reaping, settling, verbs, workers
 from jobs.store.claims import Lease
 from jobs.store.settling import Attempt, Result
 from jobs.store.workers import Death
@@ -308,3 +308,20 @@ def test_results_refuse_to_be_changed(database: Engine) -> None:
     finish(database, claim(database, worker(database)))
     with pytest.raises(Exception, match="insert-only"), database.begin() as tx:
         tx.execute(text("UPDATE results SET output = 'x'"))
+
+
+def test_a_process_that_froze_in_its_transaction_holds_no_lock_for_long(
+    database: Engine, database_url: str
+) -> None:
+    post(database, 1)
+    claim(database, worker(database))
+    frozen = db.connect(database_url, pool_size=1, idle_s=0.2)
+    tx = frozen.connect()
+    tx.execute(text("SELECT 1 FROM slices FOR UPDATE"))
+    with database.begin() as other:
+        other.execute(text("SET LOCAL lock_timeout = '20 s'"))
+        other.execute(text("SELECT 1 FROM slices FOR UPDATE"))
+    with pytest.raises(db.AWAY):
+        tx.execute(text("SELECT 1"))
+    tx.close()
+    frozen.dispose()

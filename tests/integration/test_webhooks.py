@@ -66,7 +66,7 @@ def complete(database: Engine) -> None:
             leases,
             [
                 Result(leases[n].job_id, TENANT, seq, "succeeded", 1, 0.5, None, value, None)
-                for n, seq, value, _ in claims.read_inputs(tx, leases)
+                for n, seq, value, *_ in claims.read_inputs(tx, leases)
             ],
         )
 

@@ -58,7 +58,7 @@ def run(database: Engine, payloads: Payloads) -> None:
     """What a worker of `echo` does with all it can claim."""
     for holding, items in claim(database, payloads):
         holding.end([Ended(seq, 1, 0.5, None, value) for seq, value in items])
-        results = worker.stash(payloads, recorder.results([holding]), NEVER)
+        results = worker.stash(payloads, recorder.rows(holding, Limits())[0], NEVER)
         assert results is not None
         with database.begin() as tx:
             settling.settle(tx, [holding.lease], results)
@@ -295,7 +295,7 @@ def test_outputs_are_offered_again_while_the_store_is_away(
     post(database, payloads, LARGE, "b")
     [(holding, items)] = claim(database, payloads)
     holding.end([Ended(seq, 1, 0.5, None, value) for seq, value in items])
-    results = recorder.results([holding])
+    results, _ = recorder.rows(holding, Limits())
     assert worker.stash(Payloads(Away(99, store)), results, NEVER) is None
     stashed = worker.stash(Payloads(Away(2, store)), results, float("inf"))
     assert stashed is not None
