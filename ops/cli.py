@@ -341,7 +341,7 @@ def demo() -> None:
     run()
 
 
-@main.group()
+@main.group(epilog="Example: millrace bench echo")
 def bench() -> None:
     """Measures. Starts what it needs, and ends with one line of JSON."""
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,17 @@ NOTHING = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "ch
 
 
 @pytest.mark.timeout(400)
-def test_a_short_rain_of_faults_loses_nothing(tmp_path: Path) -> None:
+def test_a_short_rain_of_faults_loses_nothing() -> None:
+    # A test's own folder may be too deep for a socket.
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        assert_nothing_is_lost(Path(folder))
+
+
+def assert_nothing_is_lost(folder: Path) -> None:
     command = [sys.executable, "-m", "ops", "bench", "chaos", "--seed", "3", "--minutes", "0.1"]
     done = subprocess.run(
         [*command, "--faults", str(len(SHARES))],
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=390,
@@ -33,7 +40,7 @@ def test_a_short_rain_of_faults_loses_nothing(tmp_path: Path) -> None:
     assert figures["jobs"] > 0
     assert {name: figures[name] for name in NOTHING} == dict.fromkeys(NOTHING, 0)
     assert figures["invariant_violations"] == 0
-    assert_proven(next(tmp_path.glob("millrace-chaos-*/ledger.jsonl")))
+    assert_proven(next(folder.glob("millrace-chaos-*/ledger.jsonl")))
 
 
 def assert_proven(ledger: Path) -> None:

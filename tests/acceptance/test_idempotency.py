@@ -136,9 +136,16 @@ def half_sent(
         """What can't be valid stores nothing, should it be the first to come."""
         return http.post(path, content=b"{", headers=named).status_code == 409
 
-    with send(platform, request_bytes(path, named, b'"x"\n', more=4)) as upload:
-        eventually(refused)
-        yield upload
+    for last in (False, False, True):
+        with send(platform, request_bytes(path, named, b'"x"\n', more=4)) as upload:
+            try:
+                eventually(refused, timeout_s=5)
+            except AssertionError:
+                if last:
+                    raise
+                continue  # what can't be valid was there at that very moment
+            yield upload
+            return
 
 
 def test_a_key_is_in_flight_while_its_body_comes_in(

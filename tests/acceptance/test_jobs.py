@@ -158,7 +158,7 @@ TWICE = [{"custom_id": "a", "input": 1}, {"custom_id": "a", "input": 2}]
         ({"items": ["y" * 300_000]}, [["items", 0]]),
         ({"items": [{"custom_id": 5}]}, [["items", 0, "custom_id"], ["items", 0, "input"]]),
         ({"priority": 101, "class": "vip"}, [["class"], ["priority"]]),
-        ({"webhook": {"url": "https://x"}}, [["webhook"]]),
+        ({"webhook": {"url": "ftp://x"}}, [["webhook", "url"]]),
         ({"metadata": {"a": 1}}, [["metadata", "a"]]),
         ({"params": {"no": 1}}, [["params"]]),
     ],
