@@ -39,12 +39,12 @@ class WatchedWorker(Child):
         )
         self._settings = settings
         self._out_of_memory_kills = _out_of_memory_kills()
-        self._hung = False
+        self._hung = self._told = False
         self._leave_by_s: float | None = None
 
     def start(self) -> None:
         self._watch.reset()
-        self._hung, self._leave_by_s = False, None
+        self._hung, self._told, self._leave_by_s = False, False, None
         super().start()
 
     def keep_alive(self) -> None:
@@ -65,17 +65,17 @@ class WatchedWorker(Child):
 
     def ended(self, code: int) -> None:
         """Reports it, beside everything else: the database may be away."""
-        if incarnation := self._watch.incarnation:
-            reporter = threading.Thread(
-                target=report, args=(self._settings, incarnation, self._how(code)), daemon=True
-            )
-            reporter.start()
+        if self.ready():
+            self._told = True
+            arguments = (self._settings, self._watch.incarnation, self._how(code))
+            threading.Thread(target=report, args=arguments, daemon=True).start()
 
     def kill(self) -> None:
-        """At the end of everything: what did not leave in time is not to blame for it."""
-        still_there = self.alive()
+        """At the end of everything: what did not leave cleanly by then is not to blame for it."""
         super().kill()
-        if still_there and not self._hung and self._watch.incarnation:
+        cleanly = self.process is None or self.process.returncode == 0
+        if self.ready() and not cleanly and not self._told:
+            self._told = True
             report(self._settings, self._watch.incarnation, "killed", for_s=1.0)
 
     def _how(self, code: int) -> Death:

@@ -69,7 +69,6 @@ def get_item(
         raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
     unit = shared.models.unit(job["model"], job["version"])
     return json_response(views.item_object(payloads.opened(shared.payloads, dict(row)), unit))
-    return json_response(views.item_object(row, unit))
 
 
 def _refuse_pruned(job: RowMapping, *kinds: str) -> None:

@@ -1,0 +1,58 @@
+"""Commands that show and measure a platform, which they start themselves."""
+
+import click
+
+
+@click.command(epilog="Example: millrace demo")
+def demo() -> None:
+    """Embeds the standard library's docstrings, and finds functions by meaning."""
+    from ops.demo import run
+
+    run()
+
+
+@click.group()
+def bench() -> None:
+    """Measures. Starts what it needs, and ends with one line of JSON."""
+
+
+def _bench(name: str, help: str) -> None:
+    @bench.command(name, help=help, epilog=f"Example: millrace bench {name}")
+    def run() -> None:
+        from importlib import import_module
+
+        import_module(f"ops.bench.{name}").run()
+
+
+_bench("echo", "What the platform itself costs, in time and in memory.")
+_bench("embed", "A job of embeddings through the platform, and the library alone.")
+
+
+@bench.command(epilog="Example: millrace bench durable")
+@click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="a share of its items")
+def durable(scale: float) -> None:
+    """The durable path against bare SQL and plain Celery; its growth; small jobs beside large."""
+    from ops.bench.durable import run
+
+    run(scale)
+
+
+@bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")
+@click.option("--seed", default=1, show_default=True, help="of the schedule and the jobs")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.05),
+    default=3.0,
+    show_default=True,
+    help="how long faults go on",
+)
+@click.option("--faults", type=click.IntRange(1), help="how many; without it, 50 a minute")
+@click.option("--record", "recorded", is_flag=True, help="write ops/docs/reliability.md")
+def chaos(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
+    """Kills, stops and cuts off real processes while jobs run, and checks that nothing is lost."""
+    from ops.bench.chaos.run import run
+
+    run(seed, minutes, faults, recorded)
+
+
+COMMANDS = (demo, bench)

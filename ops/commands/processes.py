@@ -1,0 +1,111 @@
+"""Commands that run processes, and what prepares and checks them."""
+
+import json
+import sys
+
+import click
+
+from jobs import logs
+from jobs.settings import SettingsError
+from ops import configure
+
+
+@click.command(epilog="Example: millrace up --workers 2")
+@click.option("--workers", default=1, show_default=True, help="worker processes")
+def up(workers: int) -> None:
+    """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
+    from jobs import settings
+    from ops.up import Platform, StopAsked
+
+    logs.configure("up")
+    stop_asked = StopAsked()
+    platform = Platform(settings.load(), workers)
+    platform.start(stop_asked)
+    if not stop_asked():
+        click.echo(f"ready: {platform.url} (API docs: {platform.url}/docs); Ctrl-C stops it")
+    try:
+        platform.run(stop_asked)
+    finally:
+        click.echo("stopping")
+        platform.stop()
+
+
+@click.command(epilog="Example: MILLRACE_PORT=8001 millrace api")
+def api() -> None:
+    """Serves HTTP; as many of them as you like."""
+    from api.app import serve
+
+    logs.configure("api")
+    serve(configure.load())
+
+
+@click.command(epilog="Example: millrace worker")
+def worker() -> None:
+    """Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows."""
+    from ops.processes import Supervisor
+    from ops.up import StopAsked
+    from ops.watched import WatchedWorker
+
+    logs.configure("worker")
+    Supervisor([WatchedWorker("worker", configure.load())]).run(StopAsked(), grace_s=30)
+
+
+@click.command(epilog="Example: millrace keeper")
+def keeper() -> None:
+    """Does everything periodic: nudges, lapsed leases, expiry. Several may run."""
+    from workers.keeper import run_keeper
+
+    logs.configure("keeper")
+    run_keeper(configure.load())
+
+
+@click.command(epilog="Example: millrace migrate")
+def migrate() -> None:
+    """Brings the database's schema up to date. Safe to repeat, and to run several at once."""
+    from jobs.store import db
+    from migrations.run import migrate as run
+
+    run(db.connect(configure.load().database_url, pool_size=1))
+    click.echo("the database is up to date")
+
+
+@click.command(epilog="Example: millrace check --json")
+@click.option("--invariants", is_flag=True, help="ask the database whether its invariants hold")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def check(invariants: bool, as_json: bool) -> None:
+    """Explains the configuration, and names everything that is wrong with it."""
+    from ops import check as checks
+
+    if invariants:
+        sys.exit(_check_invariants(as_json))
+    wrong = checks.problems()
+    findings = [] if wrong else list(checks.explain(configure.load()))
+    if as_json:
+        values = {finding.name: finding.value for finding in findings}
+        click.echo(json.dumps({"problems": wrong, "settings": values}))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.name:30} {finding.value or '-':40} {finding.help}")
+        for problem in wrong:
+            click.echo(f"problem: {problem}", err=True)
+    sys.exit(1 if wrong else 0)
+
+
+def _check_invariants(as_json: bool) -> int:
+    """Prints each invariant and what breaks it; returns the exit status."""
+    from ops import check as checks
+
+    wrong = checks.problems()
+    if wrong:
+        raise SettingsError(wrong)
+    found = list(checks.broken(configure.load()))
+    if as_json:
+        rows = [checks.as_json(invariant, broken) for invariant, broken in found]
+        click.echo(json.dumps({"holds": not any(b for _, b in found), "invariants": rows}))
+    else:
+        for invariant, broken in found:
+            click.echo("\n".join(checks.lines(invariant, broken)))
+    return int(any(broken for _, broken in found))
+
+
+COMMANDS = (up, api, worker, keeper, migrate, check)
