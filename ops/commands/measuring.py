@@ -11,7 +11,7 @@ def demo() -> None:
     run()
 
 
-@click.group()
+@click.group(epilog="Example: millrace bench echo")
 def bench() -> None:
     """Measures. Starts what it needs, and ends with one line of JSON."""
 
