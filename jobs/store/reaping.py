@@ -74,7 +74,7 @@ def reap(tx: Tx, lease_s: float) -> int:
 _PENDING = text("""
     SELECT g.seq FROM slices s, LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
     WHERE s.job_id = :job AND s.start = :start
-      AND NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq)
+      AND NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq OFFSET 0)
     ORDER BY g.seq
 """)
 
