@@ -82,7 +82,9 @@ class WatchedWorker(Child):
         if self._hung:
             return "hung"
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
-        return "killed" if outside or code in (0, progress.LEFT_ANYWAY) else "crashed"
+        # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
+        left = code == progress.LEFT_ANYWAY or code == 0 and not self._watch.busy()
+        return "killed" if outside or left else "crashed"
 
     def _end_hung(self) -> None:
         _log.error("%s (pid %s) hangs in a launch: killed", self.name, self.pid)

@@ -74,9 +74,16 @@ class Watch:
         """Before another worker writes there."""
         self._memory[:] = bytes(SIZE)
 
+    def busy(self) -> bool:
+        """Whether the engine is at work, or was when the worker ended."""
+        return self._due_s() > 0.0
+
     def hangs(self) -> bool:
+        return 0.0 < self._due_s() < clock.monotonic()
+
+    def _due_s(self) -> float:
         due_s: float = _DUE.unpack_from(self._memory, _DUE_AT)[0]
-        return 0.0 < due_s < clock.monotonic()
+        return due_s
 
     def close(self) -> None:
         self._memory.close()
