@@ -7,13 +7,14 @@ from psycopg import Connection as DriverConnection
 from psycopg import Cursor
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 Tx: TypeAlias = Connection
 """An open transaction."""
 
-AWAY = (OperationalError, psycopg.OperationalError)
-"""What it raises when the database can't be reached or gives up: SQLAlchemy's own, and psycopg's
-where rows go past it (COPY, arrays)."""
+AWAY = (OperationalError, NoConnection, psycopg.OperationalError)
+"""What it raises when the database can't be reached or gives up: SQLAlchemy's own, also where all
+connections are in use for too long, and psycopg's where rows go past it (COPY, arrays)."""
 
 WORK_CHANNEL = "millrace_work"
 """NOTIFY on it says that slices became claimable."""
@@ -21,7 +22,7 @@ WORK_CHANNEL = "millrace_work"
 
 def connect(url: str, pool_size: int = 8, statement_timeout_s: float = 60) -> Engine:
     """A pool of connections. A statement that takes longer than the timeout fails; a server that
-    stops answering is noticed by TCP within half a minute."""
+    stops answering is noticed by TCP within half a minute, asked or not."""
     timeout_ms = int(statement_timeout_s * 1000)
     return create_engine(
         url,
@@ -34,6 +35,7 @@ def connect(url: str, pool_size: int = 8, statement_timeout_s: float = 60) -> En
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            "tcp_user_timeout": 25_000,  # keepalives say nothing while a query waits to be received
         },
     )
 
