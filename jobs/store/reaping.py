@@ -64,9 +64,9 @@ def reap(tx: Tx, lease_s: float) -> int:
     cancelled = {(row[0], row[1]) for row in freed if row.state == "cancelling"}
     if cancelled:
         end_slices(tx, sorted(cancelled), "cancelled")
-        close_finished_jobs(tx, {job for job, _ in cancelled})
     again = [(row.job_id, row.start) for row in lost if row.suspect and row.accused]
-    _narrow(tx, [key for key in again if key not in cancelled])
+    quarantined = _narrow(tx, [key for key in again if key not in cancelled])
+    close_finished_jobs(tx, {job for job, _ in cancelled | quarantined})  # locked once, in order
     notify_work(tx)
     return len(lost)
 
@@ -79,17 +79,18 @@ _PENDING = text("""
 """)
 
 
-def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> None:
-    """Splits suspects that were accused again; counts against an item that was alone."""
-    ended = []
+def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
+    """Splits suspects that were accused again; counts against an item that was alone. Returns
+    the slices that this ended."""
+    ended = set()
     for job, start in slices:
         pending = tx.scalars(_PENDING, {"job": job, "start": start}).all()
         if len(pending) > 1:
             _split(tx, job, start, pending[len(pending) // 2])
         elif _count_death(tx, job, start) >= DEATHS_ALONE:
             _quarantine(tx, job, start, pending[0])
-            ended.append(job)
-    close_finished_jobs(tx, ended)
+            ended.add((job, start))
+    return ended
 
 
 _HALVE = (
