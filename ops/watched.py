@@ -83,7 +83,7 @@ class WatchedWorker(Child):
             return "hung"
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
         # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
-        left = code == progress.LEFT_ANYWAY or code == 0 and not self._watch.busy()
+        left = code == progress.LEFT_ANYWAY or (code == 0 and not self._watch.busy())
         return "killed" if outside or left else "crashed"
 
     def _end_hung(self) -> None:
