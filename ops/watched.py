@@ -17,6 +17,7 @@ from jobs import clock, registry
 from jobs.calls import redis as call_redis
 from jobs.settings import Settings
 from jobs.store import db, workers
+from jobs.store.db import AWAY
 from jobs.store.workers import Death
 from ops.processes import Child
 from workers import progress
@@ -40,12 +41,16 @@ class WatchedWorker(Child):
         self._settings = settings
         self._out_of_memory_kills = _out_of_memory_kills()
         self._hung = self._told = False
+        self._pulse: threading.Thread | None = None
         self._leave_by_s: float | None = None
 
     def start(self) -> None:
         self._watch.reset()
         self._hung, self._told, self._leave_by_s = False, False, None
         super().start()
+        if self._pulse is None:
+            self._pulse = threading.Thread(target=self._watch_over, daemon=True)
+            self._pulse.start()
 
     def keep_alive(self) -> None:
         if self.alive():
@@ -78,11 +83,26 @@ class WatchedWorker(Child):
             self._told = True
             report(self._settings, self._watch.incarnation, "killed", for_s=1.0)
 
+    def _watch_over(self) -> None:
+        """Says that it lives, for as long as it does: a launch that holds the GIL for longer than
+        a lease loses its slices by it, but is not dead."""
+        database = db.connect(self._settings.database_url, pool_size=1, statement_timeout_s=5)
+        while True:
+            clock.sleep(self._settings.lease_s / 3)
+            if self.ready() and self.alive():
+                try:
+                    with database.begin() as tx:
+                        workers.watched(tx, self._watch.incarnation)
+                except AWAY as error:
+                    _log.warning("can't say that %s lives: %s", self.name, error)
+
     def _how(self, code: int) -> Death:
-        if self._hung:
-            return "hung"
+        # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
+        left = code == progress.LEFT_ANYWAY or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
-        return "killed" if outside or code in (0, progress.LEFT_ANYWAY) else "crashed"
+        if self._watch.only_calls() or left or (outside and not self._hung):
+            return "killed"  # at any rate by no item
+        return "hung" if self._hung else "crashed"
 
     def _end_hung(self) -> None:
         _log.error("%s (pid %s) hangs in a launch: killed", self.name, self.pid)

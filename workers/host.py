@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from math import inf
 from typing import Any
@@ -71,14 +72,17 @@ class ModelHost:
         while launch := self._next_launch():
             launch.started_s = clock.monotonic()
             batch = [entry.data for entry in launch.entries]
-            outputs = launching.run(self._run_engine, batch, launch.params, self._shrink)
+            run = partial(self._run_engine, len(launch.items), len(launch.calls))
+            outputs = launching.run(run, batch, launch.params, self._shrink)
             launch.engine_s = clock.monotonic() - launch.started_s
             if not any(isinstance(output, BaseException) for output in outputs):
                 self.latency.observe(_size(launch), launch.engine_s)  # one run, not a bisection
             self._deliver(launch, outputs)
 
-    def _run_engine(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        with self._progress.within(self._limits.max_launch_s):
+    def _run_engine(
+        self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        with self._progress.within(self._limits.max_launch_s, items=items, calls=calls):
             return self.engine.run(batch, params)
 
     def _shrink(self, rows: int) -> None:
@@ -158,7 +162,7 @@ class ModelHost:
     def _entries(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
         """Calls as entries; those that the model refuses are answered at once."""
         entries = []
-        with self._progress.within(self._limits.max_launch_s):
+        with self._progress.within(self._limits.max_launch_s, calls=len(calls)):
             made = prepare(self.model, self.engine, [call.input for call in calls], params)
         for call, entry in zip(calls, made, strict=True):
             arrived_s = call.enqueued_ms / 1000
@@ -224,7 +228,7 @@ class ModelHost:
         """Prepares items of one slice and queues them. One that the model refuses ends at once."""
         for since in range(0, len(seqs), _PIECE):
             piece = slice(since, since + _PIECE)
-            with self._progress.within(self._limits.max_launch_s):
+            with self._progress.within(self._limits.max_launch_s, items=1):
                 made = prepare(self.model, self.engine, inputs[piece], params)
             refused = []
             entries = []

@@ -5,6 +5,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -13,7 +14,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
-from jobs.errors import BlobsAway
+from jobs.errors import BlobsAway, NotFound
 from jobs.settings import Settings
 from jobs.store import db, endings, endpoints, idempotency, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
@@ -43,7 +44,7 @@ def services(settings: Settings) -> list[Service]:
         Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
         Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
-        Service("sweep", 5.0, endings.sweep),
+        Service("sweep", 30.0, endings.sweep),
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("forget endpoints", 3600.0, endpoints.forget),
@@ -55,14 +56,17 @@ def services(settings: Settings) -> list[Service]:
 def _cancel(tx: Tx) -> int:
     """What a cancel left to do: the api does it itself, for as long as its client waits."""
     found = verbs.cancelling(tx)
-    return verbs.end_cancelled(tx, found[0]) if found else 0
+    with suppress(NotFound):  # ended by somebody else, and deleted by its tenant
+        return verbs.end_cancelled(tx, found[0]) if found else 0
+    return 1
 
 
 def _expire(tx: Tx) -> int:
     """One job a transaction: locks are taken slices first, then the job."""
     due = verbs.due(tx)
-    if due:
-        verbs.expire(tx, due[0])
+    with suppress(NotFound):
+        if due:
+            verbs.expire(tx, due[0])
     return len(due)
 
 
@@ -146,7 +150,8 @@ class Keeper:
             self._stopping.wait(self._settings.keeper_interval_s)
 
     def _listen(self) -> None:
-        with psycopg.connect(db.plain_url(self._settings.database_url), autocommit=True) as heard:
+        url = db.plain_url(self._settings.database_url)
+        with psycopg.connect(url, autocommit=True, connect_timeout=5) as heard:
             heard.execute(f"LISTEN {db.WORK_CHANNEL}")
             while not self._stopping.is_set():
                 with self._database.begin() as tx:

@@ -48,7 +48,7 @@ def _by_engine(
         if len(prepared) != len(inputs):
             raise ValueError(f"{len(prepared)} answers for {len(inputs)} inputs")
         return prepared
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if len(inputs) == 1:
             return [InvalidInput(f"{type(error).__name__}: {error}")]
         return [_by_engine(engine, [value], params)[0] for value in inputs]

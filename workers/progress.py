@@ -16,9 +16,8 @@ FD = "MILLRACE_PROGRESS_FD"
 LEFT_ANYWAY = 75
 """Exit code of a worker that was told to stop and could not wait for a launch any longer."""
 
-SIZE = 16
-_INCARNATION, _DUE = struct.Struct("<q"), struct.Struct("<d")
-_DUE_AT = _INCARNATION.size
+_LAYOUT = struct.Struct("<qdqq")  # incarnation, due, items and calls that the engine has now
+SIZE = _LAYOUT.size
 
 
 class Progress:
@@ -27,7 +26,8 @@ class Progress:
     def __init__(self, memory: "mmap.mmap | bytearray | None" = None) -> None:
         self._memory = bytearray(SIZE) if memory is None else memory
         self._lock = threading.Lock()
-        self._due_s: dict[object, float] = {}
+        self._incarnation = 0
+        self._inside: dict[object, tuple[float, int, int]] = {}
 
     @classmethod
     def inherited(cls) -> "Progress":
@@ -36,24 +36,28 @@ class Progress:
         return cls(mmap.mmap(int(fd), SIZE) if fd else None)
 
     def became(self, incarnation: int) -> None:
-        _INCARNATION.pack_into(self._memory, 0, incarnation)
+        self._incarnation = incarnation
+        self._write()
 
     @contextmanager
-    def within(self, limit_s: float) -> Iterator[None]:
-        """What runs inside ends within the limit, or hangs."""
+    def within(self, limit_s: float, *, items: int = 0, calls: int = 0) -> Iterator[None]:
+        """What runs inside ends within the limit, or hangs; so many items and calls are in it."""
         key = object()
         with self._lock:
-            self._due_s[key] = clock.monotonic() + limit_s
+            self._inside[key] = clock.monotonic() + limit_s, items, calls
             self._write()
         try:
             yield
         finally:
             with self._lock:
-                del self._due_s[key]
+                del self._inside[key]
                 self._write()
 
     def _write(self) -> None:
-        _DUE.pack_into(self._memory, _DUE_AT, min(self._due_s.values(), default=0.0))
+        inside = self._inside.values()
+        due_s = min((due_s for due_s, _, _ in inside), default=0.0)
+        items, calls = sum(i for _, i, _ in inside), sum(c for _, _, c in inside)
+        _LAYOUT.pack_into(self._memory, 0, self._incarnation, due_s, items, calls)
 
 
 class Watch:
@@ -67,16 +71,26 @@ class Watch:
     @property
     def incarnation(self) -> int:
         """0 until the worker has registered."""
-        incarnation: int = _INCARNATION.unpack_from(self._memory, 0)[0]
-        return incarnation
+        return self._read()[0]
 
     def reset(self) -> None:
         """Before another worker writes there."""
         self._memory[:] = bytes(SIZE)
 
+    def busy(self) -> bool:
+        """Whether the engine is at work, or was when the worker ended."""
+        return self._read()[1] > 0.0
+
+    def only_calls(self) -> bool:
+        """Whether what the engine has, or had when the worker ended, are calls and no items."""
+        _, _, items, calls = self._read()
+        return calls > 0 and items == 0
+
     def hangs(self) -> bool:
-        due_s: float = _DUE.unpack_from(self._memory, _DUE_AT)[0]
-        return 0.0 < due_s < clock.monotonic()
+        return 0.0 < self._read()[1] < clock.monotonic()
+
+    def _read(self) -> tuple[int, float, int, int]:
+        return _LAYOUT.unpack_from(self._memory)
 
     def close(self) -> None:
         self._memory.close()

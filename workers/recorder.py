@@ -20,6 +20,8 @@ from workers.inhand import Ended, Holding
 _TRANSIENT, _RATE_LIMITED = "transient", "rate_limited"
 _MOST_FAILURES = 1000  # of one item, rate limits included
 _LONGEST_RETRY_AFTER_S = 86_400.0
+_MOST_UNITS = 2**31 - 1
+_MOST_WORDS = 10_000  # characters of what an exception says
 _NUMPY = (np.ndarray, np.generic)
 
 
@@ -67,7 +69,10 @@ def _words(error: BaseException) -> str:
         said = str(error)
     except Exception:
         said = ""
-    return said.replace("\0", "").encode("utf-8", "replace").decode() or type(error).__name__
+    return (
+        said.replace("\0", "").encode("utf-8", "replace").decode()[:_MOST_WORDS]
+        or type(error).__name__
+    )
 
 
 def _code(error: BaseException) -> str:
@@ -109,9 +114,15 @@ def _delay_s(
     longest_ms = min(limits.max_backoff_ms, limits.backoff_ms * 2 ** min(counted, 20))
     backoff_s = clock.jitter(longest_ms / 1000)
     if code == _RATE_LIMITED:
-        asked_s = output.retry_after_s
-        return backoff_s + (asked_s if 0 <= asked_s <= _LONGEST_RETRY_AFTER_S else 0.0)
+        return backoff_s + _asked_s(output)
     return backoff_s if counted + 1 < limits.max_attempts else None
+
+
+def _asked_s(limit: RateLimited) -> float:
+    """What an engine says may be anything."""
+    asked_s = limit.retry_after_s
+    sensible = isinstance(asked_s, int | float) and 0 <= asked_s <= _LONGEST_RETRY_AFTER_S
+    return float(asked_s) if sensible else 0.0
 
 
 def _error(error: tuple[str, str]) -> dict[str, Any]:
@@ -138,7 +149,7 @@ def _result(
         lease.tenant,
         ended.seq,
         word,
-        ended.size,
+        min(max(int(ended.size), 0), _MOST_UNITS),
         ended.wait_ms,
         ended.launch_id,
         None if output is None else output.decode(),

@@ -48,6 +48,7 @@ def connect(
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            "tcp_user_timeout": 25_000,  # keepalives say nothing while a query waits to be received
         },
     )
 

@@ -59,17 +59,18 @@ def erase_rows(tx: Tx) -> int:
 
 _WITHOUT_ROWS = text("""
     SELECT job_id FROM deletions WHERE erased = total
-    ORDER BY job_id LIMIT :most FOR UPDATE SKIP LOCKED
+    ORDER BY job_id LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
-_DONE = text("DELETE FROM deletions WHERE job_id = ANY(:jobs)")
+_DONE = text("DELETE FROM deletions WHERE job_id = :job")
 
 
 def erase_payloads(tx: Tx, erase: Callable[[UUID], None]) -> int:
-    """Calls `erase` with each job that has no rows any more, and takes it off the queue. After a
-    crash it is called again. Returns their number."""
-    jobs = tx.scalars(_WITHOUT_ROWS, {"most": _MOST_JOBS}).all()
-    for job in jobs:
-        erase(job)
-    if jobs:
-        tx.execute(_DONE, {"jobs": list(jobs)})
-    return len(jobs)
+    """Calls `erase` with one job that has no rows any more, and takes it off the queue; returns
+    their number. Where it takes longer than a transaction may be idle it is called again, and
+    finds less to do."""
+    job = tx.scalar(_WITHOUT_ROWS)
+    if job is None:
+        return 0
+    erase(job)
+    tx.execute(_DONE, {"job": job})
+    return 1

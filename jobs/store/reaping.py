@@ -20,13 +20,14 @@ DEATHS_ALONE = 3
 
 _SliceKey = tuple[UUID, int]
 
-# A worker is dead when its supervisor says so, or when its heartbeat stopped as its leases did.
+# A worker is dead when its supervisor says so, or when nothing is heard of either any more.
 # After the database itself was away nobody could renew: everybody gets a lease's time to do so.
 _LOCK_LOST = text("""
     SELECT s.job_id, s.start, s.suspect,
            coalesce(w.died IN ('crashed', 'hung'),
                     w.ended_at IS NULL
-                        AND w.heartbeat_at < now() - make_interval(secs => :lease_s),
+                        AND greatest(w.heartbeat_at, w.watched_at)
+                            < now() - make_interval(secs => :lease_s),
                     false) AS accused
     FROM slices s LEFT JOIN workers w ON w.incarnation = s.lease_owner
     WHERE s.state = 'leased'
@@ -64,9 +65,9 @@ def reap(tx: Tx, lease_s: float) -> int:
     cancelled = {(row[0], row[1]) for row in freed if row.state == "cancelling"}
     if cancelled:
         end_slices(tx, sorted(cancelled), "cancelled")
-        close_finished_jobs(tx, {job for job, _ in cancelled})
     again = [(row.job_id, row.start) for row in lost if row.suspect and row.accused]
-    _narrow(tx, [key for key in again if key not in cancelled])
+    quarantined = _narrow(tx, [key for key in again if key not in cancelled])
+    close_finished_jobs(tx, {job for job, _ in cancelled | quarantined})  # locked once, in order
     notify_work(tx)
     return len(lost)
 
@@ -74,22 +75,23 @@ def reap(tx: Tx, lease_s: float) -> int:
 _PENDING = text("""
     SELECT g.seq FROM slices s, LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
     WHERE s.job_id = :job AND s.start = :start
-      AND NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq)
+      AND NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq OFFSET 0)
     ORDER BY g.seq
 """)
 
 
-def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> None:
-    """Splits suspects that were accused again; counts against an item that was alone."""
-    ended = []
+def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
+    """Splits suspects that were accused again; counts against an item that was alone. Returns
+    the slices that this ended."""
+    ended = set()
     for job, start in slices:
         pending = tx.scalars(_PENDING, {"job": job, "start": start}).all()
         if len(pending) > 1:
             _split(tx, job, start, pending[len(pending) // 2])
         elif _count_death(tx, job, start) >= DEATHS_ALONE:
             _quarantine(tx, job, start, pending[0])
-            ended.append(job)
-    close_finished_jobs(tx, ended)
+            ended.add((job, start))
+    return ended
 
 
 _HALVE = (

@@ -22,6 +22,7 @@ _HEARTBEAT = text("""
         ended_at = CASE WHEN CAST(:state AS text) = 'stopped' THEN now() END
     WHERE incarnation = :incarnation
 """)
+_WATCHED = text("UPDATE workers SET watched_at = now() WHERE incarnation = :incarnation")
 _DIED = text("""
     UPDATE workers SET state = 'lost', died = :how, ended_at = now()
     WHERE incarnation = :incarnation AND ended_at IS NULL
@@ -47,6 +48,11 @@ def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -
 
 def heartbeat(tx: Tx, incarnation: int, state: str) -> None:
     tx.execute(_HEARTBEAT, {"incarnation": incarnation, "state": state})
+
+
+def watched(tx: Tx, incarnation: int) -> None:
+    """Its supervisor sees that it lives, whatever keeps it from saying so itself."""
+    tx.execute(_WATCHED, {"incarnation": incarnation})
 
 
 def report_death(tx: Tx, incarnation: int, how: Death) -> None:

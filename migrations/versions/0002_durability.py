@@ -15,8 +15,9 @@ CREATE INDEX slices_ready ON slices (model, version, priority DESC, job_id, star
 CREATE INDEX slices_suspect ON slices (model, version, priority DESC, job_id, start)
     WHERE state = 'ready' AND suspect;
 
--- How a worker ended, as its supervisor saw it: null while it lives, or where nobody saw it.
+-- When its supervisor last saw it alive; how it ended: null while it lives, or if nobody saw it.
 ALTER TABLE workers
+    ADD COLUMN watched_at timestamptz,
     ADD COLUMN died text CHECK (died IN ('killed', 'crashed', 'hung')),
     ADD COLUMN ended_at timestamptz;
 
@@ -131,7 +132,7 @@ DROP TRIGGER results_frozen ON results;
 DROP FUNCTION refuse_update;
 DROP INDEX jobs_cancelling;
 ALTER TABLE jobs DROP COLUMN webhook_url, DROP COLUMN items_pruned, DROP COLUMN results_pruned;
-ALTER TABLE workers DROP COLUMN died, DROP COLUMN ended_at;
+ALTER TABLE workers DROP COLUMN watched_at, DROP COLUMN died, DROP COLUMN ended_at;
 DROP INDEX slices_ready, slices_suspect;
 CREATE INDEX slices_ready ON slices (model, version, priority DESC, job_id, start)
     WHERE state = 'ready';

@@ -64,7 +64,7 @@ def run(platform: Platform, client: Client, model: str, texts: Sequence[str]) ->
     return [json.loads(line) for line in client.results(job)]
 
 
-@pytest.mark.parametrize("deed", ["segv", "exit", "hang"])
+@pytest.mark.parametrize("deed", ["segv", "exit", "leave", "hang"])
 def test_an_item_that_kills_its_worker_is_found_and_all_others_succeed(
     platform: Platform, client: Client, deed: str
 ) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+import psycopg
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from api import events
 from api.events import JobEvents, event_id
@@ -174,7 +176,10 @@ def test_a_stream_ends_with_its_job_or_its_process(database: Engine, how: str) -
     run(database, check)
 
 
-def test_a_database_that_is_away_for_a_while_ends_no_stream(database: Engine) -> None:
+@pytest.mark.parametrize("away", [psycopg.OperationalError, NoConnection])
+def test_a_database_that_is_away_for_a_while_ends_no_stream(
+    database: Engine, away: type[Exception]
+) -> None:
     id = post(database, "x")
 
     async def check(feed: JobEvents) -> None:
@@ -185,7 +190,7 @@ def test_a_database_that_is_away_for_a_while_ends_no_stream(database: Engine) ->
         def fails(asked: Any) -> Any:
             nonlocal failed
             failed += 1
-            raise events.AWAY[1]("gone")
+            raise away("gone")
 
         feed._read = fails  # type: ignore[method-assign]
         await until(lambda: failed > 1)

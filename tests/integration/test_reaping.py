@@ -111,6 +111,19 @@ def test_a_worker_that_fell_silent_with_its_lease_is_dead(database: Engine) -> N
     assert slices(database, job) == [(0, 3, "ready", True, 0)]
 
 
+def test_a_worker_that_its_supervisor_sees_alive_is_not_dead_however_silent(
+    database: Engine,
+) -> None:
+    job, owner = post(database, 3), worker(database)
+    claim(database, owner)
+    lapse(database, silent=True)
+    with database.begin() as tx:
+        workers.watched(tx, owner)
+        tx.execute(text("UPDATE workers SET watched_at = now() + interval '1 h'"))
+    assert reap(database) == 1
+    assert slices(database, job) == [(0, 3, "ready", False, 0)]
+
+
 def test_after_the_database_was_away_workers_may_renew_before_anything_is_reaped(
     database: Engine,
 ) -> None:

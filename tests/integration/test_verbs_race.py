@@ -14,6 +14,7 @@ from jobs.store import db, endings, erasing, reaping, verbs
 from jobs.store.db import Tx
 from tests.store import claim, post, settle
 from tests.wait import eventually
+from workers import keeper
 
 ROUNDS = 60
 
@@ -104,6 +105,26 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
         pool.dispose()
     assert errors == []
     assert _found(database, BROKEN) + _found(database, ORPHANS) == []
+
+
+@pytest.mark.parametrize(
+    ("duty", "look"), [(keeper._cancel, "cancelling"), (keeper._expire, "due")]
+)
+def test_a_keeper_outlives_that_a_job_is_deleted_under_its_hands(
+    database: Engine, monkeypatch: pytest.MonkeyPatch, duty: Callable[[Tx], int], look: str
+) -> None:
+    job, looked = post(database, "x"), getattr(verbs, look)
+
+    def looks_in_time(tx: Tx) -> list[UUID]:
+        found = list(looked(tx))
+        for verb in (verbs.cancel, verbs.delete):
+            if job in _alive(database):
+                _verb(database, verb, job)
+        return found or [job]
+
+    monkeypatch.setattr(verbs, look, looks_in_time)
+    with database.begin() as tx:
+        assert duty(tx) > 0
 
 
 def _verb(pool: Engine, verb: object, job: UUID) -> None:

@@ -1,5 +1,6 @@
 """From inputs to entries: each in its lane, each refusal in its place."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
 
 
 class Stumbling(Echo):
-    """Sizes are the numbers in the texts; "odd" is refused, "broken" breaks the whole call."""
+    """Sizes are the numbers in the texts; "odd" is refused, "broken" and "exit" break all."""
 
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
+        if "exit" in inputs:
+            sys.exit("enough")
         if "broken" in inputs:
             raise RuntimeError("what is this")
         return [
@@ -54,6 +57,7 @@ def test_what_the_model_or_the_engine_refuses_is_refused_in_its_place() -> None:
 def test_what_the_engine_stumbles_over_is_refused_alone() -> None:
     words = "RuntimeError: what is this"
     assert lanes_or_words(["1", "broken", "17"]) == ["{}/16", words, "{}/24"]
+    assert lanes_or_words(["1", "exit"]) == ["{}/16", "SystemExit: enough"]
     assert lanes_or_words(["1", "broken", 7]) == [
         "{}/16",
         words,
