@@ -76,3 +76,12 @@ def _tries(text: str) -> int:
     with file.open("a") as lines:
         lines.write("x")
     return file.stat().st_size
+
+
+_kept: list[bytes] = []
+
+
+def greedy(inputs: list[str]) -> list[str]:
+    """Keeps 600 MiB for each "grow"; says which process it is."""
+    _kept.extend(b"x" * (600 << 20) for text in inputs if text == "grow")
+    return [str(os.getpid()) for _ in inputs]

@@ -31,7 +31,7 @@ limits.max_launch_s = {hangs_s}
 limits.backoff_ms = 20
 limits.max_attempts = 3
 """
-HANGS_AFTER_S = {"deadly": 1, "flaky": 30, "slow": 30}
+HANGS_AFTER_S = {"deadly": 1, "flaky": 30, "slow": 30, "greedy": 30}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     models.write_text(
         "".join(MODEL.format(name=name, hangs_s=s) for name, s in HANGS_AFTER_S.items())
     )
-    with running(home / "home", workers=2, models=models, lease_s=2.0) as started:
+    with running(
+        home / "home", workers=2, models=models, lease_s=2.0, worker_max_mb=500
+    ) as started:
         yield started
 
 
@@ -145,6 +147,22 @@ def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
             assert tx.scalar(suspects, {"job": ids.parse("job", job)}) == 0
     finally:
         database.dispose()
+
+
+def test_a_worker_that_grew_too_large_is_replaced_and_nothing_is_lost(
+    platform: Platform, client: Client
+) -> None:
+    [grown] = run(platform, client, "greedy", ["grow"])
+    pid = int(grown["output"])
+
+    def replaced() -> bool:
+        platform.poll()
+        return gone(pid)
+
+    eventually(replaced, timeout_s=40)
+    found = run(platform, client, "greedy", ["x"] * 8)
+    assert {line["outcome"] for line in found} == {"succeeded"}
+    assert str(pid) not in {line["output"] for line in found}
 
 
 def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Client) -> None:
