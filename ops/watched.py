@@ -17,7 +17,6 @@ from jobs import clock, registry
 from jobs.calls import redis as call_redis
 from jobs.settings import Settings
 from jobs.store import db, workers
-from jobs.store.db import AWAY
 from jobs.store.workers import Death
 from ops.processes import Child
 from workers import progress
@@ -93,7 +92,7 @@ class WatchedWorker(Child):
                 try:
                     with database.begin() as tx:
                         workers.watched(tx, self._watch.incarnation)
-                except AWAY as error:
+                except SQLAlchemyError as error:
                     _log.warning("can't say that %s lives: %s", self.name, error)
 
     def _how(self, code: int) -> Death:
