@@ -10,9 +10,9 @@ from redis.exceptions import RedisError
 
 from jobs import ids
 from jobs.calls import scripts
-from jobs.calls.lanes import bucket_of, lane_name
+from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import Keys, drop_arguments, put_arguments, reply_key
+from jobs.calls.redis import Keys, drop_arguments, put_arguments, refused, reply_key
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, Unavailable
 from jobs.registry import Model
 
@@ -73,9 +73,9 @@ class CallGateway:
             async with asyncio.timeout(timeout_ms / 1000):
                 arguments = put_arguments(
                     keys, call, target_ms=model.target_ms, timeout_ms=timeout_ms,
-                    most=self._most_waiting,
+                    most=self._most_waiting, terms=Terms(),
                 )  # fmt: skip
-                _raise_refusal((await self._put(keys.all(), arguments)).decode(), model)
+                _raise_refusal(refused(await self._put(keys.all(), arguments)), model)
                 self._put_in[id] = keys
                 return await answer
         except TimeoutError:
@@ -136,8 +136,10 @@ class CallGateway:
         return {id for (id, _), there in zip(calls, known, strict=True) if not there}
 
 
-def _raise_refusal(refusal: str, model: Model) -> None:
-    if refusal == "no_worker":
+def _raise_refusal(refusal: Refused | None, model: Model) -> None:
+    if refusal is None:
+        return
+    if refusal.why == "no_worker":
         raise NoWorker(f"no worker is ready for {model.key}", retry_after_s=2)
-    if refusal == "overloaded":
+    if refusal.why == "overloaded":
         raise Overloaded(f"too many calls wait for {model.key}", retry_after_s=1)

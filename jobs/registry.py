@@ -88,6 +88,19 @@ class Model:
         return f"{self.name}@{self.version}"
 
     @property
+    def buckets(self) -> tuple[int, ...]:
+        return self.kind.buckets
+
+    @property
+    def pads(self) -> bool:
+        return self.kind.pads
+
+    @property
+    def margin_ms(self) -> float:
+        """Of the target, for what no launch accounts for: HTTP, Redis, a busy machine."""
+        return max(5.0, self.target_ms / 20)
+
+    @property
     def max_line_bytes(self) -> int:
         """More than its longest item has as JSON, however it is escaped."""
         return _MOST_ESCAPED * self.limits.max_item_bytes + _ENVELOPE_BYTES

@@ -8,10 +8,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from math import inf
 from typing import Any
 
 from jobs import clock
@@ -23,11 +21,12 @@ from workers.engines.protocol import Engine, InvalidInput
 from workers.inhand import Ended, Holding
 from workers.preparing import prepare
 from workers.progress import Progress
-from workers.pulling import CallPuller, Waiting
-from workers.scheduler.entries import Entry, FlushReason, Launch
-from workers.scheduler.lanes import ItemLanes
-from workers.scheduler.latency import LatencyModel
-from workers.scheduler.policy import Flush, LaneView, decide, fill_rows, most_rows, row_size
+from workers.pulling import CallPuller
+from workers.scheduler.entries import Entry, Launch
+from workers.scheduler.policy import Flush
+from workers.scheduler.scheduler import Scheduler
+from workers.scheduler.views import Waiting
+from workers.sweep import sweep
 
 _log = logging.getLogger(__name__)
 _PIECE = 128  # items prepared at a time: the device starts with the first while others follow
@@ -46,83 +45,73 @@ class ModelHost:
         on_launch: Callable[[Model, Launch], int],
         progress: Progress | None = None,
     ) -> None:
-        self.model, self.engine, self._limits = model, engine, model.limits
+        self.model, self.engine = model, engine
         self._progress = progress or Progress()
-        self.latency = LatencyModel()
+        self.scheduler = Scheduler(model)
         self.idle = threading.Event()
         self._puller = calls
-        self.announce = self._puller.announce
         self._on_launch = on_launch
-        self._items = ItemLanes()
-        self._changed = threading.Condition()  # guards lanes and flags; says that they changed
+        self.load_s = 0.0  # until it was warm, once that is known
+        self._items = self.scheduler.items
+        self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = 0
         self._alone = False  # what is in hand is suspect: no call rides with it
         self._rung = self._draining = self._stopping = False
         self._deciding = threading.Lock()
         self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
         self._threads = [
-            threading.Thread(target=self.run, name=f"device-{model.name}-{n}", daemon=True)
+            threading.Thread(
+                target=self.run,
+                args=(f"{calls.worker}/{n}",),
+                name=f"device-{model.name}-{n}",
+                daemon=True,
+            )
             for n in range(model.limits.in_flight)
         ]
 
     # -- the device
 
-    def run(self) -> None:
+    def run(self, slot: str) -> None:
         """The life of launches, one after the other."""
-        while launch := self._next_launch():
+        while launch := self._next_launch(slot):
             launch.started_s = clock.monotonic()
             batch = [entry.data for entry in launch.entries]
             run = partial(self._run_engine, len(launch.items), len(launch.calls))
             outputs = launching.run(run, batch, launch.params, self._shrink)
-            launch.engine_s = clock.monotonic() - launch.started_s
-            if not any(isinstance(output, BaseException) for output in outputs):
-                self.latency.observe(_size(launch), launch.engine_s)  # one run, not a bisection
+            ended_s = clock.monotonic()
+            launch.engine_s = ended_s - launch.started_s
+            clean = not any(isinstance(output, BaseException) for output in outputs)
+            with self._changed:
+                self.scheduler.ended(ended_s, launch, clean=clean)
             self._deliver(launch, outputs)
 
     def _run_engine(
         self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
     ) -> Sequence[Any]:
-        with self._progress.within(self._limits.max_launch_s, items=items, calls=calls):
+        with self._progress.within(self.model.limits.max_launch_s, items=items, calls=calls):
             return self.engine.run(batch, params)
 
     def _shrink(self, rows: int) -> None:
-        """So many were too many for the memory: from now on half of it is the most."""
         _log.warning("%s: %d rows ran out of memory", self.model.key, rows)
-        self._limits = replace(self._limits, max_batch=min(self._limits.max_batch, rows // 2))
+        with self._changed:
+            self.scheduler.shrink(rows)
 
-    def _next_launch(self) -> Launch | None:
+    def _next_launch(self, slot: str) -> Launch | None:
         """Waits until a launch is due, and closes it; None: stop."""
         with self._deciding:
             while not self._stopping:
                 self._rung = False
-                waiting = self._puller.look()
-                views = self._views(waiting)
-                decision = decide(
-                    clock.monotonic(),
-                    views,
-                    waiting.pool,
-                    self.latency,
-                    self._limits,
-                    draining=self._draining,
-                )
+                waiting = self._puller.look(slot)
+                with self._changed:
+                    seen = len(self._items)
+                    decision = self.scheduler.decide(
+                        clock.monotonic(), waiting, draining=self._draining
+                    )
                 if not isinstance(decision, Flush):
-                    self._wait(decision.until_s, sum(view.items for view in views))
-                elif launch := self._close(decision, waiting):
+                    self._wait(decision.until_s, seen)
+                elif launch := self._close(decision, waiting, slot):
                     return launch
         return None
-
-    def _views(self, waiting: Waiting) -> list[LaneView]:
-        with self._changed:
-            items = self._items.waiting()
-        return [
-            LaneView(
-                lane,
-                lane_parts(lane)[1],
-                *waiting.lanes.get(lane, (0, inf)),
-                *items.get(lane, (0, inf)),
-            )
-            for lane in waiting.lanes.keys() | items.keys()
-        ]
 
     def _wait(self, until_s: float, seen: int) -> None:
         """Until that time, or until something arrived that the decision has not seen."""
@@ -134,57 +123,40 @@ class ModelHost:
             )
         self.idle.clear()
 
-    def _close(self, flush: Flush, waiting: Waiting) -> Launch | None:
+    def _close(self, flush: Flush, waiting: Waiting, slot: str) -> Launch | None:
         """Takes what the decision names: calls by ticket, items into the rows that they leave.
-        None where another replica was faster."""
-        view, params = flush.view, lane_parts(flush.view.lane)[0]
-        calls: list[Entry] = []
+        None where another slot was faster."""
+        view, calls = flush.view, list[Entry]()
         if view.calls and view.alone:
             # It may end this process: what was answered before is to be sent before.
             self._replies.submit(bool).result()
-        if view.calls:
-            took_s = self.latency.predict(view.calls * row_size(view.bucket))
-            taken = self._puller.take(view.lane, flush.rows, took_s, waiting)
-            calls = self._entries(taken, params)
-        with self._changed:
-            if calls:
-                due_s = min(view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls))
-                slack_s = due_s - clock.monotonic()
-                rows = fill_rows(len(calls), slack_s, view.bucket, self.latency, self._limits)
-                rows = 0 if self._alone else min(rows, flush.rows - len(calls))
-                items = self._items.take_fill(view.lane, rows)
-            elif view.calls:
+        if view.calls or self.scheduler.tells_pool(clock.monotonic(), waiting):
+            puller = self._puller
+            ticket = self.scheduler.ticket(flush, waiting, puller.worker, slot, puller.lease_s)
+            taken = puller.take(ticket, waiting)
+            if taken is None:
                 return None
-            else:
-                items = self._items.take(view.lane, flush.rows, self._limits.max_tokens)
-        return self._launch(calls, items, params, flush.reason) if calls or items else None
+            calls = self._entries(taken, lane_parts(view.lane)[0])
+        due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
+        with self._changed:
+            fill = not self._alone and view.calls <= flush.rows
+            return self.scheduler.close(clock.monotonic(), flush, calls, due_s, fill=fill)
 
     def _entries(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
         """Calls as entries; those that the model refuses are answered at once."""
         entries = []
-        with self._progress.within(self._limits.max_launch_s, calls=len(calls)):
+        with self._progress.within(self.model.limits.max_launch_s, calls=len(calls)):
             made = prepare(self.model, self.engine, [call.input for call in calls], params)
         for call, entry in zip(calls, made, strict=True):
             arrived_s = call.enqueued_ms / 1000
             if isinstance(entry, InvalidInput):
                 refused = Entry(call, 0, call.lane, 0, 0, None, arrived_s)
-                launch = self._launch([refused], [], params, "pace")
+                launch = Launch(params, "pace", [refused], [], clock.monotonic())
                 self._replies.submit(self._puller.reply, launch, [entry])
             else:
                 entry.owner, entry.arrived_s = call, arrived_s
                 entries.append(entry)
         return entries
-
-    def _launch(
-        self,
-        calls: list[Entry],
-        items: list[Entry],
-        params: Mapping[str, Any],
-        reason: FlushReason,
-    ) -> Launch:
-        launch = Launch(params, reason, calls, items, clock.monotonic(), pads=self.model.kind.pads)
-        launch.predicted_s = self.latency.predict(_size(launch))
-        return launch
 
     def _deliver(self, launch: Launch, outputs: list[Any]) -> None:
         if launch.calls:
@@ -228,7 +200,7 @@ class ModelHost:
         """Prepares items of one slice and queues them. One that the model refuses ends at once."""
         for since in range(0, len(seqs), _PIECE):
             piece = slice(since, since + _PIECE)
-            with self._progress.within(self._limits.max_launch_s, items=1):
+            with self._progress.within(self.model.limits.max_launch_s, items=1):
                 made = prepare(self.model, self.engine, inputs[piece], params)
             refused = []
             entries = []
@@ -257,17 +229,14 @@ class ModelHost:
 
     # -- for the worker
 
+    def announce(self, *, ready: bool = True, alive: bool = True) -> None:
+        with self._changed:
+            profile = self.scheduler.profile(self.load_s)
+        self._puller.announce(ready=ready, alive=alive, profile=profile)
+
     def warm_up(self) -> None:
-        """Launches of one and of many, so that the first call meets a warm, measured device."""
-        for sample in self.engine.samples():
-            made = prepare(self.model, self.engine, [sample] * self.model.limits.max_batch, {})
-            fitting = [entry for entry in made if isinstance(entry, Entry)]
-            for rows in (1, 1, most_rows(fitting[0].bucket, self.model.limits)):
-                entries = fitting[:rows]
-                launch = self._launch([], entries, {}, "full")
-                since_s = clock.monotonic()
-                launching.run(self.engine.run, [entry.data for entry in entries], {})
-                self.latency.observe(_size(launch), clock.monotonic() - since_s)
+        """So that the first call meets a warm, measured device."""
+        self.scheduler.latency.seed(sweep(self.model, self.engine, self.scheduler.rules))
 
     def start(self) -> None:
         for thread in self._threads:
@@ -294,10 +263,6 @@ class ModelHost:
             if thread.ident is not None:
                 thread.join()
         self._replies.shutdown()
-
-
-def _size(launch: Launch) -> float:
-    return len(launch.entries) * row_size(launch.bucket)
 
 
 def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:

@@ -3,7 +3,7 @@ are no calls, and the device goes on with its items."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -12,9 +12,10 @@ from redis import RedisError
 from jobs import clock
 from jobs.calls.lanes import CallLanes, Ticket
 from jobs.calls.messages import Call, Reply
+from jobs.calls.profile import Profile
 from workers.recorder import outcome
 from workers.scheduler.entries import Entry, Launch
-from workers.scheduler.policy import PoolView
+from workers.scheduler.views import Waiting
 
 _log = logging.getLogger(__name__)
 _REST_S = 1.0  # how long Redis is left alone after it failed
@@ -22,60 +23,34 @@ _OFFERED_S = 5.0  # how long replies are offered to a Redis that is away
 _PAUSE_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What waits centrally: by lane, how many calls and when the most urgent is due; the pool as
-    it is. offset_s: from the lanes' clock to ours."""
-
-    lanes: dict[str, tuple[int, float]]
-    pool: PoolView
-    offset_s: float
-    last_launch_ms: float
-
-
-_NOTHING = Waiting({}, PoolView(), 0.0, 0.0)
-
-
 class CallPuller:
     """Looks, takes and replies for one model of one worker, which says at least once in
-    `lease_s` that it is there."""
+    `lease_s` that it is there. slots: its launches at a time."""
 
-    def __init__(self, lanes: CallLanes, worker: str, lease_s: float) -> None:
-        self._lanes, self._worker, self._lease_s = lanes, worker, lease_s
+    def __init__(self, lanes: CallLanes, worker: str, lease_s: float, slots: int = 1) -> None:
+        self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
         self._rest_until_s = -inf
 
-    def look(self) -> Waiting:
+    def look(self, slot: str) -> Waiting:
+        """What waits, for a slot that is idle."""
         if clock.monotonic() < self._rest_until_s:
-            return _NOTHING
+            return Waiting()
         try:
-            look = self._lanes.look()
+            look = self._lanes.look(slot)
         except RedisError as error:
             self._rest(error)
-            return _NOTHING
-        offset_s = clock.monotonic() - look.now_ms / 1000
-        lanes = {lane.lane: (lane.rows, lane.due_ms / 1000 + offset_s) for lane in look.lanes}
-        last_s = look.last_launch_ms / 1000 + offset_s if look.last_launch_ms else -inf
-        pool = PoolView(last_s, look.last_took_ms / 1000, look.replicas)
-        return Waiting(lanes, pool, offset_s, look.last_launch_ms)
+            return Waiting()
+        return Waiting.of(look, self._slots, clock.monotonic() - look.now_ms / 1000)
 
-    def take(self, lane: str, rows: int, took_s: float, waiting: Waiting) -> list[Call]:
-        """Pops calls, unless the pool launched since `waiting`; their times are on our clock,
-        in milliseconds."""
-        when = waiting.last_launch_ms, took_s * 1000
+    def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
+        """Pops calls, with their times on our clock, in milliseconds; None where the pool launched
+        since `waiting`."""
         try:
-            taken = self._lanes.take(Ticket(lane, rows, *when, self._worker, self._lease_s * 1000))
+            taken = self._lanes.take(ticket)
         except RedisError as error:
             self._rest(error)
-            return []
-        offset_ms = waiting.offset_s * 1000
-        return [
-            replace(
-                call,
-                enqueued_ms=call.enqueued_ms + offset_ms,
-                deadline_ms=call.deadline_ms + offset_ms,
-            )
-            for call in taken
-        ]
+            return None
+        return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
 
     def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         """Answers the calls of a launch (outputs: theirs, in order), a message an api process."""
@@ -103,16 +78,26 @@ class CallPuller:
                     return _log.warning("%d calls go unanswered", len(replies))
             clock.sleep(_PAUSE_S)
 
-    def announce(self, *, ready: bool = True, alive: bool = True) -> None:
-        """This worker is there for another lease, and is ready for calls or not; or it leaves."""
+    def announce(
+        self, *, ready: bool = True, alive: bool = True, profile: Profile | None = None
+    ) -> None:
+        """This worker is there for another lease, and is ready for calls or not; or it leaves.
+        profile: how long its launches take."""
+        packed = profile.pack() if profile else b""
+        lease_s = self.lease_s if alive else 0
         try:
-            self._lanes.announce(self._worker, self._lease_s if alive else 0, ready=ready)
+            self._lanes.announce(self.worker, lease_s, ready=ready, profile=packed)
         except RedisError as error:
             self._rest(error)
 
     def _rest(self, error: RedisError) -> None:
         _log.warning("the call lanes are out of reach: %s", error)
         self._rest_until_s = clock.monotonic() + _REST_S
+
+
+def _on_our_clock(call: Call, offset_ms: float) -> Call:
+    enqueued_ms, deadline_ms = call.enqueued_ms + offset_ms, call.deadline_ms + offset_ms
+    return replace(call, enqueued_ms=enqueued_ms, deadline_ms=deadline_ms)
 
 
 def _timing(launch: Launch, entry: Entry) -> dict[str, Any]:
@@ -127,4 +112,6 @@ def _timing(launch: Launch, entry: Entry) -> dict[str, Any]:
         "post_ms": ms(ended_s, clock.monotonic()),
         "batch_size": len(launch.entries),
         "flush": launch.reason,
+        "predicted_ms": round(launch.predicted_s * 1000, 3),
+        "padding": round(1 - launch.units / max(1, launch.padded_units), 3),
     }

@@ -58,7 +58,8 @@ class Runtime:
         for model in self.models:
             engine = engines.load(model, settings.device)
             lanes = call_redis.RedisLanes(redis, model.key)
-            calls = CallPuller(lanes, str(self.incarnation), settings.lease_s)
+            slots = model.limits.in_flight
+            calls = CallPuller(lanes, str(self.incarnation), settings.lease_s, slots)
             host = ModelHost(model, engine, calls, self._note_launch, self._progress)
             host.warm_up()
             self._hosts[model.key] = host

@@ -6,13 +6,14 @@ implementations, in Redis and in memory, pass one conformance suite.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, Protocol
 
 import orjson
 
 from jobs.calls.messages import Call, Reply
 
-Refusal = Literal["no_worker", "overloaded"]
+Why = Literal["no_worker", "overloaded", "late"]
 
 ALONE = "alone:"
 """Before the name of a lane whose calls were in the hands of a worker that died: each is launched
@@ -21,13 +22,64 @@ by itself, since it may be the reason, and not once more after that."""
 WORKER_LOST = ("worker_lost", "two workers died while they had this call in hand")
 """What a call is answered with after its second death."""
 
+WANTED_MS = 10_000
+"""A model that was asked for so recently is wanted, though no worker is ready for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a call is let in, in predicted milliseconds; without any, nothing is refused
+    for its time.
+
+    allowed_ms: it must be answered within this; one_ms, step_ms: its launch if it were alone, and
+    what each call that shares it adds; full_rows, full_ms: those of its lane that share a launch
+    at most, and how long that takes; row_ms: what a call costs in a full launch; slots: launches
+    at a time of one replica.
+    """
+
+    allowed_ms: float = inf
+    one_ms: float = 0.0
+    step_ms: float = 0.0
+    full_rows: int = 1
+    full_ms: float = 0.0
+    row_ms: float = 0.0
+    slots: int = 1
+
+    def wait_ms(self, free_in_ms: float, others_ms: float, rows: int, replicas: int) -> float:
+        """Until a new call's launch starts: a slot has to be free, and there are launches of other
+        lanes (others_ms, all of them) and full ones of its own (rows wait there) before it."""
+        before_ms = others_ms + rows // self.full_rows * self.full_ms
+        return free_in_ms + before_ms / (replicas * self.slots)
+
+    def launch_ms(self, rows: int) -> float:
+        """The launch of a new call, where so many of its lane wait."""
+        return self.one_ms + rows % self.full_rows * self.step_ms
+
+
+def mean_gap(before_ms: float, gap_ms: float) -> float:
+    """The mean distance of calls, after one that came gap_ms after the one before: about the last
+    fifty count, or the last second."""
+    if before_ms == 0:
+        return gap_ms
+    return before_ms + (gap_ms - before_ms) * min(1.0, max(0.02, gap_ms / 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a call isn't let in, and how long it would have waited for its launch."""
+
+    why: Why
+    wait_ms: float = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class LaneLook:
-    """One lane as it stands: its name, calls waiting, and when the most urgent is due."""
+    """One lane as it stands: its name, calls waiting, their sizes together, and when the most
+    urgent is due."""
 
     lane: str
     rows: int
+    units: int
     due_ms: float
 
 
@@ -35,44 +87,63 @@ class LaneLook:
 class Look:
     """All lanes of a model at one moment of the lanes' own clock.
 
-    last_launch_ms, last_took_ms: when the pool's latest launch with calls left, and how long it
-    was predicted to take; replicas: ready workers.
+    last_launch_ms, last_took_ms: when the pool's latest launch left, and how long it was predicted
+    to take; called_ms, gap_ms: when the latest call came, and how far apart they come on average
+    (0: not known); replicas: ready workers; busy: until when each slot is predicted to be, if it is.
     """
 
     now_ms: float
     lanes: Sequence[LaneLook]
     last_launch_ms: float
     last_took_ms: float
+    called_ms: float
+    gap_ms: float
     replicas: int
+    busy: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A finished decision: take up to `rows` calls of this lane, the most urgent first, unless
-    the pool launched after `launched_before_ms`. took_ms: the predicted time of this launch;
-    worker: who takes them, and will be there for at least `lease_ms`."""
+    """A finished decision: `slot` launches up to `rows` calls of this lane, with up to `units` of
+    size in all (0: no bound), unless the pool launched after `launched_before_ms`. No rows: it
+    launches something else.
+
+    Tenants take turns by what they were given, in rows, or in units where those are bounded; of
+    one tenant the most urgent goes first. took_ms: the predicted time of this launch; needs_ms: a
+    call with a deadline sooner than this is not worth taking; worker: who takes them, and will be
+    there for at least `lease_ms`.
+    """
 
     lane: str
     rows: int
+    units: int
     launched_before_ms: float
     took_ms: float
+    needs_ms: float
+    reason: str
     worker: str
+    slot: str
     lease_ms: float
 
 
 class CallLanes(Protocol):
     """The lanes of one model version."""
 
-    def put(self, call: Call, *, target_ms: int, timeout_ms: int, most: int) -> Refusal | None:
+    def put(
+        self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+    ) -> Refused | None:
         """Queues a call, due after the smaller of target and timeout; says why where it can't:
-        no ready worker, or already `most` calls waiting."""
+        no ready worker (who asked is remembered for WANTED_MS), already `most` calls waiting, or
+        an answer that would come too late."""
         ...
 
-    def look(self) -> Look: ...
+    def look(self, slot: str) -> Look:
+        """slot: who asks, and is not busy any more."""
+        ...
 
-    def take(self, ticket: Ticket) -> list[Call]:
-        """Pops what the ticket names, to be answered by its worker; calls past their deadline are
-        dropped on the way."""
+    def take(self, ticket: Ticket) -> list[Call] | None:
+        """Pops what the ticket names, to be answered by its worker; calls that it would come too
+        late for are dropped on the way. None: the pool launched meanwhile."""
         ...
 
     def drop(self, call: Call) -> None:
@@ -84,8 +155,23 @@ class CallLanes(Protocol):
         forgotten in the same step."""
         ...
 
-    def announce(self, worker: str, ttl_s: float, *, ready: bool = True) -> None:
-        """This worker is there for so long (0: no longer), and is ready for calls or not."""
+    def announce(
+        self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
+    ) -> None:
+        """This worker is there for so long (0: no longer), and is ready for calls or not. profile:
+        how long its launches take (jobs/calls/profile.py)."""
+        ...
+
+    def profile(self) -> bytes:
+        """The latest that a worker announced; empty: none did."""
+        ...
+
+    def wanted(self) -> bool:
+        """Whether a call was refused within WANTED_MS because no worker was ready."""
+        ...
+
+    def flushes(self) -> dict[str, int]:
+        """Launches with calls, by the reason that they left for, since Redis began."""
         ...
 
     def recover(self) -> int:

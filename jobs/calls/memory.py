@@ -1,10 +1,22 @@
 """Lanes in this process: for the simulator and for tests on their own clock."""
 
 import threading
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from jobs.calls.lanes import ALONE, WORKER_LOST, LaneLook, Look, Refusal, Ticket
+from jobs.calls.lanes import (
+    ALONE,
+    WANTED_MS,
+    WORKER_LOST,
+    LaneLook,
+    Look,
+    Refused,
+    Terms,
+    Ticket,
+    mean_gap,
+)
 from jobs.calls.messages import Call, Reply
 
 
@@ -15,48 +27,70 @@ class MemoryLanes:
         self.replies: dict[str, list[list[Reply]]] = {}
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
-        self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by (due, arrival)
+        self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by due, then by arrival
+        self._costs_ms: dict[str, float] = {}  # by lane: what waits there, predicted
         self._taken: dict[str, tuple[str, Call]] = {}  # by id: the worker, and what it has in hand
         self._ready: dict[str, float] = {}
         self._alive: dict[str, float] = {}
-        self._last_launch_ms = self._last_took_ms = 0.0
+        self._busy: dict[str, float] = {}
+        self._served: dict[str, float] = {}  # by tenant: its virtual time
+        self._flushes: Counter[str] = Counter()
+        self._profile = b""
+        self._wanted_ms: float = -WANTED_MS
+        self._last_launch_ms = self._last_took_ms = self._called_ms = self._gap_ms = 0.0
 
-    def put(self, call: Call, *, target_ms: int, timeout_ms: int, most: int) -> Refusal | None:
+    def put(
+        self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+    ) -> Refused | None:
         with self._lock:
             now = self._clock_ms()
-            if not self._replicas(now):
-                return "no_worker"
+            replicas = self._replicas(now)
+            if not replicas:
+                self._wanted_ms = now
+                return Refused("no_worker")
+            rows = len(self._lanes.get(call.lane, ()))
+            costs_ms = self._costs_ms
+            others_ms = sum(costs_ms.values()) - costs_ms.get(call.lane, 0.0)
+            free_in_ms = self._free_in_ms(now, replicas * terms.slots)
+            wait_ms = terms.wait_ms(free_in_ms, others_ms, rows, replicas)
             if sum(map(len, self._lanes.values())) >= most:
-                return "overloaded"
+                return Refused("overloaded", wait_ms)
+            if wait_ms + terms.launch_ms(rows) > terms.allowed_ms:
+                return Refused("late", wait_ms)
+            if self._called_ms:
+                self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
+            self._called_ms = now
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
-            self._queue(stamped, now + min(target_ms, timeout_ms))
+            self._queue(stamped, now + min(target_ms, timeout_ms), terms.row_ms)
             return None
 
-    def look(self) -> Look:
+    def look(self, slot: str) -> Look:
         with self._lock:
             now = self._clock_ms()
-            lanes = [LaneLook(name, len(q), q[0][0]) for name, q in self._lanes.items()]
-            replicas = self._replicas(now)
-            return Look(now, lanes, self._last_launch_ms, self._last_took_ms, replicas)
+            self._busy.pop(slot, None)
+            lanes = [
+                LaneLook(name, len(q), sum(call.size for _, call in q), q[0][0])
+                for name, q in self._lanes.items()
+            ]
+            launch = self._last_launch_ms, self._last_took_ms
+            calls = self._called_ms, self._gap_ms
+            busy = {name: until for name, until in self._busy.items() if until > now}
+            return Look(now, lanes, *launch, *calls, self._replicas(now), busy)
 
-    def take(self, ticket: Ticket) -> list[Call]:
+    def take(self, ticket: Ticket) -> list[Call] | None:
         with self._lock:
             now = self._clock_ms()
             if self._last_launch_ms > ticket.launched_before_ms:
-                return []
-            waiting = self._lanes.pop(ticket.lane, [])
-            taken: list[Call] = []
-            while waiting and len(taken) < ticket.rows:
-                _, call = waiting.pop(0)
-                if call.deadline_ms > now:
-                    taken.append(call)
-            if waiting:
-                self._lanes[ticket.lane] = waiting
+                return None
+            taken = self._choose(ticket, now) if ticket.rows else []
             if taken:
                 self._taken |= {call.id: (ticket.worker, call) for call in taken}
-                self._last_launch_ms, self._last_took_ms = now, ticket.took_ms
+                self._flushes[ticket.reason] += 1
                 until = now + ticket.lease_ms  # taking is a sign of life
                 self._alive[ticket.worker] = max(until, self._alive.get(ticket.worker, 0.0))
+            if taken or not ticket.rows:
+                self._last_launch_ms, self._last_took_ms = now, ticket.took_ms
+                self._busy[ticket.slot] = now + ticket.took_ms
             return taken
 
     def drop(self, call: Call) -> None:
@@ -67,11 +101,23 @@ class MemoryLanes:
         with self._lock:
             self._reply(reply_to, replies)
 
-    def announce(self, worker: str, ttl_s: float, *, ready: bool = True) -> None:
+    def announce(
+        self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
+    ) -> None:
         with self._lock:
             until = self._clock_ms() + ttl_s * 1000
             self._alive[worker] = until
             self._ready[worker] = until if ready else 0.0
+            self._profile = profile or self._profile
+
+    def profile(self) -> bytes:
+        return self._profile
+
+    def wanted(self) -> bool:
+        return self._wanted_ms + WANTED_MS > self._clock_ms()
+
+    def flushes(self) -> dict[str, int]:
+        return dict(self._flushes)
 
     def recover(self) -> int:
         with self._lock:
@@ -84,17 +130,59 @@ class MemoryLanes:
                     self._recover(call, now)
             return recovered
 
+    def _choose(self, ticket: Ticket, now: float) -> list[Call]:
+        """Start-time fair queueing (Goyal et al. 1996): the tenant with the least virtual time is
+        next; one that comes back starts where the others are."""
+        queues: dict[str, list[Call]] = {}
+        for _, call in self._lanes.get(ticket.lane, ()):
+            queues.setdefault(call.tenant, []).append(call)
+        start = self._served.get("", 0.0)
+        times = {tenant: max(self._served.get(tenant, 0.0), start) for tenant in queues}
+        taken: list[Call] = []
+        gone: list[Call] = []
+        units = 0
+        while queues and len(taken) < ticket.rows:
+            tenant = min(queues, key=lambda name: times[name])
+            call = queues[tenant][0]
+            late = call.deadline_ms <= now + ticket.needs_ms
+            if not late:
+                if ticket.units and taken and units + call.size > ticket.units:
+                    break
+                units += call.size
+                self._served[""] = times[tenant]
+                times[tenant] += call.size if ticket.units else 1
+                taken.append(call)
+            gone.append(call)
+            queues[tenant].pop(0)
+            if not queues[tenant]:
+                del queues[tenant]
+        self._served |= times
+        self._leave(ticket.lane, {call.id for call in gone})
+        if ticket.lane not in self._lanes:
+            self._served.clear()  # nobody had to wait
+        return taken
+
     def _recover(self, call: Call, now: float) -> None:
         if call.lane.startswith(ALONE):
             self._reply(call.reply_to, [Reply(call.id, None, WORKER_LOST, 0, {})])
         else:
             del self._taken[call.id]
-            self._queue(replace(call, lane=ALONE + call.lane), now)
+            self._queue(replace(call, lane=ALONE + call.lane), now, 0.0)
 
-    def _queue(self, call: Call, due_ms: float) -> None:
+    def _queue(self, call: Call, due_ms: float, cost_ms: float) -> None:
         lane = self._lanes.setdefault(call.lane, [])
-        lane.append((due_ms, call))
-        lane.sort(key=lambda entry: entry[0])
+        insort(lane, (due_ms, call), key=lambda entry: entry[0])
+        self._costs_ms[call.lane] = self._costs_ms.get(call.lane, 0.0) + cost_ms
+
+    def _leave(self, name: str, ids: set[str]) -> None:
+        """Takes calls out of their lane, with their share of its cost."""
+        lane = self._lanes.get(name, [])
+        kept = [entry for entry in lane if entry[1].id not in ids]
+        if kept:
+            self._costs_ms[name] *= len(kept) / len(lane)
+            self._lanes[name] = kept
+        elif lane:
+            del self._lanes[name], self._costs_ms[name]
 
     def _reply(self, reply_to: str, replies: list[Reply]) -> None:
         self.replies.setdefault(reply_to, []).append(replies)
@@ -104,12 +192,13 @@ class MemoryLanes:
     def _forget(self, id: str) -> None:
         if self._taken.pop(id, None):
             return
-        for name, waiting in list(self._lanes.items()):
-            kept = [entry for entry in waiting if entry[1].id != id]
-            if kept:
-                self._lanes[name] = kept
-            else:
-                del self._lanes[name]
+        for name in list(self._lanes):
+            self._leave(name, {id})
 
     def _replicas(self, now: float) -> int:
         return sum(until > now for until in self._ready.values())
+
+    def _free_in_ms(self, now: float, slots: int) -> float:
+        """Until one of the slots is predicted to be free."""
+        busy = sorted(until for until in self._busy.values() if until > now)
+        return busy[len(busy) - slots] - now if len(busy) >= slots else 0.0

@@ -10,14 +10,24 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jobs.calls import scripts
-from jobs.calls.lanes import ALONE, WORKER_LOST, LaneLook, Look, Refusal, Ticket
+from jobs.calls.lanes import (
+    ALONE,
+    WANTED_MS,
+    WORKER_LOST,
+    LaneLook,
+    Look,
+    Refused,
+    Terms,
+    Ticket,
+)
 from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_call
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
 
 
-_KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive")
+_KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served")
+_EVER_MS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +55,21 @@ def reply_key(reply_to: str) -> str:
 
 
 def put_arguments(
-    keys: Keys, call: Call, *, target_ms: int, timeout_ms: int, most: int
+    keys: Keys, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
 ) -> list[Any]:
-    packed = pack_call(call)
+    member = f"{call.size} {call.id} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
-    return [keys.lane(call.lane), call.lane, call.id, packed, *bounds, call.reply_to]
+    allowed_ms = min(terms.allowed_ms, _EVER_MS)
+    launch = [terms.one_ms, terms.step_ms, terms.full_rows, terms.full_ms]
+    named = [keys.lane(call.lane), call.lane, call.id, member, pack_call(call)]
+    costs = [allowed_ms, *launch, terms.row_ms, terms.slots]
+    return [*named, *bounds, call.reply_to, call.size, *costs]
+
+
+def refused(answer: Any) -> Refused | None:
+    """What the script PUT returned."""
+    why, wait_ms = answer
+    return Refused(why.decode(), float(wait_ms)) if why else None
 
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
@@ -71,35 +91,40 @@ class RedisLanes:
 
     def __init__(self, client: "Redis", model: str) -> None:
         self.keys = Keys(model)
+        self._redis = client
         self._put = client.register_script(scripts.PUT)
         self._look = client.register_script(scripts.LOOK)
         self._take = client.register_script(scripts.TAKE)
         self._drop = client.register_script(scripts.DROP)
         self._reply = client.register_script(scripts.REPLY)
         self._announce = client.register_script(scripts.ANNOUNCE)
+        self._wanted = client.register_script(scripts.WANTED)
         self._recover = client.register_script(scripts.RECOVER)
 
-    def put(self, call: Call, *, target_ms: int, timeout_ms: int, most: int) -> Refusal | None:
+    def put(
+        self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+    ) -> Refused | None:
         arguments = put_arguments(
-            self.keys, call, target_ms=target_ms, timeout_ms=timeout_ms, most=most
+            self.keys, call, target_ms=target_ms, timeout_ms=timeout_ms, most=most, terms=terms
         )
-        refusal: Any = self._put(self.keys.all(), arguments).decode()
-        return refusal or None
+        return refused(self._put(self.keys.all(), arguments))
 
-    def look(self) -> Look:
-        now, launch, took, replicas, *lanes = self._look(self.keys.all(), [self.keys.lane("")])
-        looks = [LaneLook(name.decode(), rows, float(due)) for name, rows, due in lanes]
-        return Look(float(now), looks, float(launch), float(took), replicas)
+    def look(self, slot: str) -> Look:
+        found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
+        now, launch, took, called, gap, replicas, busy, *lanes = found
+        looks = [LaneLook(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
+        slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
+        times = float(launch), float(took), float(called), float(gap)
+        return Look(float(now), looks, *times, replicas, slots)
 
-    def take(self, ticket: Ticket) -> list[Call]:
+    def take(self, ticket: Ticket) -> list[Call] | None:
         lane = self.keys.lane(ticket.lane)
         before = f"{ticket.launched_before_ms:.3f}"
-        taker = [ticket.worker, ticket.lease_ms]
-        arguments: list[Any] = [lane, ticket.lane, ticket.rows, before, ticket.took_ms, *taker]
-        return [
-            unpack_call(id.decode(), *call.split(b"\n", 1))
-            for id, call in self._take(self.keys.all(), arguments)
-        ]
+        wanted: list[Any] = [lane, ticket.lane, ticket.rows, ticket.units, before]
+        launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
+        taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
+        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker])
+        return None if taken is None else [_unpack(id, call) for id, call in taken]
 
     def drop(self, call: Call) -> None:
         self._drop(self.keys.all(), drop_arguments(self.keys, call))
@@ -109,15 +134,37 @@ class RedisLanes:
         message: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
         self._reply(self.keys.all(), [*message, *ids])
 
-    def announce(self, worker: str, ttl_s: float, *, ready: bool = True) -> None:
+    def announce(
+        self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
+    ) -> None:
         ttl_ms = int(ttl_s * 1000)
-        self._announce(self.keys.all(), [worker, ttl_ms if ready else 0, ttl_ms])
+        self._announce(self.keys.all(), [worker, ttl_ms if ready else 0, ttl_ms, profile])
+
+    def profile(self) -> bytes:
+        found: Any = self._redis.hget(self.keys("pool"), "profile")
+        return bytes(found or b"")
+
+    def wanted(self) -> bool:
+        return bool(self._wanted(self.keys.all(), [WANTED_MS]))
+
+    def flushes(self) -> dict[str, int]:
+        pool: Any = self._redis.hgetall(self.keys("pool"))
+        return {
+            name.decode().removeprefix("flush:"): int(count)
+            for name, count in pool.items()
+            if name.startswith(b"flush:")
+        }
 
     def recover(self) -> int:
         prefixes = self.keys.lane(""), ALONE, reply_key("")
         arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
         found: Any = self._recover(self.keys.all(), arguments)
         return int(found)
+
+
+def _unpack(id: bytes, call: bytes) -> Call:
+    head, _, packed = call.split(b"\n", 2)
+    return unpack_call(id.decode(), head, packed)
 
 
 def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:

@@ -1,9 +1,15 @@
 """What Redis executes. No policy: each script does what a ticket says, in one atomic step.
 
-KEYS, all of one model version: 1 lanes (set of names), 2 calls (hash: id -> head, line feed,
-packed; the head is "enqueued deadline reply_to lane"), 3 ready (sorted set: worker -> until), 4
-bell (list), 5 pool (hash), 6 taken (hash: id -> worker), 7 alive (sorted set: worker -> until). A
-lane is a sorted set: id -> due. Times are milliseconds of Redis' own clock.
+KEYS, all of one model version: 1 lanes (set of names), 2 calls (hash: id -> head, member and
+packed, a line each; the head is "enqueued deadline reply_to lane"), 3 ready (sorted set: worker ->
+until), 4 bell (list), 5 pool (hash), 6 taken (hash: id -> worker), 7 alive (sorted set: worker ->
+until), 8 busy (sorted set: slot -> until), 9 served (hash: tenant -> its virtual time). A lane is a
+sorted set: member ("size id tenant") -> due. Times are milliseconds of Redis' own clock.
+
+The pool holds `launch` and `took` of the latest launch, `called` and `wanted` (when a call came,
+and when one found no worker), `gap` (lanes.mean_gap), `profile`, `flush:<reason>`, and for each
+lane that is not empty `units:<lane>` (the sizes of its calls) and `cost:<lane>` (their predicted
+time); `cost` is the sum.
 
 A call is in `calls` until it is answered, dropped or past its deadline; in a lane while it waits,
 in `taken` while a worker has it in hand.
@@ -28,35 +34,90 @@ local function forget(id)
 end
 """
 
-# ARGV: lane key, lane name, id, packed call, target ms, timeout ms, most waiting, reply to
+# What a lane holds, when `gone` of its `before` calls leave, which have `units` of size: nothing
+# once it is empty, the sum over all lanes once they all are.
+_SHRINK = """
+local function shrink(key, lane, before, gone, units)
+    local cost = tonumber(redis.call('HGET', KEYS[5], 'cost:' .. lane) or '0')
+    if gone >= before then
+        redis.call('SREM', KEYS[1], lane)
+        redis.call('HDEL', KEYS[5], 'cost:' .. lane, 'units:' .. lane)
+        redis.call('HINCRBYFLOAT', KEYS[5], 'cost', -cost)
+        if redis.call('SCARD', KEYS[1]) == 0 then redis.call('HSET', KEYS[5], 'cost', '0') end
+    elseif gone > 0 then
+        local less = -cost * gone / before
+        redis.call('HINCRBYFLOAT', KEYS[5], 'cost:' .. lane, less)
+        redis.call('HINCRBYFLOAT', KEYS[5], 'cost', less)
+        redis.call('HINCRBY', KEYS[5], 'units:' .. lane, -units)
+    end
+end
+"""
+
+# ARGV: lane key, lane name, id, member, packed call, target ms, timeout ms, most waiting, reply to,
+# size; and the terms (lanes.Terms): allowed, one, step, full rows, full, row, slots.
+# Returns why not ('' for a call that is in), and how long it would have waited.
 PUT = (
     _NOW
     + _RING
     + """
-if redis.call('ZCOUNT', KEYS[3], now, '+inf') == 0 then return 'no_worker' end
+local replicas = redis.call('ZCOUNT', KEYS[3], now, '+inf')
+if replicas == 0 then
+    redis.call('HSET', KEYS[5], 'wanted', now)
+    return {'no_worker', '0'}
+end
+local slots = replicas * ARGV[17]
+local pool = redis.call('HMGET', KEYS[5], 'cost', 'cost:' .. ARGV[2], 'units:' .. ARGV[2],
+                        'called', 'gap')
+local cost, own = tonumber(pool[1] or '0'), tonumber(pool[2] or '0')
+local rows = redis.call('ZCARD', ARGV[1])
+local free_in = 0
+local busy = redis.call('ZCOUNT', KEYS[8], '(' .. now, '+inf')
+if busy >= slots then
+    local first = redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES',
+                             'LIMIT', busy - slots, 1)
+    free_in = first[2] - now
+end
+local wait = free_in + (cost - own + math.floor(rows / ARGV[14]) * ARGV[15]) / slots
+local launch = ARGV[12] + rows % ARGV[14] * ARGV[13]
 local waiting = redis.call('HLEN', KEYS[2]) - redis.call('HLEN', KEYS[6])
-if waiting >= tonumber(ARGV[7]) then return 'overloaded' end
-local deadline = now + ARGV[6]
+if waiting >= tonumber(ARGV[8]) then return {'overloaded', tostring(wait)} end
+if wait + launch > tonumber(ARGV[11]) then return {'late', tostring(wait)} end
+local deadline = now + ARGV[7]
 local times = string.format('%.3f %.3f ', now, deadline)
-redis.call('HSET', KEYS[2], ARGV[3], times .. ARGV[8] .. ' ' .. ARGV[2] .. '\\n' .. ARGV[4])
-redis.call('ZADD', ARGV[1], math.min(deadline, now + ARGV[5]), ARGV[3])
-redis.call('SADD', KEYS[1], ARGV[2])
+redis.call('HSET', KEYS[2], ARGV[3],
+           times .. ARGV[9] .. ' ' .. ARGV[2] .. '\\n' .. ARGV[4] .. '\\n' .. ARGV[5])
+redis.call('ZADD', ARGV[1], math.min(deadline, now + ARGV[6]), ARGV[4])
+if rows == 0 then redis.call('SADD', KEYS[1], ARGV[2]) end
+local gap = tonumber(pool[5] or '0')
+if pool[4] then
+    local since = now - pool[4]
+    local weight = gap == 0 and 1 or math.min(1, math.max(0.02, since / 1000))
+    gap = gap + (since - gap) * weight
+end
+redis.call('HSET', KEYS[5], 'gap', gap, 'called', string.format('%.3f', now),
+           'cost', cost + ARGV[16], 'cost:' .. ARGV[2], own + ARGV[16],
+           'units:' .. ARGV[2], (pool[3] or 0) + ARGV[10])
 ring()
-return ''
+return {'', '0'}
 """
 )
 
-# ARGV: prefix of lane keys. Returns now, last launch, what it took, replicas, {lane, rows, due}*
+# ARGV: prefix of lane keys, slot that asks. Returns now, last launch, what it took, when the last
+# call came and how far apart they come, replicas, {slot, until}*, then {lane, rows, units, due}*
 LOOK = (
     _NOW
     + """
-local pool = redis.call('HMGET', KEYS[5], 'launch', 'took')
-local found = {string.format('%.3f', now), pool[1] or '0', pool[2] or '0',
-               redis.call('ZCOUNT', KEYS[3], now, '+inf')}
+redis.call('ZREM', KEYS[8], ARGV[2])
+local pool = redis.call('HMGET', KEYS[5], 'launch', 'took', 'called', 'gap')
+local found = {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '0',
+               pool[4] or '0',
+               redis.call('ZCOUNT', KEYS[3], now, '+inf'),
+               redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES')}
 for _, lane in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     local first = redis.call('ZRANGE', ARGV[1] .. lane, 0, 0, 'WITHSCORES')
     if first[1] then
-        table.insert(found, {lane, redis.call('ZCARD', ARGV[1] .. lane), first[2]})
+        local units = redis.call('HGET', KEYS[5], 'units:' .. lane) or '0'
+        table.insert(found, {lane, redis.call('ZCARD', ARGV[1] .. lane), units, first[2]})
     else
         redis.call('SREM', KEYS[1], lane)
     end
@@ -65,35 +126,93 @@ return found
 """
 )
 
-# Taking is a sign of life: Redis may have lost the worker's announcement a moment ago.
-# ARGV: lane key, lane name, rows, launched before, took, worker, its lease ms.
-# Returns {id, call}*
+# Tenants take turns by start-time fair queueing (Goyal et al. 1996), counted in rows, or in units
+# where those are bounded: the least virtual time is next, one that comes back starts where the
+# others are. Taking is a sign of life: Redis may have lost the worker's announcement a moment ago.
+# ARGV: lane key, lane name, rows, units, launched before, took, needs, reason, worker, slot, its
+# lease ms. Returns {id, call}*, or nothing at all where the pool launched meanwhile.
 TAKE = (
     _NOW
     + _RING
     + _FORGET
+    + _SHRINK
     + """
-if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[4]) then return {} end
-local taken = {}
-local rows = tonumber(ARGV[3])
-while #taken < rows do
-    local popped = redis.call('ZPOPMIN', ARGV[1], rows - #taken)
-    if #popped == 0 then break end
-    for n = 1, #popped, 2 do
-        local id = popped[n]
-        local call = redis.call('HGET', KEYS[2], id)
-        if call and tonumber(string.match(call, '^%S+ (%S+)')) > now then
-            redis.call('HSET', KEYS[6], id, ARGV[6])
-            table.insert(taken, {id, call})
-        else
-            forget(id)
-        end
-    end
+if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[5]) then return false end
+
+local function launches()
+    redis.call('HSET', KEYS[5], 'launch', string.format('%.3f', now), 'took', ARGV[6])
+    redis.call('ZADD', KEYS[8], now + ARGV[6], ARGV[10])
 end
-if redis.call('EXISTS', ARGV[1]) == 0 then redis.call('SREM', KEYS[1], ARGV[2]) end
+
+local most, most_units = tonumber(ARGV[3]), tonumber(ARGV[4])
+if most == 0 then
+    launches()
+    return {}
+end
+
+local members = redis.call('ZRANGE', ARGV[1], 0, -1)
+local tenants, queues = {}, {}
+for _, member in ipairs(members) do
+    local size, id, tenant = string.match(member, '^(%S+) (%S+) (.*)$')
+    if not queues[tenant] then
+        queues[tenant] = {next = 1}
+        table.insert(tenants, tenant)
+    end
+    table.insert(queues[tenant], {member = member, id = id, size = tonumber(size)})
+end
+
+local start = tonumber(redis.call('HGET', KEYS[9], '') or '0')
+local times = {}
+for _, tenant in ipairs(tenants) do
+    times[tenant] = math.max(start, tonumber(redis.call('HGET', KEYS[9], tenant) or '0'))
+end
+
+local function turn()
+    local least = nil
+    for n, tenant in ipairs(tenants) do
+        if not least or times[tenant] < times[tenants[least]] then least = n end
+    end
+    return least
+end
+
+local taken, gone, units, gone_units = {}, {}, 0, 0
+while #taken < most do
+    local n = turn()
+    if not n then break end
+    local tenant = tenants[n]
+    local queue = queues[tenant]
+    local entry = queue[queue.next]
+    local call = redis.call('HGET', KEYS[2], entry.id)
+    if call and tonumber(string.match(call, '^%S+ (%S+)')) > now + ARGV[7] then
+        if most_units > 0 and #taken > 0 and units + entry.size > most_units then break end
+        units = units + entry.size
+        start = times[tenant]
+        times[tenant] = start + (most_units > 0 and entry.size or 1)
+        redis.call('HSET', KEYS[6], entry.id, ARGV[9])
+        table.insert(taken, {entry.id, call})
+    else
+        forget(entry.id)
+    end
+    table.insert(gone, entry.member)
+    gone_units = gone_units + entry.size
+    queue.next = queue.next + 1
+    if not queue[queue.next] then table.remove(tenants, n) end
+end
+
+for n = 1, #gone, 1000 do
+    redis.call('ZREM', ARGV[1], unpack(gone, n, math.min(n + 999, #gone)))
+end
+shrink(ARGV[1], ARGV[2], #members, #gone, gone_units)
+if #gone == #members then
+    redis.call('DEL', KEYS[9])  -- nobody had to wait
+else
+    redis.call('HSET', KEYS[9], '', start)
+    for tenant, time in pairs(times) do redis.call('HSET', KEYS[9], tenant, time) end
+end
 if #taken > 0 then
-    redis.call('HSET', KEYS[5], 'launch', string.format('%.3f', now), 'took', ARGV[5])
-    redis.call('ZADD', KEYS[7], 'GT', now + ARGV[7], ARGV[6])
+    launches()
+    redis.call('HINCRBY', KEYS[5], 'flush:' .. ARGV[8], 1)
+    redis.call('ZADD', KEYS[7], 'GT', now + ARGV[11], ARGV[9])
 end
 if redis.call('SCARD', KEYS[1]) > 0 then ring() end
 return taken
@@ -103,10 +222,16 @@ return taken
 # ARGV: prefix of lane keys, id
 DROP = (
     _FORGET
+    + _SHRINK
     + """
 local call = redis.call('HGET', KEYS[2], ARGV[2])
 if call then
-    redis.call('ZREM', ARGV[1] .. string.match(call, '^%S+ %S+ %S+ ([^\\n]*)'), ARGV[2])
+    local lane, member = string.match(call, '^%S+ %S+ %S+ ([^\\n]*)\\n([^\\n]*)')
+    local key = ARGV[1] .. lane
+    local rows = redis.call('ZCARD', key)
+    if redis.call('ZREM', key, member) == 1 then
+        shrink(key, lane, rows, 1, tonumber(string.match(member, '^%S+')))
+    end
 end
 forget(ARGV[2])
 """
@@ -124,7 +249,7 @@ for n = 4, #ARGV, 1000 do
 end
 """
 
-# ARGV: worker, ttl ms as ready, ttl ms as alive
+# ARGV: worker, ttl ms as ready, ttl ms as alive, profile. Its slots are named "worker/n".
 ANNOUNCE = (
     _NOW
     + """
@@ -138,6 +263,23 @@ local function note(key, ttl)
 end
 note(KEYS[3], ARGV[2])
 note(KEYS[7], ARGV[3])
+redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', now)
+if ARGV[3] == '0' then
+    for _, slot in ipairs(redis.call('ZRANGE', KEYS[8], 0, -1)) do
+        if string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/' then
+            redis.call('ZREM', KEYS[8], slot)
+        end
+    end
+end
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[5], 'profile', ARGV[4]) end
+"""
+)
+
+# ARGV: for how many ms a call that found no worker is remembered.
+WANTED = (
+    _NOW
+    + """
+return now < tonumber(redis.call('HGET', KEYS[5], 'wanted') or '-1e12') + ARGV[1]
 """
 )
 
@@ -154,11 +296,11 @@ local function alive(worker)
     return tonumber(redis.call('ZSCORE', KEYS[7], worker) or '0') > now
 end
 
-local function put_back(id, before, lane, after)
+local function put_back(id, before, lane, member, after)
     local alone = ARGV[2] .. lane
-    redis.call('HSET', KEYS[2], id, before .. alone .. after)
+    redis.call('HSET', KEYS[2], id, before .. alone .. '\\n' .. member .. after)
     redis.call('HDEL', KEYS[6], id)
-    redis.call('ZADD', ARGV[1] .. alone, now, id)
+    redis.call('ZADD', ARGV[1] .. alone, now, member)
     redis.call('SADD', KEYS[1], alone)
     ring()
 end
@@ -175,7 +317,8 @@ local taken = redis.call('HGETALL', KEYS[6])
 for n = 1, #taken, 2 do
     local id = taken[n]
     local call = redis.call('HGET', KEYS[2], id) or ''
-    local before, lane, after = string.match(call, '^(%S+ %S+ %S+ )([^\\n]*)(.*)$')
+    local before, lane, member, after =
+        string.match(call, '^(%S+ %S+ %S+ )([^\\n]*)\\n([^\\n]*)(.*)$')
     local deadline, asker = string.match(call, '^%S+ (%S+) (%S+)')
     if not deadline or tonumber(deadline) <= now then
         forget(id)
@@ -184,7 +327,7 @@ for n = 1, #taken, 2 do
         if string.sub(lane, 1, #ARGV[2]) == ARGV[2] then
             give_up(id, asker)
         else
-            put_back(id, before, lane, after)
+            put_back(id, before, lane, member, after)
         end
     end
 end

@@ -70,7 +70,6 @@ def _bare_loop(sentences: Sequence[str]) -> Callable[[], object]:
     """The launches that the platform would make of them, shortest first, and nothing else."""
     from workers.engines import registry
     from workers.engines.protocol import Prepared
-    from workers.scheduler.policy import most_rows
 
     model = SAMPLES.resolve("minilm")
     engine = registry.load(model, "")
@@ -79,7 +78,7 @@ def _bare_loop(sentences: Sequence[str]) -> Callable[[], object]:
     launches = []
     for bucket, same in groupby(made, lambda entry: bucket_of(entry.size, model.kind.buckets)):
         batch = [entry.data for entry in same]
-        rows = most_rows(bucket, model.limits)
+        rows = max(1, min(model.limits.max_batch, model.limits.max_tokens // bucket))
         launches += [batch[start : start + rows] for start in range(0, len(batch), rows)]
     return lambda: [engine.run(launch, {}) for launch in launches]
 

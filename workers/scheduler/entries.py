@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from workers.scheduler.work import Work
+
 FlushReason = Literal["full", "deadline", "knee", "pace", "drain"]
 
 
@@ -48,13 +50,16 @@ class Launch:
         self.bucket = max((entry.bucket for entry in self.entries), default=0)
 
     @property
+    def work(self) -> Work:
+        """What the engine works through, padding included."""
+        return Work.of([entry.size for entry in self.entries], self.bucket, pads=self.pads)
+
+    @property
     def units(self) -> int:
         """Real size: the sum over its entries."""
         return sum(entry.size for entry in self.entries)
 
     @property
     def padded_units(self) -> int:
-        """What the engine works through: rows times the longest where it pads."""
-        if not self.pads:
-            return self.units
-        return len(self.entries) * max(entry.size for entry in self.entries)
+        """Rows times the longest where the engine pads; else the real size."""
+        return int(self.work.units)

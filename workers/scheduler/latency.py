@@ -1,63 +1,147 @@
-"""How long a launch takes: t(x) = c0 + c1 x, fitted on-line with forgetting.
+"""How long a launch takes: t = c0 + c1 rows + c2 units + c3 Σ size², fitted on-line.
 
-x is the padded size of a launch: rows times bucket, or rows for an engine without buckets.
+Relative least squares with forgetting, none of the four below zero, and a correction for each
+bucket, which follows faster. What the warm-up sweep measured is never quite forgotten: a model
+that sees launches of one size only must still know what others take.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from math import ceil
 
-_FORGET = 0.98  # weight of the past at each observation: about fifty launches count
+from workers.scheduler.work import Work
+
+_FORGET = 0.99  # weight of the past at each observation: about a hundred launches count
+_SEED = 10.0  # launches that the warm-up sweep counts for, for ever
+_FOLLOW = 0.1  # weight of a launch in its bucket's correction
+_CORRECTION = (0.5, 2.0)
 _RATIOS = 200  # launches that the 95th percentile is taken over
-_REFRESH = 10
+_REFRESH = 8
+_RIDGE = 1e-6
+_SHORTEST_S = 1e-6
+_NUMBERS = 4
+
+Matrix = list[list[float]]
 
 
 class LatencyModel:
-    """Weighted least squares over what launches took.
-
-    Before the first observation everything is predicted to take no time.
-    """
+    """Before the first observation everything is predicted to take no time."""
 
     def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-        self._c0 = self._c1 = 0.0
+        self._seed, self._recent = _Sums(), _Sums()
+        self._c = [0.0] * _NUMBERS
+        self._corrections: dict[int, float] = {}
         self._ratios: deque[float] = deque(maxlen=_RATIOS)
         self._seen = 0
         self._p95 = 1.0
 
-    def observe(self, x: float, seconds: float) -> None:
-        if self._n > 0 and (predicted := self.predict(x)) > 0:
-            self._ratios.append(seconds / predicted)
-        self._seen += 1
-        if self._ratios and (self._seen < _REFRESH or self._seen % _REFRESH == 0):
-            self._p95 = max(1.0, sorted(self._ratios)[int(0.95 * len(self._ratios))])
-        self._n = self._n * _FORGET + 1
-        self._x = self._x * _FORGET + x
-        self._y = self._y * _FORGET + seconds
-        self._xx = self._xx * _FORGET + x * x
-        self._xy = self._xy * _FORGET + x * seconds
+    def seed(self, sweep: Sequence[tuple[Work, float]]) -> None:
+        """Launches measured before the first real one, and the seconds they took."""
+        for work, seconds in sweep:
+            self._seed.add(work, seconds, 1.0)
+        self._seed.scale(_SEED / max(1, len(sweep)))
         self._fit()
 
-    def _fit(self) -> None:
-        mean_x, mean_y = self._x / self._n, self._y / self._n
-        variance = self._xx / self._n - mean_x * mean_x
-        covariance = self._xy / self._n - mean_x * mean_y
-        # All launches of one size tell nothing of the slope: it is flat until they differ.
-        slope = covariance / variance if variance > 1e-9 * max(1.0, mean_x * mean_x) else 0.0
-        self._c1 = min(max(slope, 0.0), mean_y / mean_x if mean_x else 0.0)
-        self._c0 = max(mean_y - self._c1 * mean_x, 0.0)
+    def observe(self, work: Work, seconds: float) -> None:
+        """A launch took so long."""
+        seconds = max(seconds, _SHORTEST_S)
+        if (predicted := self.predict(work)) > 0:
+            self._ratios.append(seconds / predicted)
+            self._correct(work, seconds)
+        self._recent.add(work, seconds, _FORGET)
+        self._seen += 1
+        if self._seen < 2 * _REFRESH or self._seen % _REFRESH == 0:
+            self._fit()
+            ratios = sorted(self._ratios) or [1.0]
+            self._p95 = max(1.0, ratios[int(0.95 * len(ratios))])
 
-    def predict(self, x: float) -> float:
-        """Seconds that a launch of padded size x takes."""
-        return self._c0 + self._c1 * x
+    def predict(self, work: Work) -> float:
+        """Seconds that such a launch takes."""
+        return self._base(work) * self._corrections.get(work.bucket, 1.0)
 
-    def predict95(self, x: float) -> float:
+    def predict95(self, work: Work) -> float:
         """Seconds that 95 of 100 such launches take at most."""
-        return self.predict(x) * self._p95
+        return self.predict(work) * self._p95
 
-    def knee(self, most_rows: int, row_size: float) -> int:
-        """The fewest rows that give 90 % of the best rows per second, up to `most_rows`."""
-        slope = self._c1 * row_size
-        peak = most_rows / (self._c0 + slope * most_rows) if self._c0 + slope > 0 else 0.0
-        if self._c0 == 0 or peak == 0:
+    def knee(self, most_rows: int, row: Work) -> int:
+        """The fewest rows alike that give 90 % of the best rows per second, up to `most_rows`."""
+        fixed, slope = self._c[0], self._base(row) - self._c[0]
+        peak = most_rows / (fixed + slope * most_rows) if fixed + slope > 0 else 0.0
+        if fixed == 0 or peak == 0:
             return 1
-        return min(most_rows, max(1, ceil(0.9 * peak * self._c0 / (1 - 0.9 * peak * slope))))
+        return min(most_rows, max(1, ceil(0.9 * peak * fixed / (1 - 0.9 * peak * slope))))
+
+    def _base(self, work: Work) -> float:
+        return sum(c * x for c, x in zip(self._c, _numbers(work), strict=True))
+
+    def _correct(self, work: Work, seconds: float) -> None:
+        before = self._corrections.get(work.bucket, 1.0)
+        found = seconds / self._base(work)
+        after = before + _FOLLOW * (found - before)
+        self._corrections[work.bucket] = min(max(after, _CORRECTION[0]), _CORRECTION[1])
+
+    def _fit(self) -> None:
+        self._c = _not_negative(*self._seed.plus(self._recent))
+
+
+class _Sums:
+    """The normal equations of weighted least squares: Σ w x xᵀ and Σ w x t, with w = 1 / t²."""
+
+    def __init__(self) -> None:
+        self.xx: Matrix = [[0.0] * _NUMBERS for _ in range(_NUMBERS)]
+        self.xt = [0.0] * _NUMBERS
+
+    def add(self, work: Work, seconds: float, keep: float) -> None:
+        scaled = [x / max(seconds, _SHORTEST_S) for x in _numbers(work)]
+        for row, a in zip(self.xx, scaled, strict=True):
+            row[:] = [keep * old + a * b for old, b in zip(row, scaled, strict=True)]
+        self.xt = [keep * old + a for old, a in zip(self.xt, scaled, strict=True)]
+
+    def scale(self, factor: float) -> None:
+        self.xx = [[factor * x for x in row] for row in self.xx]
+        self.xt = [factor * x for x in self.xt]
+
+    def plus(self, other: "_Sums") -> tuple[Matrix, list[float]]:
+        pairs = zip(self.xx, other.xx, strict=True)
+        xx = [[a + b for a, b in zip(*rows, strict=True)] for rows in pairs]
+        return xx, [a + b for a, b in zip(self.xt, other.xt, strict=True)]
+
+
+def _numbers(work: Work) -> tuple[float, float, float, float]:
+    return 1.0, work.rows, work.units, work.squares
+
+
+def _not_negative(xx: Matrix, xt: list[float]) -> list[float]:
+    """Least squares over the numbers that come out above zero; the rest are zero. What launches
+    that are all alike leave open goes to the fixed part, which alone is not held small."""
+    kept = [n for n in range(_NUMBERS) if xx[n][n] > 0]
+    while kept:
+        found = _solve(xx, xt, kept)
+        least = min(range(len(kept)), key=lambda n: found[n] * xx[kept[n]][kept[n]] ** 0.5)
+        if found[least] >= 0:
+            c = [0.0] * _NUMBERS
+            for n, value in zip(kept, found, strict=True):
+                c[n] = value
+            return c
+        del kept[least]
+    return [0.0] * _NUMBERS
+
+
+def _solve(xx: Matrix, xt: list[float], kept: list[int]) -> list[float]:
+    """Gaussian elimination, in units in which every number's own weight is 1."""
+    scale = [xx[n][n] ** 0.5 for n in kept]
+    rows = [
+        [xx[a][b] / (scale[i] * scale[j]) for j, b in enumerate(kept)] + [xt[a] / scale[i]]
+        for i, a in enumerate(kept)
+    ]
+    for i, n in enumerate(kept):
+        rows[i][i] += _RIDGE if n else 0.0
+    for i, pivot in enumerate(rows):
+        for row in rows[i + 1 :]:
+            factor = row[i] / pivot[i]
+            row[:] = [a - factor * b for a, b in zip(row, pivot, strict=True)]
+    found = [0.0] * len(kept)
+    for i in reversed(range(len(kept))):
+        known = sum(rows[i][j] * found[j] for j in range(i + 1, len(kept)))
+        found[i] = (rows[i][-1] - known) / rows[i][i]
+    return [value / s for value, s in zip(found, scale, strict=True)]

@@ -1,19 +1,20 @@
 """When a launch leaves, from which lane, and why. Times are seconds on one clock.
 
-Calls go before items. A call's lane leaves as soon as one of these holds (scheduler.md):
+Calls go before items. The most urgent lane of calls leaves as soon as one of these holds:
 
-    full      as many rows as a launch takes
+    full      as many rows, or as much size, as a launch takes
     deadline  waiting for one more row would make the most urgent call late
     knee      enough rows for 90 % of the best throughput
-    pace      the pool's previous launch was at least its own time / replicas ago: idle replicas
+    pace      its first call has waited for as long as evens out the pool's launches: idle replicas
               that pull in step would all be busy together, and everything waits a whole launch
     drain     the worker is stopping
 
 A lane whose entries run alone is full with one.
 
-Items wait for others for the model's window, which is their deadline, and for nothing else. Of the
-lanes that may leave, the one with the oldest item goes first, full or not: slices then end in the
-order they were claimed.
+Items wait for others for the model's window, which is their deadline. Of the lanes that may leave,
+the one with the oldest item goes first, full or not: slices then end in the order they were
+claimed. While calls are expected, items run alone only in gaps: a call that comes meanwhile must
+still be answered in time, by this slot or by another.
 """
 
 from bisect import bisect_left
@@ -21,51 +22,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from jobs.calls.lanes import ALONE
-from jobs.registry import Limits
 from workers.scheduler.entries import FlushReason
 from workers.scheduler.latency import LatencyModel
+from workers.scheduler.views import EXPECTED_S, LaneView, PoolView, Rules
+from workers.scheduler.work import Work
 
 FILL_SHARE = 0.1
 """Items may ride with calls while they lengthen the launch by less than this share of it,"""
 FILL_S = 0.001
 """or by less than this."""
 
-
-@dataclass(frozen=True, slots=True)
-class LaneView:
-    """One lane at this moment. calls_due_s: when its most urgent call is due; items_since_s: when
-    its oldest item arrived; both infinite where there is none."""
-
-    lane: str
-    bucket: int
-    calls: int = 0
-    calls_due_s: float = inf
-    items: int = 0
-    items_since_s: float = inf
-
-    @property
-    def alone(self) -> bool:
-        """Each of its entries is launched by itself."""
-        return self.lane.startswith(ALONE)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolView:
-    """The replicas that pull from the same lanes: when the latest of them launched calls, how
-    long that was to take, and how many they are."""
-
-    last_launch_s: float = -inf
-    last_took_s: float = 0.0
-    replicas: int = 1
+_COMPANY = 0.7
+"""Calls per slot and launch at which one waits for half of the even spacing (decisions.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Launch this lane now, with up to so many rows."""
+    """Launch this lane now, with up to so many rows and so much size (0: no bound)."""
 
     view: LaneView
     rows: int
+    units: int
     reason: FlushReason
 
 
@@ -81,23 +58,25 @@ def decide(
     lanes: Sequence[LaneView],
     pool: PoolView,
     latency: LatencyModel,
-    limits: Limits,
+    rules: Rules,
     *,
+    calls_s: float = 0.0,
+    owed: bool = False,
     draining: bool = False,
 ) -> Flush | Wait:
-    """What an idle device does next."""
-    with_calls = [view for view in lanes if view.calls]
-    if with_calls:
-        view = min(with_calls, key=lambda view: _calls_latest(view, latency))
-        return _decide_calls(now_s, view, pool, latency, limits, draining)
-    until_s = inf
-    for view in sorted(lanes, key=lambda view: view.items_since_s):
-        if view.items:
-            decision = _decide_items(now_s, view, latency, limits, draining)
-            if isinstance(decision, Flush):
-                return decision
-            until_s = min(until_s, decision.until_s)
-    return Wait(until_s)
+    """What an idle slot does next. calls_s: what launches of calls take here; owed: items have had
+    less of the device than they are guaranteed."""
+    calls = [view for view in lanes if view.calls]
+    items = sorted((v for v in lanes if v.items), key=lambda view: view.items_since_s)
+    if items and (owed or not calls):
+        allowed_s = inf if owed else gap_s(now_s, pool, rules, calls_s)
+        decision = _decide_items(now_s, items, pool, latency, rules, allowed_s, owed, draining)
+        if isinstance(decision, Flush) or not calls:
+            return decision
+    if not calls:
+        return Wait(inf)
+    view = min(calls, key=lambda view: _latest_s(view, latency, rules))
+    return _decide_calls(now_s, view, pool, latency, rules, bool(items), draining)
 
 
 def _decide_calls(
@@ -105,69 +84,146 @@ def _decide_calls(
     view: LaneView,
     pool: PoolView,
     latency: LatencyModel,
-    limits: Limits,
+    rules: Rules,
+    filled: bool,
     draining: bool,
 ) -> Flush | Wait:
-    most = 1 if view.alone else most_rows(view.bucket, limits)
-    latest = _calls_latest(view, latency)
-    paced = pool.last_launch_s + pool.last_took_s / max(1, pool.replicas)
-    if view.calls >= most:
-        return Flush(view, most, "full")
-    if now_s >= latest:
-        return Flush(view, most, "deadline")
-    if view.calls >= latency.knee(most, row_size(view.bucket)):
-        return Flush(view, most, "knee")
-    if now_s >= paced:
-        return Flush(view, most, "pace")
-    if draining:
-        return Flush(view, most, "drain")
-    return Wait(min(latest, paced))
+    rows = 1 if view.alone else rules.most_rows(view.bucket)
+    units = rules.most_units
+    latest_s = _latest_s(view, latency, rules)
+    paced_s = pool.paced_s if filled else _company_s(view, pool, rules)
+    reason: FlushReason | None = None
+    if view.calls >= rows or (units and view.calls_units >= units):
+        reason = "full"
+    elif now_s >= latest_s:
+        reason = "deadline"
+    elif view.calls >= latency.knee(rules.full_rows(view), rules.row(view)):
+        reason = "knee"
+    elif now_s >= paced_s:
+        reason = "pace"
+    elif draining:
+        reason = "drain"
+    return Flush(view, rows, units, reason) if reason else Wait(min(latest_s, paced_s))
+
+
+def _company_s(view: LaneView, pool: PoolView, rules: Rules) -> float:
+    """Until when a lane's first call waits for others: the even spacing of a pool that is always
+    busy, and the less of it the fewer calls there are to share a launch."""
+    if pool.slots == 1:
+        return -inf
+    spacing_s = pool.last_took_s / pool.slots
+    company = spacing_s / max(pool.gap_s, 1e-6)
+    first_s = view.calls_due_s - rules.target_s
+    return first_s + spacing_s * company / (company + _COMPANY)
+
+
+def _latest_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
+    rows = min(view.calls + 1, rules.full_rows(view))
+    return view.calls_due_s - latency.predict95(_rows_of(view, rows, rules))
+
+
+def gap_s(now_s: float, pool: PoolView, rules: Rules, calls_s: float) -> float:
+    """The longest that items may have this slot alone: a call that comes as they start waits for
+    the end of it, or for another slot, and has to be answered in time."""
+    if now_s >= pool.called_s + EXPECTED_S:
+        return inf
+    spare_s = rules.target_s - rules.margin_s - calls_s
+    return inf if pool.other_free_s - now_s <= spare_s else spare_s
 
 
 def _decide_items(
-    now_s: float, view: LaneView, latency: LatencyModel, limits: Limits, draining: bool
+    now_s: float,
+    views: Sequence[LaneView],
+    pool: PoolView,
+    latency: LatencyModel,
+    rules: Rules,
+    allowed_s: float,
+    owed: bool,
+    draining: bool,
 ) -> Flush | Wait:
-    most = most_rows(view.bucket, limits)
-    latest = view.items_since_s + limits.window_ms / 1000
-    if view.items >= most:
-        return Flush(view, most, "full")
-    if now_s >= latest:
-        return Flush(view, most, "deadline")
-    if view.items >= latency.knee(most, row_size(view.bucket)):
-        return Flush(view, most, "knee")
-    if draining:
-        return Flush(view, most, "drain")
-    return Wait(latest)
+    """Evenly spaced like calls while these are expected: a slot is then free for them soon."""
+    expected = now_s < pool.called_s + EXPECTED_S
+    if expected and not owed and now_s < pool.paced_s:
+        return Wait(pool.paced_s)
+    until_s = inf
+    for view in views:
+        bound_s = _short_s(view, pool, latency, rules) if owed and expected else allowed_s
+        rows = _rows_within(bound_s, view, latency, rules)
+        if rows == 0:
+            until_s = min(until_s, _gap_from_s(pool, rules, allowed_s))
+            continue
+        decision = _decide_lane(now_s, view, rows, latency, rules, draining)
+        if isinstance(decision, Flush):
+            return decision
+        until_s = min(until_s, decision.until_s)
+    return Wait(until_s)
 
 
-def _calls_latest(view: LaneView, latency: LatencyModel) -> float:
-    return view.calls_due_s - latency.predict95((view.calls + 1) * row_size(view.bucket))
+def _decide_lane(
+    now_s: float,
+    view: LaneView,
+    rows: int,
+    latency: LatencyModel,
+    rules: Rules,
+    draining: bool,
+) -> Flush | Wait:
+    units = rules.most_units
+    latest_s = view.items_since_s + rules.limits.window_ms / 1000
+    reason: FlushReason | None = None
+    if view.items >= rows or (units and view.items_units >= units):
+        reason = "full"
+    elif now_s >= latest_s:
+        reason = "deadline"
+    elif view.items >= latency.knee(min(rows, rules.full_rows(view)), rules.row(view)):
+        reason = "knee"
+    elif draining:
+        reason = "drain"
+    return Flush(view, rows, units, reason) if reason else Wait(latest_s)
 
 
-def most_rows(bucket: int, limits: Limits) -> int:
-    """Rows of one launch, by the row limit and by the size budget at this bucket."""
-    if bucket == 0 or limits.max_tokens == 0:
-        return limits.max_batch
-    return max(1, min(limits.max_batch, limits.max_tokens // bucket))
+def _short_s(view: LaneView, pool: PoolView, latency: LatencyModel, rules: Rules) -> float:
+    """What items that are owed a launch get while calls are about: a single row's time, and what
+    costs next to nothing more."""
+    one_s = latency.predict95(_rows_of(view, 1, rules))
+    return max(one_s * (1 + FILL_SHARE), one_s + FILL_S)
 
 
-def row_size(bucket: int) -> int:
-    """What one row adds to a launch's padded size."""
-    return bucket or 1
+def _gap_from_s(pool: PoolView, rules: Rules, allowed_s: float) -> float:
+    """When a gap that is too short now may be long enough."""
+    quiet_s = pool.called_s + EXPECTED_S
+    return min(quiet_s, max(pool.other_free_s - allowed_s, pool.paced_s))
+
+
+def _rows_within(bound_s: float, view: LaneView, latency: LatencyModel, rules: Rules) -> int:
+    """The most rows of a lane that take no longer than the bound, 0 where one takes longer."""
+    most = rules.most_rows(view.bucket)
+    if bound_s == inf:
+        return most
+    return bisect_left(
+        range(1, most + 1),
+        True,
+        key=lambda rows: latency.predict95(_rows_of(view, rows, rules)) > bound_s,
+    )
+
+
+def _rows_of(view: LaneView, rows: int, rules: Rules) -> Work:
+    return Work.alike(rows, rules.row(view).units, view.bucket)
 
 
 def fill_rows(
-    calls: int, slack_s: float, bucket: int, latency: LatencyModel, limits: Limits
+    calls: Work, slack_s: float, row: Work, most_rows: int, most_units: int, latency: LatencyModel
 ) -> int:
-    """How many items may join a launch of so many calls: they are to cost the calls nothing.
+    """How many rows of items may join a launch of calls: they are to cost the calls nothing.
 
-    slack_s: until the most urgent of the calls is due.
+    row: one of them, at its longest; slack_s: until the most urgent of the calls is due.
     """
-    alone_s = latency.predict(calls * row_size(bucket))
+    alone_s = latency.predict(calls)
     bound_s = alone_s + max(FILL_SHARE * alone_s, FILL_S)
 
     def too_many(rows: int) -> bool:
-        size = rows * row_size(bucket)
-        return latency.predict(size) > bound_s or latency.predict95(size) > slack_s
+        work = calls.plus(rows, row.units)
+        if most_units and work.units > most_units:
+            return True
+        return latency.predict(work) > bound_s or latency.predict95(work) > slack_s
 
-    return bisect_left(range(calls + 1, most_rows(bucket, limits) + 1), True, key=too_many)
+    return bisect_left(range(1, most_rows - calls.rows + 1), True, key=too_many)

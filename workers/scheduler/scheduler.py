@@ -1,0 +1,150 @@
+"""One model's scheduler in one worker: what waits, what it knows of its launches, what is next.
+
+It has no thread and no clock: the device's threads, the tests and the simulator drive it alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jobs.calls.lanes import Ticket, lane_parts
+from jobs.calls.profile import Profile, Times
+from jobs.registry import Model
+from workers.scheduler.entries import Entry, Launch
+from workers.scheduler.lanes import ItemLanes
+from workers.scheduler.latency import LatencyModel
+from workers.scheduler.policy import Flush, Wait, decide, fill_rows
+from workers.scheduler.views import EXPECTED_S, LaneView, Rules, Waiting, merged
+from workers.scheduler.work import Work
+
+FLOOR = 0.05
+"""Of the device's time is guaranteed to items."""
+
+_PAID_FOR_S = 10.0  # the longest that what items had before counts against them
+_FADE = 0.98  # of what launches of calls took, at each
+
+
+class Scheduler:
+    """Not thread-safe: its owner holds a lock."""
+
+    def __init__(self, model: Model) -> None:
+        self.rules = Rules.of(model)
+        self.latency = LatencyModel()
+        self.items = ItemLanes()
+        self._buckets = model.buckets or (0,)
+        self._calls_s = 0.0
+        self._paid_until_s = 0.0
+
+    def decide(self, now_s: float, waiting: Waiting, *, draining: bool = False) -> Flush | Wait:
+        """What an idle slot does next."""
+        lanes = merged(waiting, self.items.waiting())
+        owed = any(view.items for view in lanes) and now_s >= self._owed_from_s(lanes)
+        decision = decide(
+            now_s,
+            lanes,
+            waiting.pool,
+            self.latency,
+            self.rules,
+            calls_s=self._calls_s or self._one_call_s(),
+            owed=owed,
+            draining=draining,
+        )
+        if isinstance(decision, Wait) and any(view.items for view in lanes) and not owed:
+            return Wait(min(decision.until_s, self._owed_from_s(lanes)))
+        return decision
+
+    def ticket(
+        self, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
+    ) -> Ticket:
+        """For the calls of a flush, or to tell the pool that items start here."""
+        view, rows = flush.view, flush.rows
+        expected = min(rows, view.calls or view.items, self.rules.full_rows(view))
+        row = self.rules.row(view)
+        took_s = self.latency.predict(Work.alike(expected, row.units, view.bucket))
+        needs_s = self.latency.predict95(replace(row, rows=1))
+        return Ticket(
+            lane=view.lane if view.calls else "",
+            rows=rows if view.calls else 0,
+            units=flush.units,
+            launched_before_ms=waiting.launched_ms,
+            took_ms=took_s * 1000,
+            needs_ms=needs_s * 1000,
+            reason=flush.reason,
+            worker=worker,
+            slot=slot,
+            lease_ms=lease_s * 1000,
+        )
+
+    def tells_pool(self, now_s: float, waiting: Waiting) -> bool:
+        """Whether a launch of items alone matters to others: calls are expected."""
+        return now_s < waiting.pool.called_s + EXPECTED_S
+
+    def close(
+        self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float, *, fill: bool = True
+    ) -> Launch | None:
+        """The launch: calls with the items that cost them nothing, or items alone. due_s: when the
+        most urgent call is; None: there is nothing to launch."""
+        if calls:
+            items = self._fill(now_s, flush, calls, due_s) if fill else []
+        else:
+            items = [] if flush.view.calls else self._alone(flush)
+        if not calls and not items:
+            return None
+        params = lane_parts(flush.view.lane)[0]
+        launch = Launch(params, flush.reason, calls, items, now_s, pads=self.rules.pads)
+        launch.predicted_s = self.latency.predict(launch.work)
+        return launch
+
+    def ended(self, now_s: float, launch: Launch, *, clean: bool = True) -> None:
+        """A launch took `engine_s`. clean: in one run, without an error."""
+        if launch.items:
+            share = len(launch.items) / len(launch.entries)
+            paid_s = max(self._paid_until_s, now_s) + share * launch.engine_s / FLOOR
+            self._paid_until_s = min(paid_s, now_s + _PAID_FOR_S)
+        if launch.calls:
+            took_s = self.latency.predict95(launch.work)
+            self._calls_s = max(took_s, self._calls_s * _FADE)
+        if clean:
+            self.latency.observe(launch.work, launch.engine_s)
+
+    def shrink(self, rows: int) -> None:
+        """So many rows were too many for the memory: from now on half of it is the most."""
+        limits = self.rules.limits
+        smaller = replace(limits, max_batch=max(1, min(limits.max_batch, rows // 2)))
+        self.rules = replace(self.rules, limits=smaller)
+
+    def profile(self, load_s: float = 0.0) -> Profile:
+        """What everybody may know of the launches here."""
+        times = {}
+        for bucket in self._buckets:
+            full_rows = self.rules.full_rows(LaneView("", bucket))
+            one, full = (Work.alike(rows, bucket or 1, bucket) for rows in (1, full_rows))
+            p95_ms = (self.latency.predict95(work) * 1000 for work in (one, full))
+            times[bucket] = Times(full_rows, self.latency.predict(full) * 1000, *p95_ms)
+        return Profile(load_s * 1000, times)
+
+    def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
+        since_s = min(view.items_since_s for view in lanes if view.items)
+        return max(self._paid_until_s, since_s + self._one_call_s() / FLOOR)
+
+    def _one_call_s(self) -> float:
+        longest = self._buckets[-1]
+        return self.latency.predict95(Work.alike(1, longest or 1, longest))
+
+    def _fill(
+        self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float
+    ) -> list[Entry]:
+        bucket = max(entry.bucket for entry in calls)
+        work = Work.of([entry.size for entry in calls], bucket, pads=self.rules.pads)
+        longest = bucket or max(entry.size for entry in calls)
+        rows = fill_rows(
+            work,
+            due_s - now_s,
+            Work.alike(1, longest, bucket),
+            flush.rows,
+            flush.units,
+            self.latency,
+        )
+        return self.items.take_fill(flush.view.lane, rows)
+
+    def _alone(self, flush: Flush) -> list[Entry]:
+        return self.items.take(flush.view.lane, flush.rows, flush.units)
