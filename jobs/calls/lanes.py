@@ -89,7 +89,8 @@ class Look:
 
     last_launch_ms, last_took_ms: when the pool's latest launch left, and how long it was predicted
     to take; called_ms, gap_ms: when the latest call came, and how far apart they come on average
-    (0: not known); replicas: ready workers; busy: until when each slot is predicted to be, if it is.
+    (0: not known); replicas: ready workers; busy: until when each slot is predicted to be, where
+    it is.
     """
 
     now_ms: float

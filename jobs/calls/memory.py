@@ -109,6 +109,10 @@ class MemoryLanes:
             self._alive[worker] = until
             self._ready[worker] = until if ready else 0.0
             self._profile = profile or self._profile
+            if not ttl_s:
+                gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
+                for slot in gone:
+                    del self._busy[slot]
 
     def profile(self) -> bytes:
         return self._profile
