@@ -20,6 +20,7 @@ FLOOR = 0.05
 """Of the device's time is guaranteed to items."""
 
 _PAID_FOR_S = 10.0  # the longest that what items had before counts against them
+_PATIENCE_S = 1.0  # items that have just come are owed nothing yet
 _FADE = 0.98  # of what launches of calls took, at each
 
 
@@ -124,7 +125,8 @@ class Scheduler:
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
         since_s = min(view.items_since_s for view in lanes if view.items)
-        return max(self._paid_until_s, since_s + self._one_call_s() / FLOOR)
+        patience_s = max(_PATIENCE_S, self._one_call_s() / FLOOR)
+        return max(self._paid_until_s, since_s + patience_s)
 
     def _one_call_s(self) -> float:
         longest = self._buckets[-1]
