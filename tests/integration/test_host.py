@@ -210,7 +210,7 @@ def test_items_wait_for_company_until_the_host_drains(bench: Bench) -> None:
     bench.expect_launches_of(0.1)
     claimed = bench.slices(["a", "b"])
     bench.start()
-    eventually(bench.host.idle.is_set)
+    eventually(lambda: bench.host.idle)
     assert bench.engine.launches == []
     bench.host.drain()
     [holding] = claimed.holdings
@@ -300,9 +300,8 @@ def test_a_call_that_arrives_at_an_idle_host_is_answered_when_the_bell_rings(
     bench: Bench,
 ) -> None:
     bench.start()
-    eventually(bench.host.idle.is_set)
+    eventually(lambda: bench.host.idle)
     bench.call("call-1", "a")
-    bench.host.ring()
     assert bench.replies() == {"call-1": ("A", None)}
 
 

@@ -48,9 +48,11 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing leaves before this time, unless something arrives."""
+    """Nothing leaves before this time, unless something arrives. watch: the pool is told so, and
+    that nobody need say what arrives until a lane has so many calls; 0: it isn't."""
 
     until_s: float
+    watch: int = 0
 
 
 def decide(

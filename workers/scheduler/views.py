@@ -102,11 +102,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits centrally, on our own clock. launched_ms: of the pool's latest launch, on the
-    lanes' clock; offset_s: from theirs to ours."""
+    """What waits centrally, on our own clock. watched_s: until when another slot waits for it;
+    launched_ms: of the pool's latest launch, on the lanes' clock; offset_s: from theirs to ours."""
 
     lanes: tuple[LaneView, ...] = ()
     pool: PoolView = PoolView()
+    watched_s: float = -inf
     launched_ms: float = 0.0
     offset_s: float = 0.0
 
@@ -134,7 +135,7 @@ class Waiting:
             called_s=ours(look.called_ms),
             gap_s=max(look.gap_ms / 1000, quiet_s) if look.gap_ms else inf,
         )
-        return cls(lanes, pool, look.last_launch_ms, offset_s)
+        return cls(lanes, pool, ours(look.watched_ms), look.last_launch_ms, offset_s)
 
 
 def merged(waiting: Waiting, items: dict[str, ItemsWaiting]) -> list[LaneView]:
