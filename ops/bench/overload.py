@@ -1,0 +1,107 @@
+"""`millrace bench overload`: one worker that is offered three times what it can do."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ops.bench import loads
+from ops.bench.arrivals import poisson
+from ops.bench.errors import BenchError
+from ops.bench.harness import own_platform, save_picture, say, with_spread
+from ops.bench.models import models_file, sample
+from ops.bench.openloop import Calls, drive
+from ops.bench.pace import FULL, Pace
+from ops.bench.report import Report
+
+ASKED = {
+    "accepted_p95_ms": "<= 200",
+    "refuse_p99_ms": "<= 20",
+    "goodput_ratio": ">= 0.95",
+}
+CAPACITY_PER_S = 320  # launches of 100 ms, 32 calls each
+_TARGET_MS = 200
+_LOADS = (0.7, 0.8, 0.9, 1.0, 1.1)  # one of them has the peak of what comes in time
+_OVERLOAD = 3.0
+_WARM_UP_S, _SECONDS = 2.0, 8.0
+
+Runs = Mapping[float, Sequence[Calls]]
+
+
+def run(pace: Pace = FULL) -> None:
+    """All loads in turn, several times."""
+    report = Report("overload", ASKED, pace.quick)
+    model = sample("batchstring", target_ms=_TARGET_MS, limits={"max_batch": 32})
+    runs: dict[float, list[Calls]] = {load: [] for load in (*_LOADS, _OVERLOAD)}
+    seconds = _WARM_UP_S + pace.seconds(_SECONDS)
+    with own_platform(1, models_file(model)) as platform:
+        for seed in range(pace.rounds):
+            for load, done in runs.items():
+                due_s = poisson(load * CAPACITY_PER_S, seconds, seed)
+                done.append(drive(loads.batchstring(platform, due_s)).since(_WARM_UP_S))
+                say(f"{load:g} of the capacity: {goodput_per_s(done[-1]):.0f}/s in time; "
+                    f"{done[-1].said()}")  # fmt: skip
+    _goodput(report, runs)
+    _latencies(report, runs[_OVERLOAD])
+    save_picture("overload", _picture(runs), pace.quick)
+    report.finish()
+
+
+def goodput_per_s(calls: Calls) -> float:
+    """Right answers within the target, a second of the load."""
+    return float(calls.in_time(_TARGET_MS).sum() / (calls.due_s[-1] - calls.due_s[0]))
+
+
+def refusals_ms(calls: Calls) -> list[float]:
+    """How long it took to be told to come again."""
+    return [float(ms) for ms in calls.latency_ms[calls.refused]]
+
+
+def _goodput(report: Report, runs: Runs) -> None:
+    """goodput_ratio: at three times the capacity, over the best load of about the capacity."""
+    for load in _LOADS:
+        report.add(**{f"goodput_per_s_{load:g}": median(map(goodput_per_s, runs[load]))})
+    peak = max(report.figures[f"goodput_per_s_{load:g}"] for load in _LOADS)
+    report.add(**with_spread("goodput_per_s", [goodput_per_s(calls) for calls in runs[_OVERLOAD]]))
+    report.add(goodput_ratio=report.figures["goodput_per_s"] / peak)
+
+
+def _latencies(report: Report, runs: Sequence[Calls]) -> None:
+    refused = [refusals_ms(calls) for calls in runs]
+    if not all(refused):
+        raise BenchError("no call was refused at three times the capacity")
+    report.add(**with_spread("accepted_p95_ms", [calls.percentiles(95)[0] for calls in runs]))
+    report.add(**with_spread("refuse_p99_ms", [float(np.percentile(ms, 99)) for ms in refused]))
+    report.add(
+        accepted_p50_ms=median(calls.percentiles(50)[0] for calls in runs),
+        refuse_p50_ms=median(float(np.median(ms)) for ms in refused),
+        refused_share=median(float(calls.refused.mean()) for calls in runs),
+        failed=sum(int((~calls.right & ~calls.refused).sum()) for calls in runs),
+        degraded_share=median(float(calls.degraded.mean()) for calls in runs),
+    )
+
+
+def _picture(runs: Runs) -> Figure:
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    goodput, latency = figure.subplots(1, 2)
+    shares = sorted(runs)
+    offered = [share * CAPACITY_PER_S for share in shares]
+    goodput.plot(offered, offered, "--", color="#bdbdbd", label="offered")
+    middle = [median(map(goodput_per_s, runs[share])) for share in shares]
+    goodput.plot(offered, middle, "o-", color="#08519c", label="answered in time")
+    goodput.set_ylim(0, 1.3 * CAPACITY_PER_S)
+    goodput.set_xlabel("calls offered a second")
+    goodput.set_ylabel("calls a second")
+    goodput.legend()
+    accepted = np.concatenate([c.latency_ms[c.right] for c in runs[_OVERLOAD]])
+    refused = np.concatenate([c.latency_ms[c.refused] for c in runs[_OVERLOAD]])
+    for name, ms in (("answered", accepted), ("refused", refused)):
+        latency.plot(np.sort(ms), np.linspace(0, 1, len(ms)), label=name)
+    latency.axvline(_TARGET_MS, color="#de2d26", lw=1, label="target")
+    latency.set_xscale("log")
+    latency.set_xlabel("ms from the due time")
+    latency.set_ylabel("share of calls")
+    latency.set_title(f"At {_OVERLOAD:g} times the capacity")
+    latency.legend()
+    return figure
