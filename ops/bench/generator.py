@@ -89,16 +89,17 @@ class Generator:
         return self.started_s + self._due_s[number] - clock.monotonic()
 
     def _send(self, number: int) -> None:
+        self.sent_s[number] = clock.monotonic() - self.started_s
         try:
             connection = self._connection()
-            connection.number, connection.answer = number, HttpAnswer()
-            self._busy[connection.socket.fileno()] = connection
-            self.sent_s[number] = clock.monotonic() - self.started_s
+        except OSError:
+            return  # nobody listens: no answer
+        connection.number, connection.answer = number, HttpAnswer()
+        self._busy[connection.socket.fileno()] = connection
+        try:
             connection.socket.sendall(self._requests[number % len(self._requests)])
         except ConnectionError:
-            self.ended_s[number] = clock.monotonic() - self.started_s
-            if connection.number == number:
-                self._close(connection)
+            self._close(connection)
 
     def _connection(self) -> Connection:
         """The one used last; those that were idle for long are left behind."""
@@ -130,17 +131,15 @@ class Generator:
         except ConnectionError:
             piece = b""
         if not piece:
-            self._note(connection, NO_ANSWER)
-            self._close(connection)
+            self._close(connection)  # no answer
         elif complete:
-            self._note(connection, connection.answer.status)
+            self._note(connection.number, connection.answer)
             self._keep(connection)
 
-    def _note(self, connection: Connection, status: int) -> None:
-        number = connection.number
+    def _note(self, number: int, answer: HttpAnswer) -> None:
         self.ended_s[number] = clock.monotonic() - self.started_s
-        self.statuses[number] = status
-        self.bodies[number] = connection.answer.body if status != NO_ANSWER else b""
+        self.statuses[number] = answer.status
+        self.bodies[number] = answer.body
 
     def _keep(self, connection: Connection) -> None:
         del self._busy[connection.socket.fileno()]

@@ -8,9 +8,9 @@ from typing import Any
 from jobs.registry import SAMPLES, Model
 
 
-def sample(name: str, **changes: Any) -> Model:
+def sample(of: str, /, **changes: Any) -> Model:
     """A sample model with other values; limits may be given in part, as a mapping."""
-    model = SAMPLES.resolve(name)
+    model = SAMPLES.resolve(of)
     if isinstance(limits := changes.get("limits"), Mapping):
         changes["limits"] = replace(model.limits, **limits)
     return replace(model, **changes)

@@ -81,7 +81,7 @@ def _python() -> Path:
     python, installed = folder / "bin" / "python", folder / "installed"
     if not installed.exists():
         venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "-q", f"mosec=={VERSION}"]
+        command = [str(python), "-m", "pip", "install", "-qq", f"mosec=={VERSION}"]
         if subprocess.run(command, stdout=sys.stderr).returncode:
             raise BenchError(f"mosec {VERSION} could not be installed into {folder}; see above")
         installed.touch()

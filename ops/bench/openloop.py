@@ -126,13 +126,10 @@ class Driver:
     """The generator's process: entered, it is ready; `go` lets it begin."""
 
     def __init__(self, load: Load, meter: Meter | None = None) -> None:
-        self._load, self._meter = load, meter
+        self._meter = meter
         self._before: Mapping[str, float] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="millrace-calls-")
-        self._process: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> "Driver":
-        plan = {found.name: getattr(self._load, found.name) for found in fields(Load)}
+        plan = {found.name: getattr(load, found.name) for found in fields(Load)}
         Path(self._folder.name, "plan.json").write_text(json.dumps(plan))
         command = [sys.executable, "-m", "ops.bench.generator", self._folder.name]
         self._process = subprocess.Popen(
@@ -142,24 +139,28 @@ class Driver:
             text=True,
             start_new_session=True,
         )
-        self._hear("ready")
+        assert self._process.stdin
+        assert self._process.stdout
+        self._tell, self._told = self._process.stdin, self._process.stdout
+
+    def __enter__(self) -> "Driver":
+        try:
+            self._hear("ready")
+        except BenchError:
+            self._end()
+            raise
         return self
 
     def go(self) -> None:
-        assert self._process is not None
-        assert self._process.stdin
         self._before = self._meter.read() if self._meter else {}
-        print(file=self._process.stdin, flush=True)
+        print(file=self._tell, flush=True)
 
     def stop(self) -> None:
         """Nothing more is sent."""
-        assert self._process is not None
-        assert self._process.stdin
-        self._process.stdin.close()
+        self._tell.close()
 
     def calls(self) -> Calls:
         """Waits for the last answer; all that was sent."""
-        assert self._process is not None
         self._hear("driven")
         now = self._meter.read() if self._meter else {}
         if self._process.wait():
@@ -171,10 +172,13 @@ class Driver:
         return Calls(started_s, cpu_s, **columns, cpu=used)
 
     def _hear(self, word: str) -> None:
-        assert self._process is not None
-        assert self._process.stdout
-        if self._process.stdout.readline().strip() != word:
+        if self._told.readline().strip() != word:
             raise BenchError("the load generator failed; see above")
+
+    def _end(self) -> None:
+        self._process.kill()
+        with self._process:
+            self._folder.cleanup()
 
     def __exit__(
         self,
@@ -182,10 +186,7 @@ class Driver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-        self._folder.cleanup()
+        self._end()
 
 
 def drive(load: Load, meter: Meter | None = None) -> Calls:
