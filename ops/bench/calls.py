@@ -1,7 +1,6 @@
 """`millrace bench calls`: single calls of *batchstring* on six worker processes, beside mosec."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -10,6 +9,7 @@ from matplotlib.figure import Figure
 from jobs import clock
 from ops.bench import cpu, loads
 from ops.bench.arrivals import poisson
+from ops.bench.figures import highest
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.mosec import WAITS_MS, Mosec, mosec
@@ -108,9 +108,9 @@ def _measured(calls: Calls) -> Calls:
 
 def _tell(side: str, rate: int, calls: Calls) -> None:
     p50, p95, p99 = _measured(calls).percentiles(50, 95, 99)
-    cost = f"{_cpu_ms(calls):.2f} ms of CPU a call"
+    cost = f"; {_cpu_ms(calls):.2f} ms of CPU a call" if calls.cpu else ""
     wrong = f"; {calls.errors} ERRORS: {calls.said()}" if calls.errors else ""
-    say(f"{side} at {rate}/s: p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f} ms; {cost}{wrong}")
+    say(f"{side} at {rate}/s: p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f} ms{cost}{wrong}")
 
 
 def _idle(report: Report, platform: Platform, pace: Pace) -> None:
@@ -128,26 +128,10 @@ def _most_per_s(platform: Platform, pace: Pace, seed: int) -> int:
     def holds(rate: int) -> bool:
         due_s = poisson(rate, _WARM_UP_S + pace.seconds(_STEP_S), seed)
         calls = drive(loads.batchstring(platform, due_s))
-        _tell("millrace", rate, replace(calls, cpu={}))
+        _tell("millrace", rate, calls)
         return not calls.errors and _measured(calls).percentiles(95)[0] < _TARGET_MS
 
     return highest(holds, _STEPS, _FIRST_STEP)
-
-
-def highest(holds: Callable[[int], bool], steps: Sequence[int], first: int) -> int:
-    """The highest step that holds: upwards from the first one to one that doesn't, or downwards
-    to one that does; 0 where none does."""
-    up = steps[steps.index(first) :]
-    held = 0
-    for step in up:
-        if not holds(step):
-            break
-        held = step
-    return held or next((step for step in _below(steps, first) if holds(step)), 0)
-
-
-def _below(steps: Sequence[int], first: int) -> Iterator[int]:
-    return (step for step in reversed(steps) if step < first)
 
 
 # -- the figures

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from jobs.registry import Model
 from ops.bench import loads
 from ops.bench.arrivals import poisson
+from ops.bench.figures import mean_launch, padding_share, predict_error
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
@@ -114,32 +115,8 @@ def _latencies(report: Report, runs: Sequence[Calls]) -> None:
         miss_share=median(calls.miss_share(_TARGET_MS) for calls in runs),
         refused=sum(int(calls.refused.sum()) for calls in runs),
         failed=sum(int((~calls.right & ~calls.refused).sum()) for calls in runs),
-        mean_launch=median(_launches(calls) for calls in runs),
+        mean_launch=median(mean_launch(calls) for calls in runs),
     )
-
-
-def _launches(calls: Calls) -> float:
-    """Calls a launch: each call is 1/n of its launch of n."""
-    sizes = calls.batch_size[calls.right]
-    return float(len(sizes) / (1 / sizes).sum())
-
-
-def padding_share(calls: Calls) -> float:
-    """Padded units over all that the launches computed. Each call says the share of its launch,
-    so it stands for units / (1 - share) of them; one that says nothing had no padding."""
-    units, share = calls.units[calls.right], np.nan_to_num(calls.padded[calls.right])
-    return float(1 - units.sum() / (units / (1 - share)).sum())
-
-
-def predict_error(calls: Calls) -> float | None:
-    """The median over launches of |predicted / actual - 1|; None where calls don't say it. The
-    calls of one launch are told by its times."""
-    told = calls.right & ~np.isnan(calls.predicted_ms)
-    times = np.column_stack([calls.predicted_ms[told], calls.engine_ms[told]])
-    if not len(times):
-        return None
-    launches = np.unique(times, axis=0)
-    return float(np.median(np.abs(launches[:, 0] / launches[:, 1] - 1)))
 
 
 def _picture(runs: Sequence[Calls], peaks: Mapping[str, Sequence[float]]) -> Figure:

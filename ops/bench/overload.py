@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from ops.bench import loads
 from ops.bench.arrivals import poisson
 from ops.bench.errors import BenchError
+from ops.bench.figures import goodput_per_s
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
@@ -40,7 +41,7 @@ def run(pace: Pace = FULL) -> None:
             for load, done in runs.items():
                 due_s = poisson(load * CAPACITY_PER_S, seconds, seed)
                 done.append(drive(loads.batchstring(platform, due_s)).since(_WARM_UP_S))
-                say(f"{load:g} of the capacity: {goodput_per_s(done[-1]):.0f}/s in time; "
+                say(f"{load:g} of the capacity: {_goodput_per_s(done[-1]):.0f}/s in time; "
                     f"{done[-1].said()}")  # fmt: skip
     _goodput(report, runs)
     _latencies(report, runs[_OVERLOAD])
@@ -48,12 +49,11 @@ def run(pace: Pace = FULL) -> None:
     report.finish()
 
 
-def goodput_per_s(calls: Calls) -> float:
-    """Right answers within the target, a second of the load."""
-    return float(calls.in_time(_TARGET_MS).sum() / (calls.due_s[-1] - calls.due_s[0]))
+def _goodput_per_s(calls: Calls) -> float:
+    return goodput_per_s(calls, _TARGET_MS)
 
 
-def refusals_ms(calls: Calls) -> list[float]:
+def _refusals_ms(calls: Calls) -> list[float]:
     """How long it took to be told to come again."""
     return [float(ms) for ms in calls.latency_ms[calls.refused]]
 
@@ -61,14 +61,14 @@ def refusals_ms(calls: Calls) -> list[float]:
 def _goodput(report: Report, runs: Runs) -> None:
     """goodput_ratio: at three times the capacity, over the best load of about the capacity."""
     for load in _LOADS:
-        report.add(**{f"goodput_per_s_{load:g}": median(map(goodput_per_s, runs[load]))})
+        report.add(**{f"goodput_per_s_{load:g}": median(map(_goodput_per_s, runs[load]))})
     peak = max(report.figures[f"goodput_per_s_{load:g}"] for load in _LOADS)
-    report.add(**with_spread("goodput_per_s", [goodput_per_s(calls) for calls in runs[_OVERLOAD]]))
+    report.add(**with_spread("goodput_per_s", [_goodput_per_s(calls) for calls in runs[_OVERLOAD]]))
     report.add(goodput_ratio=report.figures["goodput_per_s"] / peak)
 
 
 def _latencies(report: Report, runs: Sequence[Calls]) -> None:
-    refused = [refusals_ms(calls) for calls in runs]
+    refused = [_refusals_ms(calls) for calls in runs]
     if not all(refused):
         raise BenchError("no call was refused at three times the capacity")
     report.add(**with_spread("accepted_p95_ms", [calls.percentiles(95)[0] for calls in runs]))
@@ -88,7 +88,7 @@ def _picture(runs: Runs) -> Figure:
     shares = sorted(runs)
     offered = [share * CAPACITY_PER_S for share in shares]
     goodput.plot(offered, offered, "--", color="#bdbdbd", label="offered")
-    middle = [median(map(goodput_per_s, runs[share])) for share in shares]
+    middle = [median(map(_goodput_per_s, runs[share])) for share in shares]
     goodput.plot(offered, middle, "o-", color="#08519c", label="answered in time")
     goodput.set_ylim(0, 1.3 * CAPACITY_PER_S)
     goodput.set_xlabel("calls offered a second")

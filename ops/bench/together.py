@@ -13,6 +13,7 @@ from jobs import clock
 from ops.bench import loads
 from ops.bench.arrivals import poisson
 from ops.bench.errors import BenchError
+from ops.bench.figures import slots_left
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, Driver, Load, drive
@@ -61,12 +62,6 @@ def run(pace: Pace = FULL) -> None:
     minilm = _minilm(report, pace)
     save_picture("together", _picture(batchstring, minilm), pace.quick)
     report.finish()
-
-
-def slots_left(calls_per_s: float, replicas: int, max_batch: int, launch_s: float) -> float:
-    """The share of all row slots that calls leave to a job: replicas * max_batch / launch_s slots
-    pass a second, and each call takes one."""
-    return 1 - calls_per_s * launch_s / (replicas * max_batch)
 
 
 # -- the parts

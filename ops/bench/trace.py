@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ops.bench import arrivals, loads
+from ops.bench.figures import flush_shares, points_apart
 from ops.bench.harness import data_file, own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
@@ -109,22 +110,8 @@ def _simulate(times: Sequence[float]) -> Simulated | None:
     return None
 
 
-def reasons(calls: Calls) -> dict[str, float]:
-    """The share of launches by flush reason. Each call is 1/n of its launch of n."""
-    flush, weights = calls.flush[calls.right], 1 / calls.batch_size[calls.right]
-    return {
-        str(reason): float(weights[flush == reason].sum() / weights.sum())
-        for reason in np.unique(flush)
-    }
-
-
-def points_apart(some: Mapping[str, float], others: Mapping[str, float]) -> float:
-    """The largest difference between two shares of the same reason, in percentage points."""
-    return max(100 * abs(some.get(r, 0) - others.get(r, 0)) for r in some.keys() | others.keys())
-
-
 def _mean_reasons(runs: Sequence[Calls]) -> dict[str, float]:
-    found = [reasons(calls) for calls in runs]
+    found = [flush_shares(calls) for calls in runs]
     names = {name for shares in found for name in shares}
     return {name: sum(shares.get(name, 0) for shares in found) / len(found) for name in names}
 

@@ -11,7 +11,8 @@ import pytest
 
 from jobs import clock
 from ops.bench.errors import BenchError
-from ops.bench.openloop import Calls, Driver, Load, drive
+from ops.bench.openloop import Driver, Load, drive
+from tests.unit.bench.made import made
 
 HOLD_S = 0.05
 
@@ -113,17 +114,6 @@ def test_what_cannot_be_reached_has_no_answer() -> None:
     assert calls.status.tolist() == [0]
     with pytest.raises(BenchError, match="none of 1 calls was answered"):
         calls.percentiles(50)
-
-
-def made(due_s: list[float], latency_s: list[float], status: list[int]) -> Calls:
-    due, ok = np.array(due_s), np.array(status) == 200
-    none = np.full(len(due), np.nan)
-    return Calls(
-        started_s=1000.0, cpu_s=0.0, due_s=due, sent_s=due, ended_s=due + latency_s,
-        status=np.array(status), batch_size=none, engine_ms=none, predicted_ms=none, padded=none,
-        units=none, flush=np.array([""] * len(due)), degraded=~ok, right=ok,
-        code=np.array([""] * len(due)),
-    )  # fmt: skip
 
 
 def test_latency_counts_from_the_due_time_and_only_of_right_answers() -> None:
