@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from jobs import clock
 from ops.bench import cpu, loads
 from ops.bench.arrivals import poisson
+from ops.bench.drawing import TARGET_COLOUR
 from ops.bench.figures import highest
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
@@ -187,8 +188,12 @@ def _late_ms(calls: Calls) -> float:
 def _picture(ours: Runs, theirs: Runs) -> Figure:
     figure = Figure(figsize=(6, 3.2), layout="constrained")
     axes = figure.subplots()
-    for name, runs, style in (("millrace", ours, "-"), ("mosec", theirs, "--")):
-        for which, colour in ((50, "#9ecae1"), (95, "#3182bd"), (99, "#08306b")):
+    blues, greys = ("#9ecae1", "#3182bd", "#08306b"), ("#d9d9d9", "#969696", "#252525")
+    for name, runs, colours, style in (
+        ("millrace", ours, blues, "-"),
+        ("mosec", theirs, greys, "--"),
+    ):
+        for which, colour in zip((50, 95, 99), colours, strict=True):
             points = [
                 median(_measured(calls).percentiles(which)[0] for calls in runs[rate])
                 for rate in RATES
@@ -196,7 +201,7 @@ def _picture(ours: Runs, theirs: Runs) -> Figure:
             axes.plot(
                 RATES, points, style, marker="o", ms=3, color=colour, label=f"{name} p{which}"
             )
-    axes.axhline(BOUND_MS, color="#de2d26", lw=1, label=f"bound of p95, {BOUND_MS} ms")
+    axes.axhline(BOUND_MS, color=TARGET_COLOUR, lw=1, label=f"bound of p95, {BOUND_MS} ms")
     axes.set_xscale("log")
     axes.set_xticks(RATES, [str(rate) for rate in RATES])
     axes.minorticks_off()

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ops.bench import loads
 from ops.bench.arrivals import poisson
+from ops.bench.drawing import TARGET_COLOUR, latencies, shares
 from ops.bench.errors import BenchError
 from ops.bench.figures import goodput_per_s
 from ops.bench.harness import own_platform, save_picture, say, with_spread
@@ -85,23 +86,20 @@ def _latencies(report: Report, runs: Sequence[Calls]) -> None:
 def _picture(runs: Runs) -> Figure:
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     goodput, latency = figure.subplots(1, 2)
-    shares = sorted(runs)
-    offered = [share * CAPACITY_PER_S for share in shares]
+    offered = [load * CAPACITY_PER_S for load in sorted(runs)]
     goodput.plot(offered, offered, "--", color="#bdbdbd", label="offered")
-    middle = [median(map(_goodput_per_s, runs[share])) for share in shares]
+    middle = [median(map(_goodput_per_s, runs[load])) for load in sorted(runs)]
     goodput.plot(offered, middle, "o-", color="#08519c", label="answered in time")
     goodput.set_ylim(0, 1.3 * CAPACITY_PER_S)
     goodput.set_xlabel("calls offered a second")
     goodput.set_ylabel("calls a second")
+    goodput.set_title("One worker of 320 calls/s")
     goodput.legend()
-    accepted = np.concatenate([c.latency_ms[c.right] for c in runs[_OVERLOAD]])
-    refused = np.concatenate([c.latency_ms[c.refused] for c in runs[_OVERLOAD]])
-    for name, ms in (("answered", accepted), ("refused", refused)):
-        latency.plot(np.sort(ms), np.linspace(0, 1, len(ms)), label=name)
-    latency.axvline(_TARGET_MS, color="#de2d26", lw=1, label="target")
+    shares(latency, latencies(runs[_OVERLOAD]), "answered")
+    refused = [calls.latency_ms[calls.refused] for calls in runs[_OVERLOAD]]
+    shares(latency, np.concatenate(refused), "refused")
+    latency.axvline(_TARGET_MS, color=TARGET_COLOUR, lw=1, label="target")
     latency.set_xscale("log")
-    latency.set_xlabel("ms from the due time")
-    latency.set_ylabel("share of calls")
     latency.set_title(f"At {_OVERLOAD:g} times the capacity")
     latency.legend()
     return figure

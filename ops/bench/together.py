@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import numpy as np
 import orjson
 from matplotlib.figure import Figure
 
 from jobs import clock
 from ops.bench import loads
 from ops.bench.arrivals import poisson
+from ops.bench.drawing import TARGET_COLOUR, latencies, shares
 from ops.bench.errors import BenchError
 from ops.bench.figures import slots_left
 from ops.bench.harness import own_platform, save_picture, say, with_spread
@@ -194,14 +194,11 @@ def _picture(batchstring: Sequence[Round], minilm: Sequence[Round]) -> Figure:
     figure = Figure(figsize=(10, 2.8), layout="constrained")
     first, second, bars = figure.subplots(1, 3)
     for axes, name, rounds in ((first, "batchstring", batchstring), (second, "minilm", minilm)):
-        alone = np.concatenate([r.calls_alone.latency_ms[r.calls_alone.right] for r in rounds])
-        beside = np.concatenate([r.calls.latency_ms[r.calls.right] for r in rounds])
-        for label, ms in (("alone", alone), ("beside a job", beside)):
-            axes.plot(np.sort(ms), np.linspace(0, 1, len(ms)), label=label)
-        axes.set_xlabel("ms from the due time")
+        shares(axes, latencies(each.calls_alone for each in rounds), "alone")
+        shares(axes, latencies(each.calls for each in rounds), "beside a job")
         axes.set_title(f"Calls of {name}")
         axes.legend()
-    second.axvline(_MINILM_TARGET_MS, color="#de2d26", lw=1)
+    second.axvline(_MINILM_TARGET_MS, color=TARGET_COLOUR, lw=1)
     left = slots_left(_CALLS_PER_S, _WORKERS, _MAX_BATCH, _LAUNCH_S)
     parts = (("batchstring", batchstring, left), ("minilm", minilm, 1 - _MINILM_LOAD))
     for row, (_, rounds, share) in enumerate(parts):
@@ -211,5 +208,5 @@ def _picture(batchstring: Sequence[Round], minilm: Sequence[Round]) -> Figure:
         bars.barh(row, median(each.items_per_s for each in rounds) / whole, color="#9ecae1")
     bars.axvline(1, color="#bdbdbd")
     bars.set_yticks(range(len(parts)), [name for name, *_ in parts])
-    bars.set_title("Items/s beside calls, of what calls leave")
+    bars.set_title("Items/s, of what calls leave")
     return figure

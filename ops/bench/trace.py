@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ops.bench import arrivals, loads
+from ops.bench.drawing import TARGET_COLOUR, latencies, shares
 from ops.bench.figures import flush_shares, points_apart
 from ops.bench.harness import data_file, own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
@@ -15,6 +16,7 @@ from ops.bench.openloop import Calls, drive
 from ops.bench.pace import FULL, Pace
 from ops.bench.report import Report
 from ops.up import Platform
+from workers.scheduler.entries import FlushReason
 
 ASKED = {
     "miss_share": "<= 0.01",
@@ -31,6 +33,13 @@ _MODEL = sample("batchstring", target_ms=200, limits={"max_batch": 32})
 _REPLICAS, _LAUNCH_S, _LOAD = 2, 0.1, 0.65
 RATE_PER_S = _LOAD * _REPLICAS * _MODEL.limits.max_batch / _LAUNCH_S
 _WARM_UP_S = 2.0
+_COLOURS: Mapping[FlushReason, str] = {
+    "pace": "#9ecae1",
+    "knee": "#3182bd",
+    "full": "#08306b",
+    "deadline": "#fdae6b",
+    "drain": "#969696",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +132,20 @@ def _picture(traces: Mapping[str, Sequence[float]], runs: Mapping[str, Sequence[
         counts, edges = np.histogram(times, bins=60)
         per_s = counts / np.diff(edges)
         load.step(np.linspace(0, 1, len(per_s)), per_s, where="mid", label=name)
-        calls = runs[name]
-        ms = np.sort(np.concatenate([one.latency_ms[one.right] for one in calls]))
-        latency.plot(ms, np.linspace(0, 1, len(ms)), label=name)
-    load.axhline(RATE_PER_S / _LOAD, color="#de2d26", lw=1, label="capacity")
+        shares(latency, latencies(runs[name]), name)
+    load.axhline(RATE_PER_S / _LOAD, color=TARGET_COLOUR, lw=1, label="capacity")
     load.set_ylim(bottom=0)
     load.set_xlabel("share of the trace")
     load.set_title("Calls a second")
     load.legend()
-    latency.axvline(_MODEL.target_ms, color="#de2d26", lw=1)
-    latency.set_xlabel("ms from the due time")
-    latency.set_title("Share of calls answered")
-    for row, (_, done) in enumerate(runs.items()):
-        left = 0.0
-        for reason, share in sorted(_mean_reasons(done).items()):
-            bar = why.barh(row, share, left=left)
-            why.bar_label(bar, [reason if share > 0.05 else ""], label_type="center")
-            left += share
-    why.set_yticks(range(len(runs)), list(runs))
+    latency.axvline(_MODEL.target_ms, color=TARGET_COLOUR, lw=1)
+    latency.set_title("Latency, and the target")
+    found = [_mean_reasons(done) for done in runs.values()]
+    left = np.zeros(len(runs))
+    for reason, colour in _COLOURS.items():
+        width = np.array([mean.get(reason, 0.0) for mean in found])
+        why.barh(list(runs), width, left=left, color=colour, label=reason)
+        left += width
     why.set_title("Launches by flush reason")
+    why.legend(loc="lower left")
     return figure
