@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 OK = 200
 
-_NUMBERS = ("batch_size", "engine_ms", "predicted_ms", "padded")
+_NUMBERS = ("batch_size", "engine_ms", "predicted_ms", "padding")
 
 
 def read(

@@ -40,7 +40,7 @@ def mean_launch(calls: Calls) -> float:
 def padding_share(calls: Calls) -> float:
     """Padded units over all that the launches computed. Each call says the share of its launch,
     so it stands for units / (1 - share) of them; one that says nothing had no padding."""
-    units, share = calls.units[calls.right], np.nan_to_num(calls.padded[calls.right])
+    units, share = calls.units[calls.right], np.nan_to_num(calls.padding[calls.right])
     return float(1 - units.sum() / (units / (1 - share)).sum())
 
 

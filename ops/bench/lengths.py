@@ -55,14 +55,14 @@ def _layouts() -> dict[str, Model]:
     """Models that differ in how a launch is laid out, with a target that refuses nothing: `peak`
     as it is served; launches that are padded, with buckets and without."""
     peak = sample("minilm", name="peak", target_ms=_PEAK_TARGET_MS)
-    if "buckets" not in {found.name for found in fields(Model)}:
+    if "bucketing" not in {found.name for found in fields(Model)}:
         say("buckets can't be switched off here: no bucket_gain, no packed_gain")
         return {"peak": peak}
     padded = {"name": "padded", "target_ms": _PEAK_TARGET_MS, "options": {"layout": "padded"}}
     return {
         "peak": peak,
         "padded": sample("minilm", **padded),
-        "unbucketed": sample("minilm", **padded | {"name": "unbucketed", "buckets": False}),
+        "unbucketed": sample("minilm", **padded | {"name": "unbucketed", "bucketing": False}),
     }
 
 

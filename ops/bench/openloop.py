@@ -53,7 +53,7 @@ class Calls:
     batch_size: Column
     engine_ms: Column
     predicted_ms: Column
-    padded: Column
+    padding: Column
     units: Column
     flush: Column
     degraded: Column

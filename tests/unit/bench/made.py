@@ -16,7 +16,7 @@ def made(
     none, empty = np.full(len(due), np.nan), np.full(len(due), "")
     rows = {
         "due_s": due, "sent_s": due, "ended_s": due + latency_s, "status": np.array(status),
-        "batch_size": none, "engine_ms": none, "predicted_ms": none, "padded": none,
+        "batch_size": none, "engine_ms": none, "predicted_ms": none, "padding": none,
         "units": none, "flush": empty, "degraded": ~ok, "right": ok, "code": empty,
     }  # fmt: skip
     rows |= {name: np.array(values) for name, values in columns.items()}

@@ -41,7 +41,7 @@ def test_what_is_late_wrong_or_refused_is_no_goodput() -> None:
 def test_padding_is_weighed_by_what_launches_computed() -> None:
     """One launch of 10 and 30 units, padded to 2 x 30, and one of 100 without padding."""
     calls = made(
-        [0, 1, 2], [0.1] * 3, [200] * 3, units=[10, 30, 100], padded=[1 / 3, 1 / 3, np.nan]
+        [0, 1, 2], [0.1] * 3, [200] * 3, units=[10, 30, 100], padding=[1 / 3, 1 / 3, np.nan]
     )
     assert padding_share(calls) == pytest.approx(20 / 160)
 
