@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import cycle
 from statistics import median
 
 import numpy as np
@@ -105,7 +108,7 @@ def _compare_with_the_simulator(
     differ: list[float] = []
     points: list[float] = []
     for name, times in traces.items():
-        if simulated := _simulate(times):
+        if simulated := _simulate(times, runs[name]):
             live = median(calls.percentiles(95)[0] for calls in runs[name])
             differ.append(abs(simulated.p95_ms / live - 1))
             points.append(points_apart(simulated.reasons, _mean_reasons(runs[name])))
@@ -114,9 +117,19 @@ def _compare_with_the_simulator(
         report.add(sim_vs_live_p95=max(differ), flush_reasons_points=max(points))
 
 
-def _simulate(times: Sequence[float]) -> Simulated | None:
-    """What the simulator makes of these arrivals, with the same model and replicas."""
-    return None
+def _simulate(times: Sequence[float], runs: Sequence[Calls]) -> Simulated | None:
+    """What the simulator makes of these arrivals, with the same model and replicas, and launches
+    that take what they took live; None where there is no simulator."""
+    if find_spec("workers.simulation") is None:
+        say("there is no simulator here to compare with")
+        return None
+    simulation, costs = map(import_module, ("workers.simulation.run", "workers.simulation.costs"))
+    took_s = np.concatenate([np.unique(calls.engine_ms[calls.right]) for calls in runs]) / 1000
+    middle_s = float(np.median(took_s))
+    launches = costs.LaunchTimes(middle_s, ratios=tuple(float(s) / middle_s for s in took_s))
+    arrivals = [(time, len(text)) for time, text in zip(times, cycle(loads.TEXTS), strict=False)]
+    result = simulation.simulate(_MODEL, _REPLICAS, arrivals, launches)
+    return Simulated(result.p(95) * 1000, result.launch_reasons)
 
 
 def _mean_reasons(runs: Sequence[Calls]) -> dict[str, float]:
