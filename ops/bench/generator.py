@@ -58,6 +58,7 @@ class Generator:
         self._address, self._requests, self._due_s = address, requests, due_s
         self._most, self._grace_s = most_in_flight or inf, grace_s
         self._epoll = select.epoll()
+        self._epolls = [self._epoll]
         self._idle: list[Connection] = []
         self._busy: dict[int, Connection] = {}
         self._stop = len(due_s)
@@ -73,17 +74,18 @@ class Generator:
         self.started_s = clock.monotonic()
         number = 0
         while number < self._stop:
-            wait_s = self._wait_s(number)
-            if wait_s <= 0:
+            if self._wait_s(number) <= 0:
                 self._send(number)
                 number += 1
-            self._receive(wait_s)
+            self._receive(self._wait_s(number))
         give_up_s = clock.monotonic() + self._grace_s
         while self._busy and clock.monotonic() < give_up_s:
             self._receive(give_up_s - clock.monotonic())
         return number
 
     def _wait_s(self, number: int) -> float:
+        if number == len(self._due_s):
+            return 0.0
         if len(self._busy) >= self._most:
             return 1.0  # or until an answer comes
         return self.started_s + self._due_s[number] - clock.monotonic()
@@ -114,7 +116,10 @@ class Generator:
 
     def _receive(self, within_s: float) -> None:
         if within_s > _SPIN_S:
-            select.select([self._epoll], [], [], within_s)  # microseconds; epoll has milliseconds
+            # In microseconds; epoll has milliseconds.
+            readable, _, _ = select.select(self._epolls, [], [], within_s)
+            if not readable:
+                return
         for file, _ in self._epoll.poll(0):
             if file == _STDIN:
                 self._epoll.unregister(_STDIN)
