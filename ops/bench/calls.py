@@ -42,7 +42,7 @@ Runs = Mapping[int, Sequence[Calls]]
 
 
 def run(pace: Pace = FULL) -> None:
-    """Both sides are up at the same time, and driven in turn."""
+    """The sides are driven in turn. mosec is started for each of its runs; ours is idle then."""
     report = Report("calls", ASKED, pace.quick)
     with own_platform(_WORKERS, models_file(sample("batchstring"))) as platform:
         _idle(report, platform, pace)
