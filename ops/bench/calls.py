@@ -10,12 +10,12 @@ from jobs import clock
 from ops.bench import cpu, loads
 from ops.bench.arrivals import poisson
 from ops.bench.drawing import TARGET_COLOUR
+from ops.bench.effort import FULL, Effort
 from ops.bench.figures import highest
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.mosec import WAITS_MS, Mosec, mosec
 from ops.bench.openloop import Calls, Load, drive
-from ops.bench.pace import FULL, Pace
 from ops.bench.report import Report
 from ops.up import Platform
 
@@ -41,20 +41,20 @@ _IDLE_S = 3.0
 Runs = Mapping[int, Sequence[Calls]]
 
 
-def run(pace: Pace = FULL) -> None:
+def run(effort: Effort = FULL) -> None:
     """The sides are driven in turn. mosec is started for each of its runs; ours is idle then."""
-    report = Report("calls", ASKED, pace.quick)
+    report = Report("calls", ASKED, effort.quick)
     with own_platform(_WORKERS, models_file(sample("batchstring"))) as platform:
-        _idle(report, platform, pace)
-        waits_ms = {rate: _best_wait_ms(rate, pace) for rate in RATES}
-        ours, theirs = _rounds(platform, waits_ms, pace)
-        most = [_most_per_s(platform, pace, seed) for seed in range(pace.rounds)]
+        _idle(report, platform, effort)
+        waits_ms = {rate: _best_wait_ms(rate, effort) for rate in RATES}
+        ours, theirs = _rounds(platform, waits_ms, effort)
+        most = [_most_per_s(platform, effort, seed) for seed in range(effort.rounds)]
     report.add(**{f"mosec_wait_ms_{rate}": wait_ms for rate, wait_ms in waits_ms.items()})
     _compare(report, ours, theirs)
     _against_the_bound(report, ours)
     _costs(report, ours[BUSIEST], theirs[BUSIEST])
     report.add(**with_spread("max_rps_p95_200ms", most))
-    save_picture("calls", _picture(ours, theirs), pace.quick)
+    save_picture("calls", _picture(ours, theirs), effort.quick)
     report.finish()
 
 
@@ -62,15 +62,15 @@ def run(pace: Pace = FULL) -> None:
 
 
 def _rounds(
-    platform: Platform, waits_ms: Mapping[int, int], pace: Pace
+    platform: Platform, waits_ms: Mapping[int, int], effort: Effort
 ) -> tuple[dict[int, list[Calls]], dict[int, list[Calls]]]:
     """(ours, mosec's) by rate, the warm-up included."""
     ours: dict[int, list[Calls]] = {rate: [] for rate in RATES}
     theirs: dict[int, list[Calls]] = {rate: [] for rate in RATES}
     meter = cpu.of_platform(platform)
-    for seed in range(pace.rounds):
+    for seed in range(effort.rounds):
         for rate in RATES:
-            due_s = poisson(rate, _WARM_UP_S + _seconds(rate, pace), seed)
+            due_s = poisson(rate, _WARM_UP_S + _seconds(rate, effort), seed)
             ours[rate].append(drive(loads.batchstring(platform, due_s), meter))
             _tell("millrace", rate, ours[rate][-1])
             with mosec(_WORKERS, _MAX_BATCH, waits_ms[rate]) as peer:
@@ -79,13 +79,13 @@ def _rounds(
     return ours, theirs
 
 
-def _seconds(rate: int, pace: Pace) -> float:
-    return pace.seconds(max(_LEAST_S, _LEAST_CALLS / rate))
+def _seconds(rate: int, effort: Effort) -> float:
+    return effort.seconds(max(_LEAST_S, _LEAST_CALLS / rate))
 
 
-def _best_wait_ms(rate: int, pace: Pace) -> int:
+def _best_wait_ms(rate: int, effort: Effort) -> int:
     """mosec's fixed wait with the best p95 at this rate, each tried once."""
-    due_s = poisson(rate, _WARM_UP_S + _TRIAL_SHARE * _seconds(rate, pace), seed=rate)
+    due_s = poisson(rate, _WARM_UP_S + _TRIAL_SHARE * _seconds(rate, effort), seed=rate)
 
     def p95_ms(wait_ms: int) -> float:
         with mosec(_WORKERS, _MAX_BATCH, wait_ms) as peer:
@@ -114,9 +114,9 @@ def _tell(side: str, rate: int, calls: Calls) -> None:
     say(f"{side} at {rate}/s: p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f} ms{cost}{wrong}")
 
 
-def _idle(report: Report, platform: Platform, pace: Pace) -> None:
+def _idle(report: Report, platform: Platform, effort: Effort) -> None:
     """Cores that our side takes while mosec is driven."""
-    meter, seconds = cpu.of_platform(platform), pace.seconds(_IDLE_S)
+    meter, seconds = cpu.of_platform(platform), effort.seconds(_IDLE_S)
     before = sum(meter.read().values())
     clock.sleep(seconds)
     report.add(idle_cores=(sum(meter.read().values()) - before) / seconds)
@@ -125,9 +125,9 @@ def _idle(report: Report, platform: Platform, pace: Pace) -> None:
 # -- how many a second
 
 
-def _most_per_s(platform: Platform, pace: Pace, seed: int) -> int:
+def _most_per_s(platform: Platform, effort: Effort, seed: int) -> int:
     def holds(rate: int) -> bool:
-        due_s = poisson(rate, _WARM_UP_S + pace.seconds(_STEP_S), seed)
+        due_s = poisson(rate, _WARM_UP_S + effort.seconds(_STEP_S), seed)
         calls = drive(loads.batchstring(platform, due_s))
         _tell("millrace", rate, calls)
         return not calls.errors and _measured(calls).percentiles(95)[0] < _TARGET_MS

@@ -11,11 +11,11 @@ from jobs.registry import Model
 from ops.bench import loads
 from ops.bench.arrivals import poisson
 from ops.bench.drawing import TARGET_COLOUR, latencies
+from ops.bench.effort import FULL, Effort
 from ops.bench.figures import mean_launch, padding_share, predict_error
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
-from ops.bench.pace import FULL, Pace
 from ops.bench.report import Report
 from ops.up import Platform
 
@@ -31,23 +31,23 @@ _WARM_UP_S, _SECONDS = 3.0, 30.0
 _MOST_DOTS = 1000  # in the picture
 
 
-def run(pace: Pace = FULL) -> None:
+def run(effort: Effort = FULL) -> None:
     """How the engine lays out a launch is compared first, then its calls are driven at a share of
     the peak that was found."""
-    report = Report("lengths", ASKED, pace.quick)
+    report = Report("lengths", ASKED, effort.quick)
     texts = loads.mixed()
     layouts = _layouts()
     served = [sample("minilm", target_ms=_TARGET_MS), *layouts.values()]
     with own_platform(1, models_file(*served)) as platform:
-        peaks = _peaks(platform, list(layouts), texts, pace)
+        peaks = _peaks(platform, list(layouts), texts, effort)
         _gains(report, peaks)
         rate = _LOAD * report.figures["peak_per_s"]
-        runs = [_drive(platform, texts, rate, pace, seed) for seed in range(pace.rounds)]
+        runs = [_drive(platform, texts, rate, effort, seed) for seed in range(effort.rounds)]
     _latencies(report, runs)
     report.add(padding_share=median(padding_share(calls) for calls in runs))
     if errors := [error for calls in runs if (error := predict_error(calls)) is not None]:
         report.add(**with_spread("predict_error", errors))
-    save_picture("lengths", _picture(runs, peaks), pace.quick)
+    save_picture("lengths", _picture(runs, peaks), effort.quick)
     report.finish()
 
 
@@ -70,13 +70,13 @@ def _layouts() -> dict[str, Model]:
 
 
 def _peaks(
-    platform: Platform, models: Sequence[str], texts: Sequence[str], pace: Pace
+    platform: Platform, models: Sequence[str], texts: Sequence[str], effort: Effort
 ) -> dict[str, list[float]]:
     """Calls a second of each layout, in turn, while many wait."""
     peaks: dict[str, list[float]] = {model: [] for model in models}
-    for _ in range(pace.rounds):
+    for _ in range(effort.rounds):
         for model, found in peaks.items():
-            seconds = pace.seconds(_PEAK_S)
+            seconds = effort.seconds(_PEAK_S)
             found.append(
                 loads.peak_per_s(platform, model, texts, _PEAK_IN_FLIGHT, _WARM_UP_S, seconds)
             )
@@ -84,8 +84,10 @@ def _peaks(
     return peaks
 
 
-def _drive(platform: Platform, texts: Sequence[str], rate: float, pace: Pace, seed: int) -> Calls:
-    due_s = poisson(rate, _WARM_UP_S + pace.seconds(_SECONDS), seed)
+def _drive(
+    platform: Platform, texts: Sequence[str], rate: float, effort: Effort, seed: int
+) -> Calls:
+    due_s = poisson(rate, _WARM_UP_S + effort.seconds(_SECONDS), seed)
     calls = drive(loads.infer(platform, "minilm", texts, due_s)).since(_WARM_UP_S)
     p50, p95 = calls.percentiles(50, 95)
     say(f"at {rate:.1f} calls/s: p50 {p50:.1f}, p95 {p95:.1f} ms; {calls.said()}")

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from ops.bench import loads
 from ops.bench.arrivals import poisson
 from ops.bench.drawing import TARGET_COLOUR, latencies, shares
+from ops.bench.effort import FULL, Effort
 from ops.bench.figures import goodput_per_s
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
-from ops.bench.pace import FULL, Pace
 from ops.bench.report import Report
 
 ASKED = {
@@ -30,14 +30,14 @@ _WARM_UP_S, _SECONDS = 2.0, 8.0
 Runs = Mapping[float, Sequence[Calls]]
 
 
-def run(pace: Pace = FULL) -> None:
+def run(effort: Effort = FULL) -> None:
     """All loads in turn, several times."""
-    report = Report("overload", ASKED, pace.quick)
+    report = Report("overload", ASKED, effort.quick)
     model = sample("batchstring", target_ms=_TARGET_MS, limits={"max_batch": 32})
     runs: dict[float, list[Calls]] = {load: [] for load in (*_LOADS, _OVERLOAD)}
-    seconds = _WARM_UP_S + pace.seconds(_SECONDS)
+    seconds = _WARM_UP_S + effort.seconds(_SECONDS)
     with own_platform(1, models_file(model)) as platform:
-        for seed in range(pace.rounds):
+        for seed in range(effort.rounds):
             for load, done in runs.items():
                 due_s = poisson(load * CAPACITY_PER_S, seconds, seed)
                 done.append(drive(loads.batchstring(platform, due_s)).since(_WARM_UP_S))
@@ -45,7 +45,7 @@ def run(pace: Pace = FULL) -> None:
                     f"{done[-1].said()}")  # fmt: skip
     _goodput(report, runs)
     _latencies(report, runs[_OVERLOAD])
-    save_picture("overload", _picture(runs), pace.quick)
+    save_picture("overload", _picture(runs), effort.quick)
     report.finish()
 
 

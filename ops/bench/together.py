@@ -12,12 +12,12 @@ from jobs import clock
 from ops.bench import loads
 from ops.bench.arrivals import poisson
 from ops.bench.drawing import TARGET_COLOUR, latencies, shares
+from ops.bench.effort import FULL, Effort
 from ops.bench.errors import BenchError
 from ops.bench.figures import slots_left
 from ops.bench.harness import own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, Driver, Load, drive
-from ops.bench.pace import FULL, Pace
 from ops.bench.report import Report
 from ops.bench.stream import Stream
 
@@ -55,28 +55,28 @@ class Sides:
     work: Callable[[], float]
 
 
-def run(pace: Pace = FULL) -> None:
+def run(effort: Effort = FULL) -> None:
     """Two parts, each on a platform of its own."""
-    report = Report("together", ASKED, pace.quick)
-    batchstring = _batchstring(report, pace)
-    minilm = _minilm(report, pace)
-    save_picture("together", _picture(batchstring, minilm), pace.quick)
+    report = Report("together", ASKED, effort.quick)
+    batchstring = _batchstring(report, effort)
+    minilm = _minilm(report, effort)
+    save_picture("together", _picture(batchstring, minilm), effort.quick)
     report.finish()
 
 
 # -- the parts
 
 
-def _batchstring(report: Report, pace: Pace) -> list[Round]:
+def _batchstring(report: Report, effort: Effort) -> list[Round]:
     """items_ratio: items a second beside the calls / (items a second alone * slots_left)."""
-    texts = [f"item {n} for batchstring" for n in range(int(pace.seconds(_ITEMS)))]
+    texts = [f"item {n} for batchstring" for n in range(int(effort.seconds(_ITEMS)))]
     right = [text.upper() for text in texts]
     with own_platform(_WORKERS, models_file(sample("batchstring"))) as platform:
         sides = Sides(
             *("batchstring", _CALLS_PER_S, lambda due_s: loads.batchstring(platform, due_s)),
             work=lambda: _carry(platform.url, "batchstring", texts, right),
         )
-        rounds = _rounds(sides, pace)
+        rounds = _rounds(sides, effort)
     left = slots_left(_CALLS_PER_S, _WORKERS, _MAX_BATCH, _LAUNCH_S)
     alone = [each.calls_alone.percentiles(99)[0] for each in rounds]
     beside = [each.calls.percentiles(99)[0] for each in rounds]
@@ -92,20 +92,20 @@ def _batchstring(report: Report, pace: Pace) -> list[Round]:
     return rounds
 
 
-def _minilm(report: Report, pace: Pace) -> list[Round]:
+def _minilm(report: Report, effort: Effort) -> list[Round]:
     """Calls at half of the capacity that they have alone; minilm_items_ratio: items a second
     beside them / (items a second alone * (1 - load))."""
     texts = loads.questions()
     called, items = texts[::2], texts[1::2] * 3
-    items = items[: int(pace.seconds(_MINILM_ITEMS))]
+    items = items[: int(effort.seconds(_MINILM_ITEMS))]
     peak = sample("minilm", name="peak", target_ms=_PEAK_TARGET_MS)
     models = models_file(sample("minilm", target_ms=_MINILM_TARGET_MS), peak)
     with own_platform(1, models) as platform:
         peaks = [
             loads.peak_per_s(
-                platform, "peak", called, _PEAK_IN_FLIGHT, _WARM_UP_S, pace.seconds(_PEAK_S)
+                platform, "peak", called, _PEAK_IN_FLIGHT, _WARM_UP_S, effort.seconds(_PEAK_S)
             )
-            for _ in range(pace.rounds)
+            for _ in range(effort.rounds)
         ]
         report.add(**with_spread("minilm_peak_calls_per_s", peaks))
         sides = Sides(
@@ -113,7 +113,7 @@ def _minilm(report: Report, pace: Pace) -> list[Round]:
             load=lambda due_s: loads.infer(platform, "minilm", called, due_s),
             work=lambda: _carry(platform.url, "minilm", items, None),
         )
-        rounds = _rounds(sides, pace)
+        rounds = _rounds(sides, effort)
     misses = [each.calls.miss_share(_MINILM_TARGET_MS) for each in rounds]
     alone = [each.calls_alone.miss_share(_MINILM_TARGET_MS) for each in rounds]
     report.add(
@@ -139,14 +139,14 @@ def _items(report: Report, prefix: str, rounds: Sequence[Round], left: float) ->
 # -- the runs
 
 
-def _rounds(sides: Sides, pace: Pace) -> list[Round]:
+def _rounds(sides: Sides, effort: Effort) -> list[Round]:
     """Calls, the job, both: in turn."""
     sides.work()  # warms up
-    return [_round(sides, pace, seed) for seed in range(pace.rounds)]
+    return [_round(sides, effort, seed) for seed in range(effort.rounds)]
 
 
-def _round(sides: Sides, pace: Pace, seed: int) -> Round:
-    due_s = poisson(sides.per_s, _WARM_UP_S + pace.seconds(_ALONE_S), seed)
+def _round(sides: Sides, effort: Effort, seed: int) -> Round:
+    due_s = poisson(sides.per_s, _WARM_UP_S + effort.seconds(_ALONE_S), seed)
     alone = drive(sides.load(due_s)).since(_WARM_UP_S)
     items_alone = sides.work()
     beside, items = _both(sides, seed)

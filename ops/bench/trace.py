@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from ops.bench import arrivals, loads
 from ops.bench.drawing import TARGET_COLOUR, latencies, shares
+from ops.bench.effort import FULL, Effort
 from ops.bench.figures import flush_shares, points_apart
 from ops.bench.harness import data_file, own_platform, save_picture, say, with_spread
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
-from ops.bench.pace import FULL, Pace
 from ops.bench.report import Report
 from ops.up import Platform
 from workers.scheduler.entries import FlushReason
@@ -53,22 +53,22 @@ class Simulated:
     reasons: Mapping[str, float]
 
 
-def run(pace: Pace = FULL) -> None:
+def run(effort: Effort = FULL) -> None:
     """Each trace, compressed to a share of what the replicas can do, in turn."""
-    report = Report("trace", ASKED, pace.quick)
+    report = Report("trace", ASKED, effort.quick)
     traces = {
         name: arrivals.compressed(arrivals.trace(data_file(file)), RATE_PER_S)
         for name, file in TRACES.items()
-        if name == "busiest" or not pace.quick
+        if name == "busiest" or not effort.quick
     }
     runs: dict[str, list[Calls]] = {name: [] for name in traces}
     with own_platform(_REPLICAS, models_file(_MODEL)) as platform:
-        for seed in range(pace.rounds):
+        for seed in range(effort.rounds):
             for name, times in traces.items():
                 runs[name].append(_replay(platform, name, times, seed))
     _misses(report, runs)
     _compare_with_the_simulator(report, traces, runs)
-    save_picture("trace", _picture(traces, runs), pace.quick)
+    save_picture("trace", _picture(traces, runs), effort.quick)
     report.finish()
 
 

@@ -34,7 +34,7 @@ def _bench_of_calls(name: str, help: str) -> None:
     def run(quick: bool) -> None:
         from importlib import import_module
 
-        from ops.bench.pace import FULL, QUICK
+        from ops.bench.effort import FULL, QUICK
 
         import_module(f"ops.bench.{name}").run(QUICK if quick else FULL)
 

@@ -14,7 +14,7 @@ from ops.bench.errors import BenchError
 from ops.bench.openloop import Driver, Load, drive
 from tests.unit.bench.made import made
 
-HOLD_S = 0.05
+HOLD_S = 0.3
 
 
 class Server(BaseHTTPRequestHandler):

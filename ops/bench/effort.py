@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Effort:
     """rounds: of all sides, in turn; share: of the seconds of each part."""
 
     rounds: int
@@ -18,4 +18,4 @@ class Pace:
         return full * self.share
 
 
-FULL, QUICK = Pace(3, 1.0), Pace(1, 0.25)
+FULL, QUICK = Effort(3, 1.0), Effort(1, 0.25)
