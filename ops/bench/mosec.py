@@ -6,10 +6,10 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 
 import httpx
 
@@ -54,11 +54,11 @@ def mosec(processes: int, max_batch: int, wait_ms: int, launch_ms: int = 100) ->
         yield Mosec(url, cpu.of_process("mosec", process.pid))
     finally:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, SIGKILL)  # what it left behind
+        process.wait()
 
 
 def _await_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
