@@ -182,7 +182,7 @@ class ModelHost:
         params: Mapping[str, Any],
         reason: FlushReason,
     ) -> Launch:
-        launch = Launch(params, reason, calls, items, clock.monotonic(), pads=self.model.kind.pads)
+        launch = Launch(params, reason, calls, items, clock.monotonic(), pads=self.model.pads)
         launch.predicted_s = self.latency.predict(_size(launch))
         return launch
 
