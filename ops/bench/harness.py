@@ -32,15 +32,17 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def own_platform() -> Iterator[Platform]:
-    """A platform of its own; it and its folder are gone afterwards, on SIGTERM too."""
+def own_platform(workers: int = 1, models: str = "") -> Iterator[Platform]:
+    """A platform of its own; it and its folder are gone afterwards, on SIGTERM too. models: a
+    models file; without one it serves the samples."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    say("starting a platform")
-    with (
-        tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder,
-        running(Path(folder)) as platform,
-    ):
-        yield platform
+    say("starting a platform" + (f" of {workers} workers" if workers > 1 else ""))
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        declared = Path(folder) / "models.toml" if models else None
+        if declared:
+            declared.write_text(models)
+        with running(Path(folder), workers, models=declared) as platform:
+            yield platform
 
 
 def data_file(name: str) -> Path:
