@@ -182,7 +182,7 @@ def test_an_unknown_option_is_refused_with_those_that_there_are(
     options: dict[str, str], named: str
 ) -> None:
     with pytest.raises(ValueError, match=rf"options\.{named} is .*; there are: "):
-        MiniLM(device="cpu", **options)  # type: ignore[arg-type]
+        MiniLM(device="cpu", **options)
 
 
 def test_max_tokens_beyond_the_position_embeddings_is_refused() -> None:

@@ -1,23 +1,26 @@
 """The `encoder` engine: a BERT encoder of any size with random weights, to measure with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from jobs.sizes import MAX_TOKENS, POSITIONS
-from workers.engines import device as devices
+from jobs.sizes import POSITIONS
 from workers.engines.embedding import Embedder
-from workers.engines.texts import Texts
 
+WORDS = 30522
+"""Of MiniLM's tokenizer: its ids are below this."""
 _SPREAD = 0.02  # of the weights, as BERT starts out
 
 
 class RandomEncoder(Embedder):
     """What BERT-large costs, unless options say otherwise; its vectors mean nothing.
 
-    hidden, layers, heads, intermediate: the shape. vocabulary: rows of the word embeddings; by
-    default what MiniLM's tokenizer needs. seed: of the weights. The rest is as in `MiniLM`.
+    hidden, layers, heads, intermediate: the shape. vocabulary: rows of the word embeddings, at
+    least as many as MiniLM's tokenizer has words. seed: of the weights. The other options, and
+    the params, are those of `Embedder`.
     """
 
     def __init__(
@@ -26,29 +29,23 @@ class RandomEncoder(Embedder):
         layers: int = 24,
         heads: int = 16,
         intermediate: int = 4096,
-        vocabulary: int | None = None,
+        vocabulary: int = WORDS,
         seed: int = 0,
-        device: str | None = None,
-        max_tokens: int = MAX_TOKENS,
-        threads: int | None = None,
-        layout: str = "packed",
-        dtype: str = "float32",
+        **options: Any,
     ) -> None:
-        texts = Texts(max_tokens)
-        words = texts.vocabulary if vocabulary is None else vocabulary
-        if words < texts.vocabulary:
-            raise ValueError(f"options.vocabulary is {words}; it takes {texts.vocabulary} at least")
+        if vocabulary < WORDS:
+            raise ValueError(f"options.vocabulary is {vocabulary}; it takes {WORDS} at least")
         if hidden % heads:
             raise ValueError(f"options.hidden is {hidden}, which can't be shared by {heads} heads")
-        if threads is not None:
-            torch.set_num_threads(threads)
-        on = devices.choose(device)
-        generator = torch.Generator(on.place).manual_seed(seed)
-        weights = {
-            name: _random(name, shape, generator)
-            for name, shape in _shapes(hidden, layers, intermediate, words)
-        }
-        super().__init__(weights, heads, texts, on, layout, dtype)
+        shapes = dict(_shapes(hidden, layers, intermediate, vocabulary))
+        super().__init__(partial(_weights, shapes, seed), heads, **options)
+
+
+def _weights(
+    shapes: Mapping[str, tuple[int, ...]], seed: int, place: torch.device
+) -> Mapping[str, Tensor]:
+    generator = torch.Generator(place).manual_seed(seed)
+    return {name: _random(name, shape, generator) for name, shape in shapes.items()}
 
 
 def _shapes(

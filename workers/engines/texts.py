@@ -28,11 +28,6 @@ class Texts:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
 
-    @property
-    def vocabulary(self) -> int:
-        """Ids are below this."""
-        return int(self._tokenizer.get_vocab_size())
-
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
