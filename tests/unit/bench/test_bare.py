@@ -4,7 +4,7 @@ from jobs.registry import Limits, Model
 from ops.bench.bare import sorted_launches
 from workers.engines import registry
 
-TINY = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32}
+TINY = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32, "threads": 1}
 
 
 def test_launches_are_sorted_and_keep_the_models_limits() -> None:

@@ -17,7 +17,7 @@ TEXTS = ["a cat", "", "Grüße aus Köln", "a " * 120, "line\nbreak", "猫"]
 NO_TEXTS = [None, True, 7, 1.5, ["cat"], {"text": "cat"}]
 
 
-TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64}
+TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
 MODELS = {
     **{model.name: model for model in SAMPLES},
     "minilm-padded": Model("minilm", "2", "minilm", options={"layout": "padded"}),

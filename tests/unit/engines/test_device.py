@@ -14,6 +14,7 @@ from torch import Tensor
 
 from workers.engines import device
 from workers.engines.device import Cpu, Cuda, Device, Pinned, Send
+from workers.engines.encoder import RandomEncoder
 
 PLACE = torch.device("cpu")
 events: list[tuple[str, int]] = []
@@ -122,6 +123,23 @@ def test_a_thread_keeps_its_stream_and_shares_it_with_nobody(cuda: Cuda) -> None
         ]
     assert Stream.made == 2
     assert sorted(number for step, number in events if step == "enter") == [1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_an_engine_has_the_same_vectors_on_either_device(cuda: Cuda, layout: str) -> None:
+    """Launches of two threads, larger and smaller in turn, so that buffers grow and are shared."""
+    shape = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
+    engine = RandomEncoder(device="cpu", layout=layout, **shape)
+    launches = [
+        [np.arange(1, 2 + (7 * n + row) % (30 * (n % 3 + 1)), dtype=np.int32) for row in range(n)]
+        for n in (3, 9, 1, 17, 4, 12)
+    ]
+    expected = [engine.run(launch, {}) for launch in launches]
+    engine._device = cuda
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda launch: engine.run(launch, {}), launches * 5))
+    for vectors, wanted in zip(found, expected * 5, strict=True):
+        np.testing.assert_allclose(vectors, wanted, rtol=0, atol=1e-5)
 
 
 def test_pinned_memory_is_used_again_until_something_larger_comes(cuda: Cuda) -> None:

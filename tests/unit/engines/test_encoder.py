@@ -12,7 +12,7 @@ from workers.engines import device
 from workers.engines.encoder import WORDS, RandomEncoder
 from workers.engines.protocol import Prepared
 
-TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64}
+TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
 
 
 def embed(text: str, **options: Any) -> Any:
