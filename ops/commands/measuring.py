@@ -47,6 +47,16 @@ _bench_of_calls("lengths", "Calls of mixed length: padding, buckets, the latency
 _bench_of_calls("trace", "The arrivals of a real service, replayed, beside the simulator.")
 
 
+@bench.command(epilog="Example: millrace bench gpu")
+@click.option("--device", default="cuda", show_default=True, help="cuda, or cpu for a small trial")
+@click.option("--quick", is_flag=True, help="one short run of each: does it work?")
+def gpu(device: str, quick: bool) -> None:
+    """Jobs on a GPU against a bare loop there; how busy it is; calls beside a job."""
+    from ops.bench.gpu import run
+
+    run(device, quick)
+
+
 @bench.command(epilog="Example: millrace bench durable")
 @click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="a share of its items")
 def durable(scale: float) -> None:
