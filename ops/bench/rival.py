@@ -76,7 +76,7 @@ def _bare_loop(sentences: Sequence[str]) -> Callable[[], object]:
     made = [entry for entry in engine.prepare(sentences, {}) if isinstance(entry, Prepared)]
     made.sort(key=lambda entry: entry.size)
     launches = []
-    for bucket, same in groupby(made, lambda entry: bucket_of(entry.size, model.kind.buckets)):
+    for bucket, same in groupby(made, lambda entry: bucket_of(entry.size, model.buckets)):
         batch = [entry.data for entry in same]
         rows = max(1, min(model.limits.max_batch, model.limits.max_tokens // bucket))
         launches += [batch[start : start + rows] for start in range(0, len(batch), rows)]

@@ -1,0 +1,81 @@
+"""The `encoder` engine: a BERT encoder of any size with random weights, to measure with."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from jobs.sizes import MAX_TOKENS, POSITIONS
+from workers.engines import device as devices
+from workers.engines.embedding import Embedder
+from workers.engines.texts import Texts
+
+_SPREAD = 0.02  # of the weights, as BERT starts out
+
+
+class RandomEncoder(Embedder):
+    """What BERT-large costs, unless options say otherwise; its vectors mean nothing.
+
+    hidden, layers, heads, intermediate: the shape. vocabulary: rows of the word embeddings; by
+    default what MiniLM's tokenizer needs. seed: of the weights. The rest is as in `MiniLM`.
+    """
+
+    def __init__(
+        self,
+        hidden: int = 1024,
+        layers: int = 24,
+        heads: int = 16,
+        intermediate: int = 4096,
+        vocabulary: int | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        max_tokens: int = MAX_TOKENS,
+        threads: int | None = None,
+        layout: str = "packed",
+        dtype: str = "float32",
+    ) -> None:
+        texts = Texts(max_tokens)
+        words = texts.vocabulary if vocabulary is None else vocabulary
+        if words < texts.vocabulary:
+            raise ValueError(f"options.vocabulary is {words}; it takes {texts.vocabulary} at least")
+        if hidden % heads:
+            raise ValueError(f"options.hidden is {hidden}, which can't be shared by {heads} heads")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        on = devices.choose(device)
+        generator = torch.Generator(on.place).manual_seed(seed)
+        weights = {
+            name: _random(name, shape, generator)
+            for name, shape in _shapes(hidden, layers, intermediate, words)
+        }
+        super().__init__(weights, heads, texts, on, layout, dtype)
+
+
+def _shapes(
+    hidden: int, layers: int, intermediate: int, words: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of `BertModel`'s parameters, without the pooler."""
+    for name, rows in (("word", words), ("position", POSITIONS), ("token_type", 2)):
+        yield f"embeddings.{name}_embeddings.weight", (rows, hidden)
+    yield from _affine("embeddings.LayerNorm", hidden)
+    for n in range(layers):
+        layer = f"encoder.layer.{n}"
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            yield from _affine(f"{layer}.attention.{name}", hidden, hidden)
+        yield from _affine(f"{layer}.attention.output.LayerNorm", hidden)
+        yield from _affine(f"{layer}.intermediate.dense", intermediate, hidden)
+        yield from _affine(f"{layer}.output.dense", hidden, intermediate)
+        yield from _affine(f"{layer}.output.LayerNorm", hidden)
+
+
+def _affine(name: str, *shape: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", shape
+    yield f"{name}.bias", shape[:1]
+
+
+def _random(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    if name.endswith("bias"):
+        return torch.zeros(shape, device=generator.device)
+    if "LayerNorm" in name:
+        return torch.ones(shape, device=generator.device)
+    return torch.randn(shape, generator=generator, device=generator.device).mul_(_SPREAD)
