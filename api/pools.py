@@ -19,6 +19,8 @@ _PATIENCE_S = 0.25
 """For the first answer about a model: longer than that no call waits to know it."""
 _FORGOTTEN_S = 60.0
 """A model that nobody asks for is looked at no longer."""
+_MOST_MARGIN = 0.25
+"""Of the time that is left: a margin made for the target is too much for a short timeout."""
 
 SHARES = {"interactive": 1.0, "standard": 0.75, "bulk": 0.5}
 """By class, how much of the time that may be waited is waited for a call, where lower classes are
@@ -36,7 +38,7 @@ class Pool:
 
     def terms(self, model: Model, bucket: int, timeout_ms: int, share: float) -> Terms:
         """On which terms a call is let in."""
-        kept = bucket, min(timeout_ms, model.target_ms), share
+        kept = bucket, timeout_ms, share
         if kept not in self._terms:
             self._terms[kept] = terms(self.profile, model, bucket, timeout_ms, share)
         return self._terms[kept]
@@ -51,10 +53,12 @@ def terms(profile: Profile, model: Model, bucket: int, timeout_ms: int, share: f
     if times is None:
         return Terms(slots=slots)
     alone_ms = times.one95_ms
-    share = share if model.degrade.shed else 1.0
-    target_ms = model.target_ms if alone_ms + model.margin_ms < model.target_ms else timeout_ms
-    spare_ms = min(target_ms, timeout_ms) - model.margin_ms - alone_ms
-    return profile.terms(bucket, slots, alone_ms + (spare_ms * share if spare_ms > 0 else spare_ms))
+    in_reach = alone_ms + model.margin_ms < model.target_ms
+    due_ms = min(timeout_ms, model.target_ms) if in_reach else timeout_ms
+    spare_ms = due_ms - min(model.margin_ms, due_ms * _MOST_MARGIN) - alone_ms
+    if model.degrade.shed and spare_ms > 0:
+        spare_ms *= share
+    return profile.terms(bucket, slots, alone_ms + spare_ms)
 
 
 class Pools:
