@@ -63,9 +63,11 @@ class Pipe(asyncio.Protocol):
         return await answer
 
     async def close(self) -> None:
-        for ending in (self._timer, self._connecting):
-            if ending:
-                ending.cancel()
+        if self._timer:
+            self._timer.cancel()
+        if self._connecting:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
         await self._connection.disconnect(nowait=True)
         self._fail(ConnectionError("the connection was closed"))
 
