@@ -12,6 +12,7 @@
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
     │   └── KeyReused            422  idempotency_key_reused
+    ├── TooLate                  429  predicted_wait
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -132,6 +133,11 @@ class KeyReused(Invalid):
 
     def __init__(self) -> None:
         super().__init__("the key belongs to a request that was not the same; send a new key")
+
+
+class TooLate(MillraceError):
+    status, code, retryable = 429, "predicted_wait", True
+    title = "The predicted wait is longer than allowed"
 
 
 class Unreadable(MillraceError):

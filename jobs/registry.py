@@ -7,10 +7,11 @@ engine to load.
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jobs import degrade
+from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.settings import SettingsError
 from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
@@ -103,6 +104,7 @@ class Model:
     """One version of one model: an entry of the models file.
 
     bucketing: whether only inputs of about one length share a launch, where length matters.
+    degrade: what may be done with a call before it is refused.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Model:
     bucketing: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     limits: Limits = field(default_factory=Limits)
+    degrade: Degrade = field(default_factory=Degrade)
 
     @property
     def key(self) -> str:
@@ -157,18 +160,26 @@ class Registry:
 
     def __init__(self, models: list[Model]) -> None:
         self._by_key = {model.key: model for model in models}
-        self._latest = {model.name: model for model in models}
+        self._versions: dict[str, list[Model]] = {}  # by name: the one declared last goes first
+        for model in models:
+            self._versions.setdefault(model.name, []).insert(0, model)
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._by_key.values())
 
     def resolve(self, asked: str) -> Model:
         """The model for "name" or "name@version"; raises UnknownModel."""
-        found = self._by_key.get(asked) or self._latest.get(asked)
-        if found is None:
+        return self.versions(asked)[0]
+
+    def versions(self, asked: str) -> list[Model]:
+        """All that "name" may mean, the one declared last first; "name@version" means one. Raises
+        UnknownModel."""
+        if model := self._by_key.get(asked):
+            return [model]
+        if asked not in self._versions:
             names = ", ".join(sorted(self._by_key))
             raise UnknownModel(f"no model {asked!r} is served here; there are: {names}")
-        return found
+        return self._versions[asked]
 
     def unit(self, name: str, version: str) -> str:
         """What the sizes of a stored job count, whether or not its model is still served."""
@@ -214,7 +225,6 @@ def load(path: Path | None) -> Registry:
     return SAMPLES if path is None else _read(path)
 
 
-@cache
 def _read(path: Path) -> Registry:
     try:
         document = tomllib.loads(path.read_text())
@@ -238,6 +248,7 @@ def _read(path: Path) -> Registry:
         if model.key in seen:
             problems.append(f"{path} declares {model.key} twice")
         seen.add(model.key)
+    problems += [f"{path}: {problem}" for problem in degrade.problems_of(models)]
     if problems:
         raise SettingsError(problems)
     return Registry(models)
@@ -264,9 +275,11 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
     if not isinstance(entry.get("options", {}), dict):
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)
+    kind = KINDS.get(str(entry.get("engine")))
+    degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
     if len(problems) > before:
         return None
-    return Model(**{**entry, "limits": limits})
+    return Model(**{**entry, "limits": limits, "degrade": degraded})
 
 
 def _limits(entry: Any, where: str, problems: list[str]) -> Limits:
