@@ -22,7 +22,8 @@ class Bell:
         while self._listening:
             listener = self._listening.popleft()
             if listener.idle:
-                return listener.hear()
+                listener.hear()
+                return
         self._token = True
 
     def listen(self, listener: Listener) -> None:

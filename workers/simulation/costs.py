@@ -30,9 +30,11 @@ class LaunchTimes:
         latency = LatencyModel()
         latency.seed(sweep)
         fixed_s = latency.predict(Work(0, 0, 0))
-        steps = (latency.predict(Work(*n)) - fixed_s for n in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
+        row_s, unit_s, square_s = (
+            latency.predict(Work(*one)) - fixed_s for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+        )
         ratios = tuple(seconds / max(latency.predict(work), 1e-9) for work, seconds in sweep)
-        return cls(fixed_s, *steps, ratios=ratios or (1.0,))
+        return cls(fixed_s, row_s, unit_s, square_s, ratios or (1.0,))
 
     def mean_s(self, work: Work) -> float:
         """Seconds that such a launch takes, without its jitter."""
@@ -45,8 +47,13 @@ class LaunchTimes:
 
     def faster(self, speed: float) -> "LaunchTimes":
         """On a device so many times as fast."""
-        numbers = (self.fixed_s, self.row_s, self.unit_s, self.square_s)
-        return LaunchTimes(*(number / speed for number in numbers), ratios=self.ratios)
+        return LaunchTimes(
+            self.fixed_s / speed,
+            self.row_s / speed,
+            self.unit_s / speed,
+            self.square_s / speed,
+            self.ratios,
+        )
 
     def sweep(self, model: Model, random: Random) -> list[tuple[Work, float]]:
         """What a worker's warm-up would measure: one, half of a launch and a whole one of each

@@ -109,7 +109,8 @@ class Replica:
     def _close(self, flush: Flush, waiting: Waiting) -> None:
         launch = self._launch(flush, waiting)
         if launch is None:
-            return self._look()
+            self._look()
+            return
         slot, self._deciding = self._deciding, None
         took_s = self._stage.times.draw_s(launch.work, self._stage.random)
         launch.started_s = self._agenda.now_s
