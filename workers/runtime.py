@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.blobs.payloads import Payloads
@@ -24,8 +23,7 @@ from workers.scheduler.entries import Launch
 from workers.slices import SliceRunner
 
 _log = logging.getLogger(__name__)
-_BELL_WAIT_S = 1
-_REDIS_S = 1.0
+_REDIS_S = 1.5  # longer than a slot listens
 _DATABASE_PAUSE_S = 0.5
 _CONNECTIONS = 12  # nudges at work, and the pulse
 
@@ -72,7 +70,6 @@ class Runtime:
         )
         for host in self._hosts.values():
             host.start()
-            _spawn(self._listen, host)
         # Ready: first for calls, then in the database, which is what /readyz asks.
         self._announce()
         self._renew(self.slices)
@@ -146,23 +143,6 @@ class Runtime:
             ready, alive = not self._draining.is_set(), not self._stopped.is_set()
             for host in list(self._hosts.values()):
                 host.announce(ready=ready, alive=alive)
-
-    def _listen(self, host: ModelHost) -> None:
-        """Hears one model's bell while its device is idle: a busy one looks by itself."""
-        redis = call_redis.connect(self._settings.redis_url, timeout_s=_BELL_WAIT_S + _REDIS_S)
-        bell = call_redis.Keys(host.model.key).bell
-        while not self._draining.is_set():
-            if not host.idle.wait(_BELL_WAIT_S):
-                continue
-            try:
-                heard = redis.blpop([bell], timeout=_BELL_WAIT_S)
-                if heard and not host.idle.is_set():
-                    redis.rpush(bell, "1")  # for a replica that is idle
-            except RedisError:
-                self._draining.wait(_BELL_WAIT_S)
-                continue
-            if heard:
-                host.ring()
 
 
 def _spawn(target: Callable[..., None], *arguments: Any) -> None:

@@ -48,9 +48,11 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing leaves before this time, unless something arrives."""
+    """Nothing leaves before this time, unless something arrives. watch: the pool is told so, and
+    that nobody need say what arrives until a lane has so many calls; 0: it isn't."""
 
     until_s: float
+    watch: int = 0
 
 
 def decide(
@@ -67,7 +69,9 @@ def decide(
     """What an idle slot does next. calls_s: what launches of calls take here; owed: items have had
     less of the device than they are guaranteed."""
     calls = [view for view in lanes if view.calls]
-    items = sorted((v for v in lanes if v.items), key=lambda view: view.items_since_s)
+    items = sorted(
+        (view.items_alone for view in lanes if view.items), key=lambda view: view.items_since_s
+    )
     if items and (owed or not calls):
         allowed_s = inf if owed else gap_s(now_s, pool, rules, calls_s)
         decision = _decide_items(now_s, items, pool, latency, rules, allowed_s, owed, draining)
@@ -143,7 +147,7 @@ def _decide_items(
 ) -> Flush | Wait:
     """Evenly spaced like calls while these are expected: a slot is then free for them soon."""
     expected = now_s < pool.called_s + EXPECTED_S
-    if expected and not owed and now_s < pool.paced_s:
+    if expected and not (owed or draining) and now_s < pool.paced_s:
         return Wait(pool.paced_s)
     until_s = inf
     for view in views:

@@ -27,6 +27,7 @@ from jobs.calls.redis import RedisLanes, declare_dead, reply_key
 from tests.wait import eventually
 
 MODEL = "model@1"
+FREE = Terms()
 
 
 def ticket(look: Look, **wanted: Any) -> Ticket:
@@ -58,7 +59,7 @@ class Lanes:
         assert self.refusal(call, **bounds) is None
         return call
 
-    def refused(self, call: Call, terms: Terms = Terms(), **bounds: int) -> Refused | None:
+    def refused(self, call: Call, terms: Terms = FREE, **bounds: int) -> Refused | None:
         asked = {"target_ms": 250, "timeout_ms": 60_000, "most": 100, **bounds}
         return self.lanes.put(call, **asked, terms=terms)
 
