@@ -1,35 +1,34 @@
-"""Who hears that a call came: one idle replica, in turn."""
+"""Who hears that a call came: the replica whose slot has listened for the longest."""
 
 from collections import deque
 from typing import Protocol
 
+from jobs.calls.memory import MemoryLanes
+
 
 class Listener(Protocol):
-    idle: bool
+    """Has one slot that listens, at most."""
 
     def hear(self) -> None: ...
 
 
 class Bell:
-    """A list in Redis with at most one token, and replicas that wait for it in the order they
-    came. One that is busy when it gets the token puts it back."""
+    """The lanes' bell has one token, which wakes one slot."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: MemoryLanes) -> None:
+        self._lanes = lanes
         self._listening: deque[Listener] = deque()
-        self._token = False
 
-    def ring(self) -> None:
-        while self._listening:
-            listener = self._listening.popleft()
-            if listener.idle:
-                listener.hear()
-                return
-        self._token = True
+    def answer(self) -> None:
+        """The lanes may have rung."""
+        while self._lanes.rung and self._listening:
+            self._lanes.rung = False
+            self._listening.popleft().hear()
 
     def listen(self, listener: Listener) -> None:
-        """A replica is idle from now on."""
-        if self._token:
-            self._token = False
-            listener.hear()
-        elif listener not in self._listening:
-            self._listening.append(listener)
+        self._listening.append(listener)
+        self.answer()
+
+    def leave(self, listener: Listener) -> None:
+        """It was woken by something else."""
+        self._listening.remove(listener)

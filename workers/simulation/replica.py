@@ -45,7 +45,7 @@ class Replica:
     """`number`: which one it is."""
 
     def __init__(self, number: int, stage: Stage, gateway: Gateway, job: Job | None) -> None:
-        self.number, self.idle = number, False
+        self.number, self._idle = number, False
         self.scheduler = Scheduler(stage.model)
         self._stage, self._gateway, self._job = stage, gateway, job
         self._agenda, self._lanes = stage.agenda, stage.lanes
@@ -64,7 +64,8 @@ class Replica:
 
     def hear(self) -> None:
         """A call may be waiting."""
-        self._wake(self._waits)
+        self._idle = False
+        self._look()
 
     def _announce(self) -> None:
         profile = self.scheduler.profile().pack()
@@ -90,21 +91,26 @@ class Replica:
         if isinstance(decision, Flush):
             self._agenda.after(self._step_s, self._close, decision, waiting)
         else:
+            if decision.watch:
+                self._lanes.watch(decision.until_s * 1000, decision.watch)
             self._wait(decision.until_s)
 
     def _wait(self, until_s: float) -> None:
-        self.idle = True
+        self._idle = True
         self._waits += 1
         if until_s < inf:  # else nothing waits, and a look around would change nothing
             now_s = self._agenda.now_s
             until_s = until_s if until_s > now_s else now_s + _ROUND_TRIP_S
-            self._agenda.at(min(until_s, now_s + _LONGEST_WAIT_S), self._wake, self._waits)
+            self._agenda.at(min(until_s, now_s + _LONGEST_WAIT_S), self._time_is_over, self._waits)
         self._stage.bell.listen(self)
 
-    def _wake(self, wait: int) -> None:
-        if self.idle and wait == self._waits:
-            self.idle = False
-            self._look()
+    def _time_is_over(self, wait: int) -> None:
+        if self._idle and wait == self._waits:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._stage.bell.leave(self)
+        self.hear()
 
     def _close(self, flush: Flush, waiting: Waiting) -> None:
         launch = self._launch(flush, waiting)
@@ -130,8 +136,7 @@ class Replica:
             if taken is None:
                 self._stage.lost_tickets += 1
                 return None
-            if view.calls and self._lanes.look("").lanes:
-                self._stage.bell.ring()
+            self._stage.bell.answer()
             calls = [
                 Entry(call, 0, call.lane, lane_parts(call.lane)[1], call.size, None,
                       call.enqueued_ms / 1000)
@@ -159,5 +164,5 @@ class Replica:
 
     def _top_up(self) -> None:
         """A slice that comes in hand wakes a slot that waits."""
-        if self._job and self._job.top_up(self.scheduler.items, self._agenda.now_s) and self.idle:
-            self.hear()
+        if self._job and self._job.top_up(self.scheduler.items, self._agenda.now_s) and self._idle:
+            self._wake()

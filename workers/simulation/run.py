@@ -34,11 +34,12 @@ def simulate(
     call has ended and at least `lasts_s` are over. job_sizes: of the items of a job that always has
     more; without any there is none. The same seed gives the same result.
     """
-    agenda, bell = Agenda(), Bell()
+    agenda = Agenda()
     lanes = MemoryLanes(lambda: agenda.now_s * 1000)
+    bell = Bell(lanes)
     around = overheads or Overheads()
     stage = Stage(model, agenda, lanes, bell, times, around, Random(f"{seed} launches"))
-    gateway = Gateway(model, agenda, lanes, arrivals, around, timeout_ms, most_waiting, bell.ring)
+    gateway = Gateway(model, agenda, lanes, arrivals, around, timeout_ms, most_waiting, bell.answer)
     job = Job(model, job_sizes, Random(f"{seed} items")) if job_sizes else None
     for number in range(replicas):
         Replica(number, stage, gateway, job).start()
