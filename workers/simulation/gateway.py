@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from jobs.calls.admission import terms
 from jobs.calls.lanes import Terms, bucket_of, lane_name
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply
@@ -34,7 +35,6 @@ class Gateway:
         self._arrivals, self._on_call = arrivals, on_call
         self._way_s = overheads.call_s / 2
         self._timeout_ms, self._most_waiting = timeout_ms, most_waiting
-        self._allowed_ms = min(model.target_ms, timeout_ms)
         self._open: dict[str, tuple[float, Call]] = {}  # by id, since it arrived
         self._lane_of = {bucket: lane_name({}, bucket) for bucket in (0, *model.buckets)}
         self._profile, self._packed = Profile(), b""
@@ -93,8 +93,7 @@ class Gateway:
             self._profile, self._packed = Profile.unpack(packed), packed
             self._terms.clear()
         if bucket not in self._terms:
-            slots = self._model.limits.in_flight
-            self._terms[bucket] = self._profile.terms(bucket, slots, self._allowed_ms)
+            self._terms[bucket] = terms(self._profile, self._model, bucket, self._timeout_ms)
         return self._terms[bucket]
 
     def _expire(self, call: Call) -> None:
