@@ -25,6 +25,7 @@ def _bench(name: str, help: str) -> None:
 
 
 _bench("echo", "What the platform itself costs, in time and in memory.")
+_bench("spacing", "How long a call should wait for others: four policies, simulated.")
 _bench("embed", "A job of embeddings through the platform, and the library alone.")
 
 

@@ -16,7 +16,7 @@ from workers.scheduler.work import Work
 FIXED = measured(0.1, 0)  # 100 ms whatever it gets: its knee is 90 of 100 rows
 RULES = Rules(Limits(max_batch=100, window_ms=20), target_s=0.2, margin_s=0.01)
 # Six slots, one busy call after the other: even spacing is 0.1 s, and a lane's first call waits for
-# 10 / 10.7 of it.
+# nearly all of it.
 JUST_LAUNCHED = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6, called_s=0.0, gap_s=0.01)
 QUIET = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6)  # no call is expected
 PADDED = Rules(Limits(max_batch=64, max_tokens=512), pads=True)
@@ -74,16 +74,25 @@ def test_calls_leave_at_the_knee() -> None:
     assert isinstance(decide(0.01, [calls(89)], JUST_LAUNCHED, FIXED, RULES), Wait)
 
 
-@pytest.mark.parametrize("slots", [2, 6])
-@pytest.mark.parametrize("gap_s", [0.001, 0.02, 1.0])
-def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int, gap_s: float) -> None:
-    pool = PoolView(last_launch_s=6.9, last_took_s=0.12, slots=slots, gap_s=gap_s)
-    spacing_s = 0.12 / slots
-    company = spacing_s / gap_s
-    paced_s = 7.0 + spacing_s * company / (company + 0.7)
+def wait_s(slots: int, gap_s: float) -> float:
+    """How long the first call waits for others in a pool that has just launched."""
+    pool = PoolView(last_launch_s=7.0, last_took_s=0.12, slots=slots, gap_s=gap_s)
     first = calls(1, due_s=7.2)  # came at 7.0
-    assert reason(paced_s + 1e-9, first, pool) == "pace"
-    assert decide(paced_s - 0.0001, [first], pool, FIXED, RULES) == Wait(pytest.approx(paced_s))
+    decision = decide(7.0, [first], pool, FIXED, RULES)
+    if isinstance(decision, Flush):
+        return 0.0
+    assert reason(decision.until_s, first, pool) == "pace"
+    return decision.until_s - 7.0
+
+
+@pytest.mark.parametrize("slots", [2, 6])
+def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int) -> None:
+    spacing_s = 0.12 / slots
+    waits_s = [wait_s(slots, gap_s) for gap_s in (inf, 1.0, 0.1, 0.02, 0.001, 0.0001)]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[0] == 0
+    assert waits_s[1] < 0.02 * spacing_s
+    assert waits_s[-1] == pytest.approx(spacing_s, rel=0.01)
 
 
 def test_calls_of_a_pool_with_one_slot_leave_as_soon_as_it_is_idle() -> None:
