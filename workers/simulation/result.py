@@ -62,10 +62,14 @@ class Result:
     looks: int = 0
     lost_tickets: int = 0
 
+    @property
+    def answered(self) -> list[CallEnd]:
+        return [call for call in self.calls if call.outcome == "answered"]
+
     @cached_property
     def latencies_s(self) -> list[float]:
         """Of the calls that were answered, in order of size."""
-        return sorted(call.latency_s for call in self.calls if call.outcome == "answered")
+        return sorted(call.latency_s for call in self.answered)
 
     def p(self, percent: float) -> float:
         """Seconds that so many of 100 answered calls took at most; 0 where none was."""
