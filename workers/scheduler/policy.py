@@ -117,7 +117,7 @@ def _company_s(view: LaneView, pool: PoolView, rules: Rules) -> float:
     if pool.slots == 1:
         return -inf
     spacing_s = pool.last_took_s / pool.slots
-    company = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEP
+    company: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEP
     first_s = view.calls_due_s - rules.target_s
     return first_s + spacing_s * company / (company + _COMPANY)
 

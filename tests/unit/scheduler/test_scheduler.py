@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs.calls.lanes import Terms, bucket_of, lane_name
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call
-from jobs.registry import SAMPLES, TOKEN_BUCKETS, Limits, Model
+from jobs.registry import SAMPLES, Limits, Model
 from tests.unit.scheduler.measured import measured
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.latency import LatencyModel
@@ -19,6 +19,7 @@ from workers.scheduler.scheduler import FLOOR, Scheduler
 from workers.scheduler.views import Waiting
 
 PARAMS = ({}, {"normalize": True}, {"normalize": False})
+BUCKETS = SAMPLES.resolve("minilm").buckets
 FIXED = Model("fixed", "1", "function", target_ms=200, limits=Limits(max_batch=100))
 
 
@@ -125,10 +126,10 @@ def test_every_entry_is_launched_once_with_its_own_kind_and_within_the_limits(
             assert launch.padded_units <= limits.max_tokens
 
 
-@pytest.mark.parametrize("bucket", TOKEN_BUCKETS)
+@pytest.mark.parametrize("bucket", BUCKETS)
 def test_items_never_make_a_launch_of_calls_longer_than_its_lane(bucket: int) -> None:
     replica = Replica(SAMPLES.resolve("minilm"), measured(0.1, 0))
-    replica.add(Thing(True, size=bucket), *(Thing(False, size=size) for size in TOKEN_BUCKETS))
+    replica.add(Thing(True, size=bucket), *(Thing(False, size=size) for size in BUCKETS))
     first = replica.next()
     assert isinstance(first, Launch)
     assert [entry.size for entry in first.calls] == [bucket]
@@ -170,7 +171,7 @@ def test_items_that_ride_with_calls_are_owed_nothing() -> None:
 def test_a_profile_tells_what_the_launches_of_each_bucket_take() -> None:
     replica = Replica(SAMPLES.resolve("minilm"), measured(0.01, 0.0001, by_size=True))
     times = replica.scheduler.profile(1.5).buckets
-    assert set(times) == set(TOKEN_BUCKETS)
+    assert set(times) == set(BUCKETS)
     assert (times[64].full_rows, times[64].full_ms) == (8, pytest.approx(10 + 51.2, rel=0.02))
     assert times[64].one95_ms == pytest.approx(16.4, rel=0.02)
     terms = replica.scheduler.profile().terms(64, 2, 200)
