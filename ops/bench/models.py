@@ -28,10 +28,11 @@ def _entry(model: Model) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A number, a truth, a string or a list is written as in JSON; a table is not."""
+    """A number, a truth, a string or a list is written as in JSON; a table is not, and has
+    nothing for None."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items()]
+        pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items() if inner is not None]
         return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     return json.dumps(value)
