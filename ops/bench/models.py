@@ -22,17 +22,18 @@ def models_file(*models: Model) -> str:
 
 
 def _entry(model: Model) -> str:
+    usual = Model(model.name, model.version, model.engine)
     values = {found.name: getattr(model, found.name) for found in fields(model)}
-    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+    said = {"name", "version", "engine"} | {n for n in values if values[n] != getattr(usual, n)}
+    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if name in said]
     return "\n".join(["[[model]]", *lines, ""])
 
 
 def _toml(value: Any) -> str:
-    """A number, a truth, a string or a list is written as in JSON; a table is not, and has
-    nothing for None."""
+    """A number, a truth, a string or a list is written as in JSON; a table is not."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items() if inner is not None]
+        pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items()]
         return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
     return json.dumps(value)
