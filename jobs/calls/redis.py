@@ -31,7 +31,7 @@ WAKE_TTL_S = 60
 
 _KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served")
 _EVER_MS = 1e12
-_SHORTEST_S = 0.0005  # of a block that is worth a round trip
+_LONGEST_LATE_S = 5.0  # for which an answer that is due may still come
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,20 @@ class RedisLanes:
         self._redis.hset(self.keys("pool"), mapping=watch)
 
     def hear(self, slot: str, timeout_s: float) -> None:
-        if timeout_s > _SHORTEST_S:  # 0 would be for ever
-            self._redis.blpop([self.keys.bell, self.keys("wake:" + slot)], timeout_s)
+        # Redis ends a block only when its loop comes round, up to 100 ms late where it has nothing
+        # else to do. So the time is ours, and we wake ourselves when it is over.
+        connection: Any = self._redis.connection_pool.get_connection()
+        try:
+            bells = self.keys.bell, self.keys("wake:" + slot)
+            connection.send_command("BLPOP", *bells, timeout_s + _LONGEST_LATE_S)
+            if not connection.can_read(timeout=max(0.0, timeout_s)):
+                self.wake(slot)
+            connection.read_response()
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self._redis.connection_pool.release(connection)
 
     def wake(self, slot: str) -> None:
         with self._redis.pipeline(transaction=False) as pipe:
