@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from api.pipe import Pipe
 from jobs import clock
+from jobs.calls.admission import terms
 from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
 from jobs.calls.redis import Keys
@@ -19,8 +20,6 @@ _PATIENCE_S = 0.25
 """For the first answer about a model: longer than that no call waits to know it."""
 _FORGOTTEN_S = 60.0
 """A model that nobody asks for is looked at no longer."""
-_MOST_MARGIN = 0.25
-"""Of the time that is left: a margin made for the target is too much for a short timeout."""
 
 SHARES = {"interactive": 1.0, "standard": 0.75, "bulk": 0.5}
 """By class, how much of the time that may be waited is waited for a call, where lower classes are
@@ -42,23 +41,6 @@ class Pool:
         if kept not in self._terms:
             self._terms[kept] = terms(self.profile, model, bucket, timeout_ms, share)
         return self._terms[kept]
-
-
-def terms(profile: Profile, model: Model, bucket: int, timeout_ms: int, share: float) -> Terms:
-    """An answer is due within the target and the caller's timeout, less a margin. A lower class
-    may wait for a share of the time that leaves beside its launch. A target that the launch of a
-    single call can't make is none: the timeout is what counts then."""
-    slots = model.limits.in_flight
-    times = profile.buckets.get(bucket)
-    if times is None:
-        return Terms(slots=slots)
-    alone_ms = times.one95_ms
-    in_reach = alone_ms + model.margin_ms < model.target_ms
-    due_ms = min(timeout_ms, model.target_ms) if in_reach else timeout_ms
-    spare_ms = due_ms - min(model.margin_ms, due_ms * _MOST_MARGIN) - alone_ms
-    if model.degrade.shed and spare_ms > 0:
-        spare_ms *= share
-    return profile.terms(bucket, slots, alone_ms + spare_ms)
 
 
 class Pools:

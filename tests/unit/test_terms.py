@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.pools import terms
+from jobs.calls.admission import terms
 from jobs.calls.profile import Profile, Times
 from jobs.degrade import Degrade
 from jobs.registry import Model
