@@ -112,6 +112,7 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         access_log=False,
+        proxy_headers=False,  # who is in front of us changes no answer
         log_level="warning",
         timeout_graceful_shutdown=10,
         timeout_keep_alive=75,
