@@ -111,6 +111,8 @@ def serve(settings: Settings) -> None:
         create_app(settings),
         host=settings.host,
         port=settings.port,
+        loop="uvloop",
+        http="httptools",
         access_log=False,
         proxy_headers=False,  # who is in front of us changes no answer
         log_level="warning",

@@ -114,7 +114,7 @@ class CallGateway:
         answer: asyncio.Future[Answer | Refused] = loop.create_future()
         left_s = asked.until_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
-        asked.gone.add_done_callback(lambda _: _end(answer, ClientDisconnect()))
+        asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(asked.id, lane, asked.tenant, asked.value, way.size, self._name)
         arguments = put_arguments(
             pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
@@ -189,6 +189,11 @@ def _admit(answer: "asyncio.Future[Answer | Refused]", found: Any) -> None:
 
 def _expire(answer: "asyncio.Future[Answer | Refused]", timeout_ms: int) -> None:
     _end(answer, DeadlinePassed(f"no answer within {timeout_ms} ms"))
+
+
+def _leave(answer: "asyncio.Future[Answer | Refused]", gone: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(ClientDisconnect())
 
 
 def _end(answer: "asyncio.Future[Answer | Refused]", error: Exception) -> None:

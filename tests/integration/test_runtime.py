@@ -16,7 +16,7 @@ def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(
     runtime = Runtime(settings.evolve(lease_s=60), Registry([echo]))
 
     def pulse() -> tuple[int, int]:
-        return lanes.look().replicas, redis_client.zcard(lanes.keys("alive"))
+        return lanes.look("s").replicas, redis_client.zcard(lanes.keys("alive"))
 
     runtime.start()
     assert pulse() == (1, 1)
