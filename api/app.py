@@ -111,7 +111,10 @@ def serve(settings: Settings) -> None:
         create_app(settings),
         host=settings.host,
         port=settings.port,
+        loop="uvloop",
+        http="httptools",
         access_log=False,
+        proxy_headers=False,  # who is in front of us changes no answer
         log_level="warning",
         timeout_graceful_shutdown=10,
         timeout_keep_alive=75,

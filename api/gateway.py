@@ -11,14 +11,14 @@ from redis.exceptions import RedisError
 from starlette.requests import ClientDisconnect
 
 from api.pipe import Pipe, PipeScript
-from api.pools import Pools
+from api.pools import Pool, Pools
 from api.refusals import later_s, refusal
 from api.ways import Way
 from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import Keys, drop_arguments, put_arguments, refused, reply_key
+from jobs.calls.redis import drop_arguments, put_arguments, refused, reply_key
 from jobs.errors import DeadlinePassed, MillraceError, Unavailable
 from jobs.registry import Model
 
@@ -51,7 +51,7 @@ class _Waiting:
     """A call that was sent to Redis. answer: its end, or why it wasn't let in."""
 
     call: Call
-    keys: Keys
+    pool: Pool
     answer: "asyncio.Future[Answer | Refused]"
 
 
@@ -99,7 +99,7 @@ class CallGateway:
             pool = await self.pools.of(way.model)
             bucket = bucket_of(way.size, way.model.buckets)
             terms = pool.terms(way.model, bucket, asked.timeout_ms, asked.share)
-            answer = await self._ask(asked, way, lane_name(way.params, bucket), terms)
+            answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
             if not isinstance(answer, Refused):
                 return way, answer
             refusals.append(refusal(answer, way.model, terms, pool.profile.load_ms))
@@ -107,20 +107,21 @@ class CallGateway:
                 closed = way.model
         raise refusals[0]
 
-    async def _ask(self, asked: Asked, way: Way, lane: str, terms: Terms) -> Answer | Refused:
+    async def _ask(
+        self, asked: Asked, way: Way, pool: Pool, lane: str, terms: Terms
+    ) -> Answer | Refused:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer | Refused] = loop.create_future()
         left_s = asked.until_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
-        asked.gone.add_done_callback(lambda _: _end(answer, ClientDisconnect()))
+        asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(asked.id, lane, asked.tenant, asked.value, way.size, self._name)
-        keys = Keys(way.model.key)
         arguments = put_arguments(
-            keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
+            pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
             most=self._most_waiting, terms=terms,
         )  # fmt: skip
-        self._put.send(partial(_admit, answer), keys.all(), arguments)
-        self._waiting[asked.id] = waiting = _Waiting(call, keys, answer)
+        self._put.send(partial(_admit, answer), pool.names, arguments)
+        self._waiting[asked.id] = waiting = _Waiting(call, pool, answer)
         try:
             return await answer
         except BaseException:
@@ -137,8 +138,8 @@ class CallGateway:
             if isinstance(found, RedisError):
                 _log.warning("couldn't take back %s: %s", waiting.call.id, found)
 
-        arguments = drop_arguments(waiting.keys, waiting.call)
-        self._drop.send(note, waiting.keys.all(), arguments)
+        arguments = drop_arguments(waiting.pool.keys, waiting.call)
+        self._drop.send(note, waiting.pool.names, arguments)
 
     async def _read(self) -> None:
         """Hands replies to who awaits them, for as long as the process lives."""
@@ -173,7 +174,7 @@ class CallGateway:
 
     async def _unknown(self) -> set[str]:
         """The waiting calls that Redis knows nothing of."""
-        asked = [(id, waiting.keys("calls")) for id, waiting in self._waiting.items()]
+        asked = [(id, waiting.pool.keys("calls")) for id, waiting in self._waiting.items()]
         known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in asked))
         return {id for (id, _), there in zip(asked, known, strict=True) if not there}
 
@@ -188,6 +189,11 @@ def _admit(answer: "asyncio.Future[Answer | Refused]", found: Any) -> None:
 
 def _expire(answer: "asyncio.Future[Answer | Refused]", timeout_ms: int) -> None:
     _end(answer, DeadlinePassed(f"no answer within {timeout_ms} ms"))
+
+
+def _leave(answer: "asyncio.Future[Answer | Refused]", gone: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(ClientDisconnect())
 
 
 def _end(answer: "asyncio.Future[Answer | Refused]", error: Exception) -> None:

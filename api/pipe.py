@@ -8,6 +8,7 @@ the URL says (TLS, sockets, passwords); then the transport is ours.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha1
 from typing import Any, cast
 
@@ -56,11 +57,11 @@ class Pipe(asyncio.Protocol):
             loop.call_soon(self._flush)
         self._unsent.append(hiredis.pack_command(command))
 
-    async def ask(self, *command: Any) -> Any:
-        """The answer. Raises RedisError."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.send(lambda found: _settle(answer, found), *command)
-        return await answer
+    def ask(self, *command: Any) -> "asyncio.Future[Any]":
+        """The answer, or a RedisError."""
+        answer = asyncio.get_running_loop().create_future()
+        self.send(partial(_settle, answer), *command)
+        return answer
 
     async def close(self) -> None:
         if self._timer:

@@ -30,6 +30,8 @@ shed."""
 class Pool:
     """One model version as it was; without a profile nothing is known of its times."""
 
+    keys: Keys
+    names: Sequence[str]  # of all its keys
     profile: Profile = field(default_factory=Profile)
     ready: bool = False
     asked_s: float = 0.0
@@ -75,7 +77,7 @@ class Pools:
             async with asyncio.timeout(_PATIENCE_S):
                 return await self._look(key)
         except (RedisError, TimeoutError):
-            return Pool()
+            return Pool(Keys(key), Keys(key).all())
 
     async def _look(self, key: str) -> Pool:
         keys = Keys(key)
@@ -88,6 +90,12 @@ class Pools:
         now_ms = int(seconds) * 1000 + int(micros) / 1000
         ready = bool(latest) and float(latest[1]) > now_ms
         before = self._known.get(key)
-        pool = Pool(Profile.unpack(packed or b""), ready, before.asked_s if before else 0.0)
+        pool = Pool(
+            keys,
+            keys.all(),
+            Profile.unpack(packed or b""),
+            ready,
+            before.asked_s if before else 0.0,
+        )
         self._known[key] = pool
         return pool

@@ -33,6 +33,8 @@ from typing import Any, ClassVar
 
 import orjson
 
+from jobs import clock
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -109,7 +111,7 @@ class KeyInFlight(Conflict):
 
     def __init__(self) -> None:
         detail = "the first request under this key has no answer yet; ask again for it"
-        super().__init__(detail, retry_after_s=1)
+        super().__init__(detail, retry_after_s=0.5 + clock.jitter(0.5))
 
 
 class Pruned(MillraceError):

@@ -131,7 +131,10 @@ def _parse(raw: bytes) -> CallRequest:
 
 
 def _check(model: Model, asked: CallRequest) -> None:
-    wrapped = {"input": asked.input, "params": asked.params}
-    item = items.check(wrapped, (), None, model, True)
+    plain = isinstance(asked.input, str) and not asked.params  # by far the most
+    item = items.check(asked.input, (), None, model, True) if plain else []
+    if isinstance(item, list):
+        wrapped = {"input": asked.input, "params": asked.params}
+        item = items.check(wrapped, (), None, model, True)
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)

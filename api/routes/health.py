@@ -1,6 +1,6 @@
 """Whether this process lives, whether it can serve, and which models are ready."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -46,13 +46,13 @@ def list_models(shared: Shared) -> dict[str, list[ModelState]]:
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
-def model_ready(shared: Shared, model: str, response: Response) -> ModelState:
-    """200 once it is loaded and warm somewhere; 503 before."""
-    found = shared.models.resolve(model)
-    count = _ready(shared).get(found.key, 0)
-    if not count:
-        raise NoWorker(f"no worker is ready for {found.key}", retry_after_s=2)
-    return _state(found, count)
+def model_ready(shared: Shared, model: str) -> ModelState:
+    """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
+    versions, ready = shared.models.versions(model), _ready(shared)
+    for found in versions:
+        if count := ready.get(found.key, 0):
+            return _state(found, count)
+    raise NoWorker(f"no worker is ready for {versions[0].key}", retry_after_s=2)
 
 
 def _ready(shared: Context) -> dict[str, int]:

@@ -79,9 +79,8 @@ def test_a_lost_connection_fails_who_waits_and_the_next_command_connects_again(
 ) -> None:
     async def test(pipe: Pipe) -> None:
         id = await pipe.ask("CLIENT", "ID")
-        blocked = asyncio.create_task(pipe.ask("BLPOP", "nothing", 0))
-        await asyncio.sleep(0)
-        after = asyncio.create_task(pipe.ask("ECHO", "x"))
+        blocked, after = pipe.ask("BLPOP", "nothing", 0), pipe.ask("ECHO", "x")
+        await asyncio.sleep(0)  # what was asked leaves at the end of this turn
         while not redis_client.client_list(client_id=[id])[0]["cmd"].startswith("blpop"):
             await asyncio.sleep(0.005)
         redis_client.client_kill_filter(_id=id)
