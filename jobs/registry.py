@@ -124,7 +124,7 @@ class Model:
     @property
     def margin_ms(self) -> float:
         """Of the target, for what no launch accounts for: HTTP, Redis, a busy machine."""
-        return max(5.0, self.target_ms / 20)
+        return max(5.0, self.target_ms / 40)
 
     @property
     def max_line_bytes(self) -> int:

@@ -83,8 +83,9 @@ class Replica:
     def _look(self) -> None:
         assert self._deciding is not None
         self._stage.looks += 1
-        look = self._lanes.look(self._deciding)
-        self._agenda.after(self._step_s, self._decide, Waiting.of(look, self._slots, 0.0))
+        slot = self._deciding
+        waiting = Waiting.of(self._lanes.look(slot), slot, self._slots, 0.0)
+        self._agenda.after(self._step_s, self._decide, waiting)
 
     def _decide(self, waiting: Waiting) -> None:
         decision = self.scheduler.decide(self._agenda.now_s, waiting)
@@ -92,7 +93,8 @@ class Replica:
             self._agenda.after(self._step_s, self._close, decision, waiting)
         else:
             if decision.watch:
-                self._lanes.watch(decision.until_s * 1000, decision.watch)
+                assert self._deciding is not None
+                self._lanes.watch(self._deciding, decision.until_s * 1000, decision.watch)
             self._wait(decision.until_s)
 
     def _wait(self, until_s: float) -> None:
