@@ -44,7 +44,7 @@ options = { function = "tests.acceptance.broken_samples:moody" }
 name = "classes"
 version = "1"
 engine = "function"
-target_ms = 2400
+target_ms = 2200
 options = { function = "workers.engines.samples:batchstring" }
 limits = { max_batch = 2 }
 degrade = { shed = true }
