@@ -171,6 +171,8 @@ class CallAnswer(BaseModel):
 
 
 class ModelState(BaseModel):
+    """One version of a model. workers: in how many it is ready."""
+
     name: str
     version: str
     engine: str
@@ -178,6 +180,11 @@ class ModelState(BaseModel):
     unit: str
     ready: bool
     workers: int
+    states: dict[Literal["absent", "loading", "warming", "ready", "draining", "failed"], int] = (
+        Field(description="in how many workers it stands how")
+    )
+    load_ms: float | None = Field(description="until it was warm, the longest; null: not known")
+    error: str | None = Field(description="why it can't be loaded somewhere")
 
 
 class ModelList(BaseModel):

@@ -54,9 +54,10 @@ class Limits:
     max_batch: entries a launch; max_tokens: size units a launch, padding included (0: no bound);
     in_flight: launches at a time on a device; window_ms: how long an item waits for others
     to fill its launch; slice_items: items of one slice (one to two seconds of device time);
-    max_item_bytes: the longest input, as JSON; max_launch_s: a launch that takes longer hangs, and
-    its worker is ended; max_attempts: tries of an item that fails for now; backoff_ms,
-    max_backoff_ms: the longest wait before the second try, doubled for each further one, and ever.
+    max_item_bytes: the longest input, as JSON; max_launch_s, max_load_s: a launch, or loading and
+    warming up, that takes longer hangs, and its worker is ended; max_attempts: tries of an item
+    that fails for now; backoff_ms, max_backoff_ms: the longest wait before the second try, doubled
+    for each further one, and ever.
     """
 
     max_batch: int = 32
@@ -66,6 +67,7 @@ class Limits:
     slice_items: int = 1000
     max_item_bytes: int = 262_144
     max_launch_s: int = 60
+    max_load_s: int = 600
     max_attempts: int = 5
     backoff_ms: int = 500
     max_backoff_ms: int = 60_000
@@ -73,13 +75,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One version of one model: an entry of the models file."""
+    """One version of one model: an entry of the models file. memory_mb: what it takes of a worker's
+    MILLRACE_MEMORY_MB; 0: what its engine says once it is loaded."""
 
     name: str
     version: str
     engine: str
     target_ms: int = 250
     pool: str = "default"
+    memory_mb: int = 0
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     limits: Limits = field(default_factory=Limits)
 
@@ -169,11 +173,11 @@ SAMPLES = Registry(
 
 def load(path: Path | None) -> Registry:
     """The models file at `path`, or the samples. Raises SettingsError with all its problems."""
-    return SAMPLES if path is None else _read(path)
+    return SAMPLES if path is None else _read_once(path)
 
 
-@cache
-def _read(path: Path) -> Registry:
+def read(path: Path) -> Registry:
+    """The models file as it is now. Raises SettingsError with all its problems."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -201,6 +205,9 @@ def _read(path: Path) -> Registry:
     return Registry(models)
 
 
+_read_once = cache(read)
+
+
 def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model | None:
     before = len(problems)
     known = {f.name for f in fields(Model)}
@@ -217,6 +224,9 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: target_ms must be a whole number, 1 or more")
     if not isinstance(pool := entry.get("pool", "default"), str) or not pool:
         problems.append(f"{where}: pool must be a string")
+    memory_mb = entry.get("memory_mb", 0)
+    if not isinstance(memory_mb, int) or isinstance(memory_mb, bool) or memory_mb < 0:
+        problems.append(f"{where}: memory_mb must be a whole number, 0 or more")
     if not isinstance(entry.get("options", {}), dict):
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)
