@@ -55,7 +55,7 @@ class ModelHost:
         self.load_s = 0.0  # until it was warm, once that is known
         self.used_s = clock.monotonic()  # when it last launched something
         self.most_claims = CLAIMS_IN_HAND
-        self._flow = Flow()
+        self.flow = Flow()
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = 0
@@ -87,7 +87,7 @@ class ModelHost:
             clean = not any(isinstance(output, BaseException) for output in outputs)
             with self._changed:
                 self.scheduler.ended(ended_s, launch, clean=clean)
-                self._flow.launched(len(launch.items), len(launch.calls))
+                self.flow.launched(len(launch.items), len(launch.calls))
                 self.used_s = ended_s
             self._deliver(launch, outputs)
 
@@ -178,7 +178,7 @@ class ModelHost:
         with self._changed:
             most = self.model.limits.slice_items
             left = CLAIMS_IN_HAND * most - self._in_hand
-            if self._flow.squeezed:
+            if self.flow.squeezed:
                 return 0 if self._draining or self._claims else 1  # which is a slice
             closed = self._draining or self._claims >= self.most_claims
             return 0 if closed else max(0, min(most, left))
@@ -186,7 +186,7 @@ class ModelHost:
     def squeezed(self) -> bool:
         """Once a pulse: whether calls keep the device from what is in hand."""
         with self._changed:
-            return self._flow.pulse(len(self._items))
+            return self.flow.pulse(len(self._items))
 
     def busy(self) -> bool:
         """Whether any slice is in hand."""
