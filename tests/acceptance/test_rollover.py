@@ -6,6 +6,8 @@ worker is ready for.
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,3 +134,6 @@ def test_models_shows_how_each_version_stands(platform: Platform) -> None:
     assert (shown["ready"], shown["workers"], shown["states"]) == (True, 1, {"ready": 1})
     assert shown["load_ms"] > 0
     assert shown["error"] is None
+    command = [sys.executable, "-m", "ops", "models", "--url", platform.url]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    assert told.startswith("x@1: 1 ready, loads in ")
