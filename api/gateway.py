@@ -63,8 +63,8 @@ class CallGateway:
     ) -> Answer:  # fmt: skip
         """Raises NoWorker, Overloaded, DeadlinePassed, and Unavailable where Redis lost the
         call. Cancelled, it takes the call back."""
-        size = model.kind.size(value)
-        lane = lane_name(params, bucket_of(size, model.kind.buckets))
+        size = model.size(value, params)
+        lane = lane_name(params, bucket_of(size, model.buckets))
         call = Call(id, lane, tenant, value, size, self._name)
         keys = Keys(model.key)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -104,8 +104,9 @@ def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | 
         if wanted is None:
             known = ", ".join(model.kind.params) or "none"
             return "unknown_param", f"{model.key} takes no parameter {name!r}; it takes: {known}"
-        if not isinstance(value, wanted):
-            return "type", f"parameter {name!r} must be a {wanted.__name__}"
+        if not wanted.takes(value):
+            code = "range" if type(value) is wanted.type else "type"
+            return code, f"parameter {name!r} must be {wanted.wanted}"
     return None
 
 

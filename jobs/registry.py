@@ -13,9 +13,9 @@ from typing import Any
 
 from jobs.errors import UnknownModel
 from jobs.settings import SettingsError
-from jobs.sizes import characters, minilm_tokens
+from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
 
-TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
+TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
@@ -23,25 +23,52 @@ _ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
 
 
 @dataclass(frozen=True, slots=True)
+class Param:
+    """What a parameter may be: of this JSON type, and in this range where it is a number."""
+
+    type: type
+    wanted: str
+    span: range | None = None
+
+    def takes(self, value: Any) -> bool:
+        # Not isinstance: true and false are no numbers.
+        return type(value) is self.type and (self.span is None or value in self.span)
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """What every model of one engine has in common.
 
-    unit: what sizes count. params: the parameters it takes, with their types; all of them change
-    the computation. size: a call's size, for its lane; a worker measures again. buckets: upper
-    ends of the length buckets; empty where length doesn't matter. pads: whether a launch costs
-    rows times its longest, or the sum of its rows.
+    unit: what sizes count. params: the parameters it takes; all of them change the computation.
+    size: of an input, by its params and the model's options. buckets: upper ends of the length
+    buckets; empty where length doesn't matter.
     """
 
     text_only: bool
     unit: str
-    params: Mapping[str, type]
-    size: Callable[[Any], int]
+    params: Mapping[str, Param]
+    size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()
-    pads: bool = False
 
+
+_EMBEDDING = Kind(
+    True,
+    "tokens",
+    {
+        "normalize": Param(bool, "true or false"),
+        "truncate": Param(
+            int,
+            f"a whole number of tokens, {MIN_TOKENS} to {POSITIONS}",
+            range(MIN_TOKENS, POSITIONS + 1),
+        ),
+    },
+    minilm_tokens,
+    TOKEN_BUCKETS,
+)
 
 KINDS: Mapping[str, Kind] = {
-    "minilm": Kind(True, "tokens", {"normalize": bool}, minilm_tokens, TOKEN_BUCKETS),
+    "minilm": _EMBEDDING,
+    "encoder": _EMBEDDING,
     "function": Kind(True, "characters", {}, characters),
     "echo": Kind(False, "characters", {}, characters),
 }
@@ -75,8 +102,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One version of one model: an entry of the models file. memory_mb: what it takes of a worker's
-    MILLRACE_MEMORY_MB; 0: what its engine says once it is loaded."""
+    """One version of one model: an entry of the models file.
+
+    bucketing: whether only inputs of about one length share a launch, where length matters.
+    memory_mb: what it takes of a worker's MILLRACE_MEMORY_MB; 0: what its engine says once it is
+    loaded.
+    """
 
     name: str
     version: str
@@ -84,20 +115,13 @@ class Model:
     target_ms: int = 250
     pool: str = "default"
     memory_mb: int = 0
+    bucketing: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     limits: Limits = field(default_factory=Limits)
 
     @property
     def key(self) -> str:
         return f"{self.name}@{self.version}"
-
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        return self.kind.buckets
-
-    @property
-    def pads(self) -> bool:
-        return self.kind.pads
 
     @property
     def margin_ms(self) -> float:
@@ -112,6 +136,25 @@ class Model:
     @property
     def kind(self) -> Kind:
         return KINDS[self.engine]
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The length buckets in force: up to what inputs are cut at, none without bucketing."""
+        if not self.bucketing or not self.kind.buckets:
+            return ()
+        longest = self.options.get("max_tokens", MAX_TOKENS)
+        below = tuple(top for top in self.kind.buckets if top < longest)
+        return self.kind.buckets[: len(below) + 1]
+
+    @property
+    def pads(self) -> bool:
+        """Whether a launch costs rows times its longest, or the sum of its rows. By what is
+        declared: who schedules doesn't know the device."""
+        return bool(self.options.get("layout") == "padded")
+
+    def size(self, value: Any, params: Mapping[str, Any]) -> int:
+        """A call's size, for its lane; a worker measures again."""
+        return self.kind.size(value, params, self.options)
 
 
 class Registry:
@@ -227,6 +270,8 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
     memory_mb = entry.get("memory_mb", 0)
     if not isinstance(memory_mb, int) or isinstance(memory_mb, bool) or memory_mb < 0:
         problems.append(f"{where}: memory_mb must be a whole number, 0 or more")
+    if not isinstance(entry.get("bucketing", True), bool):
+        problems.append(f"{where}: bucketing must be true or false")
     if not isinstance(entry.get("options", {}), dict):
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)

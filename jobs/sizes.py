@@ -1,14 +1,25 @@
-"""How large an input is, told without torch: the api needs it to choose a call's lane."""
+"""How large an input is, told without torch: the api needs it to choose a call's lane.
 
+A size function gets the input, the call's params, and the model's options.
+"""
+
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-_LONGEST_TOKENIZED = 4096  # characters; what follows hardly changes a size that is cut at 256
+MIN_TOKENS = 3
+"""The least a text can be cut to: one token between the two special ones."""
+MAX_TOKENS = 256
+"""What texts are cut to where a model says nothing else."""
+POSITIONS = 512
+"""Position embeddings of all-MiniLM-L6-v2: the most tokens a text can have."""
+
+_LONGEST_TOKENIZED = 4096  # characters; what follows hardly changes a size that is cut
 
 
-def characters(value: Any) -> int:
+def characters(value: Any, *_: Mapping[str, Any]) -> int:
     """Characters of a text; 1 for anything else."""
     return max(1, len(value)) if isinstance(value, str) else 1
 
@@ -27,10 +38,13 @@ def _tokenizer() -> Any:
 
     tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(256)
+    tokenizer.enable_truncation(POSITIONS)
     return tokenizer
 
 
-def minilm_tokens(value: Any) -> int:
-    """Tokens of a text for all-MiniLM-L6-v2, the two special ones included; at most 256."""
-    return len(_tokenizer().encode(str(value)[:_LONGEST_TOKENIZED]).ids)
+def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """Tokens of a text for all-MiniLM-L6-v2, the two special ones included, cut to the model's
+    `max_tokens` and the call's `truncate`."""
+    most: int = options.get("max_tokens", MAX_TOKENS)
+    cut: int = params.get("truncate", most)
+    return min(len(_tokenizer().encode(str(value)[:_LONGEST_TOKENIZED]).ids), most, cut)

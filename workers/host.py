@@ -24,7 +24,7 @@ from workers.preparing import prepare
 from workers.progress import Progress
 from workers.pulling import CallPuller
 from workers.scheduler.entries import Entry, Launch
-from workers.scheduler.policy import Flush
+from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
 from workers.scheduler.views import Waiting
 from workers.sweep import sweep
@@ -32,7 +32,7 @@ from workers.sweep import sweep
 _log = logging.getLogger(__name__)
 _PIECE = 128  # items prepared at a time: the device starts with the first while others follow
 CLAIMS_IN_HAND = 4  # of a slice's items: one runs, one waits, one is fetched, one is recorded
-_LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
+_LONGEST_WAIT_S = 1.0  # an idle slot looks around at least this often
 
 
 class ModelHost:
@@ -49,7 +49,6 @@ class ModelHost:
         self.model, self.engine = model, engine
         self._progress = progress or Progress()
         self.scheduler = Scheduler(model)
-        self.idle = threading.Event()
         self._puller = calls
         self._on_launch = on_launch
         self.load_s = 0.0  # until it was warm, once that is known
@@ -59,6 +58,7 @@ class ModelHost:
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = 0
+        self._hearing: str | None = None  # the slot that listens to Redis
         self._alone = False  # what is in hand is suspect: no call rides with it
         self._rung = self._draining = self._stopping = False
         self._deciding = threading.Lock()
@@ -113,21 +113,34 @@ class ModelHost:
                     decision = self.scheduler.decide(
                         clock.monotonic(), waiting, draining=self._draining
                     )
-                if not isinstance(decision, Flush):
-                    self._wait(decision.until_s, seen)
+                if isinstance(decision, Wait):
+                    if decision.watch:
+                        self._puller.watch(decision, waiting)
+                    self._wait(slot, decision.until_s, seen)
                 elif launch := self._close(decision, waiting, slot):
                     return launch
         return None
 
-    def _wait(self, until_s: float, seen: int) -> None:
-        """Until that time, or until something arrived that the decision has not seen."""
-        self.idle.set()
+    def _wait(self, slot: str, until_s: float, seen: int) -> None:
+        """Until that time, or until something arrived that the decision has not seen. An idle slot
+        listens to Redis, where calls come from; what is here wakes it by the same way."""
+        timeout_s = min(until_s - clock.monotonic(), _LONGEST_WAIT_S)
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._rung or self._stopping or len(self._items) != seen,
-                max(0.0, min(until_s - clock.monotonic(), _LONGEST_WAIT_S)),
-            )
-        self.idle.clear()
+            if self._rung or len(self._items) != seen:
+                return
+            self._hearing = slot
+        heard = timeout_s <= 0 or self._puller.hear(slot, timeout_s)
+        with self._changed:
+            self._hearing = None
+            if not heard:
+                self._changed.wait_for(lambda: self._rung or len(self._items) != seen, timeout_s)
+
+    def _wake(self) -> None:
+        """Something changed here. Holds the lock."""
+        self._changed.notify_all()
+        if self._hearing is not None:
+            self._puller.wake(self._hearing)
+            self._hearing = None
 
     def _close(self, flush: Flush, waiting: Waiting, slot: str) -> Launch | None:
         """Takes what the decision names: calls by ticket, items into the rows that they leave.
@@ -170,6 +183,11 @@ class ModelHost:
         if launch.items:
             launch_id = self._on_launch(self.model, launch)
             _end_items(launch, outputs[len(launch.calls) :], launch_id)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a slot has nothing to launch."""
+        return self._hearing is not None
 
     # -- for the threads that hold slices
 
@@ -234,7 +252,7 @@ class ModelHost:
                 released = holding.released
                 if not released:
                     self._items.put(entries)
-                    self._changed.notify()
+                    self._wake()
             if released:
                 holding.forget(len(entries))
 
@@ -264,23 +282,17 @@ class ModelHost:
         for thread in self._threads:
             thread.start()
 
-    def ring(self) -> None:
-        """A call may be waiting in the central lanes."""
-        with self._changed:
-            self._rung = True
-            self._changed.notify()
-
     def drain(self) -> None:
         """From now on nothing waits for company, and nothing more is claimed."""
         with self._changed:
             self._draining = self._rung = True
-            self._changed.notify_all()
+            self._wake()
 
     def stop(self) -> None:
         """Ends after the launches in flight; their calls are answered."""
         with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+            self._stopping = self._rung = True
+            self._wake()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()

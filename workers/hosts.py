@@ -3,9 +3,8 @@
 import threading
 from collections.abc import Callable
 
-from redis import Redis, RedisError
+from redis import Redis
 
-from jobs import clock
 from jobs.calls import redis as call_redis
 from jobs.registry import Model
 from jobs.settings import Settings
@@ -14,9 +13,6 @@ from workers.host import CLAIMS_IN_HAND, ModelHost
 from workers.progress import Progress
 from workers.pulling import CallPuller
 from workers.scheduler.entries import Launch
-
-_BELL_WAIT_S = 1
-_REDIS_S = 1.0
 
 
 class Hosts:
@@ -55,7 +51,6 @@ class Hosts:
             host.start()
             self.by_key[host.model.key] = host
             self._share_claims()
-        threading.Thread(target=self._listen, args=(host,), daemon=True).start()
         self.announce(host)
         return True
 
@@ -98,21 +93,3 @@ class Hosts:
         """A claim keeps its thread until its slices end: no model may take those of another."""
         for host in self.by_key.values():
             host.most_claims = min(CLAIMS_IN_HAND, max(1, self._claims // len(self.by_key)))
-
-    def _listen(self, host: ModelHost) -> None:
-        """Hears one model's bell while its device is idle: a busy one looks by itself."""
-        bell = call_redis.Keys(host.model.key).bell
-        timeout_s = _BELL_WAIT_S + _REDIS_S
-        with call_redis.connect(self._settings.redis_url, timeout_s=timeout_s) as redis:
-            while not self._draining and self.by_key.get(host.model.key) is host:
-                if not host.idle.wait(_BELL_WAIT_S):
-                    continue
-                try:
-                    heard = redis.blpop([bell], timeout=_BELL_WAIT_S)
-                    if heard and not host.idle.is_set():
-                        redis.rpush(bell, "1")  # for a replica that is idle
-                except RedisError:
-                    clock.sleep(_BELL_WAIT_S)
-                    continue
-                if heard:
-                    host.ring()

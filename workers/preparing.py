@@ -21,7 +21,7 @@ def prepare(
         if isinstance(prepared, InvalidInput):
             made.append(prepared)
             continue
-        bucket = bucket_of(prepared.size, model.kind.buckets)
+        bucket = bucket_of(prepared.size, model.buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
         made.append(Entry(None, 0, lane, bucket, prepared.size, prepared.data, now_s))
     return made

@@ -15,6 +15,7 @@ from jobs.calls.messages import Call, Reply
 from jobs.calls.profile import Profile
 from workers.recorder import outcome
 from workers.scheduler.entries import Entry, Launch
+from workers.scheduler.policy import Wait
 from workers.scheduler.views import Waiting
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,31 @@ class CallPuller:
             self._rest(error)
             return None
         return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
+
+    def hear(self, slot: str, timeout_s: float) -> bool:
+        """Blocks until there may be calls, until `wake`, or for so long; False: Redis is away."""
+        if clock.monotonic() < self._rest_until_s:
+            return False
+        try:
+            self._lanes.hear(slot, timeout_s)
+        except RedisError as error:
+            self._rest(error)
+            return False
+        return True
+
+    def wake(self, slot: str) -> None:
+        """For who has something to do for a slot that hears."""
+        try:
+            self._lanes.wake(slot)
+        except RedisError as error:
+            self._rest(error)
+
+    def watch(self, wait: Wait, waiting: Waiting) -> None:
+        """Tells the pool until when this slot waits for the calls that are here."""
+        try:
+            self._lanes.watch((wait.until_s - waiting.offset_s) * 1000, wait.watch)
+        except RedisError as error:
+            self._rest(error)
 
     def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         """Answers the calls of a launch (outputs: theirs, in order), a message an api process."""

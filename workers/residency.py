@@ -117,7 +117,7 @@ class Residency:
 
     def weigh(self, resident: Resident, memory_mb: float) -> bool:
         """It is in memory and turns out to take so much: whether it may stay."""
-        resident.memory_mb = memory_mb
+        resident.memory_mb = float(memory_mb)
         if self._too_large(resident):
             self._refuse(resident)
         elif self._free_mb() < 0:

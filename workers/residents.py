@@ -6,9 +6,8 @@ load → warm → serve, and in the end drain → unload
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from redis import Redis, RedisError
 from sqlalchemy import Engine as Database
@@ -17,7 +16,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from jobs import clock
 from jobs.calls.redis import RedisLanes
 from jobs.models_file import ModelsFile
-from jobs.registry import Model
 from jobs.settings import Settings
 from jobs.store import claims, db, workers
 from jobs.store.db import AWAY
@@ -32,6 +30,7 @@ from workers.slices import SliceRunner
 _log = logging.getLogger(__name__)
 _TICK_S = 0.5
 _SOON_S = 0.05  # while something drains
+_NOBODY = "nobody"  # a slot that is never busy
 _GONE = (SQLAlchemyError, *AWAY)
 
 
@@ -93,7 +92,7 @@ class Residents:
         try:
             with self._progress.within(model.limits.max_load_s):
                 engine = engines.load(model, self._settings.device)
-                if not self._table.weigh(resident, _memory_mb(model, engine)):
+                if not self._table.weigh(resident, model.memory_mb or engine.memory_mb()):
                     _log.warning("%s: no room for %g MiB", model.key, resident.memory_mb)
                     _close(engine)
                     return
@@ -155,7 +154,7 @@ class Residents:
                 unfinished = claims.unfinished(tx, [resident.model for resident in removed])
             for resident in removed:
                 key = resident.model.key
-                if key in unfinished or RedisLanes(self._redis, key).look("").lanes:
+                if key in unfinished or RedisLanes(self._redis, key).look(_NOBODY).lanes:
                     continue
                 if resident.state == "ready":
                     self._drain(resident)
@@ -180,7 +179,7 @@ class Residents:
     def _is_needed(self, resident: Resident) -> bool:
         """Whether calls wait that no other worker would take."""
         with _away("whether calls wait"):
-            look = RedisLanes(self._redis, resident.model.key).look("")
+            look = RedisLanes(self._redis, resident.model.key).look(_NOBODY)
             return bool(look.lanes) and look.replicas == 0
         return True
 
@@ -216,15 +215,11 @@ def _row(resident: Resident) -> ModelRow:
     return ModelRow(resident.model.key, resident.state, resident.memory_mb, load_ms, resident.error)
 
 
-def _memory_mb(model: Model, engine: Engine) -> float:
-    measure: Callable[[], float] = getattr(engine, "memory_mb", float)
-    return float(model.memory_mb or measure())
-
-
-def _close(engine: Any) -> None:
+def _close(engine: Engine | None) -> None:
     """So that its memory is free for the next one."""
     try:
-        getattr(engine, "close", bool)()
+        if engine is not None:
+            engine.close()
     except Exception:
         _log.exception("an engine didn't close")
     gc.collect()

@@ -22,7 +22,7 @@ from workers.residents import Residents
 from workers.slices import SliceRunner
 
 _log = logging.getLogger(__name__)
-_REDIS_S = 1.0
+_REDIS_S = 1.5  # longer than a slot listens
 _DATABASE_PAUSE_S = 0.5
 _CONNECTIONS = 12  # nudges at work, and the pulse
 

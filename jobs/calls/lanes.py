@@ -89,7 +89,8 @@ class Look:
 
     last_launch_ms, last_took_ms: when the pool's latest launch left, and how long it was predicted
     to take; called_ms, gap_ms: when the latest call came, and how far apart they come on average
-    (0: not known); replicas: ready workers; busy: until when each slot is predicted to be, if it is.
+    (0: not known); watched_ms: until when an idle slot waits for the calls that are here; replicas:
+    ready workers; busy: until when each slot is predicted to be, where it is.
     """
 
     now_ms: float
@@ -98,6 +99,7 @@ class Look:
     last_took_ms: float
     called_ms: float
     gap_ms: float
+    watched_ms: float
     replicas: int
     busy: Mapping[str, float]
 
@@ -144,6 +146,19 @@ class CallLanes(Protocol):
     def take(self, ticket: Ticket) -> list[Call] | None:
         """Pops what the ticket names, to be answered by its worker; calls that it would come too
         late for are dropped on the way. None: the pool launched meanwhile."""
+        ...
+
+    def watch(self, until_ms: float, rows: int) -> None:
+        """An idle slot looks again then: until then a call rings no bell, but the one that makes
+        so many in its lane."""
+        ...
+
+    def hear(self, slot: str, timeout_s: float) -> None:
+        """Blocks until the bell rings, this slot is woken, or the time is over."""
+        ...
+
+    def wake(self, slot: str) -> None:
+        """Ends what this slot hears, now or as soon as it listens."""
         ...
 
     def drop(self, call: Call) -> None:

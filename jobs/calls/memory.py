@@ -26,7 +26,7 @@ class MemoryLanes:
     def __init__(self, clock_ms: Callable[[], float]) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
         self._clock_ms = clock_ms
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by due, then by arrival
         self._costs_ms: dict[str, float] = {}  # by lane: what waits there, predicted
         self._taken: dict[str, tuple[str, Call]] = {}  # by id: the worker, and what it has in hand
@@ -38,6 +38,9 @@ class MemoryLanes:
         self._profile = b""
         self._wanted_ms: float = -WANTED_MS
         self._last_launch_ms = self._last_took_ms = self._called_ms = self._gap_ms = 0.0
+        self._watched_ms, self._watched_rows = 0.0, 0
+        self.rung = False
+        self._woken: set[str] = set()
 
     def put(
         self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
@@ -60,6 +63,8 @@ class MemoryLanes:
             if self._called_ms:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
             self._called_ms = now
+            if now >= self._watched_ms or rows + 1 >= self._watched_rows:
+                self._ring()
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.row_ms)
             return None
@@ -73,7 +78,7 @@ class MemoryLanes:
                 for name, q in self._lanes.items()
             ]
             launch = self._last_launch_ms, self._last_took_ms
-            calls = self._called_ms, self._gap_ms
+            calls = self._called_ms, self._gap_ms, self._watched_ms
             busy = {name: until for name, until in self._busy.items() if until > now}
             return Look(now, lanes, *launch, *calls, self._replicas(now), busy)
 
@@ -91,7 +96,27 @@ class MemoryLanes:
             if taken or not ticket.rows:
                 self._last_launch_ms, self._last_took_ms = now, ticket.took_ms
                 self._busy[ticket.slot] = now + ticket.took_ms
+                self._watched_ms = 0.0
+                if self._lanes:
+                    self._ring()
             return taken
+
+    def watch(self, until_ms: float, rows: int) -> None:
+        with self._lock:
+            self._watched_ms, self._watched_rows = until_ms, rows
+
+    def hear(self, slot: str, timeout_s: float) -> None:
+        with self._lock:
+            self._lock.wait_for(lambda: self.rung or slot in self._woken, timeout_s)
+            if slot in self._woken:
+                self._woken.remove(slot)
+            else:
+                self.rung = False
+
+    def wake(self, slot: str) -> None:
+        with self._lock:
+            self._woken.add(slot)
+            self._lock.notify_all()
 
     def drop(self, call: Call) -> None:
         with self._lock:
@@ -109,6 +134,10 @@ class MemoryLanes:
             self._alive[worker] = until
             self._ready[worker] = until if ready else 0.0
             self._profile = profile or self._profile
+            if not ttl_s:
+                gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
+                for slot in gone:
+                    del self._busy[slot]
 
     def profile(self) -> bytes:
         return self._profile
@@ -168,11 +197,16 @@ class MemoryLanes:
         else:
             del self._taken[call.id]
             self._queue(replace(call, lane=ALONE + call.lane), now, 0.0)
+            self._ring()
 
     def _queue(self, call: Call, due_ms: float, cost_ms: float) -> None:
         lane = self._lanes.setdefault(call.lane, [])
         insort(lane, (due_ms, call), key=lambda entry: entry[0])
         self._costs_ms[call.lane] = self._costs_ms.get(call.lane, 0.0) + cost_ms
+
+    def _ring(self) -> None:
+        self.rung = True
+        self._lock.notify_all()
 
     def _leave(self, name: str, ids: set[str]) -> None:
         """Takes calls out of their lane, with their share of its cost."""

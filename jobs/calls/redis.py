@@ -25,9 +25,13 @@ from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_cal
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
 
+WAKE_TTL_S = 60
+"""A slot that doesn't listen any more is woken no longer."""
+
 
 _KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served")
 _EVER_MS = 1e12
+_SHORTEST_S = 0.0005  # of a block that is worth a round trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,11 @@ class RedisLanes:
 
     def look(self, slot: str) -> Look:
         found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
-        now, launch, took, called, gap, replicas, busy, *lanes = found
+        *times, replicas, busy, lanes = found
         looks = [LaneLook(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
-        times = float(launch), float(took), float(called), float(gap)
-        return Look(float(now), looks, *times, replicas, slots)
+        now, launch, took, called, gap, watched = map(float, times)
+        return Look(now, looks, launch, took, called, gap, watched, replicas, slots)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         lane = self.keys.lane(ticket.lane)
@@ -125,6 +129,20 @@ class RedisLanes:
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
+
+    def watch(self, until_ms: float, rows: int) -> None:
+        watch: Any = {"watched": f"{until_ms:.3f}", "watched_rows": rows}
+        self._redis.hset(self.keys("pool"), mapping=watch)
+
+    def hear(self, slot: str, timeout_s: float) -> None:
+        if timeout_s > _SHORTEST_S:  # 0 would be for ever
+            self._redis.blpop([self.keys.bell, self.keys("wake:" + slot)], timeout_s)
+
+    def wake(self, slot: str) -> None:
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.rpush(self.keys("wake:" + slot), "1")
+            pipe.expire(self.keys("wake:" + slot), WAKE_TTL_S)
+            pipe.execute()
 
     def drop(self, call: Call) -> None:
         self._drop(self.keys.all(), drop_arguments(self.keys, call))

@@ -7,9 +7,10 @@ until), 8 busy (sorted set: slot -> until), 9 served (hash: tenant -> its virtua
 sorted set: member ("size id tenant") -> due. Times are milliseconds of Redis' own clock.
 
 The pool holds `launch` and `took` of the latest launch, `called` and `wanted` (when a call came,
-and when one found no worker), `gap` (lanes.mean_gap), `profile`, `flush:<reason>`, and for each
-lane that is not empty `units:<lane>` (the sizes of its calls) and `cost:<lane>` (their predicted
-time); `cost` is the sum.
+and when one found no worker), `gap` (lanes.mean_gap), `watched` and `watched_rows` (until when, or
+up to how many calls in a lane, nobody need ring), `profile`, `flush:<reason>`, and for each lane
+that is not empty `units:<lane>` (the sizes of its calls) and `cost:<lane>` (their predicted time);
+`cost` is the sum.
 
 A call is in `calls` until it is answered, dropped or past its deadline; in a lane while it waits,
 in `taken` while a worker has it in hand.
@@ -67,7 +68,7 @@ if replicas == 0 then
 end
 local slots = replicas * ARGV[17]
 local pool = redis.call('HMGET', KEYS[5], 'cost', 'cost:' .. ARGV[2], 'units:' .. ARGV[2],
-                        'called', 'gap')
+                        'called', 'gap', 'watched', 'watched_rows')
 local cost, own = tonumber(pool[1] or '0'), tonumber(pool[2] or '0')
 local rows = redis.call('ZCARD', ARGV[1])
 local free_in = 0
@@ -97,32 +98,32 @@ end
 redis.call('HSET', KEYS[5], 'gap', gap, 'called', string.format('%.3f', now),
            'cost', cost + ARGV[16], 'cost:' .. ARGV[2], own + ARGV[16],
            'units:' .. ARGV[2], (pool[3] or 0) + ARGV[10])
-ring()
+if now >= tonumber(pool[6] or '0') or rows + 1 >= tonumber(pool[7]) then ring() end
 return {'', '0'}
 """
 )
 
 # ARGV: prefix of lane keys, slot that asks. Returns now, last launch, what it took, when the last
-# call came and how far apart they come, replicas, {slot, until}*, then {lane, rows, units, due}*
+# call came, how far apart they come, until when they are watched, replicas, {slot, until}*,
+# {lane, rows, units, due}*
 LOOK = (
     _NOW
     + """
 redis.call('ZREM', KEYS[8], ARGV[2])
-local pool = redis.call('HMGET', KEYS[5], 'launch', 'took', 'called', 'gap')
-local found = {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '0',
-               pool[4] or '0',
-               redis.call('ZCOUNT', KEYS[3], now, '+inf'),
-               redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES')}
+local pool = redis.call('HMGET', KEYS[5], 'launch', 'took', 'called', 'gap', 'watched')
+local lanes = {}
 for _, lane in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     local first = redis.call('ZRANGE', ARGV[1] .. lane, 0, 0, 'WITHSCORES')
     if first[1] then
         local units = redis.call('HGET', KEYS[5], 'units:' .. lane) or '0'
-        table.insert(found, {lane, redis.call('ZCARD', ARGV[1] .. lane), units, first[2]})
+        table.insert(lanes, {lane, redis.call('ZCARD', ARGV[1] .. lane), units, first[2]})
     else
         redis.call('SREM', KEYS[1], lane)
     end
 end
-return found
+return {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '0',
+        pool[4] or '0', pool[5] or '0', redis.call('ZCOUNT', KEYS[3], now, '+inf'),
+        redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES'), lanes}
 """
 )
 
@@ -140,7 +141,8 @@ TAKE = (
 if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[5]) then return false end
 
 local function launches()
-    redis.call('HSET', KEYS[5], 'launch', string.format('%.3f', now), 'took', ARGV[6])
+    redis.call('HSET', KEYS[5], 'launch', string.format('%.3f', now), 'took', ARGV[6],
+               'watched', '0')
     redis.call('ZADD', KEYS[8], now + ARGV[6], ARGV[10])
 end
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import matplotlib
 
+from ops.bench.errors import BenchError as BenchError
 from ops.up import Platform, running
 
 matplotlib.use("svg")
@@ -22,25 +23,23 @@ _PICTURES = Path(__file__).parents[1] / "docs"
 _BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared"
 
 
-class BenchError(click.ClickException):
-    """What keeps a benchmark from measuring, or what it found to be wrong."""
-
-
 def say(message: str) -> None:
     """Progress: standard output is for the last line."""
     click.echo(message, err=True)
 
 
 @contextmanager
-def own_platform() -> Iterator[Platform]:
-    """A platform of its own; it and its folder are gone afterwards, on SIGTERM too."""
+def own_platform(workers: int = 1, models: str = "") -> Iterator[Platform]:
+    """A platform of its own; it and its folder are gone afterwards, on SIGTERM too. models: a
+    models file; without one it serves the samples."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    say("starting a platform")
-    with (
-        tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder,
-        running(Path(folder)) as platform,
-    ):
-        yield platform
+    say("starting a platform" + (f" of {workers} workers" if workers > 1 else ""))
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
+        declared = Path(folder) / "models.toml" if models else None
+        if declared:
+            declared.write_text(models)
+        with running(Path(folder), workers, models=declared) as platform:
+            yield platform
 
 
 def data_file(name: str) -> Path:
@@ -54,10 +53,15 @@ def data_file(name: str) -> Path:
 def with_spread(name: str, values: Sequence[float]) -> dict[str, float]:
     """Two figures: the median, and how far the runs lie apart as a share of it."""
     middle = median(values)
-    return {name: middle, f"{name}_spread": (max(values) - min(values)) / middle}
+    return {name: middle, f"{name}_spread": (max(values) - min(values)) / (middle or 1)}
 
 
-def save_picture(name: str, figure: Any) -> None:
-    """Writes ops/docs/bench-<name>.svg: the same figures give the same bytes."""
-    _PICTURES.mkdir(exist_ok=True)
-    figure.savefig(_PICTURES / f"bench-{name}.svg", metadata={"Date": None, "Creator": None})
+def save_picture(name: str, figure: Any, quick: bool = False) -> None:
+    """Writes ops/docs/bench-<name>.svg: the same figures give the same bytes. quick: a picture of
+    a trial, which goes elsewhere."""
+    folder = Path(tempfile.gettempdir()) if quick else _PICTURES
+    folder.mkdir(exist_ok=True)
+    path = folder / f"bench-{name}.svg"
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    if quick:
+        say(f"a trial's picture: {path}")

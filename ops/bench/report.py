@@ -14,10 +14,11 @@ _DIGITS = 6  # significant ones
 
 
 class Report:
-    """Figures under flat names, against what was asked of some of them ("<= 5", "0.82 ± 0.01")."""
+    """Figures under flat names, against what was asked of some of them ("<= 5", "0.82 ± 0.01").
+    quick: they are a trial's, too few to be figures, and the last line says so."""
 
-    def __init__(self, bench: str, asked: Mapping[str, str]) -> None:
-        self._bench, self._asked = bench, asked
+    def __init__(self, bench: str, asked: Mapping[str, str], quick: bool = False) -> None:
+        self._bench, self._asked, self._quick = bench, asked, quick
         self.figures: dict[str, float] = {}
 
     def add(self, **figures: float) -> None:
@@ -27,18 +28,19 @@ class Report:
             click.echo(f"  {name} = {self.figures[name]:g}{asked}", err=True)
 
     def finish(self) -> None:
-        """Prints the one JSON line."""
+        """Prints the one JSON line. What couldn't be measured has no value, and doesn't hold."""
         rows = [
             {
                 "figure": name,
-                "value": self.figures[name],
+                "value": self.figures.get(name),
                 "asked": asked,
-                "holds": holds(self.figures[name], asked),
+                "holds": name in self.figures and holds(self.figures[name], asked),
             }
             for name, asked in self._asked.items()
         ]
         line = {
             "bench": self._bench,
+            **({"quick": True} if self._quick else {}),
             "machine": machine(),
             "figures": self.figures,
             "asked": rows,

@@ -4,58 +4,28 @@ to run; it answers each with a JSON line."""
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from itertools import groupby
-from signal import SIGTERM
-from types import TracebackType
-from typing import Any
 
 from jobs import clock
-from jobs.calls.lanes import bucket_of
 from jobs.registry import SAMPLES
 from jobs.sizes import minilm_folder
-from ops.processes import die_with_parent
+from ops.bench.bare import sorted_launches
+from ops.bench.beside import Beside
 
 _BATCH = 32
 
 
-class Rival:
-    """That process, as the benchmark sees it. It waits for us without using the CPU."""
+class Rival(Beside):
+    """That process, as the benchmark sees it."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
-        command = die_with_parent([sys.executable, "-m", "ops.bench.rival"], SIGTERM)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self.has_gpu = bool(self._ask(sentences))
+        super().__init__("ops.bench.rival")
+        self.has_gpu = bool(self.ask(sentences))
 
     def seconds(self, what: str) -> float:
         """Runs "encode" or "bare_loop" over all sentences; returns how long it took."""
-        return float(self._ask(what))
-
-    def _ask(self, question: Any) -> Any:
-        assert self._process.stdin
-        assert self._process.stdout
-        print(json.dumps(question), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
-
-    def __enter__(self) -> "Rival":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
+        return float(self.ask(what))
 
 
 def _encoder(sentences: Sequence[str]) -> Callable[[], object]:
@@ -67,19 +37,11 @@ def _encoder(sentences: Sequence[str]) -> Callable[[], object]:
 
 
 def _bare_loop(sentences: Sequence[str]) -> Callable[[], object]:
-    """The launches that the platform would make of them, shortest first, and nothing else."""
     from workers.engines import registry
-    from workers.engines.protocol import Prepared
 
     model = SAMPLES.resolve("minilm")
     engine = registry.load(model, "")
-    made = [entry for entry in engine.prepare(sentences, {}) if isinstance(entry, Prepared)]
-    made.sort(key=lambda entry: entry.size)
-    launches = []
-    for bucket, same in groupby(made, lambda entry: bucket_of(entry.size, model.kind.buckets)):
-        batch = [entry.data for entry in same]
-        rows = max(1, min(model.limits.max_batch, model.limits.max_tokens // bucket))
-        launches += [batch[start : start + rows] for start in range(0, len(batch), rows)]
+    launches = sorted_launches(model, engine, sentences)
     return lambda: [engine.run(launch, {}) for launch in launches]
 
 

@@ -25,7 +25,36 @@ def _bench(name: str, help: str) -> None:
 
 
 _bench("echo", "What the platform itself costs, in time and in memory.")
+_bench("spacing", "How long a call should wait for others: four policies, simulated.")
 _bench("embed", "A job of embeddings through the platform, and the library alone.")
+
+
+def _bench_of_calls(name: str, help: str) -> None:
+    @bench.command(name, help=help, epilog=f"Example: millrace bench {name} --quick")
+    @click.option("--quick", is_flag=True, help="one short round: does it work? no figures")
+    def run(quick: bool) -> None:
+        from importlib import import_module
+
+        from ops.bench.effort import FULL, QUICK
+
+        import_module(f"ops.bench.{name}").run(QUICK if quick else FULL)
+
+
+_bench_of_calls("calls", "Single calls on six processes beside mosec, by load.")
+_bench_of_calls("together", "Calls and a job on the same processes, and each alone.")
+_bench_of_calls("overload", "One worker that is offered three times what it can do.")
+_bench_of_calls("lengths", "Calls of mixed length: padding, buckets, the latency model.")
+_bench_of_calls("trace", "The arrivals of a real service, replayed, beside the simulator.")
+
+
+@bench.command(epilog="Example: millrace bench gpu")
+@click.option("--device", default="cuda", show_default=True, help="cuda, or cpu for a small trial")
+@click.option("--quick", is_flag=True, help="one short run of each: does it work?")
+def gpu(device: str, quick: bool) -> None:
+    """Jobs on a GPU against a bare loop there; how busy it is; calls beside a job."""
+    from ops.bench.gpu import run
+
+    run(device, quick)
 
 
 @bench.command(epilog="Example: millrace bench durable")

@@ -37,6 +37,14 @@ def test_parameters_change_the_computation(http: httpx.Client) -> None:
     assert np.linalg.norm(raw) > 1.5
 
 
+def test_a_text_is_cut_to_as_many_tokens_as_its_call_says(http: httpx.Client) -> None:
+    body = {"model": "minilm", "input": "a text of eight tokens", "params": {"truncate": 4}}
+    cut = http.post("/infer", json=body).json()
+    whole = http.post("/infer", json={"model": "minilm", "input": "a text"}).json()
+    assert cut["usage"] == whole["usage"] == {"tokens": 4}
+    assert cut["output"] == pytest.approx(whole["output"], abs=1e-5)
+
+
 def test_concurrent_calls_share_launches(client: Client, platform: Platform) -> None:
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda n: client.infer("batchstring", f"t{n}"), range(64)))
@@ -83,6 +91,8 @@ def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, platform:
         ({"model": "minilm", "input": "a\0"}, 422, "invalid"),
         ({"model": "minilm", "input": "x", "params": {"no": 1}}, 422, "invalid"),
         ({"model": "minilm", "input": "x", "params": {"normalize": "yes"}}, 422, "invalid"),
+        ({"model": "minilm", "input": "x", "params": {"truncate": 2}}, 422, "invalid"),
+        ({"model": "minilm", "input": "x", "params": {"truncate": True}}, 422, "invalid"),
         ({"model": "echo", "input": "x", "timeout_ms": 0}, 422, "invalid"),
         ({"model": "echo", "input": "x", "extra": 0}, 422, "invalid"),
         ({"model": "batchstring", "input": "x", "timeout_ms": 5}, 504, "deadline_passed"),

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from jobs import ids
-from jobs.calls.lanes import lane_name
+from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, Reply, unpack_replies
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.registry import Limits, Model
@@ -20,6 +20,8 @@ from workers.host import ModelHost
 from workers.inhand import Claimed, Ended, Holding
 from workers.pulling import CallPuller
 from workers.scheduler.entries import Launch
+from workers.scheduler.policy import Flush
+from workers.scheduler.work import Work
 
 MODEL = Model("shout", "1", "function", limits=Limits(max_batch=100, window_ms=60_000))
 HOUR_S = 3600.0
@@ -56,7 +58,8 @@ class Bench:
 
     def call(self, id: str, value: Any, **params: Any) -> None:
         call = Call(id, lane_name(params, 0), "tenant", value, 1, "api-1")
-        assert self.lanes.put(call, target_ms=10_000, timeout_ms=60_000, most=10) is None
+        bounds = {"target_ms": 10_000, "timeout_ms": 60_000, "most": 10}
+        assert self.lanes.put(call, **bounds, terms=Terms()) is None
 
     def replies(self) -> dict[str, tuple[Any, Any]]:
         """(output, error) by call, once there are any."""
@@ -74,6 +77,13 @@ class Bench:
             self.host.submit(holding, range(len(inputs)), inputs, own)
         return claimed
 
+    def take_by(self, puller: CallPuller) -> None:
+        """Another worker takes all the calls that wait."""
+        waiting = puller.look("worker-2/0")
+        flush = Flush(waiting.lanes[0], 100, 0, "pace")
+        ticket = self.host.scheduler.ticket(flush, waiting, puller.worker, "worker-2/0", 1)
+        assert puller.take(ticket, waiting)
+
     def start(self) -> None:
         self._started = True
         self.host.start()
@@ -84,7 +94,7 @@ class Bench:
 
     def expect_launches_of(self, seconds: float) -> None:
         """Every launch is taken to last so long: the knee is 90 of 100 rows, so items wait."""
-        self.host.latency.observe(1, seconds)
+        self.host.scheduler.latency.observe(Work.alike(1, 1), seconds)
 
 
 @pytest.fixture
@@ -200,7 +210,7 @@ def test_items_wait_for_company_until_the_host_drains(bench: Bench) -> None:
     bench.expect_launches_of(0.1)
     claimed = bench.slices(["a", "b"])
     bench.start()
-    eventually(bench.host.idle.is_set)
+    eventually(lambda: bench.host.idle)
     assert bench.engine.launches == []
     bench.host.drain()
     [holding] = claimed.holdings
@@ -231,7 +241,7 @@ def test_a_call_that_comes_back_from_a_dead_worker_is_launched_without_company(
     bench.call("call-1", "b")
     bench.call("call-2", "c")
     dead = CallPuller(bench.lanes, "worker-2", 1)
-    dead.take("{}/0", 2, 0.0, dead.look())
+    bench.take_by(dead)
     dead.announce(alive=False)
     assert bench.lanes.recover() == 2
     bench.host.drain()
@@ -248,7 +258,7 @@ def test_what_was_answered_is_sent_before_a_call_runs_alone(
     for id, text in (("call-1", "a"), ("call-2", "b")):
         bench.call(id, text)
     dead = CallPuller(bench.lanes, "worker-2", 1)
-    dead.take("{}/0", 2, 0.0, dead.look())
+    bench.take_by(dead)
     dead.announce(alive=False)
     assert bench.lanes.recover() == 2
     sent, second, early = bench.lanes.reply, threading.Event(), []
@@ -290,9 +300,8 @@ def test_a_call_that_arrives_at_an_idle_host_is_answered_when_the_bell_rings(
     bench: Bench,
 ) -> None:
     bench.start()
-    eventually(bench.host.idle.is_set)
+    eventually(lambda: bench.host.idle)
     bench.call("call-1", "a")
-    bench.host.ring()
     assert bench.replies() == {"call-1": ("A", None)}
 
 

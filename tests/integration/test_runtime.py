@@ -63,7 +63,7 @@ class Bench:
         return RedisLanes(self.client, model)
 
     def replicas(self, model: str) -> int:
-        return self.lanes(model).look("").replicas
+        return self.lanes(model).look("nobody").replicas
 
     def states(self) -> dict[str, dict[str, int]]:
         """By model@version: in how many workers it stands how."""

@@ -49,7 +49,7 @@ def test_no_module_outside_the_engines_imports_a_heavy_library() -> None:
         for path in (ROOT / package).rglob("*.py")
         if heavy & {name.split(".")[0] for name in imports(path)}
     }
-    assert found == {"jobs/sizes.py", "workers/engines/bert.py", "workers/engines/minilm.py"}
+    assert {str(Path(path).parent) for path in found - {"jobs/sizes.py"}} == {"workers/engines"}
 
 
 @pytest.mark.parametrize("module", ["workers", "workers.app", "api.app", "jobs.submit"])

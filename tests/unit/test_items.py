@@ -147,6 +147,12 @@ def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: A
         ({"\ud800": True}, "unknown_param"),
         ({"normalize": 2**70}, "type"),
         ("normalize", "type"),
+        ({"truncate": True}, "type"),
+        ({"truncate": 64.0}, "type"),
+        ({"truncate": "64"}, "type"),
+        ({"truncate": 2}, "range"),
+        ({"truncate": 513}, "range"),
+        ({"truncate": -(2**80)}, "range"),
     ],
 )
 def test_parameters_are_those_of_the_model(params: Any, code: str) -> None:
@@ -157,3 +163,14 @@ def test_a_fault_can_be_sent_whatever_the_client_called_its_keys() -> None:
     [fault] = items.check({"input": 1, "\ud800": 2}, (), 4, ECHO, True)  # type: ignore[misc]
     sent = orjson.loads(orjson.dumps(fault.as_json()))
     assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
+
+
+@pytest.mark.parametrize("tokens", [3, 512])
+def test_a_text_may_be_cut_to_so_many_tokens(tokens: int) -> None:
+    found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
+    assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
+
+
+def test_a_parameter_out_of_range_is_told_its_range() -> None:
+    [fault] = items.check({"input": "a", "params": {"truncate": 2}}, (), None, MINILM, True)  # type: ignore[misc]
+    assert fault.message == "parameter 'truncate' must be a whole number of tokens, 3 to 512"

@@ -2,6 +2,7 @@
 
 import json
 import random
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ GOLDEN = Path(__file__).parents[3] / "shared" / "data" / "minilm_golden_triton.j
 ABSOLUTE_TOLERANCE = 1e-5
 
 
-@pytest.fixture(scope="module")
-def engine() -> MiniLM:
-    return MiniLM(device="cpu")
+@pytest.fixture(scope="module", params=["packed", "padded"])
+def engine(request: pytest.FixtureRequest) -> MiniLM:
+    return MiniLM(device="cpu", layout=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_golden_text_has_the_published_vector(engine: MiniLM, golden: Mapping[st
     np.testing.assert_allclose(vector, golden["embedding"], rtol=0, atol=golden["atol"])
 
 
-def test_vector_does_not_depend_on_batch_mates(engine: MiniLM) -> None:
+def mixed_batch() -> list[NDArray[np.int32]]:
     one_to_256_tokens = [1, 2, 3, 3, 15, 16, 17, 40, 100, 255, 256]
     draw = random.Random(7)
     batch = [
@@ -59,8 +60,29 @@ def test_vector_does_not_depend_on_batch_mates(engine: MiniLM) -> None:
         for length in one_to_256_tokens
     ]
     draw.shuffle(batch)
+    return batch
+
+
+def test_vector_does_not_depend_on_batch_mates(engine: MiniLM) -> None:
+    batch = mixed_batch()
     alone = np.concatenate([engine.run([ids], {}) for ids in batch])
     np.testing.assert_allclose(engine.run(batch, {}), alone, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_both_layouts_have_the_same_vectors() -> None:
+    packed, padded = (
+        MiniLM(device="cpu", layout=layout).run(mixed_batch(), {})
+        for layout in ("packed", "padded")
+    )
+    np.testing.assert_allclose(packed, padded, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_half_precision_has_almost_the_same_vectors(engine: MiniLM) -> None:
+    half = MiniLM(device="cpu", layout="padded", dtype="float16")
+    vectors = half.run(mixed_batch(), {})
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, engine.run(mixed_batch(), {}), rtol=0, atol=2e-3)
+    assert half.memory_mb() == pytest.approx(engine.memory_mb() / 2, rel=1e-3)
 
 
 def test_outputs_stand_in_the_order_of_the_batch(engine: MiniLM) -> None:
@@ -79,6 +101,21 @@ def test_words_behind_the_cut_change_nothing(engine: MiniLM) -> None:
     kept = "word " * 254
     cut, whole = embed(engine, kept + "entirely different", kept)
     np.testing.assert_allclose(cut, whole, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [3, 4, 100, 256])
+def test_truncate_cuts_further_with_the_specials_kept(engine: MiniLM, tokens: int) -> None:
+    [entry] = engine.prepare(["word " * 1000], {"truncate": tokens})
+    assert isinstance(entry, Prepared)
+    assert entry.size == len(entry.data) == tokens
+    assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_truncate_leaves_texts_that_are_shorter_or_cut_already(engine: MiniLM) -> None:
+    short, long = engine.prepare(["a black cat", "word " * 1000], {"truncate": 512})
+    assert isinstance(short, Prepared)
+    assert isinstance(long, Prepared)
+    assert (short.size, long.size) == (5, 256)
 
 
 def test_size_counts_tokens_with_the_specials(engine: MiniLM) -> None:
@@ -118,9 +155,34 @@ def test_vectors_have_unit_length_unless_told_otherwise(engine: MiniLM) -> None:
     np.testing.assert_allclose(raw / np.linalg.norm(raw), unit, atol=ABSOLUTE_TOLERANCE)
 
 
-def test_samples_are_texts_it_can_run(engine: MiniLM) -> None:
+def test_samples_are_texts_of_all_lengths_it_can_run(engine: MiniLM) -> None:
     samples = engine.samples()
     assert len(embed(engine, *samples)) == len(samples)
+    assert [entry.size for entry in prepared(engine, *samples)] == [3, 16, 32, 64, 128, 256]
+
+
+def test_samples_end_where_texts_are_cut() -> None:
+    engine = MiniLM(device="cpu", max_tokens=100)
+    sizes = [entry.size for entry in prepared(engine, *engine.samples())]
+    assert sizes == [3, 16, 32, 64, 100]
+
+
+def test_a_closed_engine_holds_no_weights() -> None:
+    engine = MiniLM(device="cpu")
+    weights = weakref.ref(engine._encoder)
+    assert engine.memory_mb() == pytest.approx(86, abs=1)  # 22.6 million parameters of 4 bytes
+    engine.close()
+    assert weights() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"layout": "ragged"}, "layout"), ({"dtype": "int3"}, "dtype")]
+)
+def test_an_unknown_option_is_refused_with_those_that_there_are(
+    options: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"options\.{named} is .*; there are: "):
+        MiniLM(device="cpu", **options)
 
 
 def test_max_tokens_beyond_the_position_embeddings_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from jobs import registry
 from jobs.errors import UnknownModel
-from jobs.registry import SAMPLES, Limits, Model, Registry
+from jobs.registry import SAMPLES, TOKEN_BUCKETS, Limits, Model, Registry
 from jobs.settings import SettingsError
 
 GOOD = """
@@ -16,6 +16,7 @@ version = "1"
 engine = "minilm"
 target_ms = 100
 pool = "gpu"
+bucketing = false
 options = { max_tokens = 128 }
 limits = { max_batch = 8, max_tokens = 0 }
 
@@ -53,6 +54,7 @@ def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
     embed = models.resolve("embed@1")
     assert (embed.target_ms, embed.options) == (100, {"max_tokens": 128})
     assert embed.limits == Limits(max_batch=8, max_tokens=0)
+    assert not embed.bucketing
     assert models.resolve("shout").limits == Limits()
     assert models.pools() == ["default", "gpu"]
     assert models.of_pool("gpu") == [embed]
@@ -86,6 +88,7 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         engine = "echo"
         target_ms = "fast"
         pool = ""
+        bucketing = "no"
         options = []
         limits = { max_batch = 0, max_tokens = -1, max_rows = 5, in_flight = true }
 
@@ -101,6 +104,7 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         (1, "'nope'"),
         (2, "target_ms"),
         (2, "pool"),
+        (2, "bucketing"),
         (2, "options"),
         (2, "max_batch"),
         (2, "max_tokens"),
@@ -148,3 +152,30 @@ def test_units_of_a_model_no_longer_served_are_told_without_their_name() -> None
 def test_models_with_the_same_options_are_one_key_of_a_dict() -> None:
     one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
     assert {one: 1}[same] == 1
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "largest"), [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
+)
+def test_buckets_go_as_far_as_texts_are_cut(max_tokens: int, largest: int) -> None:
+    model = Model("a", "1", "minilm", options={"max_tokens": max_tokens})
+    assert model.buckets == tuple(top for top in TOKEN_BUCKETS if top <= largest)
+    assert model.size("word " * 1000, {}) == max_tokens
+
+
+def test_without_bucketing_or_where_length_doesnt_matter_there_are_no_buckets() -> None:
+    assert Model("a", "1", "minilm").buckets[-1] == 256
+    assert Model("a", "1", "minilm", bucketing=False).buckets == ()
+    assert Model("a", "1", "echo").buckets == ()
+
+
+def test_a_model_pads_where_its_layout_says_so() -> None:
+    assert Model("a", "1", "encoder", options={"layout": "padded"}).pads
+    assert not Model("a", "1", "encoder", options={"layout": "packed"}).pads
+    assert not Model("a", "1", "encoder").pads
+    assert not Model("a", "1", "echo").pads
+
+
+@pytest.mark.parametrize(("truncate", "size"), [(3, 3), (40, 40), (300, 256)])
+def test_a_call_is_sized_as_it_will_be_cut(truncate: int, size: int) -> None:
+    assert SAMPLES.resolve("minilm").size("word " * 1000, {"truncate": truncate}) == size

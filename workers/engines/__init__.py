@@ -1,1 +1,2 @@
-"""Engines, each in its file. One is imported when it is chosen: torch loads with `minilm`."""
+"""Engines, each in its file. One is imported when it is chosen: torch loads with `minilm` or
+`encoder`."""

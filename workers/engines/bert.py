@@ -1,28 +1,21 @@
-"""A BERT encoder over packed tokens: the rows of a launch stand end to end, none is padded.
+"""A BERT encoder over one [tokens, hidden] matrix, however the texts lie in it.
 
-Linear layers, norms and GELU see one [tokens, hidden] matrix. Attention runs once per group of
-rows of equal length, so it needs neither a mask nor padding. Layout and parameter names are those
-of Hugging Face's `BertModel`; the model is Devlin et al. 2018, arXiv:1810.04805.
+Layout and parameter names are those of Hugging Face's `BertModel`; the model is Devlin et al. 2018,
+arXiv:1810.04805.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from workers.engines.layouts import Layout
+
 NORM_EPSILON = 1e-12
 
 _onednn = torch.ops.mkldnn
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Neighbouring rows of one length, in tokens."""
-
-    rows: int
-    length: int
 
 
 class Linear:
@@ -32,7 +25,8 @@ class Linear:
         # oneDNN with its own layout of the weights is 13 % faster over a job than MKL (AMD EPYC);
         # torch has no public name for it, its compiler uses these two calls.
         has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        self._packed = has_onednn and weight.device.type == "cpu"
+        on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
+        self._packed = has_onednn and on_cpu
         self._weight = _onednn._reorder_linear_weight(weight, None) if self._packed else weight
         self._bias = bias
 
@@ -55,7 +49,7 @@ class Norm:
 
 
 class Encoder:
-    """Token ids to one mean-pooled vector a row.
+    """Token ids to one mean-pooled vector a text.
 
     weights: BertModel's state dict, already on the device.
     heads: attention heads; the hidden size must divide by it.
@@ -70,18 +64,13 @@ class Encoder:
         layers = sum(name.endswith("attention.self.query.weight") for name in weights)
         self._layers = [Layer(weights, f"encoder.layer.{i}", heads) for i in range(layers)]
 
-    def __call__(self, ids: Tensor, positions: Tensor, groups: Sequence[Group]) -> Tensor:
-        """ids, positions: integers [tokens], the rows of `groups` end to end.
-        Returns [rows, hidden], each row the mean over its tokens."""
-        x = self._norm(F.embedding(ids, self._words) + F.embedding(positions, self._positions))
+    def __call__(self, texts: Layout) -> Tensor:
+        """Returns float32 [texts, hidden], each the mean over a text's tokens."""
+        words = F.embedding(texts.ids, self._words)
+        x = self._norm(words + F.embedding(texts.positions, self._positions))
         for layer in self._layers:
-            x = layer(x, groups)
-        return torch.cat(
-            [
-                part.view(group.rows, group.length, -1).mean(1)
-                for part, group in zip(_split(x, groups), groups, strict=True)
-            ]
-        )
+            x = layer(x, texts)
+        return texts.pool(x)
 
 
 class Layer:
@@ -100,29 +89,14 @@ class Layer:
         self._down = Linear(*_affine(weights, f"{prefix}.output.dense"))
         self._output_norm = Norm(*_affine(weights, f"{prefix}.output.LayerNorm"))
 
-    def __call__(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
+    def __call__(self, x: Tensor, texts: Layout) -> Tensor:
         """x: [tokens, hidden]; returns the same shape."""
-        x = self._attention_norm(self._out(self._attend(x, groups)).add_(x))
+        mixed = texts.attend(self._qkv(x), self._heads)
+        x = self._attention_norm(self._out(mixed).add_(x))
         # In place: a fresh [tokens, 4 hidden] costs more in page faults than the GELU itself.
         hidden = torch.ops.aten.gelu_(self._up(x))
         return self._output_norm(self._down(hidden).add_(x))
 
-    def _attend(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
-        mixed = torch.empty_like(x)
-        qkv = self._qkv(x)
-        for part, out, group in zip(
-            _split(qkv, groups), _split(mixed, groups), groups, strict=True
-        ):
-            shape = (group.rows, group.length, self._heads, -1)
-            query, key, value = (p.view(shape).transpose(1, 2) for p in part.chunk(3, dim=1))
-            heads = F.scaled_dot_product_attention(query, key, value)
-            out.view(shape).copy_(heads.transpose(1, 2))
-        return mixed
-
 
 def _affine(weights: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
     return (weights[f"{name}.weight"], weights[f"{name}.bias"])
-
-
-def _split(x: Tensor, groups: Sequence[Group]) -> Sequence[Tensor]:
-    return torch.split_with_sizes(x, [group.rows * group.length for group in groups])

@@ -20,3 +20,9 @@ class Echo:
 
     def samples(self) -> Sequence[Any]:
         return ["warm"]
+
+    def memory_mb(self) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        pass

@@ -34,3 +34,9 @@ class FunctionEngine:
 
     def samples(self) -> Sequence[Any]:
         return []
+
+    def memory_mb(self) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        pass

@@ -66,5 +66,14 @@ class Engine(Protocol):
         ...
 
     def samples(self) -> Sequence[Any]:
-        """Inputs of several sizes to warm up with before the worker is ready; may be empty."""
+        """Inputs over the range of sizes, few and cheap: a worker warms up with them and learns
+        how long launches take; may be empty."""
+        ...
+
+    def memory_mb(self) -> float:
+        """MiB of the device's memory that its weights hold; 0 where it holds none."""
+        ...
+
+    def close(self) -> None:
+        """Frees them, once no launch is in flight; nothing runs after."""
         ...

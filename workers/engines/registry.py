@@ -10,7 +10,9 @@ _FACTORIES = {
     "echo": "workers.engines.echo:Echo",
     "function": "workers.engines.function:FunctionEngine",
     "minilm": "workers.engines.minilm:MiniLM",
+    "encoder": "workers.engines.encoder:RandomEncoder",
 }
+_ON_TORCH = {"minilm", "encoder"}
 
 
 def load(model: Model, device: str) -> Engine:
@@ -18,7 +20,7 @@ def load(model: Model, device: str) -> Engine:
     module, _, name = _FACTORIES[model.engine].partition(":")
     factory = getattr(import_module(module), name)
     options = dict(model.options)
-    if model.engine == "minilm":
+    if model.engine in _ON_TORCH:
         options.setdefault("device", device or None)
         # Launches side by side on their own cores do more than one spread over all of them.
         options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))

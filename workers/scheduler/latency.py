@@ -11,7 +11,7 @@ from math import ceil
 
 from workers.scheduler.work import Work
 
-_FORGET = 0.99  # weight of the past at each observation: about a hundred launches count
+_FORGET = 0.98  # weight of the past at each observation: about fifty launches count
 _SEED = 10.0  # launches that the warm-up sweep counts for, for ever
 _FOLLOW = 0.1  # weight of a launch in its bucket's correction
 _CORRECTION = (0.5, 2.0)

@@ -20,6 +20,8 @@ FLOOR = 0.05
 """Of the device's time is guaranteed to items."""
 
 _PAID_FOR_S = 10.0  # the longest that what items had before counts against them
+_PATIENCE_S = 1.0  # items that have just come are owed nothing yet
+_RELIEF_S = 0.02  # after which a slot does what another was to do
 _FADE = 0.98  # of what launches of calls took, at each
 
 
@@ -48,9 +50,24 @@ class Scheduler:
             owed=owed,
             draining=draining,
         )
-        if isinstance(decision, Wait) and any(view.items for view in lanes) and not owed:
-            return Wait(min(decision.until_s, self._owed_from_s(lanes)))
-        return decision
+        if isinstance(decision, Flush):
+            return decision
+        until_s = decision.until_s
+        if any(view.items for view in lanes) and not owed:
+            until_s = min(until_s, self._owed_from_s(lanes))
+        return self._watching(now_s, until_s, waiting)
+
+    def _watching(self, now_s: float, until_s: float, waiting: Waiting) -> Wait:
+        """One idle slot watches the calls that wait; another looks only if that one didn't."""
+        if not waiting.lanes:
+            return Wait(until_s)
+        if waiting.watched_s > now_s:
+            return Wait(max(until_s, waiting.watched_s + _RELIEF_S))
+        knees = [
+            self.latency.knee(self.rules.full_rows(view), self.rules.row(view))
+            for view in waiting.lanes
+        ]
+        return Wait(until_s, watch=min(knees))
 
     def ticket(
         self, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
@@ -124,7 +141,8 @@ class Scheduler:
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
         since_s = min(view.items_since_s for view in lanes if view.items)
-        return max(self._paid_until_s, since_s + self._one_call_s() / FLOOR)
+        patience_s = max(_PATIENCE_S, self._one_call_s() / FLOOR)
+        return max(self._paid_until_s, since_s + patience_s)
 
     def _one_call_s(self) -> float:
         longest = self._buckets[-1]

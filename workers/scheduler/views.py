@@ -3,7 +3,7 @@
 Times are seconds on the worker's clock.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from jobs.calls.lanes import ALONE, Look, lane_parts
@@ -33,6 +33,11 @@ class LaneView:
     def alone(self) -> bool:
         """Each of its entries is launched by itself."""
         return self.lane.startswith(ALONE)
+
+    @property
+    def items_alone(self) -> "LaneView":
+        """The lane as if no call waited there."""
+        return replace(self, calls=0, calls_units=0, calls_due_s=inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +102,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits centrally, on our own clock. launched_ms: of the pool's latest launch, on the
-    lanes' clock; offset_s: from theirs to ours."""
+    """What waits centrally, on our own clock. watched_s: until when another slot waits for it;
+    launched_ms: of the pool's latest launch, on the lanes' clock; offset_s: from theirs to ours."""
 
     lanes: tuple[LaneView, ...] = ()
     pool: PoolView = PoolView()
+    watched_s: float = -inf
     launched_ms: float = 0.0
     offset_s: float = 0.0
 
@@ -129,7 +135,7 @@ class Waiting:
             called_s=ours(look.called_ms),
             gap_s=max(look.gap_ms / 1000, quiet_s) if look.gap_ms else inf,
         )
-        return cls(lanes, pool, look.last_launch_ms, offset_s)
+        return cls(lanes, pool, ours(look.watched_ms), look.last_launch_ms, offset_s)
 
 
 def merged(waiting: Waiting, items: dict[str, ItemsWaiting]) -> list[LaneView]:
@@ -146,5 +152,4 @@ def merged(waiting: Waiting, items: dict[str, ItemsWaiting]) -> list[LaneView]:
 def _with_items(view: LaneView, items: ItemsWaiting | None) -> LaneView:
     if items is None:
         return view
-    calls = view.calls, view.calls_units, view.calls_due_s
-    return LaneView(view.lane, view.bucket, *calls, items.rows, items.units, items.since_s)
+    return replace(view, items=items.rows, items_units=items.units, items_since_s=items.since_s)

@@ -10,13 +10,41 @@ import pytest
 import redis
 
 from jobs import clock
-from jobs.calls.lanes import ALONE, WORKER_LOST, CallLanes, Look, Ticket, lane_name
+from jobs.calls.lanes import (
+    ALONE,
+    WORKER_LOST,
+    CallLanes,
+    Look,
+    Refused,
+    Terms,
+    Ticket,
+    lane_name,
+)
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply, pack_replies, unpack_replies
+from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes, declare_dead, reply_key
 from tests.wait import eventually
 
 MODEL = "model@1"
+FREE = Terms()
+
+
+def ticket(look: Look, **wanted: Any) -> Ticket:
+    worker = wanted.get("worker", "worker-1")
+    usual = {
+        "lane": "{}/64",
+        "rows": 100,
+        "units": 0,
+        "launched_before_ms": look.last_launch_ms,
+        "took_ms": 100.0,
+        "needs_ms": 0.0,
+        "reason": "pace",
+        "worker": worker,
+        "slot": f"{worker}/0",
+        "lease_ms": 60_000.0,
+    }
+    return Ticket(**{**usual, **wanted})
 
 
 @dataclass
@@ -31,23 +59,27 @@ class Lanes:
         assert self.refusal(call, **bounds) is None
         return call
 
+    def refused(self, call: Call, terms: Terms = FREE, **bounds: int) -> Refused | None:
+        asked = {"target_ms": 250, "timeout_ms": 60_000, "most": 100, **bounds}
+        return self.lanes.put(call, **asked, terms=terms)
+
     def refusal(self, call: Call, **bounds: int) -> str | None:
-        return self.lanes.put(
-            call, **{"target_ms": 250, "timeout_ms": 60_000, "most": 100, **bounds}
-        )
+        refused = self.refused(call, **bounds)
+        return refused and refused.why
 
-    def take(
-        self,
-        rows: int = 100,
-        lane: str = "{}/64",
-        look: Look | None = None,
-        worker: str = "worker-1",
-    ) -> list[Call]:
-        look = look or self.lanes.look()
-        return self.lanes.take(Ticket(lane, rows, look.last_launch_ms, 100.0, worker, 60_000))
+    def look(self) -> Look:
+        return self.lanes.look("nobody/0")
 
-    def take_ids(self, rows: int = 100, lane: str = "{}/64", worker: str = "worker-1") -> list[str]:
-        return [call.id for call in self.take(rows, lane, worker=worker)]
+    def try_take(self, look: Look | None = None, **wanted: Any) -> list[Call] | None:
+        return self.lanes.take(ticket(look or self.look(), **wanted))
+
+    def take(self, look: Look | None = None, **wanted: Any) -> list[Call]:
+        taken = self.try_take(look, **wanted)
+        assert taken is not None
+        return taken
+
+    def take_ids(self, **wanted: Any) -> list[str]:
+        return [call.id for call in self.take(**wanted)]
 
     def answer(self, *ids: str) -> None:
         self.lanes.reply("api-1", [Reply(id, b'"done"', None, 3, {}) for id in ids])
@@ -61,10 +93,10 @@ class Lanes:
         ]
 
     def waiting(self) -> dict[str, int]:
-        return {lane.lane: lane.rows for lane in self.lanes.look().lanes}
+        return {lane.lane: lane.rows for lane in self.look().lanes}
 
     def passed(self, moment_ms: float) -> None:
-        eventually(lambda: self.lanes.look().now_ms > moment_ms)
+        eventually(lambda: self.look().now_ms > moment_ms)
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -85,7 +117,7 @@ def lanes(unserved: Lanes) -> Lanes:
 
 def test_a_call_comes_out_as_it_went_in_with_its_times(lanes: Lanes) -> None:
     put = lanes.put("a", target_ms=250, timeout_ms=5000)
-    [waiting] = lanes.lanes.look().lanes
+    [waiting] = lanes.look().lanes
     [call] = lanes.take()
     assert (call.id, call.lane, call.tenant) == (put.id, put.lane, put.tenant)
     assert (call.input, call.size, call.reply_to) == (put.input, put.size, put.reply_to)
@@ -95,7 +127,7 @@ def test_a_call_comes_out_as_it_went_in_with_its_times(lanes: Lanes) -> None:
 
 def test_a_call_is_due_no_later_than_its_deadline(lanes: Lanes) -> None:
     lanes.put("a", target_ms=5000, timeout_ms=250)
-    [waiting] = lanes.lanes.look().lanes
+    [waiting] = lanes.look().lanes
     [call] = lanes.take()
     assert waiting.due_ms == pytest.approx(call.deadline_ms, abs=0.01)
 
@@ -104,7 +136,7 @@ def test_a_look_tells_each_lane_with_its_calls_and_its_most_urgent(lanes: Lanes)
     lanes.put("a", target_ms=900)
     lanes.put("b", target_ms=300)
     lanes.put("c", lane="{}/16", target_ms=600)
-    look = lanes.lanes.look()
+    look = lanes.look()
     assert {(lane.lane, lane.rows) for lane in look.lanes} == {("{}/64", 2), ("{}/16", 1)}
     due = {lane.lane: lane.due_ms - look.now_ms for lane in look.lanes}
     assert due["{}/64"] <= 300 < due["{}/16"] <= 600
@@ -122,16 +154,16 @@ def test_only_the_lane_that_was_named_is_taken_from(lanes: Lanes) -> None:
     lanes.put("a", lane="{}/16")
     lanes.put("b", lane='{"normalize":false}/16')
     assert lanes.take_ids(lane="{}/16") == ["a"]
-    assert [lane.lane for lane in lanes.lanes.look().lanes] == ['{"normalize":false}/16']
+    assert [lane.lane for lane in lanes.look().lanes] == ['{"normalize":false}/16']
 
 
 def test_a_lane_disappears_when_it_is_empty(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.put("b", lane="{}/16")
     lanes.take()
-    assert [lane.lane for lane in lanes.lanes.look().lanes] == ["{}/16"]
+    assert [lane.lane for lane in lanes.look().lanes] == ["{}/16"]
     lanes.take(lane="{}/16")
-    assert list(lanes.lanes.look().lanes) == []
+    assert list(lanes.look().lanes) == []
 
 
 def test_without_a_ready_worker_a_call_is_refused(unserved: Lanes) -> None:
@@ -151,36 +183,36 @@ def test_one_call_too_many_is_refused_until_one_is_taken(lanes: Lanes) -> None:
 
 def test_a_call_past_its_deadline_is_dropped_when_it_is_reached(lanes: Lanes) -> None:
     lanes.put("gone", timeout_ms=1)
-    lanes.put("still wanted")
-    [waiting] = lanes.lanes.look().lanes
+    lanes.put("wanted")
+    [waiting] = lanes.look().lanes
     lanes.passed(waiting.due_ms)
-    assert lanes.take_ids(rows=1) == ["still wanted"]
-    assert list(lanes.lanes.look().lanes) == []
+    assert lanes.take_ids(rows=1) == ["wanted"]
+    assert list(lanes.look().lanes) == []
 
 
 def test_taking_nothing_but_expired_calls_is_no_launch(lanes: Lanes) -> None:
     lanes.put("gone", timeout_ms=1)
-    [waiting] = lanes.lanes.look().lanes
+    [waiting] = lanes.look().lanes
     lanes.passed(waiting.due_ms)
     assert lanes.take() == []
-    assert lanes.lanes.look().last_launch_ms == 0
+    assert lanes.look().last_launch_ms == 0
 
 
 def test_a_dropped_call_is_never_taken_and_leaves_its_room(lanes: Lanes) -> None:
     dropped = lanes.put("a", most=1)
     lanes.lanes.drop(dropped)
     lanes.lanes.drop(dropped)
-    assert list(lanes.lanes.look().lanes) == []
+    assert list(lanes.look().lanes) == []
     lanes.put("b", most=1)
     assert lanes.take_ids() == ["b"]
 
 
 def test_a_launch_is_remembered_with_its_predicted_time(lanes: Lanes) -> None:
     lanes.put("a")
-    before = lanes.lanes.look()
+    before = lanes.look()
     assert (before.last_launch_ms, before.last_took_ms) == (0, 0)
     lanes.take()
-    after = lanes.lanes.look()
+    after = lanes.look()
     assert before.now_ms <= after.last_launch_ms <= after.now_ms
     assert after.last_took_ms == 100
 
@@ -188,18 +220,18 @@ def test_a_launch_is_remembered_with_its_predicted_time(lanes: Lanes) -> None:
 def test_a_ticket_from_before_the_pools_last_launch_takes_nothing(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.put("b")
-    stale = lanes.lanes.look()
+    stale = lanes.look()
     assert len(lanes.take(rows=1, look=stale)) == 1
-    assert lanes.take(rows=1, look=stale) == []
+    assert lanes.try_take(rows=1, look=stale) is None
     assert lanes.take_ids(rows=1) == ["b"]
 
 
 def test_replicas_are_the_workers_that_are_ready(lanes: Lanes) -> None:
     lanes.lanes.announce("worker-2", 60)
     lanes.lanes.announce("worker-2", 60)
-    assert lanes.lanes.look().replicas == 2
+    assert lanes.look().replicas == 2
     lanes.lanes.announce("worker-1", 0)
-    assert lanes.lanes.look().replicas == 1
+    assert lanes.look().replicas == 1
 
 
 def test_a_worker_that_withdrew_gets_no_more_calls(lanes: Lanes) -> None:
@@ -211,8 +243,8 @@ def test_a_worker_that_withdrew_gets_no_more_calls(lanes: Lanes) -> None:
 
 def test_a_worker_that_falls_silent_is_no_longer_ready(unserved: Lanes) -> None:
     unserved.lanes.announce("worker-1", 0.2)
-    assert unserved.lanes.look().replicas == 1
-    eventually(lambda: unserved.lanes.look().replicas == 0)
+    assert unserved.look().replicas == 1
+    eventually(lambda: unserved.look().replicas == 0)
     assert unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1")) == "no_worker"
 
 
@@ -223,8 +255,8 @@ def test_two_takers_never_get_the_same_call(lanes: Lanes) -> None:
     taken: list[list[str]] = [[], [], [], []]
 
     def take_all(mine: list[str]) -> None:
-        while lanes.lanes.look().lanes:
-            mine += lanes.take_ids(rows=3)
+        while lanes.look().lanes:
+            mine += [call.id for call in lanes.try_take(rows=3) or ()]
 
     threads = [threading.Thread(target=take_all, args=(mine,)) for mine in taken]
     for thread in threads:
@@ -250,6 +282,195 @@ def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(lan
     assert len(lanes.received("api-2")) == 1
 
 
+# -- budgets and turns
+
+
+def sized(lanes: Lanes, tenant: str, *sizes: int) -> None:
+    """Calls of a tenant, named after it, each due later than the one before."""
+    for n, size in enumerate(sizes):
+        call = Call(f"{tenant}{n}", "{}/64", tenant, None, size, "api-1")
+        assert lanes.refused(call, target_ms=1000 + n) is None
+
+
+def test_a_look_tells_the_sizes_that_wait_together(lanes: Lanes) -> None:
+    sized(lanes, "a", 30, 12)
+    dropped = lanes.put("b")
+    assert [lane.units for lane in lanes.look().lanes] == [45]
+    lanes.lanes.drop(dropped)
+    lanes.take(rows=1)
+    assert [lane.units for lane in lanes.look().lanes] == [12]
+
+
+def test_a_launch_is_closed_at_its_size_budget_but_never_empty(lanes: Lanes) -> None:
+    sized(lanes, "a", 30, 30, 30, 90, 1)
+    assert lanes.take_ids(units=64) == ["a0", "a1"]
+    assert lanes.take_ids(units=64) == ["a2"]
+    assert lanes.take_ids(units=64) == ["a3"]
+    assert lanes.take_ids(units=64) == ["a4"]
+
+
+def test_tenants_take_turns_however_many_calls_one_has(lanes: Lanes) -> None:
+    sized(lanes, "a", *[1] * 10)
+    sized(lanes, "b", 1, 1)
+    assert sorted(lanes.take_ids(rows=4)) == ["a0", "a1", "b0", "b1"]
+
+
+def test_turns_go_on_over_launches(lanes: Lanes) -> None:
+    sized(lanes, "a", *[1] * 10)
+    sized(lanes, "b", *[1] * 10)
+    taken = [id[0] for _ in range(5) for id in lanes.take_ids(rows=3)]
+    assert abs(taken.count("a") - taken.count("b")) == 1
+
+
+def test_turns_are_counted_in_size_where_size_is_bounded(lanes: Lanes) -> None:
+    sized(lanes, "a", *[30] * 4)
+    sized(lanes, "b", *[10] * 12)
+    taken = lanes.take_ids(units=120)
+    assert [id[0] for id in taken].count("a") == 2
+    assert [id[0] for id in taken].count("b") == 6
+
+
+def test_who_comes_back_has_no_claim_to_the_time_it_was_away(lanes: Lanes) -> None:
+    sized(lanes, "a", *[1] * 30)
+    for _ in range(5):
+        lanes.take(rows=4)
+    sized(lanes, "b", *[1] * 10)
+    assert [id[0] for id in lanes.take_ids(rows=6)].count("a") in (2, 3)
+
+
+def test_a_call_that_would_come_too_late_is_not_taken(lanes: Lanes) -> None:
+    lanes.put("late", timeout_ms=500)
+    lanes.put("wanted")
+    assert lanes.take_ids(needs_ms=1000.0) == ["wanted"]
+    assert lanes.waiting() == {}
+
+
+# -- admission
+
+FIXED = Terms(one_ms=100, full_rows=4, full_ms=100, row_ms=25)
+
+
+def fill(lanes: Lanes, calls: int, lane: str = "{}/64") -> None:
+    for n in range(calls):
+        call = Call(f"{lane}-{n}", lane, "tenant", None, 1, "api-1")
+        assert lanes.refused(call, FIXED) is None
+
+
+def late(lanes: Lanes, allowed_ms: float, lane: str = "{}/64", slots: int = 1) -> float | None:
+    """How long a call of this lane would wait, where that is too long; it is never let in."""
+    call = Call("late", lane, "tenant", None, 1, "api-1")
+    terms = replace(FIXED, allowed_ms=allowed_ms, slots=slots)
+    refused = lanes.refused(call, terms)
+    if refused is None:
+        lanes.lanes.drop(call)
+        return None
+    assert refused.why == "late"
+    return refused.wait_ms
+
+
+def test_a_call_that_shares_the_next_launch_waits_for_nothing(lanes: Lanes) -> None:
+    fill(lanes, 3)
+    assert late(lanes, 100) is None
+    assert late(lanes, 99.9) == 0
+
+
+def test_every_full_launch_before_it_is_waited_for(lanes: Lanes) -> None:
+    fill(lanes, 9)
+    assert late(lanes, 299.9) == pytest.approx(200)
+    assert late(lanes, 300) is None
+
+
+def test_replicas_and_their_slots_share_what_waits(lanes: Lanes) -> None:
+    fill(lanes, 8)
+    lanes.lanes.announce("worker-2", 60)
+    assert late(lanes, 0) == pytest.approx(100)
+    assert late(lanes, 0, slots=2) == pytest.approx(50)
+
+
+def test_other_lanes_are_waited_for_by_what_they_cost(lanes: Lanes) -> None:
+    fill(lanes, 6)
+    assert late(lanes, 0, lane="{}/16") == pytest.approx(150)
+    for rows, left_ms in ((2, 100), (3, 25), (1, 0)):
+        lanes.take(rows=rows)
+        lanes.lanes.look("worker-1/0")  # the launch has ended
+        assert late(lanes, 0, lane="{}/16") == pytest.approx(left_ms)
+
+
+def test_a_pool_that_is_busy_is_waited_for(lanes: Lanes) -> None:
+    fill(lanes, 1)
+    lanes.take(took_ms=5000.0)
+    waits_ms = late(lanes, 0)
+    assert waits_ms is not None
+    assert 4000 < waits_ms <= 5000
+    lanes.lanes.announce("worker-2", 60)
+    assert late(lanes, 0) == 0  # the other one is idle
+
+
+def test_a_slot_that_looks_is_not_busy_any_more(lanes: Lanes) -> None:
+    assert lanes.take(rows=0, took_ms=5000.0) == []  # items alone
+    assert list(lanes.look().busy) == ["worker-1/0"]
+    assert lanes.lanes.look("worker-1/0").busy == {}
+    assert late(lanes, 0) == 0
+
+
+def test_a_worker_that_leaves_is_not_busy_any_more(lanes: Lanes) -> None:
+    lanes.lanes.announce("worker-2", 60)
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    assert lanes.look().busy == {}
+
+
+def test_a_longer_launch_counts_for_the_call_that_joins_it(lanes: Lanes) -> None:
+    fill(lanes, 3)
+    joined = replace(FIXED, step_ms=10, allowed_ms=129.9)
+    call = Call("late", "{}/64", "tenant", None, 1, "api-1")
+    assert lanes.refused(call, joined) == Refused("late", 0)
+    assert lanes.refused(call, replace(joined, allowed_ms=130)) is None
+
+
+def test_what_is_dropped_costs_nothing(lanes: Lanes) -> None:
+    fill(lanes, 2)
+    for n in range(2):
+        lanes.lanes.drop(Call(f"{{}}/64-{n}", "{}/64", "tenant", None, 1, "api-1"))
+    assert late(lanes, 0, lane="{}/16") == pytest.approx(0)
+
+
+# -- what the pool knows
+
+
+def test_calls_are_known_by_when_they_came_and_how_far_apart(lanes: Lanes) -> None:
+    assert (lanes.look().called_ms, lanes.look().gap_ms) == (0, 0)
+    lanes.put("a")
+    first = lanes.look()
+    assert first.gap_ms == 0
+    lanes.passed(first.called_ms + 20)
+    lanes.put("b")
+    second = lanes.look()
+    assert second.gap_ms == pytest.approx(second.called_ms - first.called_ms, abs=0.01)
+
+
+def test_a_profile_is_what_the_latest_worker_announced(lanes: Lanes) -> None:
+    assert lanes.lanes.profile() == b""
+    profile = Profile(1500.0, {64: Times(32, 100.0, 11.0, 120.0)})
+    lanes.lanes.announce("worker-1", 60, profile=profile.pack())
+    lanes.lanes.announce("worker-1", 60)
+    assert Profile.unpack(lanes.lanes.profile()) == profile
+
+
+def test_a_model_is_wanted_once_a_call_found_no_worker(unserved: Lanes) -> None:
+    assert not unserved.lanes.wanted()
+    unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1"))
+    assert unserved.lanes.wanted()
+
+
+def test_launches_are_counted_by_their_reason(lanes: Lanes) -> None:
+    for reason in ("full", "pace", "full"):
+        lanes.put("a")
+        lanes.take(reason=reason)
+    lanes.take(reason="knee")  # of nothing
+    assert lanes.lanes.flushes() == {"full": 2, "pace": 1}
+
+
 # -- deaths
 
 LONE = ALONE + "{}/64"
@@ -260,7 +481,7 @@ def test_a_call_of_a_dead_worker_waits_alone_and_at_once_for_another(lanes: Lane
     [before] = lanes.take(worker="worker-2")
     lanes.lanes.announce("worker-2", 0)
     assert lanes.lanes.recover() == 1
-    look = lanes.lanes.look()
+    look = lanes.look()
     [waiting] = look.lanes
     assert (waiting.lane, waiting.rows) == (LONE, 1)
     assert waiting.due_ms <= look.now_ms
@@ -295,7 +516,7 @@ def test_what_a_living_worker_has_in_hand_is_left_to_it_even_while_it_drains(lan
     lanes.take()
     assert lanes.lanes.recover() == 0
     lanes.lanes.announce("worker-1", 60, ready=False)
-    assert lanes.lanes.look().replicas == 0
+    assert lanes.look().replicas == 0
     assert lanes.lanes.recover() == 0
     lanes.lanes.announce("worker-1", 0)
     assert lanes.lanes.recover() == 1
@@ -303,8 +524,7 @@ def test_what_a_living_worker_has_in_hand_is_left_to_it_even_while_it_drains(lan
 
 def test_a_worker_that_falls_silent_loses_what_it_has_in_hand(lanes: Lanes) -> None:
     lanes.put("a")
-    look = lanes.lanes.look()
-    lanes.lanes.take(Ticket("{}/64", 1, look.last_launch_ms, 100.0, "worker-2", 200))
+    lanes.take(rows=1, worker="worker-2", lease_ms=200.0)
     assert lanes.lanes.recover() == 0
     eventually(lambda: lanes.lanes.recover() == 1)
 
@@ -334,12 +554,12 @@ def test_two_keepers_put_a_call_back_once(lanes: Lanes) -> None:
 
 def test_a_call_that_was_answered_is_not_recovered(lanes: Lanes) -> None:
     lanes.put("answered")
-    lanes.put("not yet")
+    lanes.put("not-yet")
     lanes.take(worker="worker-2")
     lanes.answer("answered")
     lanes.lanes.announce("worker-2", 0)
     assert lanes.lanes.recover() == 1
-    assert lanes.take_ids(lane=LONE) == ["not yet"]
+    assert lanes.take_ids(lane=LONE) == ["not-yet"]
 
 
 def test_a_call_whose_client_left_dies_with_its_worker(lanes: Lanes) -> None:
@@ -400,13 +620,12 @@ def in_redis(redis_client: "redis.Redis") -> RedisLanes:
 
 
 def take(lanes: RedisLanes, rows: int = 1, lane: str = "{}/64") -> list[Call]:
-    last_ms = lanes.look().last_launch_ms
-    return lanes.take(Ticket(lane, rows, last_ms, 1.0, "worker-1", 60_000))
+    return lanes.take(ticket(lanes.look("nobody/0"), rows=rows, lane=lane)) or []
 
 
 def put(lanes: RedisLanes, id: str) -> None:
     call = Call(id, "{}/64", "tenant", 1, 1, "api-1")
-    assert lanes.put(call, target_ms=250, timeout_ms=60_000, most=100) is None
+    assert lanes.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=Terms()) is None
 
 
 def test_however_many_calls_wait_the_bell_rings_once(
@@ -435,7 +654,7 @@ def test_nothing_of_an_answered_call_stays_in_redis(
     [call] = take(in_redis)
     in_redis.reply("api-1", [Reply(call.id, b"1", None, 1, {})])
     kept = set(redis_client.scan_iter()) - {in_redis.keys.bell.encode()}
-    ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool")}
+    ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool", "busy")}
     assert kept == ours | {reply_key("api-1").encode()}
 
 
@@ -465,7 +684,7 @@ def test_a_call_of_any_input_and_parameters_is_put_back_as_it_was(
 ) -> None:
     lane = lane_name({"a b": "\n\0 ü %s", "c": ["alone:"]}, 64)
     call = Call("a", lane, "tenant", {"x\n y": ["\0 %d", "x" * 300_000]}, 3, "api-1")
-    assert in_redis.put(call, target_ms=250, timeout_ms=60_000, most=100) is None
+    assert in_redis.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=Terms()) is None
     [before] = take(in_redis, lane=lane)
     assert (before.lane, before.input) == (call.lane, call.input)
     declare_dead(redis_client, [MODEL], "worker-1")
@@ -497,5 +716,5 @@ def test_the_lanes_of_two_models_are_apart(redis_client: "redis.Redis") -> None:
     one.announce("worker-1", 60)
     other.announce("worker-1", 60)
     put(one, "a")
-    assert list(other.look().lanes) == []
+    assert list(other.look("nobody/0").lanes) == []
     assert take(other) == []

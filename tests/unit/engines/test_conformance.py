@@ -17,9 +17,19 @@ TEXTS = ["a cat", "", "Grüße aus Köln", "a " * 120, "line\nbreak", "猫"]
 NO_TEXTS = [None, True, 7, 1.5, ["cat"], {"text": "cat"}]
 
 
-@pytest.fixture(scope="module", params=["echo", "batchstring", "minilm"])
+TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
+MODELS = {
+    **{model.name: model for model in SAMPLES},
+    "minilm-padded": Model("minilm", "2", "minilm", options={"layout": "padded"}),
+    "encoder": Model("encoder", "1", "encoder", options=TINY),
+    "encoder-padded": Model("encoder", "2", "encoder", options={**TINY, "layout": "padded"}),
+    "encoder-long": Model("encoder", "3", "encoder", options={**TINY, "max_tokens": 512}),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def model(request: pytest.FixtureRequest) -> Model:
-    return SAMPLES.resolve(request.param)
+    return MODELS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -75,18 +85,41 @@ def test_nothing_to_prepare_gives_nothing(engine: Engine) -> None:
 def test_sizes_are_those_by_which_the_api_chooses_a_calls_lane(
     engine: Engine, model: Model
 ) -> None:
-    assert [p.size for p in prepare(engine, TEXTS)] == [model.kind.size(text) for text in TEXTS]
-    assert all(prepared.size >= 1 for prepared in prepare(engine, TEXTS))
+    texts = [*TEXTS, "word " * 1000]
+    for params in ({}, {"truncate": 7}) if "truncate" in model.kind.params else ({},):
+        sizes = [p.size for p in engine.prepare(texts, params) if isinstance(p, Prepared)]
+        assert sizes == [model.size(text, params) for text in texts]
+        assert all(size >= 1 for size in sizes)
 
 
 def test_no_input_is_larger_than_the_largest_bucket(engine: Engine, model: Model) -> None:
     [prepared] = prepare(engine, ["word " * 10_000])
-    assert not model.kind.buckets or prepared.size <= model.kind.buckets[-1]
+    assert not model.buckets or prepared.size <= model.buckets[-1]
 
 
 def test_samples_can_be_prepared_and_run(engine: Engine, model: Model) -> None:
     for sample in engine.samples():
         assert len(outputs(engine, [sample] * 2)) == 2
+
+
+def test_it_says_how_much_memory_its_weights_hold(engine: Engine, model: Model) -> None:
+    assert (engine.memory_mb() > 1) == (model.kind.unit == "tokens")
+
+
+def test_it_can_be_closed_and_loaded_again(model: Model) -> None:
+    first = outputs(once := registry.load(model, "cpu"), ["a cat"])
+    once.close()
+    assert outputs(registry.load(model, "cpu"), ["a cat"]) == first
+
+
+def test_launches_can_run_side_by_side(engine: Engine) -> None:
+    batches = [[f"text {n} " * (n % 7 + k) for n in range(9)] for k in range(1, 5)]
+    expected = [outputs(engine, batch) for batch in batches]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda batch: outputs(engine, batch), batches))
+    for batch, wanted in zip(found, expected, strict=True):
+        for one, other in zip(batch, wanted, strict=True):
+            assert one == pytest.approx(other, abs=1e-5)
 
 
 def test_many_threads_can_prepare_at_once(engine: Engine) -> None:

@@ -1,12 +1,15 @@
-"""Latency models that have seen enough to know their two numbers."""
+"""Latency models that have seen enough to know their numbers."""
 
 from workers.scheduler.latency import LatencyModel
+from workers.scheduler.work import Work
 
 
-def measured(c0: float, c1: float) -> LatencyModel:
-    """A model of a device whose launches take exactly c0 + c1 x seconds."""
+def measured(c0: float, c1: float, *, by_size: bool = False) -> LatencyModel:
+    """A model of a device whose launches take exactly c0 + c1 x seconds, x being its rows, or
+    their sizes together."""
     latency = LatencyModel()
     for _ in range(100):
-        for x in (1, 100):
-            latency.observe(x, c0 + c1 * x)
+        for rows, size in ((1, 1), (100, 1), (1, 100), (100, 100), (10, 50)):
+            work = Work.alike(rows, size)
+            latency.observe(work, c0 + c1 * (work.units if by_size else work.rows))
     return latency

@@ -1,0 +1,78 @@
+"""The `encoder` engine: a BERT encoder of any size with random weights, to measure with."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jobs.sizes import POSITIONS
+from workers.engines.embedding import Embedder
+
+WORDS = 30522
+"""Of MiniLM's tokenizer: its ids are below this."""
+_SPREAD = 0.02  # of the weights, as BERT starts out
+
+
+class RandomEncoder(Embedder):
+    """What BERT-large costs, unless options say otherwise; its vectors mean nothing.
+
+    hidden, layers, heads, intermediate: the shape. vocabulary: rows of the word embeddings, at
+    least as many as MiniLM's tokenizer has words. seed: of the weights. The other options, and
+    the params, are those of `Embedder`.
+    """
+
+    def __init__(
+        self,
+        hidden: int = 1024,
+        layers: int = 24,
+        heads: int = 16,
+        intermediate: int = 4096,
+        vocabulary: int = WORDS,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        if vocabulary < WORDS:
+            raise ValueError(f"options.vocabulary is {vocabulary}; it takes {WORDS} at least")
+        if hidden % heads:
+            raise ValueError(f"options.hidden is {hidden}, which can't be shared by {heads} heads")
+        shapes = dict(_shapes(hidden, layers, intermediate, vocabulary))
+        super().__init__(partial(_weights, shapes, seed), heads, **options)
+
+
+def _weights(
+    shapes: Mapping[str, tuple[int, ...]], seed: int, place: torch.device
+) -> Mapping[str, Tensor]:
+    generator = torch.Generator(place).manual_seed(seed)
+    return {name: _random(name, shape, generator) for name, shape in shapes.items()}
+
+
+def _shapes(
+    hidden: int, layers: int, intermediate: int, words: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of `BertModel`'s parameters, without the pooler."""
+    for name, rows in (("word", words), ("position", POSITIONS), ("token_type", 2)):
+        yield f"embeddings.{name}_embeddings.weight", (rows, hidden)
+    yield from _affine("embeddings.LayerNorm", hidden)
+    for n in range(layers):
+        layer = f"encoder.layer.{n}"
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            yield from _affine(f"{layer}.attention.{name}", hidden, hidden)
+        yield from _affine(f"{layer}.attention.output.LayerNorm", hidden)
+        yield from _affine(f"{layer}.intermediate.dense", intermediate, hidden)
+        yield from _affine(f"{layer}.output.dense", hidden, intermediate)
+        yield from _affine(f"{layer}.output.LayerNorm", hidden)
+
+
+def _affine(name: str, *shape: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", shape
+    yield f"{name}.bias", shape[:1]
+
+
+def _random(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    if name.endswith("bias"):
+        return torch.zeros(shape, device=generator.device)
+    if "LayerNorm" in name:
+        return torch.ones(shape, device=generator.device)
+    return torch.randn(shape, generator=generator, device=generator.device).mul_(_SPREAD)
