@@ -65,3 +65,17 @@ def test_a_load_that_hangs_is_ended_and_tried_again(
         [worker] = [c for c in platform.supervisor.children if c.name == "worker-1"]
         assert worker.restarts == 1
         assert "hangs in loading a model" in caplog.text
+
+
+def test_jobs_of_more_models_than_fit_all_end(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    models = tmp_path / "models.toml"
+    entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "echo"\nmemory_mb = 400\n'
+    models.write_text("".join(entry.format(name) for name in names))
+    with running(tmp_path / "home", models=models, memory_mb=500, min_stay_s=0.5) as platform:
+        client = Client(platform.url)
+        jobs = [client.submit([b'"x"\n'] * 5000, model=name)["id"] for name in names]
+        assert {client.wait(job)["state"] for job in jobs} == {"completed"}
+        states = [model["states"] for model in client.request("GET", "/models")["data"]]
+        assert sum(state.get("ready", 0) for state in states) <= 1
+        client.close()

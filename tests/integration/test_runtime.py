@@ -7,13 +7,14 @@ import pytest
 import redis
 from sqlalchemy import Engine
 
-from jobs import ids
+from jobs import ids, registry
 from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import workers
+from jobs.submit import Order, submit
 from tests.wait import eventually
 from workers.residency import REMOVED_STAYS_S
 from workers.runtime import Runtime
@@ -143,6 +144,14 @@ def test_what_does_not_fit_comes_when_it_is_called_and_the_least_used_goes(bench
     assert bench.replicas("b@1") == 0
     assert bench.call("c@1", "let in")
     assert bench.answer() == "let in"
+
+
+def test_what_does_not_fit_comes_for_a_job_as_well(bench: Bench) -> None:
+    bench.declare(entry("a", memory_mb=400), entry("b", memory_mb=400))
+    bench.start(memory_mb=500, min_stay_s=0.0)
+    eventually(bench.stands(a="ready", b="absent"))
+    submit(bench.database, registry.read(bench.path), "t", Order("b"), array=["x"])
+    eventually(bench.stands(a="absent", b="ready"))
 
 
 def test_of_two_workers_one_loads_what_is_asked_for(bench: Bench) -> None:
