@@ -171,13 +171,14 @@ class CallAnswer(BaseModel):
 
 
 class ModelState(BaseModel):
-    """One version of a model. workers: in how many it is ready."""
+    """One version of a model. engine, target_ms, unit: null once it is declared no more; workers:
+    in how many it is ready."""
 
     name: str
     version: str
-    engine: str
-    target_ms: int
-    unit: str
+    engine: str | None
+    target_ms: int | None
+    unit: str | None
     ready: bool
     workers: int
     states: dict[Literal["absent", "loading", "warming", "ready", "draining", "failed"], int] = (

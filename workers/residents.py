@@ -171,13 +171,15 @@ class Residents:
     def _unload_drained(self) -> None:
         for resident in self._table.among("draining"):
             host = self._hosts.by_key[resident.model.key]
+            self._hosts.announce(host)
             if not host.busy() and not self._is_needed(resident):
                 self._hosts.leave(host)
                 _close(host.engine)
                 self._table.left(resident)
 
     def _is_needed(self, resident: Resident) -> bool:
-        """Whether calls wait that no other worker would take."""
+        """Whether calls wait that no other worker would take. The last of several that drain sees
+        that it is: each has said before that it isn't ready."""
         with _away("whether calls wait"):
             look = RedisLanes(self._redis, resident.model.key).look(_NOBODY)
             return bool(look.lanes) and look.replicas == 0

@@ -41,16 +41,23 @@ async def readyz(shared: Shared) -> dict[str, str]:
 
 @router.get("/models", response_model=ModelList)
 def list_models(shared: Shared) -> dict[str, list[ModelState]]:
-    """Every model version that is declared here."""
+    """Every model version that is declared here, and what else workers have: a version that was
+    removed serves until its work is done."""
     standing = _standing(shared)
-    return {"data": [_state(model, standing.get(model.key, NOWHERE)) for model in shared.models]}
+    declared = {model.key: model for model in shared.models}
+    return {
+        "data": [
+            _state(key, declared.get(key), standing.get(key, NOWHERE))
+            for key in (*declared, *sorted(standing.keys() - declared.keys()))
+        ]
+    }
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
 def model_ready(shared: Shared, model: str, response: Response) -> ModelState:
     """200 once it is loaded and warm somewhere; 503 before."""
     found = shared.models.resolve(model)
-    state = _state(found, _standing(shared).get(found.key, NOWHERE))
+    state = _state(found.key, found, _standing(shared).get(found.key, NOWHERE))
     if not state.ready:
         raise NoWorker(f"no worker is ready for {found.key}", retry_after_s=2)
     return state
@@ -73,14 +80,15 @@ def _without_worker(shared: Context) -> list[str]:
     ]
 
 
-def _state(model: Model, standing: Standing) -> ModelState:
+def _state(key: str, model: Model | None, standing: Standing) -> ModelState:
+    name, _, version = key.partition("@")
     ready = standing.states.get("ready", 0)
     return ModelState(
-        name=model.name,
-        version=model.version,
-        engine=model.engine,
-        target_ms=model.target_ms,
-        unit=model.kind.unit,
+        name=name,
+        version=version,
+        engine=model.engine if model else None,
+        target_ms=model.target_ms if model else None,
+        unit=model.kind.unit if model else None,
         ready=ready > 0,
         workers=ready,
         states=dict(standing.states),
