@@ -29,8 +29,8 @@ from workers.slices import SliceRunner
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.5
-_SOON_S = 0.05  # while something drains
-_NOBODY = "nobody"  # a slot that is never busy
+_SOON_S = 0.05  # while somebody comes or goes
+_NOBODY = "nobody/0"  # a slot that is never busy
 _GONE = (SQLAlchemyError, *AWAY)
 
 
@@ -56,7 +56,8 @@ class Residents:
     def run(self) -> None:
         while not self._stopping.is_set():
             self.step()
-            self._stopping.wait(_SOON_S if self._table.among("draining") else _TICK_S)
+            soon = self._table.among("loading", "draining")
+            self._stopping.wait(_SOON_S if soon else _TICK_S)
 
     def stop(self) -> None:
         """Nothing comes or goes any more; what is being loaded won't be served."""
@@ -192,8 +193,8 @@ class Residents:
         if self._table.settled():
             self._slices.loaded()
         rows = [_row(resident) for resident in self._table]
-        if rows == self._told:
-            return
+        if rows == self._told or self._stopping.is_set():
+            return  # a worker that leaves says so itself
         with _away("where models stand"):
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self._hosts.incarnation, self._slices.state)

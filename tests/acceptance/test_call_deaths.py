@@ -40,7 +40,7 @@ class Stage:
 
     def set_up(self) -> None:
         """Both workers ready, and nothing launched."""
-        self.until(lambda: self.lanes.look().replicas == 2)
+        self.until(lambda: self.lanes.look("nobody/0").replicas == 2)
         self._path(LAUNCHES).write_text("")
         self._path(RELEASED).unlink(missing_ok=True)
 
@@ -109,7 +109,7 @@ def test_a_call_that_kills_is_delivered_twice_and_its_mates_are_answered(stage: 
     holding = [stage.held(text)[0] for text in ("hold 1", "hold 2")]  # both workers are busy
     texts = ["die", "a", "b", "c"]
     calls = [stage.call(text) for text in texts]
-    stage.until(lambda: sum(lane.rows for lane in stage.lanes.look().lanes) == len(texts))
+    stage.until(lambda: sum(lane.rows for lane in stage.lanes.look("nobody/0").lanes) == len(texts))
     stage.release()
     assert [stage.answer(call) for call in holding] == [(200, "HOLD 1"), (200, "HOLD 2")]
     assert [stage.answer(call) for call in calls] == [
@@ -140,7 +140,7 @@ def test_a_call_whose_client_left_is_not_run_again(stage: Stage) -> None:
     stage.until(lambda: not stage.redis.exists(*map(stage.lanes.keys, ("calls", "taken"))))
     [(holder, _)] = stage.launches("hold")
     os.kill(holder, signal.SIGKILL)
-    stage.until(lambda: stage.lanes.look().replicas == 1)
+    stage.until(lambda: stage.lanes.look("nobody/0").replicas == 1)
     assert stage.answer(stage.call("next")) == (200, "NEXT")
     assert len(stage.launches("hold")) == 1
 
@@ -152,7 +152,7 @@ def test_the_late_reply_of_a_worker_that_stood_still_is_ignored(stage: Stage) ->
     stage.release()
     assert stage.answer(call) == (200, "HOLD")
     os.kill(zombie, signal.SIGCONT)
-    stage.until(lambda: stage.lanes.look().replicas == 2)
+    stage.until(lambda: stage.lanes.look("nobody/0").replicas == 2)
     calls = {f"text {n}": stage.call(f"text {n}") for n in range(16)}
     assert {text: stage.answer(call) for text, call in calls.items()} == {
         text: (200, text.upper()) for text in calls
@@ -163,9 +163,9 @@ def test_the_late_reply_of_a_worker_that_stood_still_is_ignored(stage: Stage) ->
 def test_a_worker_that_drains_keeps_its_call_for_longer_than_a_lease(stage: Stage) -> None:
     call, draining = stage.held()
     os.kill(draining, signal.SIGTERM)
-    eventually(lambda: stage.lanes.look().replicas == 1)
-    since_ms = stage.lanes.look().now_ms
-    eventually(lambda: stage.lanes.look().now_ms > since_ms + 1000 * (LEASE_S + 1.5))
+    eventually(lambda: stage.lanes.look("nobody/0").replicas == 1)
+    since_ms = stage.lanes.look("nobody/0").now_ms
+    eventually(lambda: stage.lanes.look("nobody/0").now_ms > since_ms + 1000 * (LEASE_S + 1.5))
     stage.release()
     assert stage.answer(call) == (200, "HOLD")
     assert [pid for pid, _ in stage.launches("hold")] == [draining]

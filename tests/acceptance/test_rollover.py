@@ -52,7 +52,7 @@ class Callers:
         self._waiting: dict[str, str] = {}
 
     def ready(self, version: str) -> bool:
-        return self._lanes[version].look("nobody").replicas > 0
+        return self._lanes[version].look("nobody/0").replicas > 0
 
     def answered(self) -> bool:
         """Whether all that was sent has been."""

@@ -64,7 +64,7 @@ class Bench:
         return RedisLanes(self.client, model)
 
     def replicas(self, model: str) -> int:
-        return self.lanes(model).look("nobody").replicas
+        return self.lanes(model).look("nobody/0").replicas
 
     def states(self) -> dict[str, dict[str, int]]:
         """By model@version: in how many workers it stands how."""
