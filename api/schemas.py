@@ -191,13 +191,21 @@ class CallAnswer(BaseModel):
 
 
 class ModelState(BaseModel):
+    """One version of a model. engine, target_ms, unit: null once it is declared no more; workers:
+    in how many it is ready."""
+
     name: str
     version: str
-    engine: str
-    target_ms: int
-    unit: str
+    engine: str | None
+    target_ms: int | None
+    unit: str | None
     ready: bool
     workers: int
+    states: dict[Literal["absent", "loading", "warming", "ready", "draining", "failed"], int] = (
+        Field(description="in how many workers it stands how")
+    )
+    load_ms: float | None = Field(description="until it was warm, the longest; null: not known")
+    error: str | None = Field(description="why it can't be loaded somewhere")
 
 
 class ModelList(BaseModel):

@@ -82,9 +82,10 @@ class Limits:
     max_batch: entries a launch; max_tokens: size units a launch, padding included (0: no bound);
     in_flight: launches at a time on a device; window_ms: how long an item waits for others
     to fill its launch; slice_items: items of one slice (one to two seconds of device time);
-    max_item_bytes: the longest input, as JSON; max_launch_s: a launch that takes longer hangs, and
-    its worker is ended; max_attempts: tries of an item that fails for now; backoff_ms,
-    max_backoff_ms: the longest wait before the second try, doubled for each further one, and ever.
+    max_item_bytes: the longest input, as JSON; max_launch_s, max_load_s: a launch, or loading and
+    warming up, that takes longer hangs, and its worker is ended; max_attempts: tries of an item
+    that fails for now; backoff_ms, max_backoff_ms: the longest wait before the second try, doubled
+    for each further one, and ever.
     """
 
     max_batch: int = 32
@@ -94,6 +95,7 @@ class Limits:
     slice_items: int = 1000
     max_item_bytes: int = 262_144
     max_launch_s: int = 60
+    max_load_s: int = 600
     max_attempts: int = 5
     backoff_ms: int = 500
     max_backoff_ms: int = 60_000
@@ -105,6 +107,8 @@ class Model:
 
     bucketing: whether only inputs of about one length share a launch, where length matters.
     degrade: what may be done with a call before it is refused.
+    memory_mb: what it takes of a worker's MILLRACE_MEMORY_MB; 0: what its engine says once it is
+    loaded.
     """
 
     name: str
@@ -112,6 +116,7 @@ class Model:
     engine: str
     target_ms: int = 250
     pool: str = "default"
+    memory_mb: int = 0
     bucketing: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     limits: Limits = field(default_factory=Limits)
@@ -222,10 +227,11 @@ SAMPLES = Registry(
 
 def load(path: Path | None) -> Registry:
     """The models file at `path`, or the samples. Raises SettingsError with all its problems."""
-    return SAMPLES if path is None else _read(path)
+    return SAMPLES if path is None else read(path)
 
 
-def _read(path: Path) -> Registry:
+def read(path: Path) -> Registry:
+    """The models file as it is now. Raises SettingsError with all its problems."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -270,6 +276,9 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: target_ms must be a whole number, 1 or more")
     if not isinstance(pool := entry.get("pool", "default"), str) or not pool:
         problems.append(f"{where}: pool must be a string")
+    memory_mb = entry.get("memory_mb", 0)
+    if not isinstance(memory_mb, int) or isinstance(memory_mb, bool) or memory_mb < 0:
+        problems.append(f"{where}: memory_mb must be a whole number, 0 or more")
     if not isinstance(entry.get("bucketing", True), bool):
         problems.append(f"{where}: bucketing must be true or false")
     if not isinstance(entry.get("options", {}), dict):

@@ -67,6 +67,8 @@ class Settings:
     )
     await_workers: bool = _setting(False, "ready only once every model has a warm worker")
     worker_max_mb: int = _setting(0, "a worker that grows beyond this, MiB, is replaced; 0: never")
+    memory_mb: int = _setting(0, "memory of a worker for its models, MiB; 0: all are loaded")
+    min_stay_s: float = _setting(30.0, "a model stays so long before another may take its memory")
     secret_key: str = _setting(
         "", "encrypts stored secrets; empty: one made in the home, beside the embedded database",
         secret=True,
@@ -156,6 +158,10 @@ def _ranges(settings: Settings) -> list[str]:
         problems.append(f"MILLRACE_PORT is {settings.port}; a port is 0 to 65535")
     if settings.worker_max_mb < 0:
         problems.append("MILLRACE_WORKER_MAX_MB must be 0 or more")
+    if settings.memory_mb < 0:
+        problems.append("MILLRACE_MEMORY_MB must be 0 or more")
+    if not 0 <= settings.min_stay_s < inf:
+        problems.append("MILLRACE_MIN_STAY_S must be 0 or more")
     if not 1 <= settings.lease_s < inf:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from redis import RedisError
@@ -15,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, registry
 from jobs.calls import redis as call_redis
-from jobs.settings import Settings
+from jobs.settings import Settings, SettingsError
 from jobs.store import db, workers
 from jobs.store.workers import Death
 from ops.processes import Child
@@ -99,12 +100,14 @@ class WatchedWorker(Child):
         # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
         left = code == progress.LEFT_ANYWAY or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
-        if self._watch.only_calls() or left or (outside and not self._hung):
+        load = self._hung and not self._watch.busy()  # what hung was no launch
+        if self._watch.only_calls() or left or load or (outside and not self._hung):
             return "killed"  # at any rate by no item
         return "hung" if self._hung else "crashed"
 
     def _end_hung(self) -> None:
-        _log.error("%s (pid %s) hangs in a launch: killed", self.name, self.pid)
+        what = "a launch" if self._watch.busy() else "loading a model"
+        _log.error("%s (pid %s) hangs in %s: killed", self.name, self.pid, what)
         self._hung = True
         super().kill()
 
@@ -143,12 +146,21 @@ def report(settings: Settings, incarnation: int, how: Death, for_s: float = _REP
 
 
 def _tell_redis(settings: Settings, incarnation: int) -> None:
-    keys = [model.key for model in registry.load(settings.models).of_pool(settings.pool)]
+    keys = _models(settings)
     try:
         with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
             call_redis.declare_dead(client, keys, str(incarnation))
     except RedisError as error:
         _log.warning("couldn't tell Redis that worker %d died: %s", incarnation, error)
+
+
+def _models(settings: Settings) -> set[str]:
+    """Those that were declared when we started, and those that are now."""
+    keys = {model.key for model in registry.load(settings.models).of_pool(settings.pool)}
+    with suppress(SettingsError):
+        if settings.models:
+            keys |= {m.key for m in registry.read(settings.models).of_pool(settings.pool)}
+    return keys
 
 
 def _out_of_memory_kills() -> int:

@@ -16,7 +16,7 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker.components import Pool
 
-from jobs import registry
+from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store.db import AWAY
 from workers.broker import WORK, NudgeConsumer, create_app
@@ -72,9 +72,11 @@ def _keep_our_logging(**_: Any) -> None:
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
     app = create_app(settings)
-    app.runtime = Runtime(settings, registry.load(settings.models))
-    # A claim keeps its thread until its slices end: no model can take those of another.
-    threads = CLAIMS_IN_HAND * len(app.runtime.models) + _SPARE_THREADS
+    file = ModelsFile(settings.models)
+    # A version and the one that follows it, of every model.
+    claims_in_hand = CLAIMS_IN_HAND * 2 * max(1, len(file.models.of_pool(settings.pool)))
+    app.runtime = Runtime(settings, file, claims_in_hand)
+    threads = claims_in_hand + _SPARE_THREADS
     app.steps["worker"].add(EngineStep)
 
     @app.task(name=WORK)  # type: ignore[untyped-decorator]

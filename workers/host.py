@@ -18,6 +18,7 @@ from jobs.calls.messages import Call
 from jobs.registry import Model
 from workers import launching
 from workers.engines.protocol import Engine, InvalidInput
+from workers.flow import Flow
 from workers.inhand import Ended, Holding
 from workers.preparing import prepare
 from workers.progress import Progress
@@ -51,6 +52,9 @@ class ModelHost:
         self._puller = calls
         self._on_launch = on_launch
         self.load_s = 0.0  # until it was warm, once that is known
+        self.used_s = clock.monotonic()  # when it last launched something
+        self.most_claims = CLAIMS_IN_HAND
+        self.flow = Flow()
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = 0
@@ -83,6 +87,8 @@ class ModelHost:
             clean = not any(isinstance(output, BaseException) for output in outputs)
             with self._changed:
                 self.scheduler.ended(ended_s, launch, clean=clean)
+                self.flow.launched(len(launch.items), len(launch.calls))
+                self.used_s = ended_s
             self._deliver(launch, outputs)
 
     def _run_engine(
@@ -190,8 +196,20 @@ class ModelHost:
         with self._changed:
             most = self.model.limits.slice_items
             left = CLAIMS_IN_HAND * most - self._in_hand
-            closed = self._draining or self._claims >= CLAIMS_IN_HAND
+            if self.flow.squeezed:
+                return 0 if self._draining or self._claims else 1  # which is a slice
+            closed = self._draining or self._claims >= self.most_claims
             return 0 if closed else max(0, min(most, left))
+
+    def squeezed(self) -> bool:
+        """Once a pulse: whether calls keep the device from what is in hand."""
+        with self._changed:
+            return self.flow.pulse(len(self._items))
+
+    def busy(self) -> bool:
+        """Whether any slice is in hand."""
+        with self._changed:
+            return self._claims > 0
 
     def enter(self, alone: bool = False) -> None:
         """A claim's slices come in hand; a thread stays with them until `leave`."""
@@ -246,6 +264,10 @@ class ModelHost:
         holding.forget(dropped)
 
     # -- for the worker
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
         with self._changed:

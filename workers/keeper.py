@@ -13,8 +13,9 @@ from redis import RedisError
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock, registry
+from jobs import clock
 from jobs.errors import BlobsAway, NotFound
+from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, endings, endpoints, idempotency, partitions, reaping, verbs, workers
 from jobs.store.db import Tx
@@ -25,6 +26,7 @@ from workers.recovery import CallRecovery
 from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
+_MODELS_S = 1.0  # the models file is looked at so often
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -75,9 +77,9 @@ class Keeper:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        models = registry.load(settings.models)
-        self._nudger = Nudger(settings, models)
-        self._calls = CallRecovery(settings.redis_url, models)
+        self._models = ModelsFile(settings.models)
+        self._nudger = Nudger(settings, self._models)
+        self._calls = CallRecovery(settings.redis_url, self._models)
         self._webhooks = WebhookSender(settings)
         self._services = services(settings)
         connections = len(self._services) + 1
@@ -103,7 +105,8 @@ class Keeper:
         ]
         for thread in threads:
             thread.start()
-        self._stopping.wait()
+        while not self._stopping.wait(_MODELS_S):
+            self._models.poll()
         for thread in threads:
             thread.join()
         self._database.dispose()

@@ -3,7 +3,8 @@
 from celery import Celery
 from kombu import Connection
 
-from jobs.registry import Registry
+from jobs.models_file import ModelsFile
+from jobs.registry import Model, Registry
 from jobs.settings import Settings
 from jobs.store import claims, workers
 from jobs.store.db import Tx
@@ -18,18 +19,22 @@ _CONFIRMED_WITHIN_S = 5.0
 class Nudger:
     """Keeps the nudges in each pool's queue near its claimable slices, capped."""
 
-    def __init__(self, settings: Settings, models: Registry) -> None:
-        self._settings, self._models = settings, models
+    def __init__(self, settings: Settings, file: ModelsFile) -> None:
+        self._settings, self._file = settings, file
+        self._known: dict[str, Model] = {}  # with versions that are declared no more
         self._app: Celery = create_app(settings)
         self._broker: Connection = self._app.connection_for_write()
 
     def run_once(self, tx: Tx) -> int:
         """Returns the number of nudges sent. Raises broker.AWAY."""
-        claimable = claims.claimable(tx, self._models, _MOST_NUDGES)
+        declared = {model.key: model for model in self._file.models}
+        self._known |= declared
+        claimable = claims.claimable(tx, self._known.values(), _MOST_NUDGES)
         ready = workers.ready(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
+        models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0
-        for pool in self._models.pools():
-            keys = [model.key for model in self._models.of_pool(pool)]
+        for pool in models.pools():
+            keys = [model.key for model in models.of_pool(pool)]
             slices = sum(claimable.get(key, 0) for key in keys)
             cap = _NUDGES_AT_ONCE * max(1, *(ready.get(key, 0) for key in keys))
             if slices:

@@ -41,7 +41,8 @@ class Progress:
 
     @contextmanager
     def within(self, limit_s: float, *, items: int = 0, calls: int = 0) -> Iterator[None]:
-        """What runs inside ends within the limit, or hangs; so many items and calls are in it."""
+        """What runs inside ends within the limit, or hangs; so many items and calls are in it:
+        none while a model is loaded."""
         key = object()
         with self._lock:
             self._inside[key] = clock.monotonic() + limit_s, items, calls
@@ -78,8 +79,9 @@ class Watch:
         self._memory[:] = bytes(SIZE)
 
     def busy(self) -> bool:
-        """Whether the engine is at work, or was when the worker ended."""
-        return self._read()[1] > 0.0
+        """Whether the engine has items or calls, or had when the worker ended."""
+        _, _, items, calls = self._read()
+        return items + calls > 0
 
     def only_calls(self) -> bool:
         """Whether what the engine has, or had when the worker ended, are calls and no items."""

@@ -1,4 +1,4 @@
-"""What a worker process has beside Celery: its models' hosts, its slices, and its pulse."""
+"""What a worker process has beside Celery: its models, its slices, and its pulse."""
 
 import logging
 import os
@@ -11,15 +11,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.blobs.payloads import Payloads
 from jobs.calls import redis as call_redis
-from jobs.registry import Model, Registry
+from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, workers
 from jobs.store.db import AWAY
-from workers.engines import registry as engines
-from workers.host import ModelHost
+from workers.host import CLAIMS_IN_HAND
+from workers.hosts import Hosts
 from workers.progress import Progress
-from workers.pulling import CallPuller
-from workers.scheduler.entries import Launch
+from workers.residents import Residents
 from workers.slices import SliceRunner
 
 _log = logging.getLogger(__name__)
@@ -29,14 +28,14 @@ _CONNECTIONS = 12  # nudges at work, and the pulse
 
 
 class Runtime:
-    """One incarnation of a worker. `start` returns when every model is loaded and warm."""
+    """One incarnation of a worker. `start` returns once it is registered; its models come up one
+    after the other, each ready as soon as it is warm."""
 
-    def __init__(self, settings: Settings, registry: Registry) -> None:
-        self._settings = settings
-        self.models = registry.of_pool(settings.pool)
+    def __init__(
+        self, settings: Settings, file: ModelsFile, claims_in_hand: int = CLAIMS_IN_HAND
+    ) -> None:
+        self._settings, self._file, self._claims = settings, file, claims_in_hand
         self.slices: SliceRunner | None = None
-        self._hosts: dict[str, ModelHost] = {}
-        self._announcing = threading.Lock()
         self._stopping = threading.Lock()
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
@@ -50,42 +49,36 @@ class Runtime:
         redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         with self._database.begin() as tx:
             name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
-            keys = [model.key for model in self.models]
-            self.incarnation = workers.register(tx, name, settings.pool, device, keys)
-        self._progress.became(self.incarnation)
-        for model in self.models:
-            engine = engines.load(model, settings.device)
-            lanes = call_redis.RedisLanes(redis, model.key)
-            slots = model.limits.in_flight
-            calls = CallPuller(lanes, str(self.incarnation), settings.lease_s, slots)
-            host = ModelHost(model, engine, calls, self._note_launch, self._progress)
-            host.warm_up()
-            self._hosts[model.key] = host
-        self.slices = SliceRunner(
+            keys = [model.key for model in self._file.models.of_pool(settings.pool)]
+            incarnation = workers.register(tx, name, settings.pool, device, keys)
+        self._progress.became(incarnation)
+        self._hosts = Hosts(settings, incarnation, redis, self._progress, self._claims)
+        slices = SliceRunner(
             self._database,
-            self._hosts,
-            self.incarnation,
+            self._hosts.by_key,
+            incarnation,
             settings.lease_s,
             Payloads.of(settings),
         )
-        for host in self._hosts.values():
-            host.start()
-        # Ready: first for calls, then in the database, which is what /readyz asks.
-        self._announce()
-        self._renew(self.slices)
-        _spawn(self._every_third_of_a_lease, self._stopped, self._announce)
-        _spawn(self._every_third_of_a_lease, self._stopped, self._renew, self.slices)
-        _log.info("worker %d is ready for %s", self.incarnation, ", ".join(self._hosts))
+        self._residents = Residents(
+            settings, self._file, self._hosts, slices, self._database, redis, self._progress
+        )
+        self.slices = slices
+        if self._draining.is_set():
+            return  # it was told so while it waited for the database
+        _spawn(self._residents.run)
+        _spawn(self._every_third_of_a_lease, self._stopped, self._hosts.announce_all)
+        _spawn(self._every_third_of_a_lease, self._stopped, self._renew, slices)
+        _log.info("worker %d loads %s", incarnation, ", ".join(keys))
 
     def drain(self) -> None:
         """Takes no more; what is in hand goes back after the launch it is in."""
         if self._draining.is_set():
             return
         self._draining.set()
-        self._announce()
-        for host in list(self._hosts.values()):  # more come up, where it is told so early
-            host.drain()
         if self.slices is not None:
+            self._residents.stop()
+            self._hosts.drain()
             self.slices.close()
 
     def stop(self) -> None:
@@ -97,15 +90,14 @@ class Runtime:
 
     def _stop(self) -> None:
         self.drain()
-        for host in self._hosts.values():
-            host.stop()
+        if self.slices is not None:
+            self._hosts.stop()
         self._stopped.set()
         if self.slices is None:
             return  # it never came up
-        self._announce()
         try:
             with self._database.begin() as tx:
-                workers.heartbeat(tx, self.incarnation, "stopped")
+                workers.heartbeat(tx, self._hosts.incarnation, "stopped")
         except SQLAlchemyError as error:
             _log.warning("couldn't say goodbye: %s", error)
         self._database.dispose()
@@ -120,10 +112,6 @@ class Runtime:
                 _log.warning("the database is away: %s", error)
                 self._draining.wait(_DATABASE_PAUSE_S)
 
-    def _note_launch(self, model: Model, launch: Launch) -> int:
-        assert self.slices is not None  # no launch has items before a slice was claimed
-        return self.slices.note_launch(model, launch)
-
     def _every_third_of_a_lease(
         self, until: threading.Event, act: Callable[..., None], *arguments: Any
     ) -> None:
@@ -133,16 +121,9 @@ class Runtime:
     def _renew(self, slices: SliceRunner) -> None:
         try:
             slices.renew()
+            slices.hand_back()
         except SQLAlchemyError as error:
             _log.warning("can't renew leases: %s", error)
-
-    def _announce(self) -> None:
-        """Apart from the leases: a Redis that hangs costs no slice. A worker that drains lives on
-        for the calls that it has in hand, until the last of them is answered."""
-        with self._announcing:
-            ready, alive = not self._draining.is_set(), not self._stopped.is_set()
-            for host in list(self._hosts.values()):
-                host.announce(ready=ready, alive=alive)
 
 
 def _spawn(target: Callable[..., None], *arguments: Any) -> None:

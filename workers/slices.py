@@ -2,8 +2,7 @@
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 import orjson
@@ -29,7 +28,8 @@ _FETCH_FOR_S = 5.0  # how long a blob store that is away is asked for inputs
 
 
 class SliceRunner:
-    """The slices of one incarnation, from claim to settlement. Any thread may call `work`."""
+    """The slices of one incarnation, from claim to settlement. Any thread may call `work`. hosts:
+    those that there are now; one leaves by `retire`, once it is not busy any more."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class SliceRunner:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
         self._payloads = stored
-        self._turns = deque(hosts.values())  # whose slices are claimed next
+        self._turn = 0  # whose slices are claimed next
         self._claiming = threading.Lock()
         self._lock = threading.Lock()  # guards what is below
-        self._held: set[Holding] = set()
-        self._closed = False
+        self._held: dict[Holding, ModelHost] = {}  # in the order they were claimed
+        self._closed = self._loaded = False
         self._suspects_turn = False
         self._launches: list[LaunchRow] = []
         self._launch_number = incarnation << 32
@@ -56,7 +56,7 @@ class SliceRunner:
         claimed = self._claim()
         if claimed is None:
             return False
-        host = self._host(claimed.holdings[0])
+        host = self._held[claimed.holdings[0]]
         try:
             self._feed(claimed)
             while finished := claimed.wait():
@@ -71,21 +71,44 @@ class SliceRunner:
         """Prolongs all leases; takes back slices whose lease or whose job is gone."""
         held = self._snapshot()
         with self._database.begin() as tx:
-            workers.heartbeat(tx, self._incarnation, "draining" if self._closed else "ready")
-            states = claims.renew(tx, [holding.lease for holding in held], self._lease_s)
-            models = [host.model for host in self._hosts.values()]
+            workers.heartbeat(tx, self._incarnation, self.state)
+            states = claims.renew(tx, [holding.lease for holding, _ in held], self._lease_s)
+            models = [host.model for host in list(self._hosts.values())]
             self._suspects_turn = not self._suspects_turn and claims.suspects_wait(tx, models)
-        for holding in held:
+        for holding, host in held:
             key = holding.lease.job_id, holding.lease.start
             if states.get(key) not in ("queued", "running"):
-                self._host(holding).release(holding)
+                host.release(holding)
+
+    @property
+    def state(self) -> str:
+        """Of this worker, in the database's words."""
+        return "draining" if self._closed else "ready" if self._loaded else "loading"
+
+    def loaded(self) -> None:
+        """The models that it starts with are there."""
+        self._loaded = True
+
+    def hand_back(self) -> None:
+        """Where calls keep the device, slices but for the oldest go to who has time for them."""
+        for host in list(self._hosts.values()):
+            if host.squeezed():
+                for holding in self._in_hand(host)[1:]:
+                    host.release(holding)
+
+    def retire(self, host: ModelHost) -> None:
+        """Claims nothing more for this model, and gives back what it has in hand of it."""
+        with self._claiming:  # none is halfway through a claim
+            host.drain()
+        for holding in self._in_hand(host):
+            host.release(holding)
 
     def close(self) -> None:
         """Claims nothing more; slices in hand go back after the launch they are in."""
         with self._lock:
             self._closed = True
-        for holding in self._snapshot():
-            self._host(holding).release(holding)
+        for holding, host in self._snapshot():
+            host.release(holding)
 
     def note_launch(self, model: Model, launch: Launch) -> int:
         """Keeps a launch for the next transaction; returns its id."""
@@ -116,12 +139,12 @@ class SliceRunner:
             leases = self._next_leases()
             if not leases:
                 return None
-            claimed = Claimed(leases)
-            self._host(claimed.holdings[0]).enter(alone=leases[0].suspect)
+            claimed, host = Claimed(leases), self._hosts[leases[0].model]
+            host.enter(alone=leases[0].suspect)
             for holding in claimed.holdings:
-                self._host(holding).hold(holding.lease.stop - holding.lease.start)
+                host.hold(holding.lease.stop - holding.lease.start)
             with self._lock:
-                self._held.update(claimed.holdings)
+                self._held.update(dict.fromkeys(claimed.holdings, host))
                 late = self._closed
         if late:
             self.close()
@@ -131,7 +154,7 @@ class SliceRunner:
         """The usual work, and nothing beside a suspect. Suspects come when there is nothing else,
         or in turns with it: what kills workers must not stop the rest, nor wait for ever."""
         held = self._snapshot()
-        if any(holding.lease.suspect for holding in held):
+        if any(holding.lease.suspect for holding, _ in held):
             return []
         if self._suspects_turn:
             if held or (suspect := self._claim_suspect()):
@@ -140,7 +163,7 @@ class SliceRunner:
         return self._claim_in_turn() or ([] if held else self._claim_suspect())
 
     def _claim_suspect(self) -> list[Lease]:
-        for host in self._hosts.values():
+        for host in list(self._hosts.values()):
             if host.room():
                 with self._database.begin() as tx:
                     leases = claims.claim_suspect(tx, self._incarnation, host.model, self._lease_s)
@@ -150,14 +173,19 @@ class SliceRunner:
 
     def _claim_in_turn(self) -> list[Lease]:
         """Of one model, so that nobody waits with a quick one's slices for a slow one's."""
-        for host in list(self._turns):
-            self._turns.rotate(-1)
+        for host in self._in_turn():
             if room := host.room():
                 with self._database.begin() as tx:
                     leases = claims.claim(tx, self._incarnation, {host.model: room}, self._lease_s)
                 if leases:
                     return leases
         return []
+
+    def _in_turn(self) -> Iterator[ModelHost]:
+        hosts = list(self._hosts.values())
+        for _ in hosts:
+            self._turn += 1
+            yield hosts[self._turn % len(hosts)]
 
     def _feed(self, claimed: Claimed) -> None:
         """Reads the items that have no result yet, and queues them as they are prepared."""
@@ -223,15 +251,22 @@ class SliceRunner:
 
     def _let_go(self, holdings: Sequence[Holding]) -> None:
         with self._lock:
-            leaving = [holding for holding in holdings if holding in self._held]
-            self._held.difference_update(leaving)
-        for holding in leaving:
-            self._host(holding).release(holding)
-            self._host(holding).hold(holding.lease.start - holding.lease.stop)
+            held = [(h, self._held.pop(h)) for h in holdings if h in self._held]
+        for holding, host in held:
+            host.release(holding)
+            host.hold(holding.lease.start - holding.lease.stop)
 
     def _host(self, holding: Holding) -> ModelHost:
-        return self._hosts[holding.lease.model]
+        return self._held[holding]
 
-    def _snapshot(self) -> list[Holding]:
+    def _in_hand(self, host: ModelHost) -> list[Holding]:
+        """What may still be launched of a model, the oldest first."""
+        return [
+            holding
+            for holding, its in self._snapshot()
+            if its is host and not (holding.released or holding.finished)
+        ]
+
+    def _snapshot(self) -> list[tuple[Holding, ModelHost]]:
         with self._lock:
-            return list(self._held)
+            return list(self._held.items())

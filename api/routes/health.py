@@ -9,6 +9,7 @@ from api.schemas import Health, ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
 from jobs.registry import Model
 from jobs.store import workers
+from jobs.store.workers import NOWHERE, Standing
 from migrations.run import is_current
 
 router = APIRouter(tags=["health"])
@@ -40,38 +41,58 @@ async def readyz(shared: Shared) -> dict[str, str]:
 
 @router.get("/models", response_model=ModelList)
 def list_models(shared: Shared) -> dict[str, list[ModelState]]:
-    """Every model version that is declared here."""
-    ready = _ready(shared)
-    return {"data": [_state(model, ready.get(model.key, 0)) for model in shared.models]}
+    """Every model version that is declared here, and what else workers have: a version that was
+    removed serves until its work is done."""
+    standing = _standing(shared)
+    declared = {model.key: model for model in shared.models}
+    return {
+        "data": [
+            _state(key, declared.get(key), standing.get(key, NOWHERE))
+            for key in (*declared, *sorted(standing.keys() - declared.keys()))
+        ]
+    }
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
 def model_ready(shared: Shared, model: str) -> ModelState:
     """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
-    versions, ready = shared.models.versions(model), _ready(shared)
+    versions, standing = shared.models.versions(model), _standing(shared)
     for found in versions:
-        if count := ready.get(found.key, 0):
-            return _state(found, count)
+        state = _state(found.key, found, standing.get(found.key, NOWHERE))
+        if state.ready:
+            return state
     raise NoWorker(f"no worker is ready for {versions[0].key}", retry_after_s=2)
 
 
-def _ready(shared: Context) -> dict[str, int]:
+def _standing(shared: Context) -> dict[str, Standing]:
     with shared.database.connect() as tx:
-        return workers.ready(tx, 2 * shared.settings.lease_s)
+        return workers.standing(tx, 2 * shared.settings.lease_s)
 
 
 def _without_worker(shared: Context) -> list[str]:
-    ready = _ready(shared)
-    return [model.key for model in shared.models if not ready.get(model.key)]
+    """Not those that are loaded when they are asked for, nor what can't be loaded: it must not
+    keep the others from being served."""
+    standing = _standing(shared)
+    known = {"ready", "absent", "failed"}
+    return [
+        model.key
+        for model in shared.models
+        if not known & standing.get(model.key, NOWHERE).states.keys()
+    ]
 
 
-def _state(model: Model, count: int) -> ModelState:
+def _state(key: str, model: Model | None, standing: Standing) -> ModelState:
+    name, _, version = key.partition("@")
+    ready = standing.states.get("ready", 0)
     return ModelState(
-        name=model.name,
-        version=model.version,
-        engine=model.engine,
-        target_ms=model.target_ms,
-        unit=model.kind.unit,
-        ready=count > 0,
-        workers=count,
+        name=name,
+        version=version,
+        engine=model.engine if model else None,
+        target_ms=model.target_ms if model else None,
+        unit=model.kind.unit if model else None,
+        ready=ready > 0,
+        workers=ready,
+        states=dict(standing.states),
+        load_ms=standing.load_ms or None,
+        error=standing.error or None,
     )

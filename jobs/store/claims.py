@@ -239,6 +239,24 @@ def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
     return {row[0]: row[1] for row in found}
 
 
+# What is leased may come back; what is held belongs to a job that is paused.
+_UNFINISHED = text("""
+    SELECT wanted.model || '@' || wanted.version
+    FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version)
+    WHERE EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND NOT s.suspect
+                    AND s.model = wanted.model AND s.version = wanted.version)
+       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND s.suspect
+                    AND s.model = wanted.model AND s.version = wanted.version)
+       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'leased'
+                    AND s.model = wanted.model AND s.version = wanted.version)
+""")
+
+
+def unfinished(tx: Tx, models: Iterable[Model]) -> set[str]:
+    """Which of these models have slices that are ready, now or later, or leased."""
+    return set(tx.scalars(_UNFINISHED, _names(models)))
+
+
 def _names(models: Iterable[Model]) -> dict[str, Any]:
     listed = list(models)
     return {"models": [m.name for m in listed], "versions": [m.version for m in listed]}

@@ -1,6 +1,6 @@
-"""Workers and their launches."""
+"""Workers, the models that they hold, and their launches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -11,6 +11,9 @@ from jobs.store.db import Tx, cursor
 
 Death = Literal["killed", "crashed", "hung"]
 """killed: from outside; crashed: by what it did, memory included; hung: it had to be ended."""
+
+ModelState = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
+"""Of one model in one worker; workers/residency.py says what each means."""
 
 _REGISTER = text("""
     INSERT INTO workers (name, pool, device, models, state)
@@ -32,10 +35,46 @@ _LOSE = text("""
     WHERE state IN ('loading', 'ready', 'draining')
       AND heartbeat_at < now() - make_interval(secs => :silent_s)
 """)
-_READY = text("""
-    SELECT unnest(models) AS model, count(*) AS workers FROM workers
-    WHERE state = 'ready' AND heartbeat_at > now() - make_interval(secs => :silent_s)
+# A worker that is silent, stopped or lost holds nothing.
+_ALIVE = """
+    FROM worker_models m JOIN workers w USING (incarnation)
+    WHERE w.state IN ('loading', 'ready', 'draining')
+      AND w.heartbeat_at > now() - make_interval(secs => :silent_s)
+"""
+_READY = text(f"""
+    SELECT m.model, count(*) AS workers {_ALIVE}
+      AND m.state = 'ready' AND w.state <> 'draining'
     GROUP BY 1
+""")
+_STANDING = text(f"""
+    SELECT m.model,
+           CASE WHEN w.state = 'draining' AND m.state = 'ready' THEN 'draining' ELSE m.state END
+               AS state,
+           count(*) AS workers, max(m.load_ms) AS load_ms, max(m.error) AS error {_ALIVE}
+    GROUP BY 1, 2
+""")
+_FORGET_MODELS = text("""
+    DELETE FROM worker_models WHERE incarnation = :incarnation AND model <> ALL(:models)
+""")
+_TELL_MODELS = text("""
+    INSERT INTO worker_models AS old (incarnation, model, state, memory_mb, load_ms, error)
+    SELECT :incarnation, * FROM unnest(CAST(:models AS text[]), CAST(:states AS text[]),
+        CAST(:memory_mb AS real[]), CAST(:load_ms AS real[]), CAST(:errors AS text[]))
+    ON CONFLICT (incarnation, model) DO UPDATE
+    SET state = excluded.state, memory_mb = excluded.memory_mb, load_ms = excluded.load_ms,
+        error = excluded.error,
+        since = CASE WHEN old.state = excluded.state THEN old.since ELSE now() END
+""")
+
+# One worker at a time decides: what it claims is there for the next one to see.
+_LOADS = text("SELECT pg_advisory_xact_lock(hashtextextended('millrace.loads', 0))")
+_CLAIM_LOAD = text(f"""
+    UPDATE worker_models SET state = 'loading', since = now(), error = ''
+    WHERE incarnation = :incarnation AND model = :model AND NOT EXISTS (
+        SELECT 1 {_ALIVE}
+          AND m.model = :model AND m.incarnation <> :incarnation AND w.state <> 'draining'
+          AND m.state IN ('loading', 'warming', 'ready')
+    )
 """)
 
 
@@ -67,8 +106,66 @@ def lose(tx: Tx, silent_s: float) -> int:
 
 
 def ready(tx: Tx, silent_s: float) -> dict[str, int]:
-    """Ready workers by model@version."""
+    """Workers in which it is ready, by model@version."""
     return {row.model: row.workers for row in tx.execute(_READY, {"silent_s": silent_s})}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A model over all workers: how many have it in each state; how long it took to load at most
+    (0: not known); why it failed, where it did."""
+
+    states: Mapping[ModelState, int]
+    load_ms: float
+    error: str
+
+
+NOWHERE = Standing({}, 0.0, "")
+
+
+def standing(tx: Tx, silent_s: float) -> dict[str, Standing]:
+    """By model@version, for every model that a worker knows."""
+    states: dict[str, dict[ModelState, int]] = {}
+    load_ms: dict[str, float] = {}
+    errors: dict[str, str] = {}
+    for row in tx.execute(_STANDING, {"silent_s": silent_s}):
+        states.setdefault(row.model, {})[row.state] = row.workers
+        load_ms[row.model] = max(row.load_ms, load_ms.get(row.model, 0.0))
+        errors[row.model] = max(row.error, errors.get(row.model, ""))
+    return {model: Standing(states[model], load_ms[model], errors[model]) for model in states}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model in one worker. load_ms: 0 until it was loaded; error: why it failed."""
+
+    model: str
+    state: ModelState
+    memory_mb: float
+    load_ms: float
+    error: str
+
+
+def tell_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
+    """Where every model of a worker stands; it knows no others any more."""
+    told = {
+        "incarnation": incarnation,
+        "models": [row.model for row in rows],
+        "states": [row.state for row in rows],
+        "memory_mb": [row.memory_mb for row in rows],
+        "load_ms": [row.load_ms for row in rows],
+        "errors": [row.error for row in rows],
+    }
+    tx.execute(_FORGET_MODELS, told)
+    tx.execute(_TELL_MODELS, told)
+
+
+def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float) -> bool:
+    """Whether this worker is the one to load a model that was asked for: none that lives has it
+    or is about to. Its row, which `tell_models` has made, then says so."""
+    tx.execute(_LOADS)
+    asked = {"incarnation": incarnation, "model": model, "silent_s": silent_s}
+    return tx.execute(_CLAIM_LOAD, asked).rowcount > 0
 
 
 @dataclass(frozen=True, slots=True)

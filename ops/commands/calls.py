@@ -1,4 +1,4 @@
-"""The command of a client that wants one answer."""
+"""Commands of a client that wants one answer, and of who asks who would give it."""
 
 import json
 
@@ -19,4 +19,20 @@ def infer(text: str, model: str, timeout_ms: int, url: str | None, as_json: bool
     click.echo(json.dumps(answer if as_json else answer["output"]))
 
 
-COMMANDS = (infer,)
+@click.command(epilog="Example: millrace models")
+@client_command
+def models(url: str | None, as_json: bool) -> None:
+    """Shows every model version, and in how many workers it stands how."""
+    found = connect(url).request("GET", "/models")["data"]
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for model in found:
+        states = ", ".join(f"{count} {state}" for state, count in model["states"].items())
+        load = f", loads in {model['load_ms'] / 1000:.1f} s" if model["load_ms"] else ""
+        click.echo(f"{model['name']}@{model['version']}: {states or 'no worker'}{load}")
+        if model["error"]:
+            click.echo(f"    {model['error']}")
+
+
+COMMANDS = (infer, models)

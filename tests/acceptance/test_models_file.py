@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
 
 from ops.client import Client
 from ops.up import running
@@ -16,6 +17,15 @@ engine = "function"
 target_ms = 100
 options = { function = "tests.acceptance.broken_samples:moody" }
 limits = { max_batch = 64, slice_items = 50 }
+"""
+
+STUCK = """
+[[model]]
+name = "stuck"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.stuck_samples:same" }
+limits = { max_load_s = 3 }
 """
 
 
@@ -44,4 +54,28 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(tmp_path: P
         answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (500, "invalid_output")
         assert httpx.get(f"{platform.url}/models").json()["data"][0]["version"] == "2"
+        client.close()
+
+
+def test_a_load_that_hangs_is_ended_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "models.toml").write_text(STUCK)
+    with running(tmp_path / "home", models=tmp_path / "models.toml") as platform:
+        [worker] = [c for c in platform.supervisor.children if c.name == "worker-1"]
+        assert worker.restarts == 1
+        assert "hangs in loading a model" in caplog.text
+
+
+def test_jobs_of_more_models_than_fit_all_end(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    models = tmp_path / "models.toml"
+    entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "echo"\nmemory_mb = 400\n'
+    models.write_text("".join(entry.format(name) for name in names))
+    with running(tmp_path / "home", models=models, memory_mb=500, min_stay_s=0.5) as platform:
+        client = Client(platform.url)
+        jobs = [client.submit([b'"x"\n'] * 5000, model=name)["id"] for name in names]
+        assert {client.wait(job)["state"] for job in jobs} == {"completed"}
+        states = [model["states"] for model in client.request("GET", "/models")["data"]]
+        assert sum(state.get("ready", 0) for state in states) <= 1
         client.close()

@@ -25,7 +25,7 @@ from jobs.submit import Order, submit
 
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 600.0
-TABLES = "jobs, slices, items, results, results_archive, attempts, workers"
+TABLES = "jobs, slices, items, results, results_archive, attempts, workers, worker_models"
 
 
 class Crash(Exception):

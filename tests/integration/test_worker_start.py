@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, make_url, text
 
-from jobs.registry import SAMPLES, Registry
+from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from tests.wait import eventually
 from workers.runtime import Runtime
@@ -16,7 +16,9 @@ def test_a_worker_that_starts_while_the_database_is_away_comes_up_with_it(
 ) -> None:
     url, away = make_url(settings.database_url), tmp_path / "away"
     elsewhere = url.update_query_dict({"host": str(away)}).render_as_string()
-    runtime = Runtime(settings.evolve(database_url=elsewhere), Registry([SAMPLES.resolve("echo")]))
+    models = tmp_path / "models.toml"
+    models.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
+    runtime = Runtime(settings.evolve(database_url=elsewhere), ModelsFile(models))
     starting = threading.Thread(target=runtime.start)
     starting.start()
     starting.join(0.3)

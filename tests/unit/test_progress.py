@@ -15,13 +15,20 @@ def both() -> tuple[Progress, Watch]:
 
 def test_a_launch_hangs_once_its_time_is_over(both: tuple[Progress, Watch]) -> None:
     progress, watch = both
-    with progress.within(60.0):
+    with progress.within(60.0, items=1):
         assert watch.busy()
         assert not watch.hangs()
-        with progress.within(-1.0):
+        with progress.within(-1.0, items=1):
             assert watch.hangs()  # the earliest counts
         assert not watch.hangs()
     assert not watch.busy()
+
+
+def test_a_load_may_hang_and_accuses_nobody(both: tuple[Progress, Watch]) -> None:
+    progress, watch = both
+    with progress.within(-1.0):
+        assert watch.hangs()
+        assert not watch.busy()
 
 
 def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(

@@ -1,0 +1,53 @@
+"""The models file, followed: versions come and go while processes run."""
+
+import logging
+from pathlib import Path
+from typing import TypeAlias
+
+from jobs import registry
+from jobs.registry import Model, Registry
+from jobs.settings import SettingsError
+
+_log = logging.getLogger(__name__)
+_Stamp: TypeAlias = tuple[int, int, int] | None
+
+
+class ModelsFile:
+    """What is declared now. A file that is broken is reported, and changes nothing; so is an entry
+    that changed under its name and version. Raises SettingsError if it is broken from the start."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._stamp = _stamp(path)
+        self.models = registry.SAMPLES if path is None else registry.read(path)
+
+    def poll(self) -> bool:
+        """Reads the file if it has changed; whether there is something new in it."""
+        stamp = _stamp(self._path)
+        if self._path is None or stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            found = registry.read(self._path)
+        except SettingsError as error:
+            _log.error("what was declared before stays in force: %s", error)
+            return False
+        self.models = Registry(_with_old_entries(self.models, found))
+        return True
+
+
+def _with_old_entries(before: Registry, found: Registry) -> list[Model]:
+    """A version means one thing for as long as anybody runs it."""
+    old = {model.key: model for model in before}
+    for model in found:
+        if old.get(model.key, model) != model:
+            _log.error("%s has changed: give it another version; the old one stays", model.key)
+    return [old.get(model.key, model) for model in found]
+
+
+def _stamp(path: Path | None) -> _Stamp:
+    try:
+        found = path and path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None

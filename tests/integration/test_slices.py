@@ -1,0 +1,84 @@
+"""Slices in the hands of a worker, and how they leave them before they are done."""
+
+import threading
+
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from jobs.blobs.payloads import Payloads
+from jobs.calls.redis import RedisLanes
+from jobs.registry import Limits, Model, Registry
+from jobs.settings import Settings
+from jobs.store import workers
+from jobs.submit import Order, submit
+from tests.wait import eventually
+from workers.engines.echo import Echo
+from workers.host import CLAIMS_IN_HAND, ModelHost
+from workers.pulling import CallPuller
+from workers.slices import SliceRunner
+
+MODEL = Model("a", "1", "echo", limits=Limits(slice_items=10, max_batch=10))
+SLICES = 6
+
+
+class Bench:
+    """A worker whose device stands still, with a job of six slices, four of them in hand."""
+
+    def __init__(self, settings: Settings, database: Engine, client: "redis.Redis") -> None:
+        self.database = database
+        with database.begin() as tx:
+            incarnation = workers.register(tx, "w", "default", "cpu", [MODEL.key])
+        puller = CallPuller(RedisLanes(client, MODEL.key), str(incarnation), 60)
+        self.host = ModelHost(MODEL, Echo(), puller, lambda *_: 0)
+        hosts = {MODEL.key: self.host}
+        self.slices = SliceRunner(database, hosts, incarnation, 60, Payloads.of(settings))
+        submit(database, Registry([MODEL]), "t", Order("a"), array=["x"] * 10 * SLICES)
+        self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_HAND)]
+        for thread in self._threads:
+            thread.start()
+        eventually(lambda: len(self.starts("leased")) == CLAIMS_IN_HAND)
+
+    def _work(self) -> None:
+        while self.slices.work():
+            pass
+
+    def starts(self, state: str) -> list[int]:
+        """Of the slices in this state."""
+        found = "SELECT start FROM slices WHERE state = :state ORDER BY start"
+        with self.database.connect() as tx:
+            return list(tx.scalars(text(found), {"state": state}))
+
+    def finish(self) -> None:
+        """The device runs, until all threads have come back."""
+        self.host.start()
+        for thread in self._threads:
+            thread.join(20)
+        self.host.stop()
+
+
+@pytest.fixture
+def bench(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Bench:
+    return Bench(settings, database, redis_client)
+
+
+def test_while_calls_have_the_device_all_but_the_oldest_slice_go_back(bench: Bench) -> None:
+    assert bench.starts("leased") == [0, 10, 20, 30]
+    for _ in range(2):
+        bench.host.flow.launched(items=0, calls=50)
+        bench.slices.hand_back()
+    eventually(lambda: bench.starts("leased") == [0])
+    assert bench.starts("ready") == [10, 20, 30, 40, 50]
+    assert bench.host.room() == 0
+    bench.finish()  # one after the other
+    assert len(bench.starts("done")) == SLICES
+
+
+def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
+    bench: Bench,
+) -> None:
+    bench.slices.retire(bench.host)
+    eventually(lambda: not bench.host.busy())
+    assert bench.starts("ready") == [10 * n for n in range(SLICES)]
+    assert not bench.slices.work()
+    bench.finish()
