@@ -7,6 +7,7 @@ engine to load.
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ class Registry:
         model = self._by_key.get(f"{name}@{version}")
         return model.kind.unit if model else "units"
 
-    @property
+    @cached_property
     def max_line_bytes(self) -> int:
         """More than the longest item of any model has as JSON, however it is escaped."""
         return max(model.max_line_bytes for model in self)
