@@ -219,7 +219,7 @@ SAMPLES = Registry(
             "1",
             "function",
             target_ms=200,
-            options={"function": "workers.engines.samples:batchstring"},
+            options={"function": "workers.engines.samples:batchstring", "samples": ["a string"]},
             limits=Limits(max_batch=100),
         ),
     ]

@@ -151,7 +151,8 @@ class ModelHost:
             self._replies.submit(bool).result()
         if view.calls or self.scheduler.tells_pool(clock.monotonic(), waiting):
             puller = self._puller
-            ticket = self.scheduler.ticket(flush, waiting, puller.worker, slot, puller.lease_s)
+            taker = puller.worker, slot, puller.lease_s
+            ticket = self.scheduler.ticket(clock.monotonic(), flush, waiting, *taker)
             taken = puller.take(ticket, waiting)
             if taken is None:
                 return None

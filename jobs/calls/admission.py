@@ -33,7 +33,7 @@ def due_ms(profile: Profile, model: Model, bucket: int, timeout_ms: int) -> int:
     """When an answer is due: within the target and the caller's timeout. A target that the launch
     of a single call can't make is none: the timeout is what counts then."""
     times = profile.buckets.get(bucket)
-    in_reach = times is None or times.one95_ms + model.margin_ms < model.target_ms
+    in_reach = times is None or times.one_ms + model.margin_ms < model.target_ms
     return min(timeout_ms, model.target_ms) if in_reach else timeout_ms
 
 
@@ -50,7 +50,7 @@ def terms(
     times = profile.buckets.get(bucket)
     if times is None:
         return Terms(slots=slots)
-    alone_ms = times.one95_ms
+    alone_ms = times.one_ms
     due = due_ms(profile, model, bucket, timeout_ms)
     spare_ms = due - min(max(margin_ms, model.margin_ms), due * _MOST_MARGIN) - alone_ms
     if model.degrade.shed and spare_ms > 0:

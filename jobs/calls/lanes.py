@@ -22,6 +22,10 @@ by itself, since it may be the reason, and not once more after that."""
 WORKER_LOST = ("worker_lost", "two workers died while they had this call in hand")
 """What a call is answered with after its second death."""
 
+PROBED_AFTER_MS = 5000
+"""An idle pool that has not launched for so long takes a call that it seems too slow for: what is
+predicted may be wrong, and only a launch can tell."""
+
 WANTED_MS = 10_000
 """A model that was asked for so recently is wanted, though no worker is ready for it."""
 

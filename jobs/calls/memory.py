@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from jobs.calls.lanes import (
     ALONE,
+    PROBED_AFTER_MS,
     WANTED_MS,
     WORKER_LOST,
     LaneLook,
@@ -58,7 +59,8 @@ class MemoryLanes:
             wait_ms = terms.wait_ms(free_ms, others_ms, rows)
             if sum(map(len, self._lanes.values())) >= most:
                 return Refused("overloaded", wait_ms)
-            if wait_ms + terms.launch_ms(rows) > terms.allowed_ms:
+            probes = not wait_ms and not rows and now > self._last_launch_ms + PROBED_AFTER_MS
+            if wait_ms + terms.launch_ms(rows) > terms.allowed_ms and not probes:
                 return Refused("late", wait_ms)
             if self._called_ms:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)

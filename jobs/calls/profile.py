@@ -10,13 +10,12 @@ from jobs.calls.lanes import Terms
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Launches of one bucket: how many rows one takes at most, how long such a launch takes, and
-    how long a single row and a full launch take in 95 of 100 cases, in ms."""
+    """Launches of one bucket: how many rows one takes at most, and how long such a launch and one
+    of a single row take, in ms."""
 
     full_rows: int
     full_ms: float
-    one95_ms: float
-    full95_ms: float
+    one_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +31,10 @@ class Profile:
         times = self.buckets.get(bucket)
         if times is None:
             return Terms(slots=slots)
-        step_ms = (times.full95_ms - times.one95_ms) / max(1, times.full_rows - 1)
+        step_ms = (times.full_ms - times.one_ms) / max(1, times.full_rows - 1)
         return Terms(
             allowed_ms=allowed_ms,
-            one_ms=times.one95_ms,
+            one_ms=times.one_ms,
             step_ms=max(0.0, step_ms),
             full_rows=times.full_rows,
             full_ms=times.full_ms,

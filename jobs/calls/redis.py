@@ -12,6 +12,7 @@ from redis.retry import Retry
 from jobs.calls import scripts
 from jobs.calls.lanes import (
     ALONE,
+    PROBED_AFTER_MS,
     WANTED_MS,
     WORKER_LOST,
     LaneLook,
@@ -66,7 +67,7 @@ def put_arguments(
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
     launch = [terms.one_ms, terms.step_ms, terms.full_rows, terms.full_ms]
     named = [keys.lane(call.lane), call.lane, call.id, member, pack_call(call)]
-    costs = [allowed_ms, *launch, terms.slots]
+    costs = [allowed_ms, *launch, terms.slots, PROBED_AFTER_MS]
     return [*named, *bounds, call.reply_to, call.size, *costs]
 
 

@@ -55,7 +55,8 @@ end
 """
 
 # ARGV: lane key, lane name, id, member, packed call, target ms, timeout ms, most waiting, reply to,
-# size; and the terms (lanes.Terms): allowed, one, step, full rows, full, slots.
+# size; and the terms (lanes.Terms): allowed, one, step, full rows, full, slots; and
+# after how long without a launch a pool is probed.
 # Returns why not ('' for a call that is in), and how long it would have waited.
 PUT = (
     _NOW
@@ -68,7 +69,7 @@ if replicas == 0 then
 end
 local slots = replicas * ARGV[16]
 local pool = redis.call('HMGET', KEYS[5], 'cost', 'cost:' .. ARGV[2], 'units:' .. ARGV[2],
-                        'called', 'gap', 'watched', 'watched_rows')
+                        'called', 'gap', 'watched', 'watched_rows', 'launch')
 local cost, own = tonumber(pool[1] or '0'), tonumber(pool[2] or '0')
 local rows = redis.call('ZCARD', ARGV[1])
 local one, step, full_rows, full = ARGV[12], ARGV[13], ARGV[14], tonumber(ARGV[15])
@@ -90,7 +91,8 @@ local launch = one + rows % full_rows * step
 local adds = rows % full_rows == 0 and one or step
 local waiting = redis.call('HLEN', KEYS[2]) - redis.call('HLEN', KEYS[6])
 if waiting >= tonumber(ARGV[8]) then return {'overloaded', tostring(wait)} end
-if wait + launch > tonumber(ARGV[11]) then return {'late', tostring(wait)} end
+local probes = wait == 0 and rows == 0 and now > tonumber(pool[8] or '0') + ARGV[17]
+if wait + launch > tonumber(ARGV[11]) and not probes then return {'late', tostring(wait)} end
 local deadline = now + ARGV[7]
 local times = string.format('%.3f %.3f ', now, deadline)
 redis.call('HSET', KEYS[2], ARGV[3],

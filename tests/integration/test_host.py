@@ -81,7 +81,7 @@ class Bench:
         """Another worker takes all the calls that wait."""
         waiting = puller.look("worker-2/0")
         flush = Flush(waiting.lanes[0], 100, 0, "pace")
-        ticket = self.host.scheduler.ticket(flush, waiting, puller.worker, "worker-2/0", 1)
+        ticket = self.host.scheduler.ticket(0.0, flush, waiting, puller.worker, "worker-2/0", 1)
         assert puller.take(ticket, waiting)
 
     def start(self) -> None:

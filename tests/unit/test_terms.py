@@ -10,7 +10,7 @@ from jobs.calls.profile import Profile, Times
 from jobs.degrade import Degrade
 from jobs.registry import Model
 
-PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=100, one95_ms=100, full95_ms=110)})
+PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=110, one_ms=100)})
 MODEL = Model("m", "1", "echo", target_ms=200)  # a margin of 5 ms
 SHEDDING = replace(MODEL, degrade=Degrade(shed=True))
 

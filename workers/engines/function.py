@@ -9,9 +9,13 @@ from workers.engines.protocol import InvalidInput, Prepared
 
 
 class FunctionEngine:
-    """Calls the function that `function` names ("package.module:name") with each launch."""
+    """Calls the function that `function` names ("package.module:name") with each launch.
 
-    def __init__(self, function: str) -> None:
+    samples: texts that it may be called with before it serves, to learn what its launches take.
+    """
+
+    def __init__(self, function: str, samples: Sequence[str] = ()) -> None:
+        self._samples = samples
         module, _, name = function.partition(":")
         try:
             self._function: Callable[[list[str]], list[str]] = getattr(import_module(module), name)
@@ -33,7 +37,7 @@ class FunctionEngine:
         return self._function(list(batch))
 
     def samples(self) -> Sequence[Any]:
-        return []
+        return self._samples
 
     def memory_mb(self) -> float:
         return 0.0

@@ -6,7 +6,7 @@ It has no thread and no clock: the device's threads, the tests and the simulator
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jobs.calls.lanes import Ticket, lane_parts
+from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, lane_parts
 from jobs.calls.profile import Profile, Times
 from jobs.registry import Model
 from workers.scheduler.entries import Entry, Launch
@@ -73,21 +73,22 @@ class Scheduler:
         return Wait(until_s, watch=min(knees))
 
     def ticket(
-        self, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
+        self, now_s: float, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
     ) -> Ticket:
-        """For the calls of a flush, or to tell the pool that items start here."""
+        """For the calls of a flush, or to tell the pool that items start here. A pool that has not
+        launched for a while tries those that it seems too slow for: it may be faster now."""
         view, rows = flush.view, flush.rows
         expected = min(rows, view.calls or view.items, self.rules.full_rows(view))
         row = self.rules.row(view)
         took_s = self.latency.predict(Work.alike(expected, row.units, view.bucket))
-        needs_s = self.latency.predict95(replace(row, rows=1))
+        idle = now_s > waiting.pool.last_launch_s + PROBED_AFTER_MS / 1000
         return Ticket(
             lane=view.lane if view.calls else "",
             rows=rows if view.calls else 0,
             units=flush.units,
             launched_before_ms=waiting.launched_ms,
             took_ms=took_s * 1000,
-            needs_ms=needs_s * 1000,
+            needs_ms=0.0 if idle else self.latency.predict(row) * 1000,
             reason=flush.reason,
             worker=worker,
             slot=slot,
@@ -138,8 +139,8 @@ class Scheduler:
         for bucket in self._buckets:
             full_rows = self.rules.full_rows(LaneView("", bucket))
             one, full = (Work.alike(rows, bucket or 1, bucket) for rows in (1, full_rows))
-            p95_ms = (self.latency.predict95(work) * 1000 for work in (one, full))
-            times[bucket] = Times(full_rows, self.latency.predict(full) * 1000, *p95_ms)
+            took_ms = (self.latency.predict(work) * 1000 for work in (full, one))
+            times[bucket] = Times(full_rows, *took_ms)
         return Profile(load_s * 1000, times)
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:

@@ -132,7 +132,7 @@ class Replica:
         now_s, view, calls = self._agenda.now_s, flush.view, list[Entry]()
         if view.calls or self.scheduler.tells_pool(now_s, waiting):
             ticket = self.scheduler.ticket(
-                flush, waiting, str(self.number), self._deciding or "", LEASE_S
+                self._agenda.now_s, flush, waiting, str(self.number), self._deciding or "", LEASE_S
             )
             taken = self._lanes.take(ticket)
             if taken is None:
