@@ -7,6 +7,7 @@ from os import SEEK_END
 from typing import IO
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from jobs.errors import TooLarge, UnsupportedMedia
 
@@ -33,12 +34,16 @@ def media_type(request: Request, *allowed: str) -> str:
 
 
 async def _chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
-    """The body as it comes in. Raises TooLarge as soon as it is known."""
+    """The body as it comes in. Raises TooLarge as soon as it is known, ClientDisconnect."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most_bytes:
         raise _too_large(most_bytes)
-    size = 0
-    async for chunk in request.stream():
+    size, more = 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size > most_bytes:
             raise _too_large(most_bytes)

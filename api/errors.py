@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
-from jobs import ids
+from jobs import clock, ids
 from jobs.errors import Fault, Invalid, Malformed, MillraceError, Unavailable
 from jobs.store.db import AWAY
 
@@ -36,9 +36,26 @@ def problem(error: MillraceError, request_id: str) -> Response:
     headers = {"X-Request-Id": request_id}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+        headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
     return Response(
         orjson.dumps(body), error.status, headers, media_type="application/problem+json"
     )
+
+
+def answer_to(error: Exception) -> Response:
+    """What an error of ours, or any that escaped us, is answered with."""
+    request_id = new_request_id()
+    if isinstance(error, MillraceError):
+        return problem(error, request_id)
+    if isinstance(error, ClientDisconnect):
+        return problem(Malformed("the body ended early"), request_id)
+    if isinstance(error, (*AWAY, RedisError)):
+        _log.warning("%s: %s", request_id, error)
+        what = "Redis" if isinstance(error, RedisError) else "the database"
+        soon_s = 1 + clock.jitter(1)
+        return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), request_id)
+    _log.error("%s: unexpected", request_id, exc_info=error)
+    return problem(MillraceError("this is our fault; the log has it"), request_id)
 
 
 def new_request_id() -> str:
@@ -75,10 +92,6 @@ def _methods(request: Request) -> set[str]:
 def install(app: FastAPI) -> None:
     """Makes every error that leaves a route a problem."""
 
-    @app.exception_handler(MillraceError)
-    async def ours(request: Request, error: MillraceError) -> Response:
-        return problem(error, new_request_id())
-
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         faults = faults_of(error.errors())
@@ -93,21 +106,8 @@ def install(app: FastAPI) -> None:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
-    async def away(request: Request, error: Exception) -> Response:
-        request_id = new_request_id()
-        _log.warning("%s: %s", request_id, error)
-        what = "Redis" if isinstance(error, RedisError) else "the database"
-        return problem(Unavailable(f"{what} can't be reached", retry_after_s=1), request_id)
+    async def other(request: Request, error: Exception) -> Response:
+        return answer_to(error)
 
-    for kind in (*AWAY, RedisError):
-        app.add_exception_handler(kind, away)
-
-    @app.exception_handler(ClientDisconnect)
-    async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return problem(Malformed("the body ended early"), new_request_id())
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        request_id = new_request_id()
-        _log.error("%s: unexpected", request_id, exc_info=error)
-        return problem(MillraceError("this is our fault; the log has it"), request_id)
+    for kind in (MillraceError, *AWAY, RedisError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, other)

@@ -2,44 +2,71 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
+from starlette.requests import ClientDisconnect
 
-from jobs import ids
+from api.pipe import Pipe, PipeScript
+from api.pools import Pool, Pools
+from api.refusals import later_s, refusal
+from api.ways import Way
+from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import Keys, drop_arguments, put_arguments, refused, reply_key
-from jobs.errors import DeadlinePassed, NoWorker, Overloaded, Unavailable
+from jobs.calls.redis import drop_arguments, put_arguments, refused, reply_key
+from jobs.errors import DeadlinePassed, MillraceError, Unavailable
 from jobs.registry import Model
 
 _log = logging.getLogger(__name__)
 _BLOCK_S = 5
+_SILENT_S = 10.0
 _RETRY_S = 0.2
-_CONNECTIONS = 64
 _WATCH_S = 1.0
 
 Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
+"""output, error, units, timing"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who wants what until when. share: of the time that may be waited (api/pools.py); until_s:
+    on the process's clock; gone: done once the client has left."""
+
+    id: str
+    tenant: str
+    value: Any
+    share: float
+    timeout_ms: int
+    until_s: float
+    gone: "asyncio.Future[Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A call that was sent to Redis. answer: its end, or why it wasn't let in."""
+
+    call: Call
+    pool: Pool
+    answer: "asyncio.Future[Answer | Refused]"
 
 
 class CallGateway:
-    """output, error, units, timing of one call at a time; any number of them concurrently."""
+    """Any number of calls at a time."""
 
     def __init__(self, redis_url: str, most_waiting: int) -> None:
-        pool = BlockingConnectionPool.from_url(
-            redis_url, max_connections=_CONNECTIONS, socket_timeout=_BLOCK_S + 5
-        )
-        self._redis: Redis = Redis.from_pool(pool)
+        self._pipe = Pipe(redis_url, _SILENT_S)
+        self._replies = Pipe(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
+        self._put = PipeScript(self._pipe, scripts.PUT)
+        self._drop = PipeScript(self._pipe, scripts.DROP)
+        self.pools = Pools(self._pipe)
         self._most_waiting = most_waiting
         self._name = ids.show("api", ids.new())
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        self._put = self._redis.register_script(scripts.PUT)
-        self._drop = self._redis.register_script(scripts.DROP)
-        self._taking_back: set[asyncio.Task[None]] = set()
-        self._put_in: dict[str, Keys] = {}  # by id: the lanes that a waiting call was put into
+        self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -49,97 +76,126 @@ class CallGateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._redis.aclose()
+        await self._pipe.close()
+        await self._replies.close()
 
     async def reachable(self) -> bool:
         try:
-            return bool(await self._redis.ping())
+            return bool(await self._pipe.ask("PING"))
         except RedisError:
             return False
 
-    async def infer(
-        self, id: str, model: Model, tenant: str, value: Any, params: Mapping[str, Any],
-        timeout_ms: int,
-    ) -> Answer:  # fmt: skip
-        """Raises NoWorker, Overloaded, DeadlinePassed, and Unavailable where Redis lost the
-        call. Cancelled, it takes the call back."""
-        size = model.size(value, params)
-        lane = lane_name(params, bucket_of(size, model.buckets))
-        call = Call(id, lane, tenant, value, size, self._name)
-        keys = Keys(model.key)
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[id] = answer
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                arguments = put_arguments(
-                    keys, call, target_ms=model.target_ms, timeout_ms=timeout_ms,
-                    most=self._most_waiting, terms=Terms(),
-                )  # fmt: skip
-                _raise_refusal(refused(await self._put(keys.all(), arguments)), model)
-                self._put_in[id] = keys
-                return await answer
-        except TimeoutError:
-            raise DeadlinePassed(f"no answer within {timeout_ms} ms") from None
-        finally:
-            del self._waiting[id]
-            self._put_in.pop(id, None)
-            if not answer.done() or answer.cancelled():
-                # Beside the request: Redis may be why there was no answer.
-                task = asyncio.create_task(self._take_back(keys, call))
-                self._taking_back.add(task)
-                task.add_done_callback(self._taking_back.discard)
+    async def infer(self, asked: Asked, ways: Iterable[Way]) -> tuple[Way, Answer]:
+        """The first way that lets the call in, and its answer.
 
-    async def _take_back(self, keys: Keys, call: Call) -> None:
+        Raises why the first way refused it, where they all do; DeadlinePassed; ClientDisconnect;
+        Unavailable where Redis lost the call; RedisError.
+        """
+        refusals: list[MillraceError] = []
+        closed: Model | None = None  # takes no call at all
+        for way in ways:
+            if way.model is closed:
+                continue
+            pool = await self.pools.of(way.model)
+            bucket = bucket_of(way.size, way.model.buckets)
+            terms = pool.terms(way.model, bucket, asked.timeout_ms, asked.share)
+            answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
+            if not isinstance(answer, Refused):
+                return way, answer
+            refusals.append(refusal(answer, way.model, terms, pool.profile.load_ms))
+            if answer.why != "late":
+                closed = way.model
+        raise refusals[0]
+
+    async def _ask(
+        self, asked: Asked, way: Way, pool: Pool, lane: str, terms: Terms
+    ) -> Answer | Refused:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer | Refused] = loop.create_future()
+        left_s = asked.until_s - clock.monotonic()
+        timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
+        asked.gone.add_done_callback(partial(_leave, answer))
+        call = Call(asked.id, lane, asked.tenant, asked.value, way.size, self._name)
+        arguments = put_arguments(
+            pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
+            most=self._most_waiting, terms=terms,
+        )  # fmt: skip
+        self._put.send(partial(_admit, answer), pool.names, arguments)
+        self._waiting[asked.id] = waiting = _Waiting(call, pool, answer)
         try:
-            await self._drop(keys.all(), drop_arguments(keys, call))
-        except RedisError as error:
-            _log.warning("couldn't take back %s: %s", call.id, error)
+            return await answer
+        except BaseException:
+            self._take_back(waiting)
+            raise
+        finally:
+            timer.cancel()
+            del self._waiting[asked.id]
+
+    def _take_back(self, waiting: _Waiting) -> None:
+        """Beside the request: Redis may be why there was no answer."""
+
+        def note(found: Any) -> None:
+            if isinstance(found, RedisError):
+                _log.warning("couldn't take back %s: %s", waiting.call.id, found)
+
+        arguments = drop_arguments(waiting.pool.keys, waiting.call)
+        self._drop.send(note, waiting.pool.names, arguments)
 
     async def _read(self) -> None:
         """Hands replies to who awaits them, for as long as the process lives."""
         key = reply_key(self._name)
         while True:
             try:
-                found: Any = await self._redis.blpop([key], timeout=_BLOCK_S)
+                found = await self._replies.ask("BLPOP", key, _BLOCK_S)
             except RedisError as error:
                 _log.warning("can't read replies: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             for id, *answer in unpack_replies(found[1]) if found else ():
-                future = self._waiting.get(id)
-                if future is not None and not future.done():
-                    future.set_result(tuple(answer))
+                waiting = self._waiting.get(id)
+                if waiting and not waiting.answer.done():
+                    waiting.answer.set_result(tuple(answer))
 
     async def _watch(self) -> None:
-        """Ends the wait for calls that Redis lost (it was flushed, or came back empty). A call
-        that is unknown twice in a row was not answered in between either."""
+        """Looks at the pools; ends the wait for calls that Redis lost (it was flushed, or came
+        back empty). A call that is unknown twice in a row was not answered in between either."""
         unknown: set[str] = set()
         while True:
             await asyncio.sleep(_WATCH_S)
             before = unknown
             try:
+                await self.pools.refresh()
                 unknown = await self._unknown()
             except RedisError:
                 continue
             for id in before & unknown & self._waiting.keys():
-                if not self._waiting[id].done():
-                    lost = Unavailable("the call was lost with Redis; send it again")
-                    self._waiting[id].set_exception(lost)
+                lost = "the call was lost with Redis; send it again"
+                _end(self._waiting[id].answer, Unavailable(lost, retry_after_s=later_s()))
 
     async def _unknown(self) -> set[str]:
         """The waiting calls that Redis knows nothing of."""
-        calls = list(self._put_in.items())
-        pipe = self._redis.pipeline(transaction=False)
-        for id, keys in calls:
-            pipe.hexists(keys("calls"), id)
-        known = await pipe.execute() if calls else []
-        return {id for (id, _), there in zip(calls, known, strict=True) if not there}
+        asked = [(id, waiting.pool.keys("calls")) for id, waiting in self._waiting.items()]
+        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in asked))
+        return {id for (id, _), there in zip(asked, known, strict=True) if not there}
 
 
-def _raise_refusal(refusal: Refused | None, model: Model) -> None:
-    if refusal is None:
-        return
-    if refusal.why == "no_worker":
-        raise NoWorker(f"no worker is ready for {model.key}", retry_after_s=2)
-    if refusal.why == "overloaded":
-        raise Overloaded(f"too many calls wait for {model.key}", retry_after_s=1)
+def _admit(answer: "asyncio.Future[Answer | Refused]", found: Any) -> None:
+    """What PUT returned: only a refusal ends the wait."""
+    if isinstance(found, RedisError):
+        _end(answer, found)
+    elif (no := refused(found)) and not answer.done():
+        answer.set_result(no)
+
+
+def _expire(answer: "asyncio.Future[Answer | Refused]", timeout_ms: int) -> None:
+    _end(answer, DeadlinePassed(f"no answer within {timeout_ms} ms"))
+
+
+def _leave(answer: "asyncio.Future[Answer | Refused]", gone: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(ClientDisconnect())
+
+
+def _end(answer: "asyncio.Future[Answer | Refused]", error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

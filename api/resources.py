@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine as Database
 
+from api.serving import Serving
 from jobs.blobs.payloads import Payloads
 from jobs.registry import Registry
 from jobs.settings import Settings
@@ -12,6 +13,11 @@ from jobs.settings import Settings
 @dataclass(frozen=True, slots=True)
 class Resources:
     settings: Settings
-    models: Registry
+    serving: Serving
     database: Database
     payloads: Payloads
+
+    @property
+    def models(self) -> Registry:
+        """Those of this moment."""
+        return self.serving.models

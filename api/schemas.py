@@ -66,10 +66,22 @@ class CallRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str = Field(min_length=1, max_length=200)
+    model: str = Field(
+        min_length=1,
+        max_length=200,
+        description="name@version; or a name: its newest version that a worker is ready for",
+    )
     input: Any
     params: dict[str, Any] = Field(default_factory=dict)
-    timeout_ms: _WholeNumber = Field(default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS)
+    timeout_ms: _WholeNumber = Field(
+        default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS, description="for the whole answer"
+    )
+    call_class: JobClass = Field(
+        default="interactive",
+        alias="class",
+        description="under pressure `bulk` is refused first, then `standard`, where the model's "
+        "entry allows it",
+    )
 
 
 class Counts(BaseModel):
@@ -159,15 +171,23 @@ class ItemState(BaseModel):
     launch: dict[str, Any] | None
 
 
+class Degraded(BaseModel):
+    """What was done to a call in place of refusing it, as its model's entry allows."""
+
+    truncated_to: int = Field(default=0, description="the input was cut to so many tokens")
+    fallback_from: str = Field(default="", description="the version that was asked")
+
+
 class CallAnswer(BaseModel):
     """The answer of POST /infer. Times are in milliseconds."""
 
     id: str
     model: str
-    version: str
+    version: str = Field(description="of the model that answered")
     output: Any
     usage: dict[str, int]
     timing: dict[str, float | int | str]
+    degraded: Degraded = Field(default_factory=Degraded, description="absent where nothing was")
 
 
 class ModelState(BaseModel):

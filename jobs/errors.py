@@ -12,6 +12,7 @@
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
     │   └── KeyReused            422  idempotency_key_reused
+    ├── TooLate                  429  predicted_wait
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -31,6 +32,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import orjson
+
+from jobs import clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class KeyInFlight(Conflict):
 
     def __init__(self) -> None:
         detail = "the first request under this key has no answer yet; ask again for it"
-        super().__init__(detail, retry_after_s=1)
+        super().__init__(detail, retry_after_s=0.5 + clock.jitter(0.5))
 
 
 class Pruned(MillraceError):
@@ -132,6 +135,11 @@ class KeyReused(Invalid):
 
     def __init__(self) -> None:
         super().__init__("the key belongs to a request that was not the same; send a new key")
+
+
+class TooLate(MillraceError):
+    status, code, retryable = 429, "predicted_wait", True
+    title = "The predicted wait is longer than allowed"
 
 
 class Unreadable(MillraceError):

@@ -8,8 +8,10 @@ from uuid import UUID
 from jobs import clock
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUE = {char: value for value, char in enumerate(_ALPHABET)}
 _LENGTH = 26
+_SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
 
 
 def new() -> UUID:
@@ -23,7 +25,8 @@ def new() -> UUID:
 
 def show(prefix: str, id: UUID) -> str:
     """`job_…` for a UUID."""
-    digits = [_ALPHABET[id.int >> shift & 31] for shift in range(5 * (_LENGTH - 1), -1, -5)]
+    value = id.int
+    digits = [_PAIRS[value >> shift & 1023] for shift in _SHIFTS]
     return f"{prefix}_{''.join(digits)}"
 
 

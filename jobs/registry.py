@@ -7,10 +7,11 @@ engine to load.
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jobs import degrade
+from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.settings import SettingsError
 from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
@@ -107,6 +108,7 @@ class Model:
     bucketing: whether only inputs of about one length share a launch, where length matters.
     memory_mb: what it takes of a worker's MILLRACE_MEMORY_MB; 0: what its engine says once it is
     loaded.
+    degrade: what may be done with a call before it is refused.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Model:
     bucketing: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     limits: Limits = field(default_factory=Limits)
+    degrade: Degrade = field(default_factory=Degrade)
 
     @property
     def key(self) -> str:
@@ -126,7 +129,7 @@ class Model:
     @property
     def margin_ms(self) -> float:
         """Of the target, for what no launch accounts for: HTTP, Redis, a busy machine."""
-        return max(5.0, self.target_ms / 20)
+        return max(5.0, self.target_ms / 40)
 
     @property
     def max_line_bytes(self) -> int:
@@ -162,18 +165,26 @@ class Registry:
 
     def __init__(self, models: list[Model]) -> None:
         self._by_key = {model.key: model for model in models}
-        self._latest = {model.name: model for model in models}
+        self._versions: dict[str, list[Model]] = {}  # by name: the one declared last goes first
+        for model in models:
+            self._versions.setdefault(model.name, []).insert(0, model)
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._by_key.values())
 
     def resolve(self, asked: str) -> Model:
         """The model for "name" or "name@version"; raises UnknownModel."""
-        found = self._by_key.get(asked) or self._latest.get(asked)
-        if found is None:
+        return self.versions(asked)[0]
+
+    def versions(self, asked: str) -> list[Model]:
+        """All that "name" may mean, the one declared last first; "name@version" means one. Raises
+        UnknownModel."""
+        if model := self._by_key.get(asked):
+            return [model]
+        if asked not in self._versions:
             names = ", ".join(sorted(self._by_key))
             raise UnknownModel(f"no model {asked!r} is served here; there are: {names}")
-        return found
+        return self._versions[asked]
 
     def unit(self, name: str, version: str) -> str:
         """What the sizes of a stored job count, whether or not its model is still served."""
@@ -216,11 +227,10 @@ SAMPLES = Registry(
 
 def load(path: Path | None) -> Registry:
     """The models file at `path`, or the samples. Raises SettingsError with all its problems."""
-    return SAMPLES if path is None else _read_once(path)
+    return SAMPLES if path is None else _read(path)
 
 
-def read(path: Path) -> Registry:
-    """The models file as it is now. Raises SettingsError with all its problems."""
+def _read(path: Path) -> Registry:
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -243,12 +253,10 @@ def read(path: Path) -> Registry:
         if model.key in seen:
             problems.append(f"{path} declares {model.key} twice")
         seen.add(model.key)
+    problems += [f"{path}: {problem}" for problem in degrade.problems_of(models)]
     if problems:
         raise SettingsError(problems)
     return Registry(models)
-
-
-_read_once = cache(read)
 
 
 def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model | None:
@@ -275,9 +283,11 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
     if not isinstance(entry.get("options", {}), dict):
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)
+    kind = KINDS.get(str(entry.get("engine")))
+    degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
     if len(problems) > before:
         return None
-    return Model(**{**entry, "limits": limits})
+    return Model(**{**entry, "limits": limits, "degrade": degraded})
 
 
 def _limits(entry: Any, where: str, problems: list[str]) -> Limits:

@@ -8,7 +8,7 @@ import httpx
 
 from jobs.settings import SettingsError
 from ops.client import Refused
-from ops.commands import calls, jobs, measuring, processes, webhooks
+from ops.commands import calls, jobs, measuring, processes, simulating, webhooks
 
 
 class Cli(click.Group):
@@ -41,5 +41,6 @@ for command in (
     *webhooks.COMMANDS,
     *calls.COMMANDS,
     *measuring.COMMANDS,
+    *simulating.COMMANDS,
 ):
     main.add_command(command)

@@ -115,7 +115,7 @@ class ModelHost:
                     )
                 if isinstance(decision, Wait):
                     if decision.watch:
-                        self._puller.watch(decision, waiting)
+                        self._puller.watch(slot, decision, waiting)
                     self._wait(slot, decision.until_s, seen)
                 elif launch := self._close(decision, waiting, slot):
                     return launch

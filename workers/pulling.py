@@ -41,7 +41,7 @@ class CallPuller:
         except RedisError as error:
             self._rest(error)
             return Waiting()
-        return Waiting.of(look, self._slots, clock.monotonic() - look.now_ms / 1000)
+        return Waiting.of(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
 
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
         """Pops calls, with their times on our clock, in milliseconds; None where the pool launched
@@ -71,10 +71,10 @@ class CallPuller:
         except RedisError as error:
             self._rest(error)
 
-    def watch(self, wait: Wait, waiting: Waiting) -> None:
+    def watch(self, slot: str, wait: Wait, waiting: Waiting) -> None:
         """Tells the pool until when this slot waits for the calls that are here."""
         try:
-            self._lanes.watch((wait.until_s - waiting.offset_s) * 1000, wait.watch)
+            self._lanes.watch(slot, (wait.until_s - waiting.offset_s) * 1000, wait.watch)
         except RedisError as error:
             self._rest(error)
 

@@ -1,24 +1,28 @@
 """POST /infer: lean, asynchronous, and without the database."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from api import bodies, idempotency
-from api.context import Context, Shared, Tenant
-from api.errors import faults_of
-from api.gateway import Answer
+from api.context import Context, Shared, Tenant, tenant_of
+from api.errors import answer_to, faults_of
+from api.gateway import Asked
+from api.pools import SHARES
+from api.refusals import later_s
 from api.schemas import CallAnswer, CallRequest
+from api.ways import Way, ways
 from jobs import clock, ids, items
 from jobs.errors import Fault, Invalid, MillraceError, Unavailable, WorkerLost
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
+PATH = "/infer"
 
 _DOC: dict[str, Any] = {
     "parameters": [idempotency.PARAMETER],
@@ -37,7 +41,7 @@ _REFUSALS = {
 
 
 @router.post(
-    "/infer",
+    PATH,
     response_model=CallAnswer,
     openapi_extra=_DOC,
     responses={200: idempotency.REPLAY_DOC},
@@ -47,13 +51,15 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, shared.settings.require_idempotency_key)
-    raw = await bodies.whole(request, shared.models.max_line_bytes)
+    models = shared.models
+    raw = await bodies.whole(request, models.max_line_bytes)
     asked = _parse(raw)
-    model = shared.models.resolve(asked.model)
+    model = await shared.calls.pools.choose(models.versions(asked.model))
     _check(model, asked)
 
     async def answer() -> bytes:
-        return await _answer(request, shared, tenant, model, asked, since_s)
+        found = ways(models, model, asked.input, asked.params)
+        return await _answer(request, shared, tenant, found, asked, since_s)
 
     if key is None:
         return Response(await answer(), media_type=bodies.JSON)
@@ -64,38 +70,54 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
     return Response(body, headers=headers, media_type=bodies.JSON)
 
 
+async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
+    """The same, for who comes without FastAPI."""
+    request = Request(scope, receive)
+    try:
+        response = await infer(request, shared, await tenant_of(request))
+    except Exception as error:
+        response = answer_to(error)
+    await response(scope, receive, send)
+
+
 async def _answer(
-    request: Request, shared: Context, tenant: str, model: Model, asked: CallRequest, since_s: float
-) -> bytes:
-    id = ids.show("call", ids.new())
-    call = shared.calls.infer(id, model, tenant, asked.input, asked.params, asked.timeout_ms)
-    output, error, units, timing = await _unless_gone(request, call)
+    request: Request, shared: Context, tenant: str, found: Iterator[Way], asked: CallRequest,
+    since_s: float,
+) -> bytes:  # fmt: skip
+    gone = asyncio.ensure_future(request.receive())  # a client that goes takes its call back
+    try:
+        call = Asked(
+            id=ids.show("call", ids.new()),
+            tenant=tenant,
+            value=asked.input,
+            share=SHARES[asked.call_class],
+            timeout_ms=asked.timeout_ms,
+            until_s=since_s + asked.timeout_ms / 1000,
+            gone=gone,
+        )
+        way, (output, error, units, timing) = await shared.calls.infer(call, found)
+    finally:
+        gone.cancel()
     if error is not None:
-        code, message = error
-        raise _REFUSALS.get(code, MillraceError)(message, faults=[Fault(("input",), code, message)])
+        raise _error(*error)
     timing["total_ms"] = round((clock.monotonic() - since_s) * 1000, 3)
     body = {
-        "id": id,
-        "model": model.name,
-        "version": model.version,
+        "id": call.id,
+        "model": way.model.name,
+        "version": way.model.version,
         "output": output,
-        "usage": {model.kind.unit: units},
+        "usage": {way.model.kind.unit: units},
         "timing": timing,
     }
+    if way.degraded:
+        body["degraded"] = way.degraded
     return orjson.dumps(body)
 
 
-async def _unless_gone(request: Request, call: Coroutine[Any, Any, Answer]) -> Answer:
-    """Awaits the call; a client that goes away takes it back."""
-    answer, gone = asyncio.ensure_future(call), asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise ClientDisconnect
-        return answer.result()
-    finally:
-        answer.cancel()
-        gone.cancel()
+def _error(code: str, message: str) -> MillraceError:
+    kind = _REFUSALS.get(code, MillraceError)
+    soon_s = later_s() if issubclass(kind, Unavailable) else None
+    return kind(message, faults=[Fault(("input",), code, message)], retry_after_s=soon_s)
 
 
 def _parse(raw: bytes) -> CallRequest:
@@ -109,7 +131,10 @@ def _parse(raw: bytes) -> CallRequest:
 
 
 def _check(model: Model, asked: CallRequest) -> None:
-    wrapped = {"input": asked.input, "params": asked.params}
-    item = items.check(wrapped, (), None, model, True)
+    plain = isinstance(asked.input, str) and not asked.params  # by far the most
+    item = items.check(asked.input, (), None, model, True) if plain else []
+    if isinstance(item, list):
+        wrapped = {"input": asked.input, "params": asked.params}
+        item = items.check(wrapped, (), None, model, True)
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)

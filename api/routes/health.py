@@ -1,6 +1,6 @@
 """Whether this process lives, whether it can serve, and which models are ready."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -54,13 +54,14 @@ def list_models(shared: Shared) -> dict[str, list[ModelState]]:
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
-def model_ready(shared: Shared, model: str, response: Response) -> ModelState:
-    """200 once it is loaded and warm somewhere; 503 before."""
-    found = shared.models.resolve(model)
-    state = _state(found.key, found, _standing(shared).get(found.key, NOWHERE))
-    if not state.ready:
-        raise NoWorker(f"no worker is ready for {found.key}", retry_after_s=2)
-    return state
+def model_ready(shared: Shared, model: str) -> ModelState:
+    """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
+    versions, standing = shared.models.versions(model), _standing(shared)
+    for found in versions:
+        state = _state(found.key, found, standing.get(found.key, NOWHERE))
+        if state.ready:
+            return state
+    raise NoWorker(f"no worker is ready for {versions[0].key}", retry_after_s=2)
 
 
 def _standing(shared: Context) -> dict[str, Standing]:

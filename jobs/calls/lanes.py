@@ -26,6 +26,9 @@ WANTED_MS = 10_000
 """A model that was asked for so recently is wanted, though no worker is ready for it."""
 
 
+_ROUNDING = 1e-6
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """On which terms a call is let in, in predicted milliseconds; without any, nothing is refused
@@ -33,8 +36,7 @@ class Terms:
 
     allowed_ms: it must be answered within this; one_ms, step_ms: its launch if it were alone, and
     what each call that shares it adds; full_rows, full_ms: those of its lane that share a launch
-    at most, and how long that takes; row_ms: what a call costs in a full launch; slots: launches
-    at a time of one replica.
+    at most, and how long that takes; slots: launches at a time of one replica.
     """
 
     allowed_ms: float = inf
@@ -42,18 +44,24 @@ class Terms:
     step_ms: float = 0.0
     full_rows: int = 1
     full_ms: float = 0.0
-    row_ms: float = 0.0
     slots: int = 1
 
-    def wait_ms(self, free_in_ms: float, others_ms: float, rows: int, replicas: int) -> float:
-        """Until a new call's launch starts: a slot has to be free, and there are launches of other
-        lanes (others_ms, all of them) and full ones of its own (rows wait there) before it."""
+    def wait_ms(self, free_ms: Sequence[float], others_ms: float, rows: int) -> float:
+        """Until a new call's launch starts. Before it are the launches of other lanes (others_ms,
+        all of them) and the full ones of its own, where `rows` wait; they take the slots in turn.
+        free_ms: until each slot is free, ascending."""
         before_ms = others_ms + rows // self.full_rows * self.full_ms
-        return free_in_ms + before_ms / (replicas * self.slots)
+        before = int(before_ms / self.full_ms + _ROUNDING) if self.full_ms else 0
+        rounds, slot = divmod(before, len(free_ms))
+        return free_ms[slot] + rounds * self.full_ms
 
     def launch_ms(self, rows: int) -> float:
         """The launch of a new call, where so many of its lane wait."""
         return self.one_ms + rows % self.full_rows * self.step_ms
+
+    def cost_ms(self, rows: int) -> float:
+        """What a new call adds to the launches of its lane, where so many wait."""
+        return self.step_ms if rows % self.full_rows else self.one_ms
 
 
 def mean_gap(before_ms: float, gap_ms: float) -> float:
@@ -89,8 +97,8 @@ class Look:
 
     last_launch_ms, last_took_ms: when the pool's latest launch left, and how long it was predicted
     to take; called_ms, gap_ms: when the latest call came, and how far apart they come on average
-    (0: not known); watched_ms: until when an idle slot waits for the calls that are here; replicas:
-    ready workers; busy: until when each slot is predicted to be, where it is.
+    (0: not known); watched_ms, watcher: until when an idle slot waits for the calls that are here,
+    and which; replicas: ready workers; busy: until when each slot is predicted to be, where it is.
     """
 
     now_ms: float
@@ -100,6 +108,7 @@ class Look:
     called_ms: float
     gap_ms: float
     watched_ms: float
+    watcher: str
     replicas: int
     busy: Mapping[str, float]
 
@@ -148,7 +157,7 @@ class CallLanes(Protocol):
         late for are dropped on the way. None: the pool launched meanwhile."""
         ...
 
-    def watch(self, until_ms: float, rows: int) -> None:
+    def watch(self, slot: str, until_ms: float, rows: int) -> None:
         """An idle slot looks again then: until then a call rings no bell, but the one that makes
         so many in its lane."""
         ...

@@ -38,7 +38,7 @@ class MemoryLanes:
         self._profile = b""
         self._wanted_ms: float = -WANTED_MS
         self._last_launch_ms = self._last_took_ms = self._called_ms = self._gap_ms = 0.0
-        self._watched_ms, self._watched_rows = 0.0, 0
+        self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
         self.rung = False
         self._woken: set[str] = set()
 
@@ -54,8 +54,8 @@ class MemoryLanes:
             rows = len(self._lanes.get(call.lane, ()))
             costs_ms = self._costs_ms
             others_ms = sum(costs_ms.values()) - costs_ms.get(call.lane, 0.0)
-            free_in_ms = self._free_in_ms(now, replicas * terms.slots)
-            wait_ms = terms.wait_ms(free_in_ms, others_ms, rows, replicas)
+            free_ms = self._free_ms(now, replicas * terms.slots)
+            wait_ms = terms.wait_ms(free_ms, others_ms, rows)
             if sum(map(len, self._lanes.values())) >= most:
                 return Refused("overloaded", wait_ms)
             if wait_ms + terms.launch_ms(rows) > terms.allowed_ms:
@@ -66,7 +66,7 @@ class MemoryLanes:
             if now >= self._watched_ms or rows + 1 >= self._watched_rows:
                 self._ring()
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
-            self._queue(stamped, now + min(target_ms, timeout_ms), terms.row_ms)
+            self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
             return None
 
     def look(self, slot: str) -> Look:
@@ -78,9 +78,10 @@ class MemoryLanes:
                 for name, q in self._lanes.items()
             ]
             launch = self._last_launch_ms, self._last_took_ms
-            calls = self._called_ms, self._gap_ms, self._watched_ms
+            calls = self._called_ms, self._gap_ms
+            watch = self._watched_ms, self._watcher
             busy = {name: until for name, until in self._busy.items() if until > now}
-            return Look(now, lanes, *launch, *calls, self._replicas(now), busy)
+            return Look(now, lanes, *launch, *calls, *watch, self._replicas(now), busy)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         with self._lock:
@@ -101,9 +102,9 @@ class MemoryLanes:
                     self._ring()
             return taken
 
-    def watch(self, until_ms: float, rows: int) -> None:
+    def watch(self, slot: str, until_ms: float, rows: int) -> None:
         with self._lock:
-            self._watched_ms, self._watched_rows = until_ms, rows
+            self._watcher, self._watched_ms, self._watched_rows = slot, until_ms, rows
 
     def hear(self, slot: str, timeout_s: float) -> None:
         with self._lock:
@@ -232,7 +233,7 @@ class MemoryLanes:
     def _replicas(self, now: float) -> int:
         return sum(until > now for until in self._ready.values())
 
-    def _free_in_ms(self, now: float, slots: int) -> float:
-        """Until one of the slots is predicted to be free."""
-        busy = sorted(until for until in self._busy.values() if until > now)
-        return busy[len(busy) - slots] - now if len(busy) >= slots else 0.0
+    def _free_ms(self, now: float, slots: int) -> list[float]:
+        """Until each of so many slots is predicted to be free, ascending."""
+        busy = sorted(until - now for until in self._busy.values() if until > now)
+        return ([0.0] * (slots - len(busy)) + busy)[-slots:]

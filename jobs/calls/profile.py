@@ -39,7 +39,6 @@ class Profile:
             step_ms=max(0.0, step_ms),
             full_rows=times.full_rows,
             full_ms=times.full_ms,
-            row_ms=times.full_ms / times.full_rows,
             slots=slots,
         )
 

@@ -31,7 +31,7 @@ WAKE_TTL_S = 60
 
 _KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served")
 _EVER_MS = 1e12
-_SHORTEST_S = 0.0005  # of a block that is worth a round trip
+_LONGEST_LATE_S = 5.0  # for which an answer that is due may still come
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def put_arguments(
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
     launch = [terms.one_ms, terms.step_ms, terms.full_rows, terms.full_ms]
     named = [keys.lane(call.lane), call.lane, call.id, member, pack_call(call)]
-    costs = [allowed_ms, *launch, terms.row_ms, terms.slots]
+    costs = [allowed_ms, *launch, terms.slots]
     return [*named, *bounds, call.reply_to, call.size, *costs]
 
 
@@ -115,11 +115,12 @@ class RedisLanes:
 
     def look(self, slot: str) -> Look:
         found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
-        *times, replicas, busy, lanes = found
+        *times, watcher, replicas, busy, lanes = found
         looks = [LaneLook(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
         now, launch, took, called, gap, watched = map(float, times)
-        return Look(now, looks, launch, took, called, gap, watched, replicas, slots)
+        watch = watched, watcher.decode()
+        return Look(now, looks, launch, took, called, gap, *watch, replicas, slots)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         lane = self.keys.lane(ticket.lane)
@@ -130,13 +131,25 @@ class RedisLanes:
         taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
-    def watch(self, until_ms: float, rows: int) -> None:
-        watch: Any = {"watched": f"{until_ms:.3f}", "watched_rows": rows}
+    def watch(self, slot: str, until_ms: float, rows: int) -> None:
+        watch: Any = {"watcher": slot, "watched": f"{until_ms:.3f}", "watched_rows": rows}
         self._redis.hset(self.keys("pool"), mapping=watch)
 
     def hear(self, slot: str, timeout_s: float) -> None:
-        if timeout_s > _SHORTEST_S:  # 0 would be for ever
-            self._redis.blpop([self.keys.bell, self.keys("wake:" + slot)], timeout_s)
+        # Redis ends a block only when its loop comes round, up to 100 ms late where it has nothing
+        # else to do. So the time is ours, and we wake ourselves when it is over.
+        connection: Any = self._redis.connection_pool.get_connection()
+        try:
+            bells = self.keys.bell, self.keys("wake:" + slot)
+            connection.send_command("BLPOP", *bells, timeout_s + _LONGEST_LATE_S)
+            if not connection.can_read(timeout=max(0.0, timeout_s)):
+                self.wake(slot)
+            connection.read_response()
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self._redis.connection_pool.release(connection)
 
     def wake(self, slot: str) -> None:
         with self._redis.pipeline(transaction=False) as pipe:

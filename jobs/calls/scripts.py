@@ -55,7 +55,7 @@ end
 """
 
 # ARGV: lane key, lane name, id, member, packed call, target ms, timeout ms, most waiting, reply to,
-# size; and the terms (lanes.Terms): allowed, one, step, full rows, full, row, slots.
+# size; and the terms (lanes.Terms): allowed, one, step, full rows, full, slots.
 # Returns why not ('' for a call that is in), and how long it would have waited.
 PUT = (
     _NOW
@@ -66,20 +66,28 @@ if replicas == 0 then
     redis.call('HSET', KEYS[5], 'wanted', now)
     return {'no_worker', '0'}
 end
-local slots = replicas * ARGV[17]
+local slots = replicas * ARGV[16]
 local pool = redis.call('HMGET', KEYS[5], 'cost', 'cost:' .. ARGV[2], 'units:' .. ARGV[2],
                         'called', 'gap', 'watched', 'watched_rows')
 local cost, own = tonumber(pool[1] or '0'), tonumber(pool[2] or '0')
 local rows = redis.call('ZCARD', ARGV[1])
-local free_in = 0
-local busy = redis.call('ZCOUNT', KEYS[8], '(' .. now, '+inf')
-if busy >= slots then
-    local first = redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES',
-                             'LIMIT', busy - slots, 1)
-    free_in = first[2] - now
+local one, step, full_rows, full = ARGV[12], ARGV[13], ARGV[14], tonumber(ARGV[15])
+
+-- Of the slots, ascending by when they are free: the idle ones, then the busy ones.
+local function free_in(slot)
+    local busy = redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES')
+    local place = slot + #busy / 2 - slots
+    return place < 0 and 0 or busy[2 * place + 2] - now
 end
-local wait = free_in + (cost - own + math.floor(rows / ARGV[14]) * ARGV[15]) / slots
-local launch = ARGV[12] + rows % ARGV[14] * ARGV[13]
+
+local before = 0
+if full > 0 then
+    local before_ms = cost - own + math.floor(rows / full_rows) * full
+    before = math.floor(before_ms / full + 1e-6)
+end
+local wait = free_in(before % slots) + math.floor(before / slots) * full
+local launch = one + rows % full_rows * step
+local adds = rows % full_rows == 0 and one or step
 local waiting = redis.call('HLEN', KEYS[2]) - redis.call('HLEN', KEYS[6])
 if waiting >= tonumber(ARGV[8]) then return {'overloaded', tostring(wait)} end
 if wait + launch > tonumber(ARGV[11]) then return {'late', tostring(wait)} end
@@ -96,7 +104,7 @@ if pool[4] then
     gap = gap + (since - gap) * weight
 end
 redis.call('HSET', KEYS[5], 'gap', gap, 'called', string.format('%.3f', now),
-           'cost', cost + ARGV[16], 'cost:' .. ARGV[2], own + ARGV[16],
+           'cost', cost + adds, 'cost:' .. ARGV[2], own + adds,
            'units:' .. ARGV[2], (pool[3] or 0) + ARGV[10])
 if now >= tonumber(pool[6] or '0') or rows + 1 >= tonumber(pool[7]) then ring() end
 return {'', '0'}
@@ -104,13 +112,13 @@ return {'', '0'}
 )
 
 # ARGV: prefix of lane keys, slot that asks. Returns now, last launch, what it took, when the last
-# call came, how far apart they come, until when they are watched, replicas, {slot, until}*,
-# {lane, rows, units, due}*
+# call came, how far apart they come, until when they are watched and by whom, replicas,
+# {slot, until}*, {lane, rows, units, due}*
 LOOK = (
     _NOW
     + """
 redis.call('ZREM', KEYS[8], ARGV[2])
-local pool = redis.call('HMGET', KEYS[5], 'launch', 'took', 'called', 'gap', 'watched')
+local pool = redis.call('HMGET', KEYS[5], 'launch', 'took', 'called', 'gap', 'watched', 'watcher')
 local lanes = {}
 for _, lane in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     local first = redis.call('ZRANGE', ARGV[1] .. lane, 0, 0, 'WITHSCORES')
@@ -122,7 +130,7 @@ for _, lane in ipairs(redis.call('SMEMBERS', KEYS[1])) do
     end
 end
 return {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '0',
-        pool[4] or '0', pool[5] or '0', redis.call('ZCOUNT', KEYS[3], now, '+inf'),
+        pool[4] or '0', pool[5] or '0', pool[6] or '', redis.call('ZCOUNT', KEYS[3], now, '+inf'),
         redis.call('ZRANGEBYSCORE', KEYS[8], '(' .. now, '+inf', 'WITHSCORES'), lanes}
 """
 )

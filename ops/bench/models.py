@@ -22,8 +22,10 @@ def models_file(*models: Model) -> str:
 
 
 def _entry(model: Model) -> str:
+    usual = Model(model.name, model.version, model.engine)
     values = {found.name: getattr(model, found.name) for found in fields(model)}
-    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+    said = {"name", "version", "engine"} | {n for n in values if values[n] != getattr(usual, n)}
+    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if name in said]
     return "\n".join(["[[model]]", *lines, ""])
 
 

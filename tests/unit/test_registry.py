@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs import registry
+from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.registry import SAMPLES, TOKEN_BUCKETS, Limits, Model, Registry
 from jobs.settings import SettingsError
@@ -179,3 +180,61 @@ def test_a_model_pads_where_its_layout_says_so() -> None:
 @pytest.mark.parametrize(("truncate", "size"), [(3, 3), (40, 40), (300, 256)])
 def test_a_call_is_sized_as_it_will_be_cut(truncate: int, size: int) -> None:
     assert SAMPLES.resolve("minilm").size("word " * 1000, {"truncate": truncate}) == size
+
+
+DEGRADING = """
+[[model]]
+name = "embed"
+version = "1"
+engine = "minilm"
+
+[[model]]
+name = "embed"
+version = "2"
+engine = "minilm"
+degrade = { shed = true, truncate = 64, fallback = "embed@1" }
+"""
+
+
+def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
+    models = read(tmp_path, DEGRADING)
+    assert models.resolve("embed@2").degrade == Degrade(True, 64, "embed@1")
+    assert models.resolve("embed@1").degrade == Degrade()
+
+
+@pytest.mark.parametrize(
+    ("engine", "degrade", "problem"),
+    [
+        ("minilm", "5", "must be a table"),
+        ("minilm", "{ shorten = 5 }", "unknown key 'shorten'"),
+        ("minilm", "{ shed = 1 }", "shed must be true or false"),
+        ("minilm", "{ truncate = 2 }", "truncate must be a whole number of tokens, 3 to"),
+        ("minilm", "{ truncate = true }", "truncate must be a whole number of tokens, 3 to"),
+        ("echo", "{ truncate = 64 }", "takes no parameter 'truncate'"),
+        ("echo", "{ fallback = 1 }", "fallback must be a string"),
+        ("echo", '{ fallback = "gone@1" }', "'gone@1' is not declared here; there are: a@1, b@1"),
+        ("echo", '{ fallback = "a" }', "'a' is not declared here"),
+        ("echo", '{ fallback = "a@1" }', "'a@1' leads back to it"),
+        ("echo", '{ fallback = "b@1" }', "'b@1' takes texts alone"),
+    ],
+)
+def test_what_is_wrong_with_degrade_is_named(
+    tmp_path: Path, engine: str, degrade: str, problem: str
+) -> None:
+    entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "{}"\n'
+    text = entry.format("a", engine) + f"degrade = {degrade}\n" + entry.format("b", "minilm")
+    [found] = problems(tmp_path, text)
+    assert problem in found
+
+
+def test_a_cycle_of_fallbacks_is_named_at_each_of_its_models(tmp_path: Path) -> None:
+    entry = """
+        [[model]]
+        name = "{}"
+        version = "1"
+        engine = "echo"
+        degrade.fallback = "{}@1"
+    """
+    text = "".join(entry.format(*pair) for pair in ("ab", "bc", "cb"))
+    found = problems(tmp_path, text)
+    assert [problem.split(": ")[1] for problem in found] == ["b@1", "c@1"]

@@ -27,10 +27,11 @@ from workers.scheduler.latency import LatencyModel
 from workers.scheduler.views import EXPECTED_S, LaneView, PoolView, Rules
 from workers.scheduler.work import Work
 
+FILL_TARGET = 0.2
+"""Items may ride with calls while that lengthens the launch by less than this share of the
+target, or"""
 FILL_SHARE = 0.1
-"""Items may ride with calls while they lengthen the launch by less than this share of it,"""
-FILL_S = 0.001
-"""or by less than this."""
+"""by less than this share of the launch."""
 
 _COMPANY = 0.9
 _STEEP = 1.5
@@ -96,7 +97,7 @@ def _decide_calls(
     rows = 1 if view.alone else rules.most_rows(view.bucket)
     units = rules.most_units
     latest_s = _latest_s(view, latency, rules)
-    paced_s = pool.paced_s if filled else _company_s(view, pool, rules)
+    paced_s = pool.paced_s if filled else _company_s(now_s, view, pool, rules)
     reason: FlushReason | None = None
     if view.calls >= rows or (units and view.calls_units >= units):
         reason = "full"
@@ -111,15 +112,19 @@ def _decide_calls(
     return Flush(view, rows, units, reason) if reason else Wait(min(latest_s, paced_s))
 
 
-def _company_s(view: LaneView, pool: PoolView, rules: Rules) -> float:
+def _company_s(now_s: float, view: LaneView, pool: PoolView, rules: Rules) -> float:
     """Until when a lane's first call waits for others: the even spacing of a pool that is always
-    busy, and the less of it the fewer calls there are to share a launch."""
+    busy, and the less of it the fewer calls there are to share a launch. The last idle slot keeps
+    to the even spacing: calls that come in a burst would else take a slot each."""
     if pool.slots == 1:
         return -inf
     spacing_s = pool.last_took_s / pool.slots
     company: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEP
     first_s = view.calls_due_s - rules.target_s
-    return first_s + spacing_s * company / (company + _COMPANY)
+    company_s = first_s + spacing_s * company / (company + _COMPANY)
+    if pool.other_free_s <= now_s:
+        return company_s
+    return max(company_s, min(pool.paced_s, first_s + spacing_s))
 
 
 def _latest_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
@@ -152,7 +157,7 @@ def _decide_items(
         return Wait(pool.paced_s)
     until_s = inf
     for view in views:
-        bound_s = _short_s(view, pool, latency, rules) if owed and expected else allowed_s
+        bound_s = _short_s(view, latency, rules) if owed and expected else allowed_s
         rows = _rows_within(bound_s, view, latency, rules)
         if rows == 0:
             until_s = min(until_s, _gap_from_s(pool, rules, allowed_s))
@@ -186,11 +191,11 @@ def _decide_lane(
     return Flush(view, rows, units, reason) if reason else Wait(latest_s)
 
 
-def _short_s(view: LaneView, pool: PoolView, latency: LatencyModel, rules: Rules) -> float:
+def _short_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
     """What items that are owed a launch get while calls are about: a single row's time, and what
     costs next to nothing more."""
     one_s = latency.predict95(_rows_of(view, 1, rules))
-    return max(one_s * (1 + FILL_SHARE), one_s + FILL_S)
+    return one_s * (1 + FILL_SHARE)
 
 
 def _gap_from_s(pool: PoolView, rules: Rules, allowed_s: float) -> float:
@@ -216,14 +221,20 @@ def _rows_of(view: LaneView, rows: int, rules: Rules) -> Work:
 
 
 def fill_rows(
-    calls: Work, slack_s: float, row: Work, most_rows: int, most_units: int, latency: LatencyModel
+    calls: Work,
+    slack_s: float,
+    row: Work,
+    most_rows: int,
+    most_units: int,
+    latency: LatencyModel,
+    target_s: float,
 ) -> int:
-    """How many rows of items may join a launch of calls: they are to cost the calls nothing.
+    """How many rows of items may join a launch of calls: they are to cost the calls little.
 
     row: one of them, at its longest; slack_s: until the most urgent of the calls is due.
     """
     alone_s = latency.predict(calls)
-    bound_s = alone_s + max(FILL_SHARE * alone_s, FILL_S)
+    bound_s = alone_s + max(FILL_SHARE * alone_s, FILL_TARGET * target_s)
 
     def too_many(rows: int) -> bool:
         work = calls.plus(rows, row.units)

@@ -21,7 +21,7 @@ FLOOR = 0.05
 
 _PAID_FOR_S = 10.0  # the longest that what items had before counts against them
 _PATIENCE_S = 1.0  # items that have just come are owed nothing yet
-_RELIEF_S = 0.02  # after which a slot does what another was to do
+_NEXT_S, _RELIEF_S = 0.001, 0.02  # after which a slot does what another was to do
 _FADE = 0.98  # of what launches of calls took, at each
 
 
@@ -53,16 +53,19 @@ class Scheduler:
         if isinstance(decision, Flush):
             return decision
         until_s = decision.until_s
-        if any(view.items for view in lanes) and not owed:
+        items = any(view.items for view in lanes)
+        if items and not owed:
             until_s = min(until_s, self._owed_from_s(lanes))
-        return self._watching(now_s, until_s, waiting)
+        return self._watching(now_s, until_s, waiting, items)
 
-    def _watching(self, now_s: float, until_s: float, waiting: Waiting) -> Wait:
-        """One idle slot watches the calls that wait; another looks only if that one didn't."""
+    def _watching(self, now_s: float, until_s: float, waiting: Waiting, items: bool) -> Wait:
+        """One idle slot watches the calls that wait; another looks only if that one didn't. It
+        looks at once after it where it has items, for the launch that is due next."""
         if not waiting.lanes:
             return Wait(until_s)
         if waiting.watched_s > now_s:
-            return Wait(max(until_s, waiting.watched_s + _RELIEF_S))
+            relief_s = _NEXT_S if items else _RELIEF_S
+            return Wait(max(until_s, waiting.watched_s + relief_s))
         knees = [
             self.latency.knee(self.rules.full_rows(view), self.rules.row(view))
             for view in waiting.lanes
@@ -161,6 +164,7 @@ class Scheduler:
             flush.rows,
             flush.units,
             self.latency,
+            self.rules.target_s,
         )
         return self.items.take_fill(flush.view.lane, rows)
 

@@ -112,8 +112,8 @@ class Waiting:
     offset_s: float = 0.0
 
     @classmethod
-    def of(cls, look: Look, slots: int, offset_s: float) -> "Waiting":
-        """slots: launches at a time of one replica."""
+    def of(cls, look: Look, slot: str, slots: int, offset_s: float) -> "Waiting":
+        """slot: who looked; slots: launches at a time of one replica."""
 
         def ours(ms: float) -> float:
             return ms / 1000 + offset_s if ms else -inf
@@ -135,7 +135,8 @@ class Waiting:
             called_s=ours(look.called_ms),
             gap_s=max(look.gap_ms / 1000, quiet_s) if look.gap_ms else inf,
         )
-        return cls(lanes, pool, ours(look.watched_ms), look.last_launch_ms, offset_s)
+        watched_s = -inf if look.watcher == slot else ours(look.watched_ms)
+        return cls(lanes, pool, watched_s, look.last_launch_ms, offset_s)
 
 
 def merged(waiting: Waiting, items: dict[str, ItemsWaiting]) -> list[LaneView]:

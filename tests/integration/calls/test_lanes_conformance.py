@@ -347,7 +347,7 @@ def test_a_call_that_would_come_too_late_is_not_taken(lanes: Lanes) -> None:
 
 # -- admission
 
-FIXED = Terms(one_ms=100, full_rows=4, full_ms=100, row_ms=25)
+FIXED = Terms(one_ms=100, full_rows=4, full_ms=100)
 
 
 def fill(lanes: Lanes, calls: int, lane: str = "{}/64") -> None:
@@ -383,14 +383,14 @@ def test_every_full_launch_before_it_is_waited_for(lanes: Lanes) -> None:
 def test_replicas_and_their_slots_share_what_waits(lanes: Lanes) -> None:
     fill(lanes, 8)
     lanes.lanes.announce("worker-2", 60)
-    assert late(lanes, 0) == pytest.approx(100)
-    assert late(lanes, 0, slots=2) == pytest.approx(50)
+    assert late(lanes, 0) == pytest.approx(100)  # the third launch, on two slots
+    assert late(lanes, 0, slots=2) == 0
 
 
 def test_other_lanes_are_waited_for_by_what_they_cost(lanes: Lanes) -> None:
     fill(lanes, 6)
-    assert late(lanes, 0, lane="{}/16") == pytest.approx(150)
-    for rows, left_ms in ((2, 100), (3, 25), (1, 0)):
+    assert late(lanes, 0, lane="{}/16") == pytest.approx(200)
+    for rows, left_ms in ((2, 100), (3, 0), (1, 0)):
         lanes.take(rows=rows)
         lanes.lanes.look("worker-1/0")  # the launch has ended
         assert late(lanes, 0, lane="{}/16") == pytest.approx(left_ms)
@@ -404,6 +404,17 @@ def test_a_pool_that_is_busy_is_waited_for(lanes: Lanes) -> None:
     assert 4000 < waits_ms <= 5000
     lanes.lanes.announce("worker-2", 60)
     assert late(lanes, 0) == 0  # the other one is idle
+
+
+def test_the_slots_are_waited_for_in_turn(lanes: Lanes) -> None:
+    for worker, took_ms in (("worker-1", 5000.0), ("worker-2", 9000.0)):
+        lanes.lanes.announce(worker, 60)
+        lanes.take(rows=0, took_ms=took_ms, worker=worker)
+    assert late(lanes, 0) == pytest.approx(5000, abs=1000)
+    fill(lanes, 4)
+    assert late(lanes, 0) == pytest.approx(9000, abs=1000)
+    fill(lanes, 4, lane="{}/16")
+    assert late(lanes, 0) == pytest.approx(5100, abs=1000)
 
 
 def test_a_slot_that_looks_is_not_busy_any_more(lanes: Lanes) -> None:

@@ -9,7 +9,7 @@ from jobs.calls.lanes import ALONE
 from jobs.registry import Limits
 from tests.unit.scheduler.measured import measured
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.policy import FILL_SHARE, Flush, Wait, decide, fill_rows, gap_s
+from workers.scheduler.policy import FILL_SHARE, FILL_TARGET, Flush, Wait, decide, fill_rows, gap_s
 from workers.scheduler.views import EXPECTED_S, LaneView, PoolView, Rules
 from workers.scheduler.work import Work
 
@@ -17,7 +17,7 @@ FIXED = measured(0.1, 0)  # 100 ms whatever it gets: its knee is 90 of 100 rows
 RULES = Rules(Limits(max_batch=100, window_ms=20), target_s=0.2, margin_s=0.01)
 # Six slots, one busy call after the other: even spacing is 0.1 s, and a lane's first call waits for
 # nearly all of it.
-JUST_LAUNCHED = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6, called_s=0.0, gap_s=0.01)
+JUST_LAUNCHED = PoolView(0.0, 0.6, slots=6, other_free_s=0.0, called_s=0.0, gap_s=0.01)
 QUIET = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6)  # no call is expected
 PADDED = Rules(Limits(max_batch=64, max_tokens=512), pads=True)
 
@@ -74,9 +74,9 @@ def test_calls_leave_at_the_knee() -> None:
     assert isinstance(decide(0.01, [calls(89)], JUST_LAUNCHED, FIXED, RULES), Wait)
 
 
-def wait_s(slots: int, gap_s: float) -> float:
+def wait_s(slots: int, gap_s: float, other_free_s: float = 0.0) -> float:
     """How long the first call waits for others in a pool that has just launched."""
-    pool = PoolView(last_launch_s=7.0, last_took_s=0.12, slots=slots, gap_s=gap_s)
+    pool = PoolView(7.0, 0.12, slots, other_free_s=other_free_s, gap_s=gap_s)
     first = calls(1, due_s=7.2)  # came at 7.0
     decision = decide(7.0, [first], pool, FIXED, RULES)
     if isinstance(decision, Flush):
@@ -93,6 +93,11 @@ def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int) -> N
     assert waits_s[0] == 0
     assert waits_s[1] < 0.02 * spacing_s
     assert waits_s[-1] == pytest.approx(spacing_s, rel=0.01)
+
+
+def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
+    assert wait_s(6, 10.0, other_free_s=7.05) == pytest.approx(0.02)
+    assert wait_s(6, 10.0) == pytest.approx(0, abs=1e-4)
 
 
 def test_calls_of_a_pool_with_one_slot_leave_as_soon_as_it_is_idle() -> None:
@@ -269,7 +274,9 @@ def test_a_lane_is_full_by_the_sizes_that_wait() -> None:
 def fill(
     calls: int, slack_s: float, latency: LatencyModel = FIXED, most: int = 100, units: int = 0
 ) -> int:
-    return fill_rows(Work.alike(calls, 1), slack_s, Work.alike(1, 1), most, units, latency)
+    target_s = 0.01  # 2 ms may be added
+    row = Work.alike(1, 1)
+    return fill_rows(Work.alike(calls, 1), slack_s, row, most, units, latency, target_s)
 
 
 def test_items_fill_a_launch_of_fixed_cost_to_the_row_limit() -> None:
@@ -284,14 +291,15 @@ def test_no_item_rides_with_calls_that_are_due_before_the_launch_ends() -> None:
     assert fill(3, 0.099) == 0
 
 
-def test_items_lengthen_a_launch_by_a_share_of_it_at_most() -> None:
-    latency = measured(0.0105, 0.001)  # 10 calls: 20.5 ms; 2 items more: 2 ms more
+def test_items_lengthen_a_launch_by_a_share_of_it() -> None:
+    latency = measured(0.0405, 0.001)  # 10 calls: 50.5 ms; 5 items more: 5 ms more
     assert FILL_SHARE == 0.1
-    assert fill(10, 1.0, latency) == 2
+    assert fill(10, 1.0, latency) == 5
 
 
-def test_items_lengthen_a_short_launch_by_a_millisecond_at_most() -> None:
-    assert fill(1, 1.0, measured(0.001, 0.000095)) == 10
+def test_items_lengthen_a_short_launch_by_a_share_of_the_target() -> None:
+    assert FILL_TARGET == 0.2
+    assert fill(1, 1.0, measured(0.001, 0.000095)) == 21
 
 
 def test_items_ride_only_within_the_slack_of_the_calls() -> None:

@@ -61,7 +61,9 @@ class Replica:
     def next(self) -> Launch | Wait:
         """What the one slot does now; a decision that came to nothing is made again."""
         while True:
-            waiting = Waiting.of(self.central.look("me/0"), self.model.limits.in_flight, 0.0)
+            waiting = Waiting.of(
+                self.central.look("me/0"), "me/0", self.model.limits.in_flight, 0.0
+            )
             decision = self.scheduler.decide(self.now_s, waiting)
             if isinstance(decision, Wait):
                 return decision

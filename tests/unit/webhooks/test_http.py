@@ -156,6 +156,9 @@ class serving:  # noqa: N801
                 peer.sendall(self._first)
                 while self._drip and not self._over.wait(0.05):
                     peer.sendall(self._drip[:1])
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(1000):  # closed with something unread, it would reset
+                    pass
         except OSError:
             pass
 

@@ -1,0 +1,36 @@
+"""What a call is told that is not let in, or was lost: an error, and when to try again."""
+
+from jobs import clock
+from jobs.calls.lanes import Refused, Terms
+from jobs.errors import MillraceError, NoWorker, Overloaded, TooLate
+from jobs.registry import Model
+
+_LEAST_MS = 20.0
+_MOST_S = 120.0
+_SPREAD = 0.5
+"""Those who were refused together come back over half as long again."""
+_UNKNOWN_MS = 1500.0
+_LOST_MS = 500.0
+
+
+def refusal(refused: Refused, model: Model, terms: Terms, load_ms: float) -> MillraceError:
+    """The error of a call that was not let in on these terms. load_ms: what loading the model
+    takes; 0: not known."""
+    if refused.why == "no_worker":
+        soon_s = later_s(load_ms or _UNKNOWN_MS)
+        return NoWorker(f"no worker is ready for {model.key}", retry_after_s=soon_s)
+    if refused.why == "overloaded":
+        soon_s = later_s(refused.wait_ms)
+        return Overloaded(f"too many calls wait for {model.key}", retry_after_s=soon_s)
+    needed_ms = refused.wait_ms + terms.one_ms
+    return TooLate(
+        f"an answer of {model.key} would take about {needed_ms:.0f} ms; "
+        f"{max(0.0, terms.allowed_ms):.0f} ms are left for it",
+        retry_after_s=later_s(needed_ms - terms.allowed_ms),
+    )
+
+
+def later_s(drain_ms: float = _LOST_MS) -> float:
+    """When to try again what could be let in after this time."""
+    shortest_s = min(max(drain_ms, _LEAST_MS) / 1000, _MOST_S / (1 + _SPREAD))
+    return shortest_s + clock.jitter(_SPREAD * shortest_s)

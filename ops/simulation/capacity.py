@@ -1,0 +1,46 @@
+"""What a slot can do at most, and the formula that everybody sizes by."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from jobs.calls.lanes import bucket_of
+from jobs.registry import Model
+from workers.scheduler.views import LaneView, Rules
+from workers.scheduler.work import Work
+from workers.simulation.costs import LaunchTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Means over the calls of a trace, in full launches of their own lanes: launch_s, rows, and
+    row_s (one over the other, call by call). slots: launches at a time of one replica."""
+
+    launch_s: float
+    rows: float
+    row_s: float
+    slots: int
+
+    @classmethod
+    def of(cls, model: Model, times: LaunchTimes, sizes: Sequence[int]) -> "Capacity":
+        rules, counts = Rules.of(model), Counter(sizes)
+        launch_s = rows = row_s = 0.0
+        for size, count in counts.items():
+            bucket = bucket_of(size, model.buckets)
+            full = rules.full_rows(LaneView("", bucket, items=1, items_units=size))
+            work = Work.alike(full, bucket if rules.pads else size, bucket)
+            share, took_s = count / len(sizes), times.mean_s(work)
+            launch_s += share * took_s
+            rows += share * full
+            row_s += share * took_s / full
+        return cls(launch_s, rows, row_s, model.limits.in_flight)
+
+    @property
+    def per_s(self) -> float:
+        """Calls a second of one replica that only runs full launches."""
+        return self.slots / self.row_s
+
+    def replicas(self, rate_per_s: float, utilisation: float) -> int:
+        """ceil(rate x time per item / batch / utilisation)."""
+        return max(1, ceil(rate_per_s / self.per_s / utilisation - 1e-9))

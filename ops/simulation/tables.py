@@ -1,0 +1,146 @@
+"""What a simulation or a plan found, as a table and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jobs.registry import Model
+from ops.simulation.plan import Asked, Plan, bad_share, cheapest
+from workers.simulation.result import Result, quantile
+
+_PERCENTILES = (50, 90, 95, 99, 99.9)
+
+
+def simulation(result: Result, model: Model, rate_per_s: float) -> Iterator[str]:
+    """Lines for people."""
+    found = as_json(result)
+    calls, launches = found["calls"], found["launches"]
+    yield (
+        f"{model.key}: {result.replicas} x {model.limits.in_flight} slots, {len(result.calls):,} "
+        f"calls in {result.lasted_s:,.0f} s ({rate_per_s:,.1f}/s), target {model.target_ms} ms"
+    )
+    latency = "  ".join(f"p{name} {ms:.1f}" for name, ms in found["latency_ms"].items())
+    yield f"latency        {latency} ms"
+    yield f"missed         {_percent(found['miss_share'])} of the calls"
+    refused = ", ".join(f"{n:,} {why}" for why, n in calls.items() if why != "answered")
+    yield f"refused        {_percent(found['refused_share'])}" + (
+        f" ({refused})" if refused else ""
+    )
+    yield f"calls by       {_said(found['reasons'])}"
+    yield f"launches by    {_said(found['launch_reasons'])}"
+    rows = "  ".join(f"p{name} {n:g}" for name, n in launches["rows"].items())
+    yield f"launches       {launches['count']:,}, rows: mean {launches['mean_rows']:.1f}  {rows}"
+    busy = "  ".join(f"{s:,.1f}" for s in found["busy_s"])
+    yield f"device time    {_percent(found['utilisation'])} of the slots'; by replica: {busy} s"
+    if found["items_run"]:
+        yield f"job            {found['items_run']:,.0f} items ({found['items_per_s']:,.1f}/s)"
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """Figures for programs."""
+    rows = sorted(launch.rows for launch in result.launches)
+    return {
+        "calls": dict(Counter(call.outcome for call in result.calls)),
+        "latency_ms": {f"{p:g}": round(result.p(p) * 1000, 3) for p in _PERCENTILES},
+        "miss_share": result.miss_share,
+        "refused_share": result.refused_share,
+        "reasons": result.reasons,
+        "launch_reasons": result.launch_reasons,
+        "launches": {
+            "count": len(rows),
+            "mean_rows": result.rows_per_launch,
+            "rows": {f"{p:g}": quantile(rows, p / 100) for p in (5, 50, 95)},
+        },
+        "busy_s": [round(seconds, 3) for seconds in result.busy_s],
+        "utilisation": result.utilisation,
+        "items_run": result.items_run,
+        "items_per_s": result.items_run / max(result.lasted_s, 1e-9),
+        "goodput_per_s": result.goodput_per_s,
+        "lost_tickets": result.lost_tickets,
+        "lasted_s": result.lasted_s,
+    }
+
+
+def plans(found: Sequence[Plan], asked: Asked) -> Iterator[str]:
+    """Lines for people."""
+    best, rate = cheapest(found), found[0].rate_per_s
+    yield (
+        f"{asked.model.key}: {len(asked.arrivals):,} calls at {rate:,.1f}/s, target "
+        f"{asked.model.target_ms} ms, at most {_percent(asked.bad_share)} missed or refused"
+    )
+    headings = ("device", "replicas", "formula", "p95 ms", "bad", "busy", "per hour", "per million")
+    yield _columns(headings)
+    for plan in found:
+        yield _columns(_plan_row(plan)) + ("  <- cheapest" if plan is best else "")
+    yield "formula: replicas = ceil(rate x time per item / batch / utilisation)"
+    for plan in found:
+        capacity = plan.capacity
+        slots = f" / {capacity.slots} slots" if capacity.slots > 1 else ""
+        yield (
+            f"  {plan.device.name}: ceil({rate:,.1f}/s x {capacity.row_s * 1000:.4g} ms{slots} / "
+            f"{asked.utilisation:g}) = {plan.formula}; a full launch of {capacity.rows:.4g} rows "
+            f"takes {capacity.launch_s * 1000:.4g} ms"
+        )
+    yield (
+        "utilisation: the share of its capacity that a device is to be used for, so that bursts "
+        "find room;"
+    )
+    yield "the formula knows neither bursts nor the target, the simulation knows both."
+
+
+def plans_as_json(found: Sequence[Plan], asked: Asked) -> dict[str, Any]:
+    """Figures for programs."""
+    best = cheapest(found)
+    return {
+        "model": asked.model.key,
+        "target_ms": asked.model.target_ms,
+        "bad_share": asked.bad_share,
+        "rate_per_s": found[0].rate_per_s,
+        "utilisation": asked.utilisation,
+        "cheapest": best.device.name if best else None,
+        "devices": [_plan_json(plan) for plan in found],
+    }
+
+
+def _plan_json(plan: Plan) -> Mapping[str, Any]:
+    result = plan.result
+    return {
+        "device": plan.device.name,
+        "replicas": result.replicas if result else None,
+        "formula_replicas": plan.formula,
+        "full_launch_ms": plan.capacity.launch_s * 1000,
+        "full_rows": plan.capacity.rows,
+        "row_ms": plan.capacity.row_s * 1000,
+        "price_per_hour": plan.price_per_hour,
+        "price_per_million": plan.price_per_million,
+        "p95_ms": result.p(95) * 1000 if result else None,
+        "miss_share": result.miss_share if result else None,
+        "refused_share": result.refused_share if result else None,
+        "utilisation": result.utilisation if result else None,
+    }
+
+
+def _plan_row(plan: Plan) -> tuple[str, ...]:
+    result, formula = plan.result, str(plan.formula)
+    if result is None:
+        return plan.device.name, "none", formula, *["-"] * 5
+    figures = f"{result.p(95) * 1000:.1f}", _percent(bad_share(result))
+    prices = (_price(plan.price_per_hour), _price(plan.price_per_million))
+    busy = _percent(result.utilisation)
+    return plan.device.name, str(result.replicas), formula, *figures, busy, *prices
+
+
+def _columns(cells: Sequence[str]) -> str:
+    return f"{cells[0]:20}" + "".join(f"{cell:>12}" for cell in cells[1:])
+
+
+def _price(price: float | None) -> str:
+    return "-" if price is None else f"{price:,.2f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _said(shares: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {_percent(share)}" for name, share in shares.items()) or "-"

@@ -1,0 +1,114 @@
+"""Arrivals of calls, from files: real traces of a service, or plain seconds."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+
+import click
+
+from jobs.registry import Model
+
+Arrival = tuple[float, int]
+"""Seconds since the first, and size."""
+
+_PLAIN = "a plain file has the seconds of one arrival a line"
+_COLUMNS = {"t_s": "in_tokens", "TIMESTAMP": "ContextTokens"}
+"""The column of the time, and that of the size beside it, which may be missing."""
+
+
+class TraceError(click.ClickException):
+    """What is wrong with a trace, where, and how to mend it."""
+
+
+def read(path: Path) -> list[Arrival]:
+    """Arrivals in order, from the first at 0 on. A file of columns t_s (seconds) or TIMESTAMP (a
+    date and time), with in_tokens or ContextTokens beside it; or one of seconds alone."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(row)]
+    except OSError as error:
+        raise TraceError(f"{path} can't be read: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path} is no text of lines: {error}") from error
+    if not rows:
+        raise TraceError(f"{path} is empty; {_PLAIN}")
+    found = sorted(_arrivals(path, rows))
+    if not found:
+        raise TraceError(f"{path} has a heading and no arrivals")
+    first_s = found[0][0]
+    return [(at_s - first_s, size) for at_s, size in found]
+
+
+def rate_per_s(arrivals: Sequence[Arrival]) -> float:
+    """Their mean rate; of a single one, 1."""
+    return (len(arrivals) - 1) / arrivals[-1][0] if arrivals[-1][0] > 0 else 1.0
+
+
+def compressed(arrivals: Sequence[Arrival], factor: float) -> list[Arrival]:
+    """The same in so many times less time."""
+    return [(at_s / factor, size) for at_s, size in arrivals]
+
+
+def fitted(arrivals: Sequence[Arrival], model: Model) -> list[Arrival]:
+    """With sizes as the model would see them: cut to its longest bucket; 1 where length doesn't
+    matter to it."""
+    longest = max(model.buckets, default=1)
+    return [(at_s, min(max(1, size), longest)) for at_s, size in arrivals]
+
+
+def _arrivals(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Iterator[Arrival]:
+    heading = [cell.strip() for cell in rows[0][1]]
+    time = next((name for name in _COLUMNS if name in heading), None)
+    if time is None:
+        if len(heading) > 1 or not _is_number(heading[0]):
+            raise TraceError(
+                f"{path}, line {rows[0][0]}: no column {' or '.join(_COLUMNS)} in "
+                f"{','.join(heading)!r}; {_PLAIN}"
+            )
+        yield from ((_seconds(path, line, row, 0), 1) for line, row in rows)
+        return
+    at, parse = heading.index(time), _seconds if time == "t_s" else _moment
+    size = heading.index(_COLUMNS[time]) if _COLUMNS[time] in heading else None
+    for line, row in rows[1:]:
+        yield parse(path, line, row, at), 1 if size is None else _size(path, line, row, size)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _seconds(path: Path, line: int, row: list[str], column: int) -> float:
+    return _cell(path, line, row, column, _finite, "a number of seconds")
+
+
+def _moment(path: Path, line: int, row: list[str], column: int) -> float:
+    said = "a time like 2023-11-16 18:15:46.680"
+    return _cell(
+        path, line, row, column, lambda text: datetime.fromisoformat(text).timestamp(), said
+    )
+
+
+def _size(path: Path, line: int, row: list[str], column: int) -> int:
+    return int(_cell(path, line, row, column, int, "a whole number of tokens"))
+
+
+def _finite(text: str) -> float:
+    if not isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
+
+
+def _cell(
+    path: Path, line: int, row: list[str], column: int, parse: Callable[[str], float], what: str
+) -> float:
+    if column >= len(row):
+        raise TraceError(f"{path}, line {line}: {len(row)} columns; the heading names more")
+    try:
+        return parse(row[column].strip())
+    except ValueError:
+        raise TraceError(f"{path}, line {line}: {row[column]!r} is not {what}") from None

@@ -1,0 +1,108 @@
+"""Two api processes and two workers: whoever is asked, each call gets its own answer."""
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ops.processes import Child
+from ops.up import Platform, free_port, running
+from tests.wait import eventually
+
+MODELS = """
+[[model]]
+name = "steady"
+version = "1"
+engine = "function"
+target_ms = 60_000
+options = { function = "tests.acceptance.paced_samples:steady" }
+limits = { max_batch = 16 }
+"""
+NEWER = MODELS + MODELS.replace('version = "1"', 'version = "2"')
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("apis")
+    (folder / "models.toml").write_text(MODELS)
+    with running(folder / "home", workers=2, models=folder / "models.toml") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def apis(platform: Platform) -> Iterator[list[httpx.Client]]:
+    """A client of each."""
+    second = platform.settings.evolve(port=free_port())
+    log = platform.settings.home / "logs" / "api-2.log"
+    child = Child("api-2", [sys.executable, "-m", "api"], second.environment(), log)
+    child.start()
+    urls = [platform.url, f"http://{second.host}:{second.port}"]
+    clients = [httpx.Client(base_url=url, timeout=30) for url in urls]
+    try:
+        eventually(lambda: _is_ready(clients[1]), timeout_s=60)
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
+        child.terminate()
+        eventually(lambda: not child.alive(), timeout_s=20)
+
+
+def _is_ready(api: httpx.Client) -> bool:
+    try:
+        return api.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_each_call_gets_its_own_answer_whoever_is_asked(apis: list[httpx.Client]) -> None:
+    def call(n: int) -> httpx.Response:
+        return apis[n % 2].post("/infer", json={"model": "steady", "input": f"text {n}"})
+
+    with ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(call, range(400)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert [answer.json()["output"] for answer in answers] == [f"text {n}" for n in range(400)]
+    assert len({answer.json()["id"] for answer in answers}) == 400
+
+
+def test_calls_of_both_share_launches(apis: list[httpx.Client]) -> None:
+    """More calls are in launches than either api has asked for."""
+
+    def call(n: int) -> int:
+        body = {"model": "steady", "input": f"text {n}"}
+        return int(apis[n % 2].post("/infer", json=body).json()["timing"]["batch_size"])
+
+    def largest() -> int:
+        with ThreadPoolExecutor(16) as pool:
+            return max(pool.map(call, range(32)))
+
+    assert eventually(lambda: (found := largest()) > 8 and found, timeout_s=30) <= 16
+
+
+def test_a_job_made_at_one_is_read_at_the_other(apis: list[httpx.Client]) -> None:
+    job = apis[0].post("/jobs", json={"model": "steady", "items": ["x"]}).json()["id"]
+    eventually(lambda: apis[1].get(f"/jobs/{job}").json()["state"] == "completed", timeout_s=30)
+
+
+def test_both_take_up_a_changed_models_file_and_a_bare_name_stays_where_workers_are(
+    platform: Platform, apis: list[httpx.Client]
+) -> None:
+    file = platform.settings.models
+    assert isinstance(file, Path)
+
+    def versions(api: httpx.Client) -> list[str]:
+        return [model["version"] for model in api.get("/models").json()["data"]]
+
+    file.write_text("[[model]")
+    file.write_text(NEWER)
+    for api in apis:
+        eventually(lambda api=api: versions(api) == ["1", "2"])
+        answer = api.post("/infer", json={"model": "steady", "input": "x"})
+        assert (answer.status_code, answer.json()["version"]) == (200, "1")
+        refused = api.post("/infer", json={"model": "steady@2", "input": "x"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
+        assert int(refused.headers["retry-after-ms"]) > 1000

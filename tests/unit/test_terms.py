@@ -1,0 +1,47 @@
+"""On which terms calls are let in, from what workers told."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.calls.admission import terms
+from jobs.calls.profile import Profile, Times
+from jobs.degrade import Degrade
+from jobs.registry import Model
+
+PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=100, one95_ms=100, full95_ms=110)})
+MODEL = Model("m", "1", "echo", target_ms=200)  # a margin of 5 ms
+SHEDDING = replace(MODEL, degrade=Degrade(shed=True))
+
+
+def allowed_ms(model: Model = MODEL, timeout_ms: int = 10_000, share: float = 1.0) -> float:
+    return terms(PROFILE, model, 0, timeout_ms, share).allowed_ms
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "allowed"), [(10_000, 195), (200, 195), (180, 175), (20, 15), (4, 3)]
+)
+def test_an_answer_is_due_within_target_and_timeout_less_a_margin(
+    timeout_ms: int, allowed: float
+) -> None:
+    assert allowed_ms(timeout_ms=timeout_ms) == pytest.approx(allowed)
+
+
+def test_a_target_out_of_reach_gives_way_to_the_timeout() -> None:
+    hopeless = replace(MODEL, target_ms=80)
+    assert allowed_ms(hopeless, timeout_ms=10_000) == pytest.approx(10_000 - 5)
+
+
+def test_a_lower_class_may_wait_for_less_but_is_let_in_where_nobody_waits() -> None:
+    assert allowed_ms(SHEDDING, share=1.0) == pytest.approx(195)
+    assert allowed_ms(SHEDDING, share=0.75) == pytest.approx(100 + 0.75 * 95)
+    assert allowed_ms(SHEDDING, share=0.5) == pytest.approx(100 + 0.5 * 95)
+
+
+def test_classes_are_alike_where_the_entry_doesnt_say_shed() -> None:
+    assert allowed_ms(MODEL, share=0.5) == allowed_ms(MODEL, share=1.0)
+
+
+def test_nothing_is_refused_for_its_time_while_none_is_known() -> None:
+    assert terms(Profile(), MODEL, 0, 1, 1.0).allowed_ms == float("inf")
+    assert terms(PROFILE, MODEL, 64, 1, 1.0).allowed_ms == float("inf")

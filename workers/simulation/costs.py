@@ -1,0 +1,92 @@
+"""What things take in a simulation: launches on the device, and everything around them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from jobs.registry import Model
+from workers.scheduler.latency import LatencyModel
+from workers.scheduler.views import LaneView, Rules
+from workers.scheduler.work import Work
+from workers.sweep import Measured
+
+_ROUNDS = 2  # of the sweep, as workers/sweep.py has them
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTimes:
+    """True seconds of a launch: fixed_s + row_s rows + unit_s units + square_s Σ size², times a
+    ratio drawn from `ratios` (actual over predicted, as measured)."""
+
+    fixed_s: float
+    row_s: float = 0.0
+    unit_s: float = 0.0
+    square_s: float = 0.0
+    ratios: tuple[float, ...] = (1.0,)
+
+    @classmethod
+    def fitted(cls, sweep: Measured) -> "LaunchTimes":
+        """From launches that were measured, as a worker's own model sees them."""
+        latency = LatencyModel()
+        latency.seed(sweep)
+        fixed_s = latency.predict(Work(0, 0, 0))
+        row_s, unit_s, square_s = (
+            latency.predict(Work(*one)) - fixed_s for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+        )
+        ratios = tuple(seconds / max(latency.predict(work), 1e-9) for work, seconds in sweep)
+        return cls(fixed_s, row_s, unit_s, square_s, ratios or (1.0,))
+
+    def mean_s(self, work: Work) -> float:
+        """Seconds that such a launch takes, without its jitter."""
+        sized_s = self.unit_s * work.units + self.square_s * work.squares
+        return self.fixed_s + self.row_s * work.rows + sized_s
+
+    def draw_s(self, work: Work, random: Random) -> float:
+        """Seconds that one such launch takes."""
+        return self.mean_s(work) * random.choice(self.ratios)
+
+    def faster(self, speed: float) -> "LaunchTimes":
+        """On a device so many times as fast."""
+        return LaunchTimes(
+            self.fixed_s / speed,
+            self.row_s / speed,
+            self.unit_s / speed,
+            self.square_s / speed,
+            self.ratios,
+        )
+
+    def sweep(self, model: Model, random: Random) -> list[tuple[Work, float]]:
+        """What a worker's warm-up would measure: one, half of a launch and a whole one of each
+        bucket, side by side."""
+        rules = Rules.of(model)
+        launches = _ROUNDS * model.limits.in_flight
+        return [
+            (work, self.draw_s(work, random))
+            for size, full in full_launches(rules, model.buckets)
+            for rows in sorted({1, (full + 1) // 2, full})
+            for work in [Work.alike(rows, size, size if model.buckets else 0)] * launches
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Seconds around the launches. call_s: HTTP and Redis, half of it on the way in, half on the
+    way back; launch_s: a third each for looking, for taking and closing, and for delivering.
+
+    The defaults are of a call to an idle `echo` on one machine.
+    """
+
+    call_s: float = 0.001
+    launch_s: float = 0.0006
+
+
+NO_OVERHEADS = Overheads(0.0, 0.0)
+
+
+def full_launches(rules: Rules, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Of each size (1 where there are none), and how many rows of it fill a launch."""
+    tops = [(size, size) for size in sizes] or [(1, 0)]
+    return [
+        (size, rules.full_rows(LaneView("", bucket, items=1, items_units=size)))
+        for size, bucket in tops
+    ]

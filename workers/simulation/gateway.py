@@ -1,0 +1,111 @@
+"""The api's side: calls arrive, are let in or refused, and are answered or expire."""
+
+from collections.abc import Callable, Sequence
+
+from jobs.calls.admission import terms
+from jobs.calls.lanes import Terms, bucket_of, lane_name
+from jobs.calls.memory import MemoryLanes
+from jobs.calls.messages import Call, Reply
+from jobs.calls.profile import Profile
+from jobs.registry import Model
+from workers.scheduler.entries import FlushReason, Launch
+from workers.simulation.agenda import BEGINS_S, Agenda
+from workers.simulation.costs import Overheads
+from workers.simulation.result import CallEnd, Outcome
+
+_ASKER, _TENANT = "api", "tenant"
+
+
+class Gateway:
+    """Puts each arrival (seconds since the beginning, size) into its lane. on_call: rings."""
+
+    def __init__(
+        self,
+        model: Model,
+        agenda: Agenda,
+        lanes: MemoryLanes,
+        arrivals: Sequence[tuple[float, int]],
+        overheads: Overheads,
+        timeout_ms: int,
+        most_waiting: int,
+        on_call: Callable[[], None],
+    ) -> None:
+        self.ended: list[CallEnd] = []
+        self._model, self._agenda, self._lanes = model, agenda, lanes
+        self._arrivals, self._on_call = arrivals, on_call
+        self._way_s = overheads.call_s / 2
+        self._timeout_ms, self._most_waiting = timeout_ms, most_waiting
+        self._open: dict[str, tuple[float, Call]] = {}  # by id, since it arrived
+        self._lane_of = {bucket: lane_name({}, bucket) for bucket in (0, *model.buckets)}
+        self._profile, self._packed = Profile(), b""
+        self._terms: dict[int, Terms] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether every arrival has ended."""
+        return len(self.ended) == len(self._arrivals)
+
+    def start(self) -> None:
+        self._expect(0)
+
+    def answer(self, launch: Launch) -> None:
+        """A launch has ended; its calls are answered in one message."""
+        if not launch.calls:
+            return
+        calls = [entry.owner for entry in launch.calls]
+        self._lanes.reply(_ASKER, [Reply(call.id, b"", None, call.size, {}) for call in calls])
+        self._lanes.replies.clear()  # which is how the api process reads them
+        for call in calls:
+            launched_s = launch.started_s - BEGINS_S
+            self._agenda.after(
+                self._way_s, self._end, call.id, "answered", launched_s, launch.reason
+            )
+
+    def _expect(self, n: int) -> None:
+        if n < len(self._arrivals):
+            self._agenda.at(BEGINS_S + self._arrivals[n][0], self._arrive, n)
+
+    def _arrive(self, n: int) -> None:
+        size = self._arrivals[n][1]
+        lane = self._lane_of[bucket_of(size, self._model.buckets)]
+        call = Call(str(n), lane, _TENANT, None, size, _ASKER)
+        self._open[call.id] = self._agenda.now_s, call
+        self._agenda.after(self._timeout_ms / 1000, self._expire, call)
+        self._agenda.after(self._way_s, self._put, call)
+        self._expect(n + 1)
+
+    def _put(self, call: Call) -> None:
+        refused = self._lanes.put(
+            call,
+            target_ms=self._model.target_ms,
+            timeout_ms=self._timeout_ms,
+            most=self._most_waiting,
+            terms=self._terms_of(bucket_of(call.size, self._model.buckets)),
+        )
+        if refused is None:
+            self._on_call()
+        else:
+            self._agenda.after(self._way_s, self._end, call.id, refused.why)
+
+    def _terms_of(self, bucket: int) -> Terms:
+        packed = self._lanes.profile()
+        if packed is not self._packed:
+            self._profile, self._packed = Profile.unpack(packed), packed
+            self._terms.clear()
+        if bucket not in self._terms:
+            self._terms[bucket] = terms(self._profile, self._model, bucket, self._timeout_ms)
+        return self._terms[bucket]
+
+    def _expire(self, call: Call) -> None:
+        if call.id in self._open:
+            self._lanes.drop(call)
+            self._end(call.id, "expired")
+
+    def _end(
+        self, id: str, outcome: Outcome, launched_s: float = 0.0, reason: FlushReason | None = None
+    ) -> None:
+        """The first end of a call is its end."""
+        if found := self._open.pop(id, None):
+            arrived_s, call = found
+            times = arrived_s - BEGINS_S, launched_s, self._agenda.now_s - BEGINS_S
+            self.ended.append(CallEnd(*times, call.size, outcome, reason))

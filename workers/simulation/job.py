@@ -1,0 +1,36 @@
+"""A job without an end: every replica always has slices of it in hand."""
+
+from collections.abc import Sequence
+from random import Random
+
+from jobs.calls.lanes import bucket_of, lane_name
+from jobs.registry import Model
+from workers.scheduler.entries import Entry
+from workers.scheduler.lanes import ItemLanes
+
+_SLICES = 4  # in hand, as workers/host.py has them
+
+
+class Job:
+    """sizes: of its items, drawn at random."""
+
+    def __init__(self, model: Model, sizes: Sequence[int], random: Random) -> None:
+        self._model, self._random = model, random
+        self._kinds = [
+            (size, bucket, lane_name({}, bucket))
+            for size in sizes
+            for bucket in [bucket_of(size, model.buckets)]
+        ]
+
+    def top_up(self, items: ItemLanes, now_s: float) -> bool:
+        """Claims slices while there is room; says whether it did."""
+        slice_items = self._model.limits.slice_items
+        claimed = False
+        while len(items) <= (_SLICES - 1) * slice_items:
+            items.put(self._entry(now_s) for _ in range(slice_items))
+            claimed = True
+        return claimed
+
+    def _entry(self, now_s: float) -> Entry:
+        size, bucket, lane = self._random.choice(self._kinds)
+        return Entry(self, 0, lane, bucket, size, None, now_s)

@@ -1,0 +1,170 @@
+"""One worker with its slots. What threads do in `workers/host.py`, events do here: a slot looks,
+lets the scheduler decide, takes, closes, runs, and delivers."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+
+from jobs.calls.lanes import lane_parts
+from jobs.calls.memory import MemoryLanes
+from jobs.registry import Model
+from workers.scheduler.entries import Entry, Launch
+from workers.scheduler.policy import Flush
+from workers.scheduler.scheduler import Scheduler
+from workers.scheduler.views import Waiting
+from workers.simulation.agenda import BEGINS_S, Agenda
+from workers.simulation.bell import Bell
+from workers.simulation.costs import LaunchTimes, Overheads
+from workers.simulation.gateway import Gateway
+from workers.simulation.job import Job
+from workers.simulation.result import LaunchEnd
+
+LEASE_S = 6.0  # a worker says that it is there three times within it
+_LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
+_ROUND_TRIP_S = 0.0005  # and at most so often
+
+
+@dataclass
+class Stage:
+    """What all replicas share."""
+
+    model: Model
+    agenda: Agenda
+    lanes: MemoryLanes
+    bell: Bell
+    times: LaunchTimes
+    overheads: Overheads
+    random: Random
+    launches: list[LaunchEnd] = field(default_factory=list)
+    looks: int = 0
+    lost_tickets: int = 0
+
+
+class Replica:
+    """`number`: which one it is."""
+
+    def __init__(self, number: int, stage: Stage, gateway: Gateway, job: Job | None) -> None:
+        self.number, self._idle = number, False
+        self.scheduler = Scheduler(stage.model)
+        self._stage, self._gateway, self._job = stage, gateway, job
+        self._agenda, self._lanes = stage.agenda, stage.lanes
+        self._step_s = stage.overheads.launch_s / 3
+        self._slots = stage.model.limits.in_flight
+        self._free = deque(f"{number}/{n}" for n in range(self._slots))
+        self._deciding: str | None = None  # one slot at a time
+        self._waits = 0  # only the latest wait ends by its time
+
+    def start(self) -> None:
+        """Warm, measured, and ready for calls."""
+        self.scheduler.latency.seed(self._stage.times.sweep(self._stage.model, self._stage.random))
+        self._announce()
+        self._top_up()
+        self._next()
+
+    def hear(self) -> None:
+        """A call may be waiting."""
+        self._idle = False
+        self._look()
+
+    def _announce(self) -> None:
+        profile = self.scheduler.profile().pack()
+        self._lanes.announce(str(self.number), LEASE_S, profile=profile)
+        self._agenda.after(LEASE_S / 3, self._announce)
+
+    # -- the life of a launch
+
+    def _next(self) -> None:
+        """A free slot becomes the one that decides."""
+        if self._deciding is None and self._free:
+            self._deciding = self._free.popleft()
+            self._look()
+
+    def _look(self) -> None:
+        assert self._deciding is not None
+        self._stage.looks += 1
+        slot = self._deciding
+        waiting = Waiting.of(self._lanes.look(slot), slot, self._slots, 0.0)
+        self._agenda.after(self._step_s, self._decide, waiting)
+
+    def _decide(self, waiting: Waiting) -> None:
+        decision = self.scheduler.decide(self._agenda.now_s, waiting)
+        if isinstance(decision, Flush):
+            self._agenda.after(self._step_s, self._close, decision, waiting)
+        else:
+            if decision.watch:
+                assert self._deciding is not None
+                self._lanes.watch(self._deciding, decision.until_s * 1000, decision.watch)
+            self._wait(decision.until_s)
+
+    def _wait(self, until_s: float) -> None:
+        self._idle = True
+        self._waits += 1
+        if until_s < inf:  # else nothing waits, and a look around would change nothing
+            now_s = self._agenda.now_s
+            until_s = until_s if until_s > now_s else now_s + _ROUND_TRIP_S
+            self._agenda.at(min(until_s, now_s + _LONGEST_WAIT_S), self._time_is_over, self._waits)
+        self._stage.bell.listen(self)
+
+    def _time_is_over(self, wait: int) -> None:
+        if self._idle and wait == self._waits:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._stage.bell.leave(self)
+        self.hear()
+
+    def _close(self, flush: Flush, waiting: Waiting) -> None:
+        launch = self._launch(flush, waiting)
+        if launch is None:
+            self._look()
+            return
+        slot, self._deciding = self._deciding, None
+        took_s = self._stage.times.draw_s(launch.work, self._stage.random)
+        launch.started_s = self._agenda.now_s
+        self._note(launch, took_s)
+        self._agenda.at(self._agenda.now_s + took_s, self._ended, slot, launch)
+        self._top_up()
+        self._next()
+
+    def _launch(self, flush: Flush, waiting: Waiting) -> Launch | None:
+        """None where another replica was faster, or nothing is left that is worth a launch."""
+        now_s, view, calls = self._agenda.now_s, flush.view, list[Entry]()
+        if view.calls or self.scheduler.tells_pool(now_s, waiting):
+            ticket = self.scheduler.ticket(
+                flush, waiting, str(self.number), self._deciding or "", LEASE_S
+            )
+            taken = self._lanes.take(ticket)
+            if taken is None:
+                self._stage.lost_tickets += 1
+                return None
+            self._stage.bell.answer()
+            calls = [
+                Entry(call, 0, call.lane, lane_parts(call.lane)[1], call.size, None,
+                      call.enqueued_ms / 1000)
+                for call in taken
+            ]  # fmt: skip
+        due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
+        return self.scheduler.close(now_s, flush, calls, due_s, fill=view.calls <= flush.rows)
+
+    def _ended(self, slot: str, launch: Launch) -> None:
+        now_s = self._agenda.now_s
+        launch.engine_s = now_s - launch.started_s
+        self.scheduler.ended(now_s, launch)
+        self._gateway.answer(launch)
+        self._agenda.after(self._step_s, self._freed, slot)
+
+    def _freed(self, slot: str) -> None:
+        self._free.append(slot)
+        self._next()
+
+    def _note(self, launch: Launch, took_s: float) -> None:
+        started_s = launch.started_s - BEGINS_S
+        sizes = len(launch.calls), len(launch.items)
+        end = LaunchEnd(self.number, started_s, took_s, *sizes, launch.reason)
+        self._stage.launches.append(end)
+
+    def _top_up(self) -> None:
+        """A slice that comes in hand wakes a slot that waits."""
+        if self._job and self._job.top_up(self.scheduler.items, self._agenda.now_s) and self._idle:
+            self._wake()
