@@ -24,8 +24,9 @@ from api.kept import KeptAnswers
 from api.routes import calls, health, jobs, results, submissions, webhooks
 from api.routes import events as event_routes
 from api.schemas import Problem
-from api.serving import Serving
+from api.serving import follow
 from jobs.blobs.payloads import Payloads
+from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 
@@ -48,12 +49,12 @@ def create_app(settings: Settings) -> FastAPI:
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
         events = JobEvents(database)
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
-        serving, payloads = Serving(settings.models), Payloads.of(settings)
+        file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest = Ingest(settings)
         app.state.context = Context(
-            settings, serving, database, payloads, gateway, ingest, events, kept, Uploads()
+            settings, file, database, payloads, gateway, ingest, events, kept, Uploads()
         )
-        following = asyncio.create_task(serving.follow())
+        following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.

@@ -98,9 +98,11 @@ class CallGateway:
                 continue
             pool = await self.pools.of(way.model)
             bucket = bucket_of(way.size, way.model.buckets)
-            terms = pool.terms(way.model, bucket, asked.timeout_ms, asked.share)
+            terms = pool.terms(bucket, asked.timeout_ms, asked.share)
             answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
             if not isinstance(answer, Refused):
+                left_s = asked.until_s - clock.monotonic()
+                pool.answered(bucket, asked.timeout_ms, asked.timeout_ms - left_s * 1000)
                 return way, answer
             refusals.append(refusal(answer, way.model, terms, pool.profile.load_ms))
             if answer.why != "late":

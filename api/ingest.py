@@ -18,10 +18,10 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 from fastapi.concurrency import run_in_threadpool
 
 from api.resources import Resources
-from api.serving import Serving
 from jobs import logs
 from jobs.blobs.payloads import Payloads
 from jobs.errors import MillraceError, Unavailable
+from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 
@@ -115,14 +115,14 @@ def _serve(pipe: Connection, settings: Settings) -> None:
     os.nice(_NICE)
     logs.configure("ingest")
     database = db.connect(settings.database_url, pool_size=1)
-    serving = Serving(settings.models)
-    resources = Resources(settings, serving, database, Payloads.of(settings))
+    file = ModelsFile(settings.models)
+    resources = Resources(settings, file, database, Payloads.of(settings))
     with suppress(EOFError):  # the api is gone
         while True:
             take, args, kwargs = pipe.recv()
             with os.fdopen(reduction.recv_handle(pipe), "rb") as body:
                 body.seek(0)
-                serving.refresh()
+                file.poll()
                 pipe.send(_outcome(partial(take, resources, body, *args, **kwargs)))
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from api.pipe import Pipe
 from jobs import clock
-from jobs.calls.admission import terms
+from jobs.calls.admission import Margin, due_ms, terms
 from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
 from jobs.calls.redis import Keys
@@ -30,19 +30,29 @@ shed."""
 class Pool:
     """One model version as it was; without a profile nothing is known of its times."""
 
+    model: Model
     keys: Keys
     names: Sequence[str]  # of all its keys
+    margin: Margin
     profile: Profile = field(default_factory=Profile)
     ready: bool = False
     asked_s: float = 0.0
-    _terms: dict[tuple[int, int, float], Terms] = field(default_factory=dict)
+    _terms: dict[tuple[int, int, float, int], Terms] = field(default_factory=dict)
 
-    def terms(self, model: Model, bucket: int, timeout_ms: int, share: float) -> Terms:
+    def terms(self, bucket: int, timeout_ms: int, share: float) -> Terms:
         """On which terms a call is let in."""
-        kept = bucket, timeout_ms, share
+        kept = bucket, timeout_ms, share, int(self.margin.ms)
         if kept not in self._terms:
-            self._terms[kept] = terms(self.profile, model, bucket, timeout_ms, share)
+            margin_ms = self.margin.ms
+            self._terms[kept] = terms(
+                self.profile, self.model, bucket, timeout_ms, share, margin_ms
+            )
         return self._terms[kept]
+
+    def answered(self, bucket: int, timeout_ms: int, took_ms: float) -> None:
+        """A call that was let in had its answer after so long."""
+        due = due_ms(self.profile, self.model, bucket, timeout_ms)
+        self.margin.note(late=took_ms > due)
 
 
 class Pools:
@@ -54,7 +64,7 @@ class Pools:
 
     async def of(self, model: Model) -> Pool:
         """Where Redis is silent: what is known without it."""
-        pool = self._known.get(model.key) or await self._first_look(model.key)
+        pool = self._known.get(model.key) or await self._first_look(model)
         pool.asked_s = clock.monotonic()
         return pool
 
@@ -70,17 +80,18 @@ class Pools:
         """Looks at all of them again. Raises RedisError."""
         forgotten_s = clock.monotonic() - _FORGOTTEN_S
         self._known = {key: pool for key, pool in self._known.items() if pool.asked_s > forgotten_s}
-        await asyncio.gather(*map(self._look, self._known))
+        await asyncio.gather(*(self._look(pool.model) for pool in self._known.values()))
 
-    async def _first_look(self, key: str) -> Pool:
+    async def _first_look(self, model: Model) -> Pool:
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                return await self._look(key)
+                return await self._look(model)
         except (RedisError, TimeoutError):
-            return Pool(Keys(key), Keys(key).all())
+            keys = Keys(model.key)
+            return Pool(model, keys, keys.all(), Margin(model))
 
-    async def _look(self, key: str) -> Pool:
-        keys = Keys(key)
+    async def _look(self, model: Model) -> Pool:
+        keys = Keys(model.key)
         found: Any = await asyncio.gather(
             self._pipe.ask("HGET", keys("pool"), "profile"),
             self._pipe.ask("ZREVRANGE", keys("ready"), 0, 0, "WITHSCORES"),
@@ -89,13 +100,10 @@ class Pools:
         packed, latest, (seconds, micros) = found
         now_ms = int(seconds) * 1000 + int(micros) / 1000
         ready = bool(latest) and float(latest[1]) > now_ms
-        before = self._known.get(key)
-        pool = Pool(
-            keys,
-            keys.all(),
-            Profile.unpack(packed or b""),
-            ready,
-            before.asked_s if before else 0.0,
-        )
-        self._known[key] = pool
+        profile = Profile.unpack(packed or b"")
+        before = self._known.get(model.key)
+        margin = before.margin if before and before.model == model else Margin(model)
+        asked_s = before.asked_s if before else 0.0
+        pool = Pool(model, keys, keys.all(), margin, profile, ready, asked_s)
+        self._known[model.key] = pool
         return pool

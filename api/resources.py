@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine as Database
 
-from api.serving import Serving
 from jobs.blobs.payloads import Payloads
+from jobs.models_file import ModelsFile
 from jobs.registry import Registry
 from jobs.settings import Settings
 
@@ -13,11 +13,11 @@ from jobs.settings import Settings
 @dataclass(frozen=True, slots=True)
 class Resources:
     settings: Settings
-    serving: Serving
+    file: ModelsFile
     database: Database
     payloads: Payloads
 
     @property
     def models(self) -> Registry:
         """Those of this moment."""
-        return self.serving.models
+        return self.file.models

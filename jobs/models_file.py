@@ -19,7 +19,7 @@ class ModelsFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._stamp = _stamp(path)
-        self.models = registry.load(path)
+        self.models = registry.SAMPLES if path is None else registry.read(path)
 
     def poll(self) -> bool:
         """Reads the file if it has changed; whether there is something new in it."""
@@ -28,7 +28,7 @@ class ModelsFile:
             return False
         self._stamp = stamp
         try:
-            found = registry.load(self._path)
+            found = registry.read(self._path)
         except SettingsError as error:
             _log.error("what was declared before stays in force: %s", error)
             return False

@@ -7,6 +7,7 @@ engine to load.
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +107,9 @@ class Model:
     """One version of one model: an entry of the models file.
 
     bucketing: whether only inputs of about one length share a launch, where length matters.
+    degrade: what may be done with a call before it is refused.
     memory_mb: what it takes of a worker's MILLRACE_MEMORY_MB; 0: what its engine says once it is
     loaded.
-    degrade: what may be done with a call before it is refused.
     """
 
     name: str
@@ -191,7 +192,7 @@ class Registry:
         model = self._by_key.get(f"{name}@{version}")
         return model.kind.unit if model else "units"
 
-    @property
+    @cached_property
     def max_line_bytes(self) -> int:
         """More than the longest item of any model has as JSON, however it is escaped."""
         return max(model.max_line_bytes for model in self)
@@ -227,10 +228,11 @@ SAMPLES = Registry(
 
 def load(path: Path | None) -> Registry:
     """The models file at `path`, or the samples. Raises SettingsError with all its problems."""
-    return SAMPLES if path is None else _read(path)
+    return SAMPLES if path is None else read(path)
 
 
-def _read(path: Path) -> Registry:
+def read(path: Path) -> Registry:
+    """The models file as it is now. Raises SettingsError with all its problems."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:

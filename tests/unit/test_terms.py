@@ -1,10 +1,11 @@
 """On which terms calls are let in, from what workers told."""
 
+import random
 from dataclasses import replace
 
 import pytest
 
-from jobs.calls.admission import terms
+from jobs.calls.admission import Margin, terms
 from jobs.calls.profile import Profile, Times
 from jobs.degrade import Degrade
 from jobs.registry import Model
@@ -45,3 +46,23 @@ def test_classes_are_alike_where_the_entry_doesnt_say_shed() -> None:
 def test_nothing_is_refused_for_its_time_while_none_is_known() -> None:
     assert terms(Profile(), MODEL, 0, 1, 1.0).allowed_ms == float("inf")
     assert terms(PROFILE, MODEL, 64, 1, 1.0).allowed_ms == float("inf")
+
+
+def test_late_answers_widen_the_margin_until_few_are_late() -> None:
+    """Those that wait as long as they may take up to 30 ms more than predicted."""
+    margin, draw = Margin(MODEL), random.Random(1)
+    late = []
+    for _ in range(5000):
+        late.append(draw.uniform(0, 30) > margin.ms)
+        margin.note(late=late[-1])
+    assert sum(late[1000:]) / 4000 == pytest.approx(0.03, abs=0.01)
+    for _ in range(1000):
+        margin.note(late=False)
+    assert margin.ms == MODEL.margin_ms
+
+
+def test_a_margin_is_a_quarter_of_the_target_at_most() -> None:
+    margin = Margin(MODEL)
+    for _ in range(1000):
+        margin.note(late=True)
+    assert margin.ms == 50

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from jobs.calls.admission import terms
+from jobs.calls.admission import Margin, due_ms, terms
 from jobs.calls.lanes import Terms, bucket_of, lane_name
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply
@@ -38,7 +38,7 @@ class Gateway:
         self._open: dict[str, tuple[float, Call]] = {}  # by id, since it arrived
         self._lane_of = {bucket: lane_name({}, bucket) for bucket in (0, *model.buckets)}
         self._profile, self._packed = Profile(), b""
-        self._terms: dict[int, Terms] = {}
+        self._margin = Margin(model)
 
     @property
     def over(self) -> bool:
@@ -91,10 +91,8 @@ class Gateway:
         packed = self._lanes.profile()
         if packed is not self._packed:
             self._profile, self._packed = Profile.unpack(packed), packed
-            self._terms.clear()
-        if bucket not in self._terms:
-            self._terms[bucket] = terms(self._profile, self._model, bucket, self._timeout_ms)
-        return self._terms[bucket]
+        margin_ms = self._margin.ms
+        return terms(self._profile, self._model, bucket, self._timeout_ms, margin_ms=margin_ms)
 
     def _expire(self, call: Call) -> None:
         if call.id in self._open:
@@ -107,5 +105,10 @@ class Gateway:
         """The first end of a call is its end."""
         if found := self._open.pop(id, None):
             arrived_s, call = found
+            if outcome == "answered":
+                bucket = bucket_of(call.size, self._model.buckets)
+                due = due_ms(self._profile, self._model, bucket, self._timeout_ms)
+                took_ms = (self._agenda.now_s - arrived_s) * 1000
+                self._margin.note(late=took_ms > due)
             times = arrived_s - BEGINS_S, launched_s, self._agenda.now_s - BEGINS_S
             self.ended.append(CallEnd(*times, call.size, outcome, reason))
