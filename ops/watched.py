@@ -8,15 +8,16 @@ import logging
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Collection
 from pathlib import Path
 
 from redis import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock, registry
+from jobs import clock
 from jobs.calls import redis as call_redis
-from jobs.settings import Settings, SettingsError
+from jobs.models_file import ModelsFile
+from jobs.settings import Settings
 from jobs.store import db, workers
 from jobs.store.workers import Death
 from ops.processes import Child
@@ -39,6 +40,7 @@ class WatchedWorker(Child):
             name, [sys.executable, "-m", "workers"], env, log, pass_fds=(self._watch.fd,)
         )
         self._settings = settings
+        self._file, self._known = ModelsFile(settings.models), set[str]()
         self._out_of_memory_kills = _out_of_memory_kills()
         self._hung = self._told = False
         self._pulse: threading.Thread | None = None
@@ -72,7 +74,7 @@ class WatchedWorker(Child):
         """Reports it, beside everything else: the database may be away."""
         if self.ready():
             self._told = True
-            arguments = (self._settings, self._watch.incarnation, self._how(code))
+            arguments = (self._settings, self._models(), self._watch.incarnation, self._how(code))
             threading.Thread(target=report, args=arguments, daemon=True).start()
 
     def kill(self) -> None:
@@ -81,13 +83,20 @@ class WatchedWorker(Child):
         cleanly = self.process is None or self.process.returncode == 0
         if self.ready() and not cleanly and not self._told:
             self._told = True
-            report(self._settings, self._watch.incarnation, "killed", for_s=1.0)
+            report(self._settings, self._models(), self._watch.incarnation, "killed", for_s=1.0)
+
+    def _models(self) -> set[str]:
+        """Those that it may have served: all that we ever saw declared."""
+        self._file.poll()
+        self._known |= {model.key for model in self._file.models.of_pool(self._settings.pool)}
+        return self._known
 
     def _watch_over(self) -> None:
         """Says that it lives, for as long as it does: a launch that holds the GIL for longer than
         a lease loses its slices by it, but is not dead."""
         database = db.connect(self._settings.database_url, pool_size=1, statement_timeout_s=5)
         while True:
+            self._models()
             clock.sleep(self._settings.lease_s / 3)
             if self.ready() and self.alive():
                 try:
@@ -123,10 +132,16 @@ class WatchedWorker(Child):
             super().kill()
 
 
-def report(settings: Settings, incarnation: int, how: Death, for_s: float = _REPORT_FOR_S) -> None:
+def report(
+    settings: Settings,
+    models: Collection[str],
+    incarnation: int,
+    how: Death,
+    for_s: float = _REPORT_FOR_S,
+) -> None:
     """Tells Redis and the database of a worker's death; while that is away, again and again for
     so long. Where it fails the lease runs out by itself."""
-    _tell_redis(settings, incarnation)
+    _tell_redis(settings, models, incarnation)
     give_up_s, pause_s = clock.monotonic() + for_s, 0.1
     database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5)
     try:
@@ -145,22 +160,12 @@ def report(settings: Settings, incarnation: int, how: Death, for_s: float = _REP
         database.dispose()
 
 
-def _tell_redis(settings: Settings, incarnation: int) -> None:
-    keys = _models(settings)
+def _tell_redis(settings: Settings, models: Collection[str], incarnation: int) -> None:
     try:
         with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
-            call_redis.declare_dead(client, keys, str(incarnation))
+            call_redis.declare_dead(client, models, str(incarnation))
     except RedisError as error:
         _log.warning("couldn't tell Redis that worker %d died: %s", incarnation, error)
-
-
-def _models(settings: Settings) -> set[str]:
-    """Those that were declared when we started, and those that are now."""
-    keys = {model.key for model in registry.load(settings.models).of_pool(settings.pool)}
-    with suppress(SettingsError):
-        if settings.models:
-            keys |= {m.key for m in registry.read(settings.models).of_pool(settings.pool)}
-    return keys
 
 
 def _out_of_memory_kills() -> int:

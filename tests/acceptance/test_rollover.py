@@ -1,8 +1,4 @@
-"""One version follows another while calls and a job run: nothing is lost.
-
-The calls here go to the lanes as an api process puts them there: to the newest version that a
-worker is ready for.
-"""
+"""One version follows another while calls and a job run: nothing is lost."""
 
 import json
 import os
@@ -10,16 +6,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
-import redis
 
-from jobs import ids
-from jobs.calls.lanes import Refused, Terms, lane_name
-from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import RedisLanes, reply_key
 from ops.client import Client
 from ops.up import Platform, running
 from tests.wait import eventually
@@ -29,39 +21,28 @@ ENTRY = """
 name = "x"
 version = "{}"
 engine = "function"
+target_ms = 5000
 options = {{ function = "tests.acceptance.paced_samples:steady" }}
 limits = {{ max_batch = 10, slice_items = 50 }}
 """
 ITEMS = 800  # eight seconds alone
 EVERY_S = 0.05
 ANSWERED_IN_MS = 20_000
-VERSIONS = ("x@2", "x@1")
+_AT_ONCE = 32
 
 
 class Callers:
-    """Calls at a steady rate, from `with` to its end, when all of them have been answered."""
+    """Calls of "x" at a steady rate, from `with` to its end; then all of them have ended."""
 
-    def __init__(self, client: "redis.Redis") -> None:
-        self._redis = client
-        self._lanes = {key: RedisLanes(self._redis, key) for key in VERSIONS}
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._call)
-        self.sent: dict[str, str] = {}
-        self.refused: list[Refused] = []
-        self.errors: list[object] = []
-        self._waiting: dict[str, str] = {}
+        self._sent: list[Future[tuple[int, str]]] = []
 
-    def ready(self, version: str) -> bool:
-        return self._lanes[version].look("nobody/0").replicas > 0
-
-    def answered(self) -> bool:
-        """Whether all that was sent has been."""
-        while found := self._redis.lpop(reply_key("test")):
-            for id, output, error, *_ in unpack_replies(found):
-                assert output == id
-                self.errors += [error] if error else []
-                del self._waiting[id]
-        return not self._waiting
+    def answers(self) -> list[tuple[int, str]]:
+        """Status, and the version that answered or what was wrong, of each."""
+        return [call.result() for call in self._sent]
 
     def __enter__(self) -> "Callers":
         self._thread.start()
@@ -72,17 +53,23 @@ class Callers:
         self._thread.join()
 
     def _call(self) -> None:
-        while not self._ended.wait(EVERY_S):
-            version = next((key for key in VERSIONS if self.ready(key)), VERSIONS[0])
-            id = ids.show("call", ids.new())
-            call = Call(id, lane_name({}, 0), "default", id, len(id), "test")
-            self._waiting[id] = self.sent[id] = version
-            refused = self._lanes[version].put(
-                call, target_ms=250, timeout_ms=ANSWERED_IN_MS, most=1000, terms=Terms()
-            )
-            if refused:
-                self.refused.append(refused)
-                del self._waiting[id]
+        limits = httpx.Limits(max_connections=_AT_ONCE)
+        with (
+            httpx.Client(base_url=self._url, timeout=60, limits=limits) as http,
+            ThreadPoolExecutor(_AT_ONCE) as callers,
+        ):
+            while not self._ended.wait(EVERY_S):
+                self._sent.append(callers.submit(self._infer, http, f"call {len(self._sent)}"))
+
+    @staticmethod
+    def _infer(http: httpx.Client, text: str) -> tuple[int, str]:
+        body = {"model": "x", "input": text, "timeout_ms": ANSWERED_IN_MS}
+        answer = http.post("/infer", json=body)
+        found = answer.json()
+        if not answer.is_success:
+            return answer.status_code, answer.text
+        assert found["output"] == text
+        return answer.status_code, found["version"]
 
 
 @pytest.fixture
@@ -98,12 +85,6 @@ def platform(models: Path, tmp_path: Path) -> Iterator[Platform]:
         yield started
 
 
-@pytest.fixture
-def callers_redis(platform: Platform) -> Iterator["redis.Redis"]:
-    with redis.Redis.from_url(platform.settings.redis_url) as client:
-        yield client
-
-
 def declare(path: Path, *versions: str) -> None:
     fresh = path.with_suffix(".new")
     fresh.write_text("".join(ENTRY.format(version) for version in versions))
@@ -116,19 +97,17 @@ def ready_versions(client: Client) -> set[str]:
 
 
 def test_a_version_follows_another_while_calls_and_a_job_run_and_none_is_lost(
-    platform: Platform, models: Path, callers_redis: "redis.Redis"
+    platform: Platform, models: Path
 ) -> None:
     client = Client(platform.url)
     job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="x@1")["id"]
-    with Callers(callers_redis) as callers:
+    with Callers(platform.url) as callers:
         declare(models, "1", "2")
         eventually(lambda: ready_versions(client) == {"1", "2"})
         declare(models, "2")
         eventually(lambda: ready_versions(client) == {"2"}, timeout_s=60)
         assert client.job(job)["state"] == "completed"
-    eventually(callers.answered)
-    assert (callers.refused, callers.errors) == ([], [])
-    assert set(callers.sent.values()) == set(VERSIONS)
+    assert set(callers.answers()) == {(200, "1"), (200, "2")}
     found = [json.loads(line) for line in client.results(job)]
     assert [line["output"] for line in found] == [f"item {n}" for n in range(ITEMS)]
     client.close()

@@ -150,7 +150,7 @@ def test_what_does_not_fit_comes_for_a_job_as_well(bench: Bench) -> None:
     bench.declare(entry("a", memory_mb=400), entry("b", memory_mb=400))
     bench.start(memory_mb=500, min_stay_s=0.0)
     eventually(bench.stands(a="ready", b="absent"))
-    submit(bench.database, registry.read(bench.path), "t", Order("b"), array=["x"])
+    submit(bench.database, registry.load(bench.path), "t", Order("b"), array=["x"])
     eventually(bench.stands(a="absent", b="ready"))
 
 
