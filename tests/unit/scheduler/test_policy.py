@@ -205,6 +205,11 @@ def test_a_launch_that_no_gap_is_long_enough_for_waits_until_no_call_is_expected
     assert reason(EXPECTED_S, items(100), BUSY, slow) == "full"
 
 
+def test_items_may_take_as_long_as_calls_that_no_target_helps() -> None:
+    assert gap_s(5.0, BUSY, RULES, 0.18) == pytest.approx(0.01)
+    assert gap_s(5.0, BUSY, RULES, 2.0) == 2.0
+
+
 def test_items_may_have_a_slot_while_another_is_free_for_calls() -> None:
     pool = PoolView(last_took_s=0.1, slots=2, called_s=0.0, gap_s=1.0, other_free_s=5.05)
     assert gap_s(5.0, pool, RULES, 0.1) == inf
