@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import cycle
 from statistics import median
 
@@ -18,8 +16,10 @@ from ops.bench.harness import data_file, own_platform, save_picture, say, with_s
 from ops.bench.models import models_file, sample
 from ops.bench.openloop import Calls, drive
 from ops.bench.report import Report
+from ops.simulation.run import simulate
 from ops.up import Platform
 from workers.scheduler.entries import FlushReason
+from workers.simulation.costs import LaunchTimes
 
 ASKED = {
     "miss_share": "<= 0.01",
@@ -108,27 +108,22 @@ def _compare_with_the_simulator(
     differ: list[float] = []
     points: list[float] = []
     for name, times in traces.items():
-        if simulated := _simulate(times, runs[name]):
-            live = median(calls.percentiles(95)[0] for calls in runs[name])
-            differ.append(abs(simulated.p95_ms / live - 1))
-            points.append(points_apart(simulated.reasons, _mean_reasons(runs[name])))
-            report.add(**{f"{name}_sim_p95_ms": simulated.p95_ms})
-    if differ:
-        report.add(sim_vs_live_p95=max(differ), flush_reasons_points=max(points))
+        simulated = _simulate(times, runs[name])
+        live = median(calls.percentiles(95)[0] for calls in runs[name])
+        differ.append(abs(simulated.p95_ms / live - 1))
+        points.append(points_apart(simulated.reasons, _mean_reasons(runs[name])))
+        report.add(**{f"{name}_sim_p95_ms": simulated.p95_ms})
+    report.add(sim_vs_live_p95=max(differ), flush_reasons_points=max(points))
 
 
-def _simulate(times: Sequence[float], runs: Sequence[Calls]) -> Simulated | None:
+def _simulate(times: Sequence[float], runs: Sequence[Calls]) -> Simulated:
     """What the simulator makes of these arrivals, with the same model and replicas, and launches
-    that take what they took live; None where there is no simulator."""
-    if find_spec("workers.simulation") is None:
-        say("there is no simulator here to compare with")
-        return None
-    simulation, costs = map(import_module, ("workers.simulation.run", "workers.simulation.costs"))
+    that take what they took live."""
     took_s = np.concatenate([np.unique(calls.engine_ms[calls.right]) for calls in runs]) / 1000
     middle_s = float(np.median(took_s))
-    launches = costs.LaunchTimes(middle_s, ratios=tuple(float(s) / middle_s for s in took_s))
+    launches = LaunchTimes(middle_s, ratios=tuple(float(s) / middle_s for s in took_s))
     arrivals = [(time, len(text)) for time, text in zip(times, cycle(loads.TEXTS), strict=False)]
-    result = simulation.simulate(_MODEL, _REPLICAS, arrivals, launches)
+    result = simulate(_MODEL, _REPLICAS, arrivals, launches)
     return Simulated(result.p(95) * 1000, result.launch_reasons)
 
 
