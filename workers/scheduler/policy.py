@@ -135,12 +135,12 @@ def _latest_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
 def gap_s(now_s: float, pool: PoolView, rules: Rules, calls_s: float) -> float:
     """The longest that items may have this slot alone: a call that comes as they start waits for
     the end of it, or for another slot, and has to be answered in time. Where calls take too long
-    for their target by themselves, items may take as long."""
+    for their target by themselves, items may take about as long."""
     if now_s >= pool.called_s + EXPECTED_S:
         return inf
     spare_s = rules.target_s - rules.margin_s - calls_s
     if spare_s <= 0:
-        return calls_s
+        return calls_s * (1 + FILL_SHARE)
     return inf if pool.other_free_s - now_s <= spare_s else spare_s
 
 

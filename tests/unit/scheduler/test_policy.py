@@ -207,7 +207,7 @@ def test_a_launch_that_no_gap_is_long_enough_for_waits_until_no_call_is_expected
 
 def test_items_may_take_as_long_as_calls_that_no_target_helps() -> None:
     assert gap_s(5.0, BUSY, RULES, 0.18) == pytest.approx(0.01)
-    assert gap_s(5.0, BUSY, RULES, 2.0) == 2.0
+    assert gap_s(5.0, BUSY, RULES, 2.0) == pytest.approx(2.2)
 
 
 def test_items_may_have_a_slot_while_another_is_free_for_calls() -> None:
