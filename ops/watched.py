@@ -96,9 +96,9 @@ class WatchedWorker(Child):
         a lease loses its slices by it, but is not dead."""
         database = db.connect(self._settings.database_url, pool_size=1, statement_timeout_s=5)
         while True:
-            self._models()
             clock.sleep(self._settings.lease_s / 3)
             if self.ready() and self.alive():
+                self._models()
                 try:
                     with database.begin() as tx:
                         workers.watched(tx, self._watch.incarnation)
