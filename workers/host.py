@@ -116,20 +116,21 @@ class ModelHost:
                 if isinstance(decision, Wait):
                     if decision.watch:
                         self._puller.watch(slot, decision, waiting)
-                    self._wait(slot, decision.until_s, seen)
+                    self._wait(slot, decision, seen)
                 elif launch := self._close(decision, waiting, slot):
                     return launch
         return None
 
-    def _wait(self, slot: str, until_s: float, seen: int) -> None:
+    def _wait(self, slot: str, wait: Wait, seen: int) -> None:
         """Until that time, or until something arrived that the decision has not seen. An idle slot
-        listens to Redis, where calls come from; what is here wakes it by the same way."""
-        timeout_s = min(until_s - clock.monotonic(), _LONGEST_WAIT_S)
+        listens to Redis, where calls come from, but for one that watches: it knows when to look.
+        What is here wakes it in either case."""
+        timeout_s = min(wait.until_s - clock.monotonic(), _LONGEST_WAIT_S)
         with self._changed:
             if self._rung or len(self._items) != seen:
                 return
-            self._hearing = slot
-        heard = timeout_s <= 0 or self._puller.hear(slot, timeout_s)
+            self._hearing = None if wait.watch else slot
+        heard = not wait.watch and (timeout_s <= 0 or self._puller.hear(slot, timeout_s))
         with self._changed:
             self._hearing = None
             if not heard:
