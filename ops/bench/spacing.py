@@ -31,10 +31,12 @@ _RULES = Rules(Limits(max_batch=ROWS), target_s=0.25)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a policy sees: now, when the pool launched last, and when the calls that wait came."""
+    """What a policy sees: now, when the pool launched last, when the first of the other slots is
+    free, and when the calls that wait came."""
 
     now_s: float
     launched_s: float
+    other_free_s: float
     waiting: Sequence[float]
     slots: int
     rate: float
@@ -69,7 +71,14 @@ def ours() -> Policy:
             calls_due_s=moment.waiting[0] + _RULES.target_s,
         )
         took_s, gap_s = LAUNCH_S, 1 / moment.rate
-        pool = PoolView(moment.launched_s, took_s, moment.slots, called_s=moment.now_s, gap_s=gap_s)
+        pool = PoolView(
+            moment.launched_s,
+            took_s,
+            moment.slots,
+            other_free_s=moment.other_free_s,
+            called_s=moment.now_s,
+            gap_s=gap_s,
+        )
         decision = decide(moment.now_s, [view], pool, latency, _RULES)
         return decision.until_s if isinstance(decision, Wait) else moment.now_s
 
@@ -91,7 +100,9 @@ def latencies(policy: Policy, rate: float, slots: int, seed: int = 1) -> list[fl
         idle = min(range(slots), key=lambda slot: free_s[slot])
         launch_s = free_s[idle]
         if waiting and launch_s <= now_s:
-            launch_s = policy(Moment(now_s, launched_s, waiting, slots, rate))
+            other_free_s = sorted(free_s)[1] if slots > 1 else inf
+            moment = Moment(now_s, launched_s, other_free_s, waiting, slots, rate)
+            launch_s = policy(moment)
             if launch_s <= now_s:
                 free_s[idle] = now_s + LAUNCH_S * draw.uniform(1 - _JITTER, 1 + _JITTER)
                 found += [free_s[idle] - since_s for since_s in waiting[:ROWS]]

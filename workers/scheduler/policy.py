@@ -114,15 +114,15 @@ def _decide_calls(
 
 def _company_s(now_s: float, view: LaneView, pool: PoolView, rules: Rules) -> float:
     """Until when a lane's first call waits for others: the even spacing of a pool that is always
-    busy, and the less of it the fewer calls there are to share a launch. The last idle slot keeps
-    to the even spacing: calls that come in a burst would else take a slot each."""
+    busy, and the less of it the fewer calls there are to share a launch. A slot that no
+    other follows soon keeps to the even spacing: calls of a burst would else take a slot each."""
     if pool.slots == 1:
         return -inf
     spacing_s = pool.last_took_s / pool.slots
     company: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEP
     first_s = view.calls_due_s - rules.target_s
     company_s = first_s + spacing_s * company / (company + _COMPANY)
-    if pool.other_free_s <= now_s:
+    if pool.other_free_s <= now_s + spacing_s:
         return company_s
     return max(company_s, min(pool.paced_s, first_s + spacing_s))
 
