@@ -159,6 +159,7 @@ end
 local most, most_units = tonumber(ARGV[3]), tonumber(ARGV[4])
 if most == 0 then
     launches()
+    if redis.call('SCARD', KEYS[1]) > 0 then ring() end  -- whose watch has ended
     return {}
 end
 

@@ -685,6 +685,16 @@ def test_a_taker_that_leaves_calls_behind_rings_for_the_next(
         assert redis_client.llen(in_redis.keys.bell) == left
 
 
+def test_who_launches_items_rings_for_the_calls_that_wait(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    in_redis.watch("worker-1/0", in_redis.look("nobody/0").now_ms + 60_000, 2)
+    redis_client.delete(in_redis.keys.bell)
+    take(in_redis, rows=0, lane="")
+    assert redis_client.llen(in_redis.keys.bell) == 1
+
+
 def test_nothing_of_an_answered_call_stays_in_redis(
     in_redis: RedisLanes, redis_client: "redis.Redis"
 ) -> None:
