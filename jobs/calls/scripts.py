@@ -315,6 +315,7 @@ local function put_back(id, before, lane, member, after)
     redis.call('HDEL', KEYS[6], id)
     redis.call('ZADD', ARGV[1] .. alone, now, member)
     redis.call('SADD', KEYS[1], alone)
+    redis.call('HINCRBY', KEYS[5], 'units:' .. alone, string.match(member, '^%S+'))
     ring()
 end
 

@@ -549,6 +549,16 @@ def test_the_calls_of_a_launch_that_died_are_put_back_each(lanes: Lanes) -> None
     assert lanes.waiting() == {LONE: 3, "{}/16": 1}
 
 
+def test_the_sizes_of_calls_that_were_put_back_are_known(lanes: Lanes) -> None:
+    sized(lanes, "a", 30, 12)
+    lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    lanes.lanes.recover()
+    assert [lane.units for lane in lanes.look().lanes] == [42]
+    lanes.take(lane=LONE, rows=1)
+    assert [lane.units for lane in lanes.look().lanes] in ([30], [12])
+
+
 def test_what_a_living_worker_has_in_hand_is_left_to_it_even_while_it_drains(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.take()
