@@ -98,7 +98,8 @@ class MemoryLanes:
                 self._alive[ticket.worker] = max(until, self._alive.get(ticket.worker, 0.0))
             if taken or not ticket.rows:
                 self._last_launch_ms, self._last_took_ms = now, ticket.took_ms
-                self._busy[ticket.slot] = now + ticket.took_ms
+                if self._ready.get(ticket.worker):
+                    self._busy[ticket.slot] = now + ticket.took_ms
                 self._watched_ms = 0.0
                 if self._lanes:
                     self._ring()
@@ -137,7 +138,7 @@ class MemoryLanes:
             self._alive[worker] = until
             self._ready[worker] = until if ready else 0.0
             self._profile = profile or self._profile
-            if not ttl_s:
+            if not (ready and ttl_s):
                 gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
                 for slot in gone:
                     del self._busy[slot]

@@ -153,7 +153,10 @@ if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[5]) th
 local function launches()
     redis.call('HSET', KEYS[5], 'launch', string.format('%.3f', now), 'took', ARGV[6],
                'watched', '0')
-    redis.call('ZADD', KEYS[8], now + ARGV[6], ARGV[10])
+    -- One that drains has no slot for anybody: its launches keep nobody waiting.
+    if redis.call('ZSCORE', KEYS[3], ARGV[9]) then
+        redis.call('ZADD', KEYS[8], now + ARGV[6], ARGV[10])
+    end
 end
 
 local most, most_units = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -277,7 +280,7 @@ end
 note(KEYS[3], ARGV[2])
 note(KEYS[7], ARGV[3])
 redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', now)
-if ARGV[3] == '0' then
+if ARGV[2] == '0' then
     for _, slot in ipairs(redis.call('ZRANGE', KEYS[8], 0, -1)) do
         if string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/' then
             redis.call('ZREM', KEYS[8], slot)

@@ -446,6 +446,16 @@ def test_a_worker_that_leaves_is_not_busy_any_more(launched: Lanes) -> None:
     assert lanes.look().busy == {}
 
 
+def test_what_a_worker_that_drains_launches_keeps_nobody_waiting(launched: Lanes) -> None:
+    lanes = launched
+    lanes.lanes.announce("worker-2", 60)
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    lanes.lanes.announce("worker-2", 60, ready=False)
+    assert late(lanes, 0) == 0
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    assert late(lanes, 0) == 0
+
+
 def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> None:
     lanes = launched
     fill(lanes, 3)
