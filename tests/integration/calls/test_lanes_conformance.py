@@ -12,6 +12,7 @@ import redis
 from jobs import clock
 from jobs.calls.lanes import (
     ALONE,
+    TOO_LATE,
     WORKER_LOST,
     CallLanes,
     Look,
@@ -338,11 +339,12 @@ def test_who_comes_back_has_no_claim_to_the_time_it_was_away(lanes: Lanes) -> No
     assert [id[0] for id in lanes.take_ids(rows=6)].count("a") in (2, 3)
 
 
-def test_a_call_that_would_come_too_late_is_not_taken(lanes: Lanes) -> None:
-    lanes.put("late", timeout_ms=500)
-    lanes.put("wanted")
-    assert lanes.take_ids(needs_ms=1000.0) == ["wanted"]
+def test_a_call_that_would_come_too_late_is_not_taken_but_told_so(lanes: Lanes) -> None:
+    lanes.put("late", timeout_ms=30_000)
+    lanes.put("wanted", timeout_ms=90_000)
+    assert lanes.take_ids(needs_ms=60_000.0) == ["wanted"]
     assert lanes.waiting() == {}
+    assert lanes.answers() == [("late", None, list(TOO_LATE))]
 
 
 # -- admission
