@@ -82,7 +82,7 @@ class Hosts:
         """A model that drains is there for the calls that it has in hand, until the last of them
         is answered."""
         with self._announcing:
-            if host.model.key in self.by_key:
+            if self.by_key.get(host.model.key) is host:  # not one that came after it
                 host.announce(ready=not host.draining, alive=not self._stopped)
 
     def announce_all(self) -> None:
