@@ -55,11 +55,11 @@ class Hosts:
         return True
 
     def leave(self, host: ModelHost) -> None:
-        """Ends it after the launches that it is in."""
+        """Ends it after the launches that it is in; until then it is there for their calls."""
+        host.stop()
         with self._changing:
             del self.by_key[host.model.key]
             self._share_claims()
-        host.stop()
         with self._announcing:
             host.announce(ready=False, alive=False)
 
