@@ -153,10 +153,16 @@ class CallGateway:
                 _log.warning("can't read replies: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            for id, *answer in unpack_replies(found[1]) if found else ():
-                waiting = self._waiting.get(id)
-                if waiting and not waiting.answer.done():
-                    waiting.answer.set_result(tuple(answer))
+            try:
+                self._hand_out(found[1] if found else b"[]")
+            except Exception:  # nobody else reads replies: the next ones are awaited too
+                _log.exception("a message of replies can't be read")
+
+    def _hand_out(self, packed: bytes) -> None:
+        for id, *answer in unpack_replies(packed):
+            waiting = self._waiting.get(id)
+            if waiting and not waiting.answer.done():
+                waiting.answer.set_result(tuple(answer))
 
     async def _watch(self) -> None:
         """Looks at the pools; ends the wait for calls that Redis lost (it was flushed, or came

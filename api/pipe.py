@@ -93,12 +93,14 @@ class Pipe(asyncio.Protocol):
             async with asyncio.timeout(self._timeout_s):
                 await self._connection.disconnect(nowait=True)
                 await self._connection.connect()
+            writer = cast(asyncio.StreamWriter, self._connection._writer)
+            if writer.transport.is_closing():  # then nobody will say that it was lost
+                raise ConnectionError("the connection to Redis was lost at once")
         except (RedisError, OSError, TimeoutError) as error:
             self._fail(error if isinstance(error, RedisError) else ConnectionError(str(error)))
             return
         finally:
             self._connecting = None
-        writer = cast(asyncio.StreamWriter, self._connection._writer)
         self._transport = cast(asyncio.Transport, writer.transport)
         self._replies = hiredis.Reader(protocolError=InvalidResponse, replyError=_reply_error)
         self._transport.set_protocol(self)

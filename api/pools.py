@@ -100,10 +100,18 @@ class Pools:
         packed, latest, (seconds, micros) = found
         now_ms = int(seconds) * 1000 + int(micros) / 1000
         ready = bool(latest) and float(latest[1]) > now_ms
-        profile = Profile.unpack(packed or b"")
+        profile = _profile(packed or b"")
         before = self._known.get(model.key)
         margin = before.margin if before and before.model == model else Margin(model)
         asked_s = before.asked_s if before else 0.0
         pool = Pool(model, keys, keys.all(), margin, profile, ready, asked_s)
         self._known[model.key] = pool
         return pool
+
+
+def _profile(packed: bytes) -> Profile:
+    """Of a worker that may be of another release: what can't be read is not known."""
+    try:
+        return Profile.unpack(packed)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return Profile()

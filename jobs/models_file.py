@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import TypeAlias
 
-from jobs import registry
+from jobs import degrade, registry
 from jobs.registry import Model, Registry
 from jobs.settings import SettingsError
 
@@ -32,7 +32,11 @@ class ModelsFile:
         except SettingsError as error:
             _log.error("what was declared before stays in force: %s", error)
             return False
-        self.models = Registry(_with_old_entries(self.models, found))
+        models = _with_old_entries(self.models, found)
+        if problems := degrade.problems_of(models):
+            _log.error("what was declared before stays in force: %s", "; ".join(problems))
+            return False
+        self.models = Registry(models)
         return True
 
 

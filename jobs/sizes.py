@@ -16,7 +16,7 @@ MAX_TOKENS = 256
 POSITIONS = 512
 """Position embeddings of all-MiniLM-L6-v2: the most tokens a text can have."""
 
-_LONGEST_TOKENIZED = 4096  # characters; what follows hardly changes a size that is cut
+_LONGEST_TOKENIZED = 4096  # characters: a longer text is nearly always one that is cut
 
 
 def characters(value: Any, *_: Mapping[str, Any]) -> int:
@@ -46,5 +46,7 @@ def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, A
     """Tokens of a text for all-MiniLM-L6-v2, the two special ones included, cut to the model's
     `max_tokens` and the call's `truncate`."""
     most: int = options.get("max_tokens", MAX_TOKENS)
-    cut: int = params.get("truncate", most)
-    return min(len(_tokenizer().encode(str(value)[:_LONGEST_TOKENIZED]).ids), most, cut)
+    longest, text = min(most, params.get("truncate", most)), str(value)
+    if len(text) > _LONGEST_TOKENIZED:
+        return longest  # it may begin with blanks: too short a lane would break its budget
+    return min(len(_tokenizer().encode(text).ids), longest)

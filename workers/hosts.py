@@ -55,11 +55,11 @@ class Hosts:
         return True
 
     def leave(self, host: ModelHost) -> None:
-        """Ends it after the launches that it is in."""
+        """Ends it after the launches that it is in; until then it is there for their calls."""
+        host.stop()
         with self._changing:
             del self.by_key[host.model.key]
             self._share_claims()
-        host.stop()
         with self._announcing:
             host.announce(ready=False, alive=False)
 
@@ -82,7 +82,7 @@ class Hosts:
         """A model that drains is there for the calls that it has in hand, until the last of them
         is answered."""
         with self._announcing:
-            if host.model.key in self.by_key:
+            if self.by_key.get(host.model.key) is host:  # not one that came after it
                 host.announce(ready=not host.draining, alive=not self._stopped)
 
     def announce_all(self) -> None:

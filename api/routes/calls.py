@@ -18,7 +18,7 @@ from api.refusals import later_s
 from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
 from jobs import clock, ids, items
-from jobs.errors import Fault, Invalid, MillraceError, Unavailable, WorkerLost
+from jobs.errors import DeadlinePassed, Fault, Invalid, MillraceError, Unavailable, WorkerLost
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -35,6 +35,7 @@ _REFUSALS = {
     "invalid_input": Invalid,
     "engine_error": MillraceError,
     "worker_lost": WorkerLost,
+    "deadline_passed": DeadlinePassed,
     "transient": Unavailable,
     "rate_limited": Unavailable,
 }

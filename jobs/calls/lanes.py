@@ -22,6 +22,9 @@ by itself, since it may be the reason, and not once more after that."""
 WORKER_LOST = ("worker_lost", "two workers died while they had this call in hand")
 """What a call is answered with after its second death."""
 
+TOO_LATE = ("deadline_passed", "there is too little time left for a launch")
+"""What a call is answered with that was let in, but would come too late."""
+
 PROBED_AFTER_MS = 5000
 """An idle pool that has not launched for so long takes a call that it seems too slow for: what is
 predicted may be wrong, and only a launch can tell."""
@@ -158,7 +161,7 @@ class CallLanes(Protocol):
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         """Pops what the ticket names, to be answered by its worker; calls that it would come too
-        late for are dropped on the way. None: the pool launched meanwhile."""
+        late for are answered with TOO_LATE on the way. None: the pool launched meanwhile."""
         ...
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:

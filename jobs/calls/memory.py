@@ -9,6 +9,7 @@ from dataclasses import replace
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
+    TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
     LaneLook,
@@ -98,7 +99,8 @@ class MemoryLanes:
                 self._alive[ticket.worker] = max(until, self._alive.get(ticket.worker, 0.0))
             if taken or not ticket.rows:
                 self._last_launch_ms, self._last_took_ms = now, ticket.took_ms
-                self._busy[ticket.slot] = now + ticket.took_ms
+                if self._ready.get(ticket.worker):
+                    self._busy[ticket.slot] = now + ticket.took_ms
                 self._watched_ms = 0.0
                 if self._lanes:
                     self._ring()
@@ -137,7 +139,7 @@ class MemoryLanes:
             self._alive[worker] = until
             self._ready[worker] = until if ready else 0.0
             self._profile = profile or self._profile
-            if not ttl_s:
+            if not (ready and ttl_s):
                 gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
                 for slot in gone:
                     del self._busy[slot]
@@ -176,7 +178,7 @@ class MemoryLanes:
         while queues and len(taken) < ticket.rows:
             tenant = min(queues, key=lambda name: times[name])
             call = queues[tenant][0]
-            late = call.deadline_ms <= now + ticket.needs_ms
+            late = call.deadline_ms <= now + max(0.0, ticket.needs_ms)
             if not late:
                 if ticket.units and taken and units + call.size > ticket.units:
                     break
@@ -184,6 +186,8 @@ class MemoryLanes:
                 self._served[""] = times[tenant]
                 times[tenant] += call.size if ticket.units else 1
                 taken.append(call)
+            elif call.deadline_ms > now:
+                self._tell(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
             gone.append(call)
             queues[tenant].pop(0)
             if not queues[tenant]:
@@ -221,8 +225,11 @@ class MemoryLanes:
         elif lane:
             del self._lanes[name], self._costs_ms[name]
 
-    def _reply(self, reply_to: str, replies: list[Reply]) -> None:
+    def _tell(self, reply_to: str, replies: list[Reply]) -> None:
         self.replies.setdefault(reply_to, []).append(replies)
+
+    def _reply(self, reply_to: str, replies: list[Reply]) -> None:
+        self._tell(reply_to, replies)
         for reply in replies:
             self._forget(reply.id)
 

@@ -13,6 +13,7 @@ from jobs.calls import scripts
 from jobs.calls.lanes import (
     ALONE,
     PROBED_AFTER_MS,
+    TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
     LaneLook,
@@ -129,7 +130,8 @@ class RedisLanes:
         wanted: list[Any] = [lane, ticket.lane, ticket.rows, ticket.units, before]
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
-        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker])
+        late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
+        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:

@@ -35,6 +35,16 @@ local function forget(id)
 end
 """
 
+# Answers a call with an error, in its worker's place.
+_GIVE_UP = """
+local function give_up(id, asker, prefix, ttl, code, message)
+    local reply = {id, cjson.null, {code, message}, 0, {}}
+    redis.call('RPUSH', prefix .. asker, cjson.encode({reply}))
+    redis.call('EXPIRE', prefix .. asker, ttl)
+    forget(id)
+end
+"""
+
 # What a lane holds, when `gone` of its `before` calls leave, which have `units` of size: nothing
 # once it is empty, the sum over all lanes once they all are.
 _SHRINK = """
@@ -141,11 +151,13 @@ return {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '
 # where those are bounded: the least virtual time is next, one that comes back starts where the
 # others are. Taking is a sign of life: Redis may have lost the worker's announcement a moment ago.
 # ARGV: lane key, lane name, rows, units, launched before, took, needs, reason, worker, slot, its
-# lease ms. Returns {id, call}*, or nothing at all where the pool launched meanwhile.
+# lease ms, prefix of reply keys, their ttl s, code and message for a call that can't be answered in
+# time. Returns {id, call}*, or nothing at all where the pool launched meanwhile.
 TAKE = (
     _NOW
     + _RING
     + _FORGET
+    + _GIVE_UP
     + _SHRINK
     + """
 if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[5]) then return false end
@@ -153,12 +165,16 @@ if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[5]) th
 local function launches()
     redis.call('HSET', KEYS[5], 'launch', string.format('%.3f', now), 'took', ARGV[6],
                'watched', '0')
-    redis.call('ZADD', KEYS[8], now + ARGV[6], ARGV[10])
+    -- One that drains has no slot for anybody: its launches keep nobody waiting.
+    if redis.call('ZSCORE', KEYS[3], ARGV[9]) then
+        redis.call('ZADD', KEYS[8], now + ARGV[6], ARGV[10])
+    end
 end
 
 local most, most_units = tonumber(ARGV[3]), tonumber(ARGV[4])
 if most == 0 then
     launches()
+    if redis.call('SCARD', KEYS[1]) > 0 then ring() end  -- whose watch has ended
     return {}
 end
 
@@ -195,13 +211,17 @@ while #taken < most do
     local queue = queues[tenant]
     local entry = queue[queue.next]
     local call = redis.call('HGET', KEYS[2], entry.id)
-    if call and tonumber(string.match(call, '^%S+ (%S+)')) > now + ARGV[7] then
+    local deadline, asker = string.match(call or '', '^%S+ (%S+) (%S+)')
+    local left = deadline and deadline - now or 0
+    if left > math.max(0, ARGV[7]) then
         if most_units > 0 and #taken > 0 and units + entry.size > most_units then break end
         units = units + entry.size
         start = times[tenant]
         times[tenant] = start + (most_units > 0 and entry.size or 1)
         redis.call('HSET', KEYS[6], entry.id, ARGV[9])
         table.insert(taken, {entry.id, call})
+    elseif left > 0 then
+        give_up(entry.id, asker, ARGV[12], ARGV[13], ARGV[14], ARGV[15])
     else
         forget(entry.id)
     end
@@ -276,7 +296,7 @@ end
 note(KEYS[3], ARGV[2])
 note(KEYS[7], ARGV[3])
 redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', now)
-if ARGV[3] == '0' then
+if ARGV[2] == '0' then
     for _, slot in ipairs(redis.call('ZRANGE', KEYS[8], 0, -1)) do
         if string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/' then
             redis.call('ZREM', KEYS[8], slot)
@@ -301,6 +321,7 @@ RECOVER = (
     _NOW
     + _RING
     + _FORGET
+    + _GIVE_UP
     + """
 if redis.call('HLEN', KEYS[6]) == 0 then return 0 end
 
@@ -314,14 +335,8 @@ local function put_back(id, before, lane, member, after)
     redis.call('HDEL', KEYS[6], id)
     redis.call('ZADD', ARGV[1] .. alone, now, member)
     redis.call('SADD', KEYS[1], alone)
+    redis.call('HINCRBY', KEYS[5], 'units:' .. alone, string.match(member, '^%S+'))
     ring()
-end
-
-local function give_up(id, asker)
-    local reply = {id, cjson.null, {ARGV[5], ARGV[6]}, 0, {}}
-    redis.call('RPUSH', ARGV[3] .. asker, cjson.encode({reply}))
-    redis.call('EXPIRE', ARGV[3] .. asker, ARGV[4])
-    forget(id)
 end
 
 local recovered = 0
@@ -337,7 +352,7 @@ for n = 1, #taken, 2 do
     elseif not alive(taken[n + 1]) then
         recovered = recovered + 1
         if string.sub(lane, 1, #ARGV[2]) == ARGV[2] then
-            give_up(id, asker)
+            give_up(id, asker, ARGV[3], ARGV[4], ARGV[5], ARGV[6])
         else
             put_back(id, before, lane, member, after)
         end

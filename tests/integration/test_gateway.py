@@ -18,7 +18,7 @@ from jobs import clock, ids
 from jobs.calls.lanes import Ticket
 from jobs.calls.messages import Reply
 from jobs.calls.profile import Profile, Times
-from jobs.calls.redis import RedisLanes
+from jobs.calls.redis import RedisLanes, reply_key
 from jobs.degrade import Degrade
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
 from jobs.registry import Model, Registry
@@ -65,8 +65,11 @@ class Stage:
         )  # fmt: skip
         return self.gateway.infer(asked, ways(self.models, model, value, {}))
 
-    async def answered(self, model: Model, call: Coroutine[Any, Any, tuple[Way, Answer]]) -> Way:
-        """The way in which a call was answered, by the worker of this model."""
+    async def answered(
+        self, model: Model, call: Coroutine[Any, Any, tuple[Way, Answer]], before: bytes = b"[]"
+    ) -> Way:
+        """The way in which a call was answered, by the worker of this model. before: a message
+        that comes first."""
         task, lanes = asyncio.create_task(call), self.lanes(model)
         while not (waiting := lanes.look("s").lanes):
             assert not task.done(), task.result()
@@ -74,6 +77,7 @@ class Stage:
         now_ms = lanes.look("s").now_ms
         ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, 0, "pace", "w", "s", LEASE_S * 1000)
         [taken] = lanes.take(ticket) or []
+        self.redis.rpush(reply_key(taken.reply_to), before)
         lanes.reply(taken.reply_to, [Reply(taken.id, b'"output"', None, taken.size, {})])
         way, (output, error, units, _) = await task
         assert (output, error, units) == ("output", None, way.size)
@@ -124,6 +128,20 @@ def test_a_call_that_can_be_in_time_is_let_in_as_asked(on_stage: OnStage) -> Non
         stage.ready(NEW, b16=FAST)
         way = await stage.answered(NEW, stage.call(NEW))
         assert (way.model, way.degraded) == (NEW, {})
+
+    on_stage(test, NEW)
+
+
+@pytest.mark.parametrize("packed", [b"", b"{", b"[]", b'{"of": "a later release"}'])
+def test_what_cant_be_read_keeps_no_later_call_from_its_answer(
+    on_stage: OnStage, packed: bytes
+) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW)
+        stage.lanes(NEW).announce("w", LEASE_S, profile=packed)
+        await stage.gateway.pools.refresh()
+        way = await stage.answered(NEW, stage.call(NEW), before=packed)
+        assert way.model == NEW
 
     on_stage(test, NEW)
 

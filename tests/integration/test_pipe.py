@@ -93,6 +93,27 @@ def test_a_lost_connection_fails_who_waits_and_the_next_command_connects_again(
     on_pipe(test)
 
 
+def test_a_connection_that_is_lost_as_it_comes_about_is_made_again(
+    on_pipe: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(pipe: Pipe) -> None:
+        connection = pipe._connection
+        connect = connection.connect
+
+        async def connect_and_lose() -> None:
+            monkeypatch.setattr(connection, "connect", connect)
+            await connect()
+            connection._writer.transport.abort()
+            await asyncio.sleep(0)  # in which the loop says so
+
+        monkeypatch.setattr(connection, "connect", connect_and_lose)
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(pipe.ask("PING"), 5)
+        assert await asyncio.wait_for(pipe.ask("PING"), 5) == b"PONG"
+
+    on_pipe(test)
+
+
 def test_nobody_waits_for_a_redis_that_is_not_there(on_pipe: Callable[..., None]) -> None:
     async def test(pipe: Pipe) -> None:
         for _ in range(2):

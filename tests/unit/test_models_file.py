@@ -64,6 +64,17 @@ def test_an_entry_that_changed_under_its_version_is_refused(
     assert "x@1 has changed: give it another version" in caplog.text
 
 
+def test_an_old_entry_keeps_the_fallback_that_it_names(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(path, ENTRY.format(1, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@1"\n')
+    file = ModelsFile(path)
+    write(path, ENTRY.format(3, 50) + ENTRY.format(2, 50) + 'degrade.fallback = "x@3"\n')
+    assert not file.poll()
+    assert [model.key for model in file.models] == ["x@1", "x@2"]
+    assert "x@2: degrade.fallback 'x@1' is not declared here" in caplog.text
+
+
 def test_a_file_that_is_broken_from_the_start_is_said_so(path: Path) -> None:
     write(path, "")
     with pytest.raises(SettingsError):

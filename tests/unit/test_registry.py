@@ -182,6 +182,10 @@ def test_a_call_is_sized_as_it_will_be_cut(truncate: int, size: int) -> None:
     assert SAMPLES.resolve("minilm").size("word " * 1000, {"truncate": truncate}) == size
 
 
+def test_a_long_text_is_sized_as_if_it_were_cut_though_it_begins_with_blanks() -> None:
+    assert SAMPLES.resolve("minilm").size(" " * 5000 + "word " * 1000, {}) == 256
+
+
 DEGRADING = """
 [[model]]
 name = "embed"

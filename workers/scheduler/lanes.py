@@ -55,31 +55,33 @@ class ItemLanes:
             for name, lane in self._lanes.items()
         }
 
-    def take(self, name: str, rows: int, max_units: int = 0) -> list[Entry]:
+    def take(self, name: str, rows: int, max_units: int = 0, least: int = 1) -> list[Entry]:
         """The oldest of a lane: up to `rows`, and up to `max_units` of size in all (0: no
-        bound); at least one, where there is any."""
+        bound), but at least `least`, where there are so many."""
         lane = self._lanes.get(name, _Lane())
         taken: list[Entry] = []
         units = 0
         while lane.entries and len(taken) < rows:
             units += lane.entries[0].size
-            if max_units and units > max_units and taken:
+            if max_units and units > max_units and len(taken) >= least:
                 break
             taken.append(lane.pop())
         if not lane.entries:
             self._lanes.pop(name, None)
         return taken
 
-    def take_fill(self, name: str, rows: int) -> list[Entry]:
-        """Items that may ride with calls of a lane: of the same batch key, and no longer."""
+    def take_fill(self, name: str, rows: int, max_units: int = 0) -> list[Entry]:
+        """Items that may ride with calls of a lane: of the same batch key, and of no longer
+        bucket; up to `rows`, and up to `max_units` of size in all (0: no bound)."""
         params, bucket = lane_parts(name)
-        taken = self.take(name, rows)
+        taken = self.take(name, rows, max_units, least=0)
         for other in list(self._lanes):
-            if len(taken) == rows:
+            left = max_units - sum(entry.size for entry in taken)
+            if len(taken) == rows or (max_units and left <= 0):
                 break
             other_params, other_bucket = lane_parts(other)
-            if other_params == params and other_bucket <= bucket:
-                taken += self.take(other, rows - len(taken))
+            if other != name and other_params == params and other_bucket <= bucket:
+                taken += self.take(other, rows - len(taken), max_units and left, least=0)
         return taken
 
     def drop(self, owner: Any) -> int:

@@ -157,17 +157,21 @@ class Scheduler:
     ) -> list[Entry]:
         bucket = max(entry.bucket for entry in calls)
         work = Work.of([entry.size for entry in calls], bucket, pads=self.rules.pads)
-        longest = bucket or max(entry.size for entry in calls)
+        view, size = flush.view, float(bucket)
+        if not bucket:  # an item may have any size
+            mean = view.items_units / view.items if view.items else 0.0
+            size = max(mean, *(entry.size for entry in calls))
         rows = fill_rows(
             work,
             due_s - now_s,
-            Work.alike(1, longest, bucket),
+            Work.alike(1, size, bucket),
             flush.rows,
             flush.units,
             self.latency,
             self.rules.target_s,
         )
-        return self.items.take_fill(flush.view.lane, rows)
+        left = max(1, flush.units - int(work.units)) if flush.units else 0
+        return self.items.take_fill(view.lane, rows, left)
 
     def _alone(self, flush: Flush) -> list[Entry]:
         return self.items.take(flush.view.lane, flush.rows, flush.units)

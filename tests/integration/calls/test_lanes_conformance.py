@@ -12,6 +12,7 @@ import redis
 from jobs import clock
 from jobs.calls.lanes import (
     ALONE,
+    TOO_LATE,
     WORKER_LOST,
     CallLanes,
     Look,
@@ -338,11 +339,12 @@ def test_who_comes_back_has_no_claim_to_the_time_it_was_away(lanes: Lanes) -> No
     assert [id[0] for id in lanes.take_ids(rows=6)].count("a") in (2, 3)
 
 
-def test_a_call_that_would_come_too_late_is_not_taken(lanes: Lanes) -> None:
-    lanes.put("late", timeout_ms=500)
-    lanes.put("wanted")
-    assert lanes.take_ids(needs_ms=1000.0) == ["wanted"]
+def test_a_call_that_would_come_too_late_is_not_taken_but_told_so(lanes: Lanes) -> None:
+    lanes.put("late", timeout_ms=30_000)
+    lanes.put("wanted", timeout_ms=90_000)
+    assert lanes.take_ids(needs_ms=60_000.0) == ["wanted"]
     assert lanes.waiting() == {}
+    assert lanes.answers() == [("late", None, list(TOO_LATE))]
 
 
 # -- admission
@@ -446,6 +448,16 @@ def test_a_worker_that_leaves_is_not_busy_any_more(launched: Lanes) -> None:
     assert lanes.look().busy == {}
 
 
+def test_what_a_worker_that_drains_launches_keeps_nobody_waiting(launched: Lanes) -> None:
+    lanes = launched
+    lanes.lanes.announce("worker-2", 60)
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    lanes.lanes.announce("worker-2", 60, ready=False)
+    assert late(lanes, 0) == 0
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    assert late(lanes, 0) == 0
+
+
 def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> None:
     lanes = launched
     fill(lanes, 3)
@@ -547,6 +559,16 @@ def test_the_calls_of_a_launch_that_died_are_put_back_each(lanes: Lanes) -> None
     lanes.lanes.announce("worker-2", 0)
     assert lanes.lanes.recover() == 3
     assert lanes.waiting() == {LONE: 3, "{}/16": 1}
+
+
+def test_the_sizes_of_calls_that_were_put_back_are_known(lanes: Lanes) -> None:
+    sized(lanes, "a", 30, 12)
+    lanes.take(worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    lanes.lanes.recover()
+    assert [lane.units for lane in lanes.look().lanes] == [42]
+    lanes.take(lane=LONE, rows=1)
+    assert [lane.units for lane in lanes.look().lanes] in ([30], [12])
 
 
 def test_what_a_living_worker_has_in_hand_is_left_to_it_even_while_it_drains(lanes: Lanes) -> None:
@@ -683,6 +705,16 @@ def test_a_taker_that_leaves_calls_behind_rings_for_the_next(
         redis_client.delete(in_redis.keys.bell)
         take(in_redis, rows=1)
         assert redis_client.llen(in_redis.keys.bell) == left
+
+
+def test_who_launches_items_rings_for_the_calls_that_wait(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    in_redis.watch("worker-1/0", in_redis.look("nobody/0").now_ms + 60_000, 2)
+    redis_client.delete(in_redis.keys.bell)
+    take(in_redis, rows=0, lane="")
+    assert redis_client.llen(in_redis.keys.bell) == 1
 
 
 def test_nothing_of_an_answered_call_stays_in_redis(

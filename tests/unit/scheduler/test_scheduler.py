@@ -139,6 +139,23 @@ def test_items_never_make_a_launch_of_calls_longer_than_its_lane(bucket: int) ->
     assert all(entry.size <= bucket for entry in first.items)
 
 
+def test_items_of_any_size_keep_a_launch_of_calls_within_its_size_budget() -> None:
+    model = replace(FIXED, limits=Limits(max_batch=100, max_tokens=100))
+    replica = Replica(model, measured(0.1, 0))
+    replica.add(Thing(True, size=10), *(Thing(False, size=40) for _ in range(5)))
+    first = replica.next()
+    assert isinstance(first, Launch)
+    assert [entry.size for entry in first.entries] == [10, 40, 40]
+
+
+def test_items_that_would_lengthen_a_launch_of_shorter_calls_do_not_ride() -> None:
+    replica = Replica(FIXED, measured(0.0, 0.001, by_size=True))
+    replica.add(Thing(True, size=10), Thing(False, size=1000))
+    first = replica.next()
+    assert isinstance(first, Launch)
+    assert (len(first.calls), len(first.items)) == (1, 0)
+
+
 def busy(replica: Replica, calls: int, launches: int) -> float:
     """The share of device time that items get while so many calls come before every launch."""
     items_s = total_s = 0.0
