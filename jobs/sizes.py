@@ -46,7 +46,8 @@ def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, A
     """Tokens of a text for all-MiniLM-L6-v2, the two special ones included, cut to the model's
     `max_tokens` and the call's `truncate`."""
     most: int = options.get("max_tokens", MAX_TOKENS)
-    longest, text = min(most, params.get("truncate", most)), str(value)
+    cut: int = params.get("truncate", most)
+    longest, text = min(most, cut), str(value)
     if len(text) > _LONGEST_TOKENIZED:
         return longest  # it may begin with blanks: too short a lane would break its budget
     return min(len(_tokenizer().encode(text).ids), longest)
