@@ -589,6 +589,17 @@ def test_a_worker_that_falls_silent_loses_what_it_has_in_hand(lanes: Lanes) -> N
     eventually(lambda: lanes.lanes.recover() == 1)
 
 
+def test_what_its_taker_never_heard_of_is_put_back_where_it_was(lanes: Lanes) -> None:
+    for id in ("kept", "lost", "other"):
+        lanes.put(id)
+    for hand, worker in ((1, "worker-1"), (2, "worker-1"), (2, "worker-2")):
+        assert len(lanes.take(rows=1, worker=worker, hand=hand)) == 1
+    lanes.lanes.disown("worker-1", 2)
+    lanes.lanes.disown("worker-1", 2)
+    assert [(lane.lane, lane.rows, lane.units) for lane in lanes.look().lanes] == [("{}/64", 1, 3)]
+    assert lanes.take_ids() == ["lost"]
+
+
 def test_who_takes_lives_though_the_lanes_forgot_it(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.take(worker="unknown")
