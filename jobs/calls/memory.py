@@ -151,6 +151,11 @@ class MemoryLanes:
                 gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
                 for slot in gone:
                     del self._busy[slot]
+            if not ttl_s:
+                if self._watcher.startswith(f"{worker}/"):
+                    self._watched_ms = 0.0
+                if self._lanes:
+                    self._ring()
 
     def profile(self) -> bytes:
         return self._profile

@@ -307,7 +307,12 @@ end
 # ARGV: worker, ttl ms as ready, ttl ms as alive, profile. Its slots are named "worker/n".
 ANNOUNCE = (
     _NOW
+    + _RING
     + """
+local function is_its(slot)
+    return string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/'
+end
+
 local function note(key, ttl)
     redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     if tonumber(ttl) > 0 then
@@ -321,10 +326,15 @@ note(KEYS[7], ARGV[3])
 redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', now)
 if ARGV[2] == '0' then
     for _, slot in ipairs(redis.call('ZRANGE', KEYS[8], 0, -1)) do
-        if string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/' then
-            redis.call('ZREM', KEYS[8], slot)
-        end
+        if is_its(slot) then redis.call('ZREM', KEYS[8], slot) end
     end
+end
+if ARGV[3] == '0' then
+    -- It may have been the one that watches, or have heard the bell.
+    if is_its(redis.call('HGET', KEYS[5], 'watcher') or '') then
+        redis.call('HSET', KEYS[5], 'watched', '0')
+    end
+    if redis.call('SCARD', KEYS[1]) > 0 then ring() end
 end
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[5], 'profile', ARGV[4]) end
 """

@@ -458,6 +458,15 @@ def test_what_a_worker_that_drains_launches_keeps_nobody_waiting(launched: Lanes
     assert late(lanes, 0) == 0
 
 
+def test_a_worker_that_leaves_watches_no_more(lanes: Lanes) -> None:
+    until_ms = lanes.look().now_ms + 60_000
+    lanes.lanes.watch("worker-1/1", until_ms, 9)
+    lanes.lanes.announce("worker", 0)
+    assert lanes.look().watched_ms == pytest.approx(until_ms, abs=0.01)
+    lanes.lanes.announce("worker-1", 0)
+    assert lanes.look().watched_ms == 0
+
+
 def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> None:
     lanes = launched
     fill(lanes, 3)
@@ -726,6 +735,17 @@ def test_who_launches_items_rings_for_the_calls_that_wait(
     redis_client.delete(in_redis.keys.bell)
     take(in_redis, rows=0, lane="")
     assert redis_client.llen(in_redis.keys.bell) == 1
+
+
+def test_who_leaves_rings_for_the_calls_that_wait(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    in_redis.announce("worker-2", 60)
+    for left in (0, 1):
+        in_redis.announce("worker-1", 0)
+        assert redis_client.llen(in_redis.keys.bell) == left
+        put(in_redis, "a")
+        redis_client.delete(in_redis.keys.bell)  # a slot heard it, and stopped
 
 
 def test_nothing_of_an_answered_call_stays_in_redis(
