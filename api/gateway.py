@@ -101,8 +101,9 @@ class CallGateway:
             terms = pool.terms(bucket, asked.timeout_ms, asked.share)
             answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
             if not isinstance(answer, Refused):
-                left_s = asked.until_s - clock.monotonic()
-                pool.answered(bucket, asked.timeout_ms, asked.timeout_ms - left_s * 1000)
+                took_ms = asked.timeout_ms - (asked.until_s - clock.monotonic()) * 1000
+                if answer[1] is None:  # an error may come soon because there was no launch
+                    pool.answered(bucket, asked.timeout_ms, took_ms)
                 return way, answer
             refusals.append(refusal(answer, way.model, terms, pool.profile.load_ms))
             if answer.why != "late":

@@ -48,14 +48,14 @@ class Pipe(asyncio.Protocol):
 
     def send(self, then: Then, *command: Any) -> None:
         """Queues a command: strings, bytes and numbers."""
-        loop = asyncio.get_running_loop()
+        loop, packed = asyncio.get_running_loop(), hiredis.pack_command(command)
         if not self._awaited:
             self._heard_s = loop.time()
             self._timer = self._timer or loop.call_later(self._timeout_s, self._check)
         self._awaited.append(then)
         if not self._unsent:
             loop.call_soon(self._flush)
-        self._unsent.append(hiredis.pack_command(command))
+        self._unsent.append(packed)
 
     def ask(self, *command: Any) -> "asyncio.Future[Any]":
         """The answer, or a RedisError."""

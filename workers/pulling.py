@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 _REST_S = 1.0  # how long Redis is left alone after it failed
 _OFFERED_S = 5.0  # how long replies are offered to a Redis that is away
 _PAUSE_S = 0.2
+_DOUBT_S = 10.0  # for which a take that had no answer may still be carried out
 
 
 class CallPuller:
@@ -31,12 +32,15 @@ class CallPuller:
     def __init__(self, lanes: CallLanes, worker: str, lease_s: float, slots: int = 1) -> None:
         self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
         self._rest_until_s = -inf
+        self._hand = 0
+        self._doubtful: dict[int, float] = {}  # hands, and until when
 
     def look(self, slot: str) -> Waiting:
         """What waits, for a slot that is idle."""
         if clock.monotonic() < self._rest_until_s:
             return Waiting()
         try:
+            self._disown()
             look = self._lanes.look(slot)
         except RedisError as error:
             self._rest(error)
@@ -45,13 +49,21 @@ class CallPuller:
 
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
         """Pops calls, with their times on our clock, in milliseconds; None where the pool launched
-        since `waiting`."""
+        since `waiting`. What Redis may have given without our hearing of it is put back later."""
+        self._hand += 1
         try:
-            taken = self._lanes.take(ticket)
+            taken = self._lanes.take(replace(ticket, hand=self._hand))
         except RedisError as error:
+            self._doubtful[self._hand] = clock.monotonic() + _DOUBT_S
             self._rest(error)
             return None
         return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
+
+    def _disown(self) -> None:
+        for hand, until_s in list(self._doubtful.items()):
+            self._lanes.disown(self.worker, hand)
+            if clock.monotonic() > until_s:
+                del self._doubtful[hand]
 
     def hear(self, slot: str, timeout_s: float) -> bool:
         """Blocks until there may be calls, until `wake`, or for so long; False: Redis is away."""

@@ -129,7 +129,7 @@ class Ticket:
     Tenants take turns by what they were given, in rows, or in units where those are bounded; of
     one tenant the most urgent goes first. took_ms: the predicted time of this launch; needs_ms: a
     call with a deadline sooner than this is not worth taking; worker: who takes them, and will be
-    there for at least `lease_ms`.
+    there for at least `lease_ms`; hand: what tells this take from its others.
     """
 
     lane: str
@@ -142,6 +142,7 @@ class Ticket:
     worker: str
     slot: str
     lease_ms: float
+    hand: int = 0
 
 
 class CallLanes(Protocol):
@@ -162,6 +163,10 @@ class CallLanes(Protocol):
     def take(self, ticket: Ticket) -> list[Call] | None:
         """Pops what the ticket names, to be answered by its worker; calls that it would come too
         late for are answered with TOO_LATE on the way. None: the pool launched meanwhile."""
+        ...
+
+    def disown(self, worker: str, hand: int) -> None:
+        """Puts back what such a take gave, if it gave anything: its worker never heard of it."""
         ...
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:

@@ -31,7 +31,7 @@ class MemoryLanes:
         self._lock = threading.Condition()
         self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by due, then by arrival
         self._costs_ms: dict[str, float] = {}  # by lane: what waits there, predicted
-        self._taken: dict[str, tuple[str, Call]] = {}  # by id: the worker, and what it has in hand
+        self._taken: dict[str, tuple[str, int, Call]] = {}  # by id: the worker, its hand, the call
         self._ready: dict[str, float] = {}
         self._alive: dict[str, float] = {}
         self._busy: dict[str, float] = {}
@@ -93,7 +93,7 @@ class MemoryLanes:
                 return None
             taken = self._choose(ticket, now) if ticket.rows else []
             if taken:
-                self._taken |= {call.id: (ticket.worker, call) for call in taken}
+                self._taken |= {call.id: (ticket.worker, ticket.hand, call) for call in taken}
                 self._flushes[ticket.reason] += 1
                 until = now + ticket.lease_ms  # taking is a sign of life
                 self._alive[ticket.worker] = max(until, self._alive.get(ticket.worker, 0.0))
@@ -105,6 +105,14 @@ class MemoryLanes:
                 if self._lanes:
                     self._ring()
             return taken
+
+    def disown(self, worker: str, hand: int) -> None:
+        with self._lock:
+            for id, (its_worker, its_hand, call) in list(self._taken.items()):
+                if (its_worker, its_hand) == (worker, hand):
+                    del self._taken[id]
+                    self._queue(call, self._clock_ms(), 0.0)
+                    self._ring()
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         with self._lock:
@@ -143,6 +151,11 @@ class MemoryLanes:
                 gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
                 for slot in gone:
                     del self._busy[slot]
+            if not ttl_s:
+                if self._watcher.startswith(f"{worker}/"):
+                    self._watched_ms = 0.0
+                if self._lanes:
+                    self._ring()
 
     def profile(self) -> bytes:
         return self._profile
@@ -156,7 +169,7 @@ class MemoryLanes:
     def recover(self) -> int:
         with self._lock:
             now, recovered = self._clock_ms(), 0
-            for worker, call in list(self._taken.values()):
+            for worker, _, call in list(self._taken.values()):
                 if call.deadline_ms <= now:
                     self._forget(call.id)
                 elif self._alive.get(worker, 0.0) <= now:

@@ -101,6 +101,7 @@ class RedisLanes:
         self._put = client.register_script(scripts.PUT)
         self._look = client.register_script(scripts.LOOK)
         self._take = client.register_script(scripts.TAKE)
+        self._disown = client.register_script(scripts.DISOWN)
         self._drop = client.register_script(scripts.DROP)
         self._reply = client.register_script(scripts.REPLY)
         self._announce = client.register_script(scripts.ANNOUNCE)
@@ -131,8 +132,11 @@ class RedisLanes:
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
-        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late])
+        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.hand])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
+
+    def disown(self, worker: str, hand: int) -> None:
+        self._disown(self.keys.all(), [self.keys.lane(""), f"{worker}#{hand}"])
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         watch: Any = {"watcher": slot, "watched": f"{until_ms:.3f}", "watched_rows": rows}

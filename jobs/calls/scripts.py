@@ -2,9 +2,9 @@
 
 KEYS, all of one model version: 1 lanes (set of names), 2 calls (hash: id -> head, member and
 packed, a line each; the head is "enqueued deadline reply_to lane"), 3 ready (sorted set: worker ->
-until), 4 bell (list), 5 pool (hash), 6 taken (hash: id -> worker), 7 alive (sorted set: worker ->
-until), 8 busy (sorted set: slot -> until), 9 served (hash: tenant -> its virtual time). A lane is a
-sorted set: member ("size id tenant") -> due. Times are milliseconds of Redis' own clock.
+until), 4 bell (list), 5 pool (hash), 6 taken (hash: id -> "worker#hand"), 7 alive (sorted set:
+worker -> until), 8 busy (sorted set: slot -> until), 9 served (hash: tenant -> its virtual time). A
+lane is a sorted set: member ("size id tenant") -> due. Times are milliseconds of Redis' own clock.
 
 The pool holds `launch` and `took` of the latest launch, `called` and `wanted` (when a call came,
 and when one found no worker), `gap` (lanes.mean_gap), `watched` and `watched_rows` (until when, or
@@ -152,7 +152,7 @@ return {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '
 # others are. Taking is a sign of life: Redis may have lost the worker's announcement a moment ago.
 # ARGV: lane key, lane name, rows, units, launched before, took, needs, reason, worker, slot, its
 # lease ms, prefix of reply keys, their ttl s, code and message for a call that can't be answered in
-# time. Returns {id, call}*, or nothing at all where the pool launched meanwhile.
+# time; hand. Returns {id, call}*, or nothing at all where the pool launched meanwhile.
 TAKE = (
     _NOW
     + _RING
@@ -218,7 +218,7 @@ while #taken < most do
         units = units + entry.size
         start = times[tenant]
         times[tenant] = start + (most_units > 0 and entry.size or 1)
-        redis.call('HSET', KEYS[6], entry.id, ARGV[9])
+        redis.call('HSET', KEYS[6], entry.id, ARGV[9] .. '#' .. ARGV[16])
         table.insert(taken, {entry.id, call})
     elseif left > 0 then
         give_up(entry.id, asker, ARGV[12], ARGV[13], ARGV[14], ARGV[15])
@@ -269,6 +269,29 @@ forget(ARGV[2])
 """
 )
 
+# ARGV: prefix of lane keys, worker and hand. Puts back what is in that hand, where it was.
+DISOWN = (
+    _NOW
+    + _RING
+    + """
+local taken = redis.call('HGETALL', KEYS[6])
+for n = 1, #taken, 2 do
+    local id, hand = taken[n], taken[n + 1]
+    if hand == ARGV[2] then
+        redis.call('HDEL', KEYS[6], id)
+        local call = redis.call('HGET', KEYS[2], id) or ''
+        local lane, member = string.match(call, '^%S+ %S+ %S+ ([^\\n]*)\\n([^\\n]*)')
+        if lane then
+            redis.call('ZADD', ARGV[1] .. lane, now, member)
+            redis.call('SADD', KEYS[1], lane)
+            redis.call('HINCRBY', KEYS[5], 'units:' .. lane, string.match(member, '^%S+'))
+            ring()
+        end
+    end
+end
+"""
+)
+
 # In pieces: Lua's stack holds 8,000 arguments.
 # ARGV: reply key, its ttl s, packed replies, id*
 REPLY = """
@@ -284,7 +307,12 @@ end
 # ARGV: worker, ttl ms as ready, ttl ms as alive, profile. Its slots are named "worker/n".
 ANNOUNCE = (
     _NOW
+    + _RING
     + """
+local function is_its(slot)
+    return string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/'
+end
+
 local function note(key, ttl)
     redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
     if tonumber(ttl) > 0 then
@@ -298,10 +326,15 @@ note(KEYS[7], ARGV[3])
 redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', now)
 if ARGV[2] == '0' then
     for _, slot in ipairs(redis.call('ZRANGE', KEYS[8], 0, -1)) do
-        if string.sub(slot, 1, #ARGV[1] + 1) == ARGV[1] .. '/' then
-            redis.call('ZREM', KEYS[8], slot)
-        end
+        if is_its(slot) then redis.call('ZREM', KEYS[8], slot) end
     end
+end
+if ARGV[3] == '0' then
+    -- It may have been the one that watches, or have heard the bell.
+    if is_its(redis.call('HGET', KEYS[5], 'watcher') or '') then
+        redis.call('HSET', KEYS[5], 'watched', '0')
+    end
+    if redis.call('SCARD', KEYS[1]) > 0 then ring() end
 end
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[5], 'profile', ARGV[4]) end
 """
@@ -349,7 +382,7 @@ for n = 1, #taken, 2 do
     local deadline, asker = string.match(call, '^%S+ (%S+) (%S+)')
     if not deadline or tonumber(deadline) <= now then
         forget(id)
-    elseif not alive(taken[n + 1]) then
+    elseif not alive(string.match(taken[n + 1], '^[^#]*')) then
         recovered = recovered + 1
         if string.sub(lane, 1, #ARGV[2]) == ARGV[2] then
             give_up(id, asker, ARGV[3], ARGV[4], ARGV[5], ARGV[6])

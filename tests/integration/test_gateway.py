@@ -15,7 +15,7 @@ from api.gateway import Answer, Asked, CallGateway
 from api.pools import SHARES
 from api.ways import Way, ways
 from jobs import clock, ids
-from jobs.calls.lanes import Ticket
+from jobs.calls.lanes import TOO_LATE, Ticket
 from jobs.calls.messages import Reply
 from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes, reply_key
@@ -247,6 +247,28 @@ def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(
         assert await stage.gateway.pools.choose(stage.models.versions("m@2")) == NEW
 
     on_stage(test, OLD, NEW)
+
+
+def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_in_time(
+    on_stage: OnStage,
+) -> None:
+    async def test(stage: Stage) -> None:
+        stage.ready(NEW)
+        pool, lanes = await stage.gateway.pools.of(NEW), stage.lanes(NEW)
+        pool.margin.note(late=True)
+        before_ms = pool.margin.ms
+        task = asyncio.create_task(stage.call(NEW))
+        while not (waiting := lanes.look("s").lanes):
+            await asyncio.sleep(0.005)
+        now_ms = lanes.look("s").now_ms
+        needs_ms = 60_000.0
+        ticket = Ticket(waiting[0].lane, 8, 0, now_ms, 1, needs_ms, "pace", "w", "s", 1000)
+        assert lanes.take(ticket) == []
+        _, (output, error, _, _) = await task
+        assert (output, error) == (None, list(TOO_LATE))
+        assert pool.margin.ms == before_ms
+
+    on_stage(test, NEW)
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from jobs import ids
-from jobs.calls.lanes import Terms, lane_name
+from jobs.calls.lanes import Terms, Ticket, lane_name
 from jobs.calls.messages import Call, Reply, unpack_replies
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.registry import Limits, Model
@@ -294,6 +294,22 @@ def test_a_reply_waits_for_redis_to_come_back(
     bench.call("call-1", "a")
     bench.start()
     assert bench.replies() == {"call-1": ("A", None)}
+
+
+def test_calls_whose_take_had_no_answer_are_taken_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = bench.lanes.take
+
+    def lose_the_answer(ticket: Ticket) -> list[Call] | None:
+        monkeypatch.setattr(bench.lanes, "take", take)
+        assert take(ticket)
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(bench.lanes, "take", lose_the_answer)
+    bench.call("a", "cat")
+    bench.start()
+    assert bench.replies() == {"a": ("CAT", None)}
 
 
 def test_a_call_that_arrives_at_an_idle_host_is_answered_when_the_bell_rings(

@@ -56,6 +56,16 @@ def test_an_error_is_that_of_one_command(on_pipe: Callable[..., None]) -> None:
     on_pipe(test)
 
 
+@pytest.mark.parametrize("what", [None, "\ud800"])
+def test_what_cant_be_sent_takes_nobodys_answer(on_pipe: Callable[..., None], what: Any) -> None:
+    async def test(pipe: Pipe) -> None:
+        with pytest.raises((TypeError, UnicodeEncodeError)):
+            pipe.ask("ECHO", what)
+        assert await echoes(pipe, 2) == [b"0", b"1"]
+
+    on_pipe(test)
+
+
 def test_a_script_is_loaded_where_redis_doesnt_know_it(
     on_pipe: Callable[..., None], redis_client: "redis.Redis"
 ) -> None:

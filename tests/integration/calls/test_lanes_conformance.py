@@ -458,6 +458,15 @@ def test_what_a_worker_that_drains_launches_keeps_nobody_waiting(launched: Lanes
     assert late(lanes, 0) == 0
 
 
+def test_a_worker_that_leaves_watches_no_more(lanes: Lanes) -> None:
+    until_ms = lanes.look().now_ms + 60_000
+    lanes.lanes.watch("worker-1/1", until_ms, 9)
+    lanes.lanes.announce("worker", 0)
+    assert lanes.look().watched_ms == pytest.approx(until_ms, abs=0.01)
+    lanes.lanes.announce("worker-1", 0)
+    assert lanes.look().watched_ms == 0
+
+
 def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> None:
     lanes = launched
     fill(lanes, 3)
@@ -589,6 +598,17 @@ def test_a_worker_that_falls_silent_loses_what_it_has_in_hand(lanes: Lanes) -> N
     eventually(lambda: lanes.lanes.recover() == 1)
 
 
+def test_what_its_taker_never_heard_of_is_put_back_where_it_was(lanes: Lanes) -> None:
+    for id in ("kept", "lost", "other"):
+        lanes.put(id)
+    for hand, worker in ((1, "worker-1"), (2, "worker-1"), (2, "worker-2")):
+        assert len(lanes.take(rows=1, worker=worker, hand=hand)) == 1
+    lanes.lanes.disown("worker-1", 2)
+    lanes.lanes.disown("worker-1", 2)
+    assert [(lane.lane, lane.rows, lane.units) for lane in lanes.look().lanes] == [("{}/64", 1, 3)]
+    assert lanes.take_ids() == ["lost"]
+
+
 def test_who_takes_lives_though_the_lanes_forgot_it(lanes: Lanes) -> None:
     lanes.put("a")
     lanes.take(worker="unknown")
@@ -715,6 +735,17 @@ def test_who_launches_items_rings_for_the_calls_that_wait(
     redis_client.delete(in_redis.keys.bell)
     take(in_redis, rows=0, lane="")
     assert redis_client.llen(in_redis.keys.bell) == 1
+
+
+def test_who_leaves_rings_for_the_calls_that_wait(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    in_redis.announce("worker-2", 60)
+    for left in (0, 1):
+        in_redis.announce("worker-1", 0)
+        assert redis_client.llen(in_redis.keys.bell) == left
+        put(in_redis, "a")
+        redis_client.delete(in_redis.keys.bell)  # a slot heard it, and stopped
 
 
 def test_nothing_of_an_answered_call_stays_in_redis(
