@@ -50,7 +50,7 @@ _ON_CPU = """
 name = "minilm"
 version = "1"
 engine = "minilm"
-target_ms = 250
+target_ms = 60_000
 options = { device = "DEVICE", threads = 1 }
 limits = { max_batch = 64, max_tokens = 512, slice_items = 128 }
 
@@ -58,7 +58,7 @@ limits = { max_batch = 64, max_tokens = 512, slice_items = 128 }
 name = "encoder"
 version = "1"
 engine = "encoder"
-target_ms = 250
+target_ms = 60_000
 limits = { max_batch = 64, max_tokens = 2048, slice_items = 512 }
 [model.options]
 device = "DEVICE"

@@ -27,12 +27,13 @@ from workers.scheduler.latency import LatencyModel
 from workers.scheduler.views import EXPECTED_S, LaneView, PoolView, Rules
 from workers.scheduler.work import Work
 
-FILL_TARGET = 0.2
+FILL_TARGET = 0.15
 """Items may ride with calls while that lengthens the launch by less than this share of the
 target, or"""
 FILL_SHARE = 0.1
 """by less than this share of the launch."""
 
+_FIXED = 1.5
 _COMPANY = 1.2
 _STEEP = 2
 """Found by simulation, for the least p95 over all loads: `millrace bench spacing`."""
@@ -97,7 +98,8 @@ def _decide_calls(
     rows = 1 if view.alone else rules.most_rows(view.bucket)
     units = rules.most_units
     latest_s = _latest_s(view, latency, rules)
-    paced_s = pool.paced_s if filled else _company_s(now_s, view, pool, rules)
+    fills_up = filled and _is_fixed(view, latency, rules)
+    paced_s = pool.paced_s if fills_up else _company_s(now_s, view, pool, rules)
     reason: FlushReason | None = None
     if view.calls >= rows or (units and view.calls_units >= units):
         reason = "full"
@@ -154,12 +156,15 @@ def _decide_items(
     owed: bool,
     draining: bool,
 ) -> Flush | Wait:
-    """Evenly spaced like calls while these are expected: a slot is then free for them soon."""
+    """While calls are expected, launches of fixed cost are evenly spaced, so that a slot is free
+    for them soon; others are kept short."""
     expected = now_s < pool.called_s + EXPECTED_S
-    if expected and not (owed or draining) and now_s < pool.paced_s:
-        return Wait(pool.paced_s)
+    spaced = expected and not (owed or draining) and now_s < pool.paced_s
     until_s = inf
     for view in views:
+        if spaced and _is_fixed(view, latency, rules):
+            until_s = min(until_s, pool.paced_s)
+            continue
         bound_s = _short_s(view, latency, rules) if owed and expected else allowed_s
         rows = _rows_within(bound_s, view, latency, rules)
         if rows == 0:
@@ -192,6 +197,12 @@ def _decide_lane(
     elif draining:
         reason = "drain"
     return Flush(view, rows, units, reason) if reason else Wait(latest_s)
+
+
+def _is_fixed(view: LaneView, latency: LatencyModel, rules: Rules) -> bool:
+    """Whether a full launch takes hardly longer than one of a single row."""
+    one, full = (_rows_of(view, rows, rules) for rows in (1, rules.full_rows(view)))
+    return latency.predict(full) < _FIXED * latency.predict(one)
 
 
 def _short_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
