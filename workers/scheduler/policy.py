@@ -99,7 +99,7 @@ def _decide_calls(
     units = rules.most_units
     latest_s = _latest_s(view, latency, rules)
     fills_up = filled and _is_fixed(view, latency, rules)
-    paced_s = pool.paced_s if fills_up else _company_s(now_s, view, pool, rules)
+    paced_s = pool.paced_s if fills_up else _company_s(now_s, view, pool, latency, rules)
     reason: FlushReason | None = None
     if view.calls >= rows or (units and view.calls_units >= units):
         reason = "full"
@@ -114,13 +114,15 @@ def _decide_calls(
     return Flush(view, rows, units, reason) if reason else Wait(min(latest_s, paced_s))
 
 
-def _company_s(now_s: float, view: LaneView, pool: PoolView, rules: Rules) -> float:
+def _company_s(
+    now_s: float, view: LaneView, pool: PoolView, latency: LatencyModel, rules: Rules
+) -> float:
     """Until when a lane's first call waits for others: the even spacing of a pool that is always
-    busy, and the less of it the fewer calls there are to share a launch. A slot that no
+    busy, the less of it the fewer calls there are to share a launch, and the less that saves. A slot that no
     other follows soon keeps to the even spacing: calls of a burst would else take a slot each."""
     if pool.slots == 1:
         return -inf
-    spacing_s = pool.last_took_s / pool.slots
+    spacing_s = pool.last_took_s / pool.slots * _saved(view, latency, rules)
     company: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEP
     first_s = view.calls_due_s - rules.target_s
     company_s = first_s + spacing_s * company / (company + _COMPANY)
@@ -197,6 +199,12 @@ def _decide_lane(
     elif draining:
         reason = "drain"
     return Flush(view, rows, units, reason) if reason else Wait(latest_s)
+
+
+def _saved(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
+    """The share of its launch that a call is spared which joins another's: 1 for a fixed cost."""
+    one_s, two_s = (latency.predict(_rows_of(view, rows, rules)) for rows in (1, 2))
+    return max(0.0, 2 - two_s / one_s) if one_s else 1.0
 
 
 def _is_fixed(view: LaneView, latency: LatencyModel, rules: Rules) -> bool:

@@ -95,6 +95,14 @@ def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int) -> N
     assert waits_s[-1] == pytest.approx(spacing_s, rel=0.01)
 
 
+def test_a_call_waits_for_company_by_what_that_saves() -> None:
+    half = measured(0.05, 0.05)  # a second row takes half as long again
+    pool = PoolView(7.0, 0.12, 2, other_free_s=0.0, gap_s=0.0001)
+    assert decide(7.0, [calls(1, due_s=7.2)], pool, half, RULES) == Wait(
+        pytest.approx(7.0 + 0.5 * 0.06, rel=0.01)
+    )
+
+
 def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
     assert wait_s(6, 10.0, other_free_s=7.05) == pytest.approx(0.02)
     assert wait_s(6, 10.0) == pytest.approx(0, abs=1e-4)
