@@ -118,8 +118,9 @@ def _company_s(
     now_s: float, view: LaneView, pool: PoolView, latency: LatencyModel, rules: Rules
 ) -> float:
     """Until when a lane's first call waits for others: the even spacing of a pool that is always
-    busy, the less of it the fewer calls there are to share a launch, and the less that saves. A slot that no
-    other follows soon keeps to the even spacing: calls of a burst would else take a slot each."""
+    busy, the less of it the fewer calls there are to share a launch, and the less that saves. A
+    slot that no other follows soon keeps to the even spacing: calls of a burst would else take a
+    slot each."""
     if pool.slots == 1:
         return -inf
     spacing_s = pool.last_took_s / pool.slots * _saved(view, latency, rules)
