@@ -1,5 +1,5 @@
-"""Lanes in Redis: the keys, and each script's arguments. The api calls the same scripts through
-its asyncio client; `Keys` and `put_arguments` are what both share."""
+"""Lanes in Redis: the keys, and each script's arguments. The api calls the same scripts on a
+pipe of its own; `Keys` and `put_arguments` are what both share."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from math import inf
 
 from workers.scheduler.entries import FlushReason
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.views import EXPECTED_S, LaneView, PoolView, Rules
+from workers.scheduler.views import LaneView, PoolView, Rules
 from workers.scheduler.work import Work
 
 FILL_TARGET = 0.15
@@ -141,7 +141,7 @@ def gap_s(now_s: float, pool: PoolView, rules: Rules, calls_s: float) -> float:
     """The longest that items may have this slot alone: a call that comes as they start waits for
     the end of it, or for another slot, and has to be answered in time. Where calls take too long
     for their target by themselves, items may take about as long."""
-    if now_s >= pool.called_s + EXPECTED_S:
+    if now_s >= pool.quiet_s:
         return inf
     spare_s = rules.target_s - rules.margin_s - calls_s
     if spare_s <= 0:
@@ -161,7 +161,7 @@ def _decide_items(
 ) -> Flush | Wait:
     """While calls are expected, launches of fixed cost are evenly spaced, so that a slot is free
     for them soon; others are kept short."""
-    expected = now_s < pool.called_s + EXPECTED_S
+    expected = now_s < pool.quiet_s
     spaced = expected and not (owed or draining) and now_s < pool.paced_s
     until_s = inf
     for view in views:
@@ -171,7 +171,7 @@ def _decide_items(
         bound_s = _short_s(view, latency, rules) if owed and expected else allowed_s
         rows = _rows_within(bound_s, view, latency, rules)
         if rows == 0:
-            until_s = min(until_s, _gap_from_s(pool, rules, allowed_s))
+            until_s = min(until_s, _gap_from_s(pool, allowed_s))
             continue
         decision = _decide_lane(now_s, view, rows, latency, rules, draining)
         if isinstance(decision, Flush):
@@ -221,10 +221,9 @@ def _short_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
     return one_s * (1 + FILL_SHARE)
 
 
-def _gap_from_s(pool: PoolView, rules: Rules, allowed_s: float) -> float:
+def _gap_from_s(pool: PoolView, allowed_s: float) -> float:
     """When a gap that is too short now may be long enough."""
-    quiet_s = pool.called_s + EXPECTED_S
-    return min(quiet_s, max(pool.other_free_s - allowed_s, pool.paced_s))
+    return min(pool.quiet_s, max(pool.other_free_s - allowed_s, pool.paced_s))
 
 
 def _rows_within(bound_s: float, view: LaneView, latency: LatencyModel, rules: Rules) -> int:

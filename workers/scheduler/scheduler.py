@@ -13,7 +13,7 @@ from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.lanes import ItemLanes
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.policy import Flush, Wait, decide, fill_rows
-from workers.scheduler.views import EXPECTED_S, LaneView, Rules, Waiting, merged
+from workers.scheduler.views import LaneView, Rules, Waiting, merged
 from workers.scheduler.work import Work
 
 FLOOR = 0.05
@@ -97,7 +97,7 @@ class Scheduler:
 
     def tells_pool(self, now_s: float, waiting: Waiting) -> bool:
         """Whether a launch of items alone matters to others: calls are expected."""
-        return now_s < waiting.pool.called_s + EXPECTED_S
+        return now_s < waiting.pool.quiet_s
 
     def close(
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float, *, fill: bool = True

@@ -54,6 +54,11 @@ class PoolView:
     gap_s: float = inf
 
     @property
+    def quiet_s(self) -> float:
+        """From when on no call is expected, if none comes until then."""
+        return self.called_s + EXPECTED_S
+
+    @property
     def paced_s(self) -> float:
         """From when on launches are evenly spaced. One slot alone is paced by its launches."""
         if self.slots == 1:
