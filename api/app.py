@@ -45,7 +45,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
+        database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.API)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
         events = JobEvents(database)
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)

@@ -27,10 +27,4 @@ async def _context(request: Request) -> Context:
     return context
 
 
-async def tenant_of(request: Request) -> str:
-    """Who is asking. On loopback, as long as no key was made: everybody is `default`."""
-    return "default"
-
-
 Shared = Annotated[Context, Depends(_context)]
-Tenant = Annotated[str, Depends(tenant_of)]

@@ -21,6 +21,7 @@ from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.redis import drop_arguments, put_arguments, refused, reply_key
 from jobs.errors import DeadlinePassed, MillraceError, Unavailable
 from jobs.registry import Model
+from jobs.states import JobClass
 
 _log = logging.getLogger(__name__)
 _BLOCK_S = 5
@@ -34,13 +35,15 @@ Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who wants what until when. share: of the time that may be waited (api/pools.py); until_s:
-    on the process's clock; gone: done once the client has left."""
+    """Who wants what until when. share: of the time that may be waited (api/pools.py); weight: its
+    tenant's; until_s: on the process's clock; gone: done once the client has left."""
 
     id: str
     tenant: str
     value: Any
     share: float
+    job_class: JobClass
+    weight: float
     timeout_ms: int
     until_s: float
     gone: "asyncio.Future[Any]"
@@ -118,7 +121,10 @@ class CallGateway:
         left_s = asked.until_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
         asked.gone.add_done_callback(partial(_leave, answer))
-        call = Call(asked.id, lane, asked.tenant, asked.value, way.size, self._name)
+        call = Call(
+            asked.id, lane, asked.tenant, asked.value, way.size, self._name,
+            asked.weight, asked.job_class,
+        )  # fmt: skip
         arguments = put_arguments(
             pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
             most=self._most_waiting, terms=terms,

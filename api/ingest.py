@@ -114,7 +114,7 @@ def _serve(pipe: Connection, settings: Settings) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.nice(_NICE)
     logs.configure("ingest")
-    database = db.connect(settings.database_url, pool_size=1)
+    database = db.connect(settings.database_url, pool_size=1, role=db.API)
     file = ModelsFile(settings.models)
     resources = Resources(settings, file, database, Payloads.of(settings))
     with suppress(EOFError):  # the api is gone

@@ -1,5 +1,6 @@
 """What taking a job in needs, in an api process and in the processes that it starts for ingests."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sqlalchemy import Engine as Database
@@ -8,6 +9,8 @@ from jobs.blobs.payloads import Payloads
 from jobs.models_file import ModelsFile
 from jobs.registry import Registry
 from jobs.settings import Settings
+from jobs.store import tenancy
+from jobs.store.db import Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +24,7 @@ class Resources:
     def models(self) -> Registry:
         """Those of this moment."""
         return self.file.models
+
+    def acting(self, tenant: str) -> AbstractContextManager[Tx]:
+        """A transaction that sees this tenant's rows alone."""
+        return tenancy.acting(self.database, tenant)

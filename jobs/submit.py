@@ -16,6 +16,7 @@ from jobs.registry import Model, Registry
 from jobs.states import JobClass
 from jobs.store import idempotency
 from jobs.store.submissions import NewJob, insert_job
+from jobs.store.tenancy import acting
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def submit(
             expires_in_s=order.expires_in_s,
             webhook_url=order.webhook_url,
         )
-        with database.begin() as tx:
+        with acting(database, tenant) as tx:
             if claim:
                 idempotency.take(tx, claim)
             row = insert_job(tx, job, taken.rows, taken.bounds)

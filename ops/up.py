@@ -14,7 +14,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
 from ops import configure
-from ops.embedded import EmbeddedServers, secret_key
+from ops.embedded import EmbeddedPostgres, EmbeddedServers, secret_key
 from ops.processes import Child, Supervisor
 from ops.watched import WatchedWorker
 
@@ -37,16 +37,24 @@ class Platform:
         self.servers = EmbeddedServers(
             found.home, postgres=not found.database_url, redis=not found.redis_url
         )
+        api, worker = (self._logged_in(role, found) for role in (db.API, db.WORKER))
         self.supervisor = Supervisor(
             [
-                _child("api", "api", self.settings, logs),
-                _child("keeper", "workers.keeper", self.settings, logs),
+                _child("api", "api", api, logs),
+                _child("keeper", "workers.keeper", worker, logs),
                 *(
-                    WatchedWorker(f"worker-{n}", self.settings, logs and logs / f"worker-{n}.log")
+                    WatchedWorker(f"worker-{n}", worker, logs and logs / f"worker-{n}.log")
                     for n in range(1, workers + 1)
                 ),
             ]
         )
+
+    def _logged_in(self, role: str, found: Settings) -> Settings:
+        """For a process of that role. The embedded database lets each in as itself: it can't be
+        anybody else."""
+        if found.database_url:
+            return self.settings
+        return self.settings.evolve(database_url=EmbeddedPostgres(found.home).url_of(role))
 
     @property
     def url(self) -> str:

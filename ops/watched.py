@@ -94,7 +94,9 @@ class WatchedWorker(Child):
     def _watch_over(self) -> None:
         """Says that it lives, for as long as it does: a launch that holds the GIL for longer than
         a lease loses its slices by it, but is not dead."""
-        database = db.connect(self._settings.database_url, pool_size=1, statement_timeout_s=5)
+        database = db.connect(
+            self._settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER
+        )
         while True:
             clock.sleep(self._settings.lease_s / 3)
             if self.ready() and self.alive():
@@ -143,7 +145,7 @@ def report(
     so long. Where it fails the lease runs out by itself."""
     _tell_redis(settings, models, incarnation)
     give_up_s, pause_s = clock.monotonic() + for_s, 0.1
-    database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5)
+    database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER)
     try:
         while True:
             try:

@@ -303,11 +303,12 @@ class ModelHost:
 
 def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
     """Tells each slice of its items' ends, once a launch."""
-    pairs = zip(launch.items, outputs, strict=True)
+    device_us = launch.device_us[len(launch.calls) :]
+    pairs = zip(launch.items, outputs, device_us, strict=True)
     for holding, group in groupby(pairs, key=lambda pair: pair[0].owner):
         holding.end(
             [
-                Ended(e.seq, e.size, (launch.started_s - e.arrived_s) * 1000, launch_id, output)
-                for e, output in group
+                Ended(e.seq, e.size, (launch.started_s - e.arrived_s) * 1000, launch_id, output, us)
+                for e, output, us in group
             ]
         )

@@ -10,13 +10,15 @@ from jobs.store.claims import Lease
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One item's end: its output, or the exception that it failed with."""
+    """One item's end: its output, or the exception that it failed with. device_us: its share of
+    the launch."""
 
     seq: int
     size: int
     wait_ms: float
     launch_id: int | None
     output: Any
+    device_us: int = 0
 
 
 @dataclass(slots=True, eq=False)

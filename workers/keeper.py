@@ -83,7 +83,9 @@ class Keeper:
         self._webhooks = WebhookSender(settings)
         self._services = services(settings)
         connections = len(self._services) + 1
-        self._database: Database = db.connect(settings.database_url, pool_size=connections)
+        self._database: Database = db.connect(
+            settings.database_url, pool_size=connections, role=db.WORKER
+        )
         self._stopping = threading.Event()
 
     def stop(self) -> None:

@@ -155,4 +155,5 @@ def _result(
         None if output is None else output.decode(),
         None if error is None else orjson.dumps(error).decode(),
         len(tried) + 1,
+        ended.device_us,
     )

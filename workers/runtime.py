@@ -43,7 +43,7 @@ class Runtime:
 
     def start(self) -> None:
         settings = self._settings
-        self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS)
+        self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.WORKER)
         self._await_database()
         # A device that waits for Redis does nothing: better to go on without calls.
         redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from api import bodies, idempotency
-from api.context import Context, Shared, Tenant, tenant_of
+from api.auth import Inferrer, may
+from api.context import Context, Shared
 from api.errors import answer_to, faults_of
 from api.gateway import Asked
 from api.pools import SHARES
@@ -19,6 +20,7 @@ from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
 from jobs import clock, ids, items
 from jobs.errors import DeadlinePassed, Fault, Invalid, MillraceError, Unavailable, WorkerLost
+from jobs.identity import Caller
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -47,7 +49,7 @@ _REFUSALS = {
     openapi_extra=_DOC,
     responses={200: idempotency.REPLAY_DOC},
 )
-async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
+async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
     """One call, answered within its deadline or refused."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
@@ -60,11 +62,11 @@ async def infer(request: Request, shared: Shared, tenant: Tenant) -> Response:
 
     async def answer() -> bytes:
         found = ways(models, model, asked.input, asked.params)
-        return await _answer(request, shared, tenant, found, asked, since_s)
+        return await _answer(request, shared, caller, found, asked, since_s)
 
     if key is None:
         return Response(await answer(), media_type=bodies.JSON)
-    upload = idempotency.Upload(request, tenant, key)
+    upload = idempotency.Upload(request, caller.tenant, key)
     upload.add(raw)
     body, replayed = await shared.kept.once(upload.finish(), asked.timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else None
@@ -75,23 +77,25 @@ async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> 
     """The same, for who comes without FastAPI."""
     request = Request(scope, receive)
     try:
-        response = await infer(request, shared, await tenant_of(request))
+        response = await infer(request, shared, await may(request, "infer"))
     except Exception as error:
         response = answer_to(error)
     await response(scope, receive, send)
 
 
 async def _answer(
-    request: Request, shared: Context, tenant: str, found: Iterator[Way], asked: CallRequest,
+    request: Request, shared: Context, caller: Caller, found: Iterator[Way], asked: CallRequest,
     since_s: float,
 ) -> bytes:  # fmt: skip
     gone = asyncio.ensure_future(request.receive())  # a client that goes takes its call back
     try:
         call = Asked(
             id=ids.show("call", ids.new()),
-            tenant=tenant,
+            tenant=caller.tenant,
             value=asked.input,
             share=SHARES[asked.call_class],
+            job_class=asked.call_class,
+            weight=caller.weight,
             timeout_ms=asked.timeout_ms,
             until_s=since_s + asked.timeout_ms / 1000,
             gone=gone,

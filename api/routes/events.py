@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 
-from api.context import Shared, Tenant
+from api.auth import Reader
+from api.context import Shared
 from api.events import event_id
 from api.routes.common import JobId, find_job
 from jobs import views
@@ -26,7 +27,7 @@ _DOC: dict[int | str, dict[str, Any]] = {
 @router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses=_DOC)
 def job_events(
     shared: Shared,
-    tenant: Tenant,
+    caller: Reader,
     job_id: JobId,
     last_event_id: Annotated[
         str | None, Header(description="as EventSource sends it; any value will do")
@@ -34,8 +35,8 @@ def job_events(
 ) -> Response:
     """The job object now, and again whenever its state or its counts have changed, until it is
     terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
-    with shared.database.connect() as tx:
-        job = views.job_object(find_job(tx, tenant, job_id))
+    with shared.acting(caller.tenant) as tx:
+        job = views.job_object(find_job(tx, caller.tenant, job_id))
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -6,11 +6,13 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from api.context import Context, Shared, Tenant
+from api.auth import Reader, Submitter
+from api.context import Context, Shared
 from api.routes.common import JOB_ID, JobId, find_job, json_response
 from api.schemas import NO_NUL, Job, JobPage
 from jobs import ids, views
 from jobs.cancel import cancel
+from jobs.identity import Caller
 from jobs.states import JobState
 from jobs.store import reading, verbs
 from jobs.store.db import Tx
@@ -21,7 +23,7 @@ router = APIRouter(tags=["jobs"])
 @router.get("/jobs", response_model=JobPage)
 def list_jobs(
     shared: Shared,
-    tenant: Tenant,
+    caller: Reader,
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
@@ -31,10 +33,10 @@ def list_jobs(
 ) -> Response:
     """Newest first."""
     name, _, version = (model or "").partition("@")
-    with shared.database.connect() as tx:
+    with shared.acting(caller.tenant) as tx:
         rows = reading.page(
             tx,
-            tenant,
+            caller.tenant,
             state=state,
             model=name or None,
             version=version or None,
@@ -46,49 +48,51 @@ def list_jobs(
 
 
 @router.get("/jobs/{job_id}", response_model=Job)
-def get_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def get_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """The job object, with live counts."""
-    with shared.database.connect() as tx:
-        return json_response(views.job_object(find_job(tx, tenant, job_id)))
+    with shared.acting(caller.tenant) as tx:
+        return json_response(views.job_object(find_job(tx, caller.tenant, job_id)))
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
-def cancel_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def cancel_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
     very large job the answer may come while it is still `cancelling`."""
-    with shared.database.connect() as tx:
-        job = find_job(tx, tenant, job_id)
-    cancel(shared.database, job["id"])
-    return get_job(shared, tenant, job_id)
+    with shared.acting(caller.tenant) as tx:
+        job = find_job(tx, caller.tenant, job_id)
+    cancel(shared.database, job["id"], caller.tenant)
+    return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
-def pause_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def pause_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """What runs finishes its launch; nothing more is started. Expiry keeps running."""
-    return _verb(shared, tenant, job_id, verbs.pause)
+    return _verb(shared, caller, job_id, verbs.pause)
 
 
 @router.post("/jobs/{job_id}/resume", response_model=Job)
-def resume_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def resume_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Goes on with a paused job."""
-    return _verb(shared, tenant, job_id, verbs.resume)
+    return _verb(shared, caller, job_id, verbs.resume)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Job)
-def retry_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def retry_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    return _verb(shared, tenant, job_id, verbs.retry)
+    return _verb(shared, caller, job_id, verbs.retry)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
-def delete_job(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def delete_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
-    with shared.database.begin() as tx:
-        verbs.delete(tx, find_job(tx, tenant, job_id)["id"])
+    with shared.acting(caller.tenant) as tx:
+        verbs.delete(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
     return Response(status_code=204)
 
 
-def _verb(shared: Context, tenant: str, job_id: str, verb: Callable[[Tx, UUID], str]) -> Response:
-    with shared.database.begin() as tx:
-        verb(tx, find_job(tx, tenant, job_id)["id"])
-    return get_job(shared, tenant, job_id)
+def _verb(
+    shared: Context, caller: Caller, job_id: str, verb: Callable[[Tx, UUID, str], str]
+) -> Response:
+    with shared.acting(caller.tenant) as tx:
+        verb(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
+    return get_job(shared, caller, job_id)

@@ -7,7 +7,8 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import RowMapping
 
 from api import bodies, compression
-from api.context import Shared, Tenant
+from api.auth import Reader
+from api.context import Shared
 from api.routes.common import JobId, find_job, json_response
 from api.schemas import ItemState
 from jobs import views
@@ -29,7 +30,7 @@ _Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
 def get_results(
     request: Request,
     shared: Shared,
-    tenant: Tenant,
+    caller: Reader,
     job_id: JobId,
     after: Annotated[int, Query(ge=-1, le=2**31 - 1, description="a seq, exclusive")] = -1,
     limit: _Limit = None,
@@ -39,12 +40,13 @@ def get_results(
     """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
     `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
     whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
-    with shared.database.connect() as tx:
-        job = find_job(tx, tenant, job_id)
+    with shared.acting(caller.tenant) as tx:
+        job = find_job(tx, caller.tenant, job_id)
         _refuse_pruned(job, "results")
         span = reading.span(
-            tx, job["id"], job["total"], after=after, gaps=gaps, outcome=outcome, limit=limit
-        )
+            tx, caller.tenant, job["id"], job["total"],
+            after=after, gaps=gaps, outcome=outcome, limit=limit,
+        )  # fmt: skip
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
     unit = shared.models.unit(job["model"], job["version"])
     chunks = reading.result_lines(shared.database, job, span, unit, outcome)
@@ -58,13 +60,13 @@ def get_results(
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
 def get_item(
-    shared: Shared, tenant: Tenant, job_id: JobId, seq: Annotated[int, Path(ge=0, le=2**31 - 1)]
+    shared: Shared, caller: Reader, job_id: JobId, seq: Annotated[int, Path(ge=0, le=2**31 - 1)]
 ) -> Response:
     """One item: its input, its end, and the launch that it was in."""
-    with shared.database.connect() as tx:
-        job = find_job(tx, tenant, job_id)
+    with shared.acting(caller.tenant) as tx:
+        job = find_job(tx, caller.tenant, job_id)
         _refuse_pruned(job, "items", "results")
-        row = reading.item(tx, job["id"], seq)
+        row = reading.item(tx, caller.tenant, job["id"], seq)
     if row is None:
         raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
     unit = shared.models.unit(job["model"], job["version"])

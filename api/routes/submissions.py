@@ -10,13 +10,15 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from api import bodies, idempotency
-from api.context import Context, Shared, Tenant
+from api.auth import Submitter
+from api.context import Context, Shared
 from api.errors import faults_of
 from api.resources import Resources
 from api.schemas import Job, JobRequest
 from jobs import ids, items, ssrf, views
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.idempotency import Claim
+from jobs.identity import Caller
 from jobs.intake import bounded_lines
 from jobs.settings import Settings
 from jobs.ssrf import AllowList
@@ -58,20 +60,20 @@ _SUBMIT_DOC: dict[str, Any] = {
     openapi_extra=_SUBMIT_DOC,
     responses={202: idempotency.REPLAY_DOC},
 )
-async def submit_job(request: Request, shared: Shared, tenant: Tenant) -> Response:
+async def submit_job(request: Request, shared: Shared, caller: Submitter) -> Response:
     """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or NDJSON, one
     item a line, with everything else as query parameters (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
     key = idempotency.read_key(request, shared.settings.require_idempotency_key)
     if key is None:
-        return await _receive(request, shared, tenant, None)
-    upload = idempotency.Upload(request, tenant, key)
+        return await _receive(request, shared, caller, None)
+    upload = idempotency.Upload(request, caller.tenant, key)
     with shared.uploads.alone(upload):
-        return await _receive(request, shared, tenant, upload)
+        return await _receive(request, shared, caller, upload)
 
 
 async def _receive(
-    request: Request, shared: Context, tenant: str, upload: idempotency.Upload | None
+    request: Request, shared: Context, caller: Caller, upload: idempotency.Upload | None
 ) -> Response:
     """On a thread or, where the body is large, in a process of its own."""
     ndjson = bodies.kind(request) == bodies.NDJSON
@@ -81,22 +83,22 @@ async def _receive(
     async with bodies.spooled(request, most * _MIB, upload.add if upload else None) as body:
         claim = upload.finish() if upload else None
         if bodies.is_large(body):
-            return await shared.ingest.run(_once, body, take, tenant, query, claim)
-        return await run_in_threadpool(_once, shared, body, take, tenant, query, claim)
+            return await shared.ingest.run(_once, body, take, caller, query, claim)
+        return await run_in_threadpool(_once, shared, body, take, caller, query, claim)
 
 
 def _once(
-    shared: Resources, body: IO[bytes], take: Callable[..., Response], tenant: str,
+    shared: Resources, body: IO[bytes], take: Callable[..., Response], caller: Caller,
     query: dict[str, str], claim: Claim | None,
 ) -> Response:  # fmt: skip
     """What the key was answered before, else what the request is answered now. Arguments, answer
     and errors can be pickled."""
     if claim:
-        with shared.database.connect() as tx:
+        with shared.acting(claim.tenant) as tx:
             kept = find(tx, claim)
         if kept:
             return _accepted(kept.job_id, kept.answer.encode(), idempotency.REPLAYED)
-    return take(shared, tenant, query, body, claim)
+    return take(shared, caller, query, body, claim)
 
 
 def _accepted(job_id: UUID, job: bytes, more: dict[str, str] | None = None) -> Response:
@@ -105,7 +107,7 @@ def _accepted(job_id: UUID, job: bytes, more: dict[str, str] | None = None) -> R
 
 
 def _submit_json(
-    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
+    shared: Resources, caller: Caller, query: dict[str, str], body: IO[bytes], claim: Claim | None
 ) -> Response:
     fields = items.parse_json(body.read())
     if not isinstance(fields, dict):
@@ -115,11 +117,11 @@ def _submit_json(
     if not isinstance(array, list):
         faults.append(Fault(("items",), "type", "items must be an array"))
         array = []
-    return _store(shared, tenant, fields, faults, claim, array=array)
+    return _store(shared, caller, fields, faults, claim, array=array)
 
 
 def _submit_ndjson(
-    shared: Resources, tenant: str, query: dict[str, str], body: IO[bytes], claim: Claim | None
+    shared: Resources, caller: Caller, query: dict[str, str], body: IO[bytes], claim: Claim | None
 ) -> Response:
     faults = []
     fields: dict[str, Any] = dict(query)
@@ -137,7 +139,7 @@ def _submit_ndjson(
             except ValueError:
                 faults.append(Fault((name,), "type", "must be a number"))
                 del fields[name]
-    return _store(shared, tenant, fields, faults, claim, lines=body)
+    return _store(shared, caller, fields, faults, claim, lines=body)
 
 
 def _webhook_faults(settings: Settings, url: str | None) -> list[Fault]:
@@ -157,7 +159,7 @@ def _seconds(text: str) -> float | None:
 
 def _store(
     shared: Resources,
-    tenant: str,
+    caller: Caller,
     fields: dict[str, Any],
     faults: list[Fault],
     claim: Claim | None,
@@ -180,7 +182,7 @@ def _store(
     row = submit(
         shared.database,
         shared.models,
-        tenant,
+        caller.tenant,
         order,
         faults=faults,
         max_items=shared.settings.max_items,

@@ -4,7 +4,8 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from api.context import Shared, Tenant
+from api.auth import Reader, Submitter
+from api.context import Shared
 from api.routes.common import JobId, find_job, json_response
 from api.schemas import Delivery, DeliveryList, SigningSecret
 from jobs import signing
@@ -17,35 +18,35 @@ router = APIRouter(tags=["webhooks"])
 
 
 @router.get("/jobs/{job_id}/webhooks", response_model=DeliveryList)
-def list_deliveries(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """One for each time that the job ended, the latest first."""
-    with shared.database.connect() as tx:
-        rows = store.of_job(tx, tenant, find_job(tx, tenant, job_id)["id"])
+    with shared.acting(caller.tenant) as tx:
+        rows = store.of_job(tx, caller.tenant, find_job(tx, caller.tenant, job_id)["id"])
     return json_response({"data": [delivery_object(row) for row in rows]})
 
 
 @router.post("/jobs/{job_id}/webhooks/redeliver", status_code=202, response_model=Delivery)
-def redeliver(shared: Shared, tenant: Tenant, job_id: JobId) -> Response:
+def redeliver(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
     is enabled by it."""
-    with shared.database.begin() as tx:
-        row = store.send_again(tx, tenant, find_job(tx, tenant, job_id)["id"])
+    with shared.acting(caller.tenant) as tx:
+        row = store.send_again(tx, caller.tenant, find_job(tx, caller.tenant, job_id)["id"])
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
-        endpoints.forgive(tx, (tenant, row["url"]))
+        endpoints.forgive(tx, (caller.tenant, row["url"]))
     return json_response(delivery_object(row), 202)
 
 
 @router.get("/webhooks/secret", response_model=SigningSecret)
-def look_at_secret(shared: Shared, tenant: Tenant) -> dict[str, Any]:
+def look_at_secret(shared: Shared, caller: Submitter) -> dict[str, Any]:
     """The secret that signs your webhooks: shown once, when it was made or first asked for."""
-    with shared.database.begin() as tx:
-        return signing.look(tx, shared.settings.secret_key, tenant)
+    with shared.acting(caller.tenant) as tx:
+        return signing.look(tx, shared.settings.secret_key, caller.tenant)
 
 
 @router.post("/webhooks/secret", response_model=SigningSecret)
-def rotate_secret(shared: Shared, tenant: Tenant) -> dict[str, Any]:
+def rotate_secret(shared: Shared, caller: Submitter) -> dict[str, Any]:
     """Makes a new secret and shows it, this once. The one before it goes on signing for 24 hours
     beside it."""
-    with shared.database.begin() as tx:
-        return signing.rotate(tx, shared.settings.secret_key, tenant)
+    with shared.acting(caller.tenant) as tx:
+        return signing.rotate(tx, shared.settings.secret_key, caller.tenant)

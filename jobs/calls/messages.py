@@ -5,12 +5,14 @@ from typing import Any
 
 import orjson
 
+from jobs.states import JobClass
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One synchronous request. input: the value itself; size: in the model's unit; reply_to:
-    the asking api process, without spaces; *_ms: milliseconds on the lanes' own clock, set when
-    it is put."""
+    the asking api process, without spaces; weight: its tenant's; job_class: what it is billed as;
+    *_ms: milliseconds on the lanes' own clock, set when it is put."""
 
     id: str
     lane: str
@@ -18,6 +20,8 @@ class Call:
     input: Any
     size: int
     reply_to: str
+    weight: float = 1.0
+    job_class: JobClass = "standard"
     enqueued_ms: float = 0.0
     deadline_ms: float = 0.0
 
@@ -34,14 +38,15 @@ class Reply:
 
 
 def pack_call(call: Call) -> bytes:
-    return orjson.dumps([call.tenant, call.input, call.size])
+    return orjson.dumps([call.tenant, call.input, call.size, call.weight, call.job_class])
 
 
 def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
     """head: "enqueued deadline reply_to lane", which the lanes keep beside the rest."""
-    tenant, value, size = orjson.loads(packed)
+    tenant, value, size, weight, job_class = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
-    return Call(id, lane, tenant, value, size, reply_to, float(enqueued), float(deadline))
+    times = float(enqueued), float(deadline)
+    return Call(id, lane, tenant, value, size, reply_to, weight, job_class, *times)
 
 
 def pack_replies(replies: list[Reply]) -> bytes:

@@ -22,21 +22,32 @@ AWAY = (
 """What it raises when the database can't be reached, gives up, or has ended a transaction that was
 idle: SQLAlchemy's own, and psycopg's where rows go past it (COPY, arrays)."""
 
+API, WORKER = "millrace_api", "millrace_worker"
+"""The roles of processes: both own nothing; the api sees the tenant that a transaction names."""
+
 WORK_CHANNEL = "millrace_work"
 """NOTIFY on it says that slices became claimable."""
 
 
 def connect(
-    url: str, pool_size: int = 8, statement_timeout_s: float = 60, idle_s: float = 5
+    url: str,
+    pool_size: int = 8,
+    statement_timeout_s: float = 60,
+    idle_s: float = 5,
+    role: str = "",
 ) -> Engine:
-    """A pool of connections. A statement that takes longer than the timeout fails. A transaction
-    that is idle for `idle_s` ends: a process that froze in it must not hold its locks. A server
-    that stops answering is noticed by TCP within half a minute."""
-    options = {
+    """A pool of connections, in this role, whoever the URL logs in (empty: as that one).
+
+    A statement that takes longer than the timeout fails. A transaction that is idle for `idle_s`
+    ends: a process that froze in it must not hold its locks. A server that stops answering is
+    noticed by TCP within half a minute."""
+    options: dict[str, Any] = {
         "statement_timeout": int(statement_timeout_s * 1000),
         "idle_in_transaction_session_timeout": int(idle_s * 1000),
         "timezone": "UTC",
     }
+    if role:
+        options["role"] = role
     return create_engine(
         url,
         pool_size=pool_size,

@@ -19,6 +19,8 @@ WEEK = timedelta(weeks=1)
 _EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
 _PARTITIONED = ("items", "results", "attempts")
 _PATIENCE = text("SET LOCAL lock_timeout = '100ms'")
+# Only the owner of the tables may: the function is the owner's.
+_MAKE = text("SELECT make_week(:table, :name, :low, :high)")
 
 
 def lowest_id(at: datetime) -> UUID:
@@ -30,13 +32,12 @@ def ensure(tx: Tx, now: datetime) -> list[str]:
     """Makes the partitions of this week and the next; names those that were missing. A week that
     already has rows in the default partition stays there."""
     tx.execute(_PATIENCE)
-    monday = _EPOCH + (now - _EPOCH) // WEEK * WEEK
-    weeks = [monday + n * WEEK for n in range(WEEKS_AHEAD + 1)]
+    weeks = [_monday(now) + n * WEEK for n in range(WEEKS_AHEAD + 1)]
     return [name for since in weeks for table in _PARTITIONED if (name := _make(tx, table, since))]
 
 
 def _make(tx: Tx, table: str, since: datetime) -> str | None:
-    name = f"{table}_{since:%Y%m%d}"
+    name = _name(table, since)
     if tx.scalar(text("SELECT to_regclass(:name)"), {"name": name}) is not None:
         return None
     bounds = {"low": lowest_id(since), "high": lowest_id(since + WEEK)}
@@ -45,13 +46,27 @@ def _make(tx: Tx, table: str, since: datetime) -> str | None:
     )
     if tx.scalar(text(in_default), bounds):
         return None
-    tx.execute(
-        text(
-            f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} "
-            f"FOR VALUES FROM ('{bounds['low']}') TO ('{bounds['high']}')"
-        )
-    )
+    tx.execute(_MAKE, {"table": table, "name": name, **bounds})
     return name
+
+
+_LEAF = text("SELECT coalesce(to_regclass(:week), CAST(:rest AS regclass))::text")
+
+
+def leaf(tx: Tx, table: str, job: UUID) -> str:
+    """The partition that a job's rows are in."""
+    at = datetime.fromtimestamp((job.int >> 80) / 1000, UTC)
+    names = {"week": _name(table, _monday(at)), "rest": f"{table}_rest"}
+    found: str = tx.scalars(_LEAF, names).one()
+    return found
+
+
+def _monday(at: datetime) -> datetime:
+    return _EPOCH + (at - _EPOCH) // WEEK * WEEK
+
+
+def _name(table: str, since: datetime) -> str:
+    return f"{table}_{since:%Y%m%d}"
 
 
 _NAMES = text("""
@@ -73,4 +88,4 @@ def weeks(tx: Tx, table: str, before: datetime) -> list[tuple[str, datetime]]:
 def drop(tx: Tx, name: str) -> None:
     """Drops a partition. Raises OperationalError where others use the table for too long."""
     tx.execute(_PATIENCE)
-    tx.execute(text(f"DROP TABLE IF EXISTS {name}"))
+    tx.execute(text("SELECT drop_week(:name)"), {"name": name})

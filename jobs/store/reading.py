@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine as Database
@@ -9,6 +10,7 @@ from sqlalchemy import RowMapping, TextClause, text
 
 from jobs.errors import Conflict
 from jobs.store.db import Tx
+from jobs.store.tenancy import acting
 
 # Counts of an open job are the sums over its slices; those of a finished one stand on its row.
 _JOB = """
@@ -93,16 +95,18 @@ class Span:
 
 _OPEN_SLICE = text("""
     SELECT start, stop FROM slices
-    WHERE job_id = :job AND state <> 'done' AND stop > :after + 1 ORDER BY start LIMIT 1
+    WHERE job_id = :job AND tenant_id = :tenant AND state <> 'done' AND stop > :after + 1
+    ORDER BY start LIMIT 1
 """)
 _FIRST_GAP = text("""
     SELECT min(g.seq) FROM generate_series(:since, :stop - 1) AS g (seq)
-    WHERE NOT EXISTS (SELECT 1 FROM results WHERE job_id = :job AND results.seq = g.seq)
+    WHERE NOT EXISTS (SELECT 1 FROM results
+                      WHERE job_id = :job AND tenant_id = :tenant AND results.seq = g.seq)
 """)
 _LAST = text("""
     SELECT max(seq) FROM (
         SELECT seq FROM results
-        WHERE job_id = :job AND seq > :after AND seq <= :until
+        WHERE job_id = :job AND tenant_id = :tenant AND seq > :after AND seq <= :until
           AND (CAST(:outcome AS text) IS NULL OR outcome = CAST(:outcome AS outcome))
         ORDER BY seq LIMIT :limit) AS r
 """)
@@ -110,6 +114,7 @@ _LAST = text("""
 
 def span(
     tx: Tx,
+    tenant: str,
     job: UUID,
     total: int,
     *,
@@ -120,7 +125,7 @@ def span(
 ) -> Span:
     """What a reader gets now: up to the first gap, or with `gaps` all there is; of one outcome,
     if that is asked; `limit` results at most."""
-    until, complete = _reach(tx, job, total, min(after, total - 1))
+    until, complete = _reach(tx, tenant, job, total, min(after, total - 1))
     if not gaps and not complete and until <= after:
         return Span(after, after, False)
     until = max(after, total - 1 if gaps else until)
@@ -128,7 +133,8 @@ def span(
         return Span(after, until, complete)
 
     def last(after: int, limit: int) -> int | None:
-        values = {"job": job, "after": after, "until": until, "outcome": outcome, "limit": limit}
+        values: dict[str, Any] = {"tenant": tenant, "job": job, "outcome": outcome}
+        values |= {"after": after, "until": until, "limit": limit}
         found: int | None = tx.scalars(_LAST, values).one()
         return found
 
@@ -138,13 +144,14 @@ def span(
     return Span(after, found, complete and last(found, 1) is None)
 
 
-def _reach(tx: Tx, job: UUID, total: int, after: int) -> tuple[int, bool]:
+def _reach(tx: Tx, tenant: str, job: UUID, total: int, after: int) -> tuple[int, bool]:
     """(the last seq before the first gap, whether there is no gap at all)."""
-    open_slice = tx.execute(_OPEN_SLICE, {"job": job, "after": after}).one_or_none()
+    its = {"tenant": tenant, "job": job}
+    open_slice = tx.execute(_OPEN_SLICE, its | {"after": after}).one_or_none()
     if open_slice is None:
         return total - 1, True
     since = max(open_slice.start, after + 1)
-    gap = tx.scalars(_FIRST_GAP, {"job": job, "since": since, "stop": open_slice.stop}).one()
+    gap = tx.scalars(_FIRST_GAP, its | {"since": since, "stop": open_slice.stop}).one()
     return (open_slice.stop if gap is None else gap) - 1, False
 
 
@@ -160,7 +167,7 @@ _LINES = """
         || '}},"attempts":' || r.attempts || '}}', E'\n' ORDER BY r.seq) AS lines,
         count(*) AS rows
     FROM results r {join}
-    WHERE r.job_id = :job AND r.seq > :after AND r.seq <= :until {where}
+    WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until {where}
 """
 _JOIN = "JOIN items i ON i.job_id = :job AND i.seq = r.seq"
 _WHERE = "AND outcome = CAST(:outcome AS outcome)"
@@ -197,12 +204,12 @@ def result_lines(
     """
     custom_ids = job["custom_ids"] and not job["items_pruned"]
     query = _LINE_QUERIES[custom_ids, outcome is not None]
-    values = {"job": job["id"], "unit": unit, "outcome": outcome}
+    values = {"job": job["id"], "tenant": job["tenant_id"], "unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
         # Bounded on both sides: the planner then never looks further than this chunk.
         until = min(after + rows, span.until)
-        with database.connect() as tx:
+        with acting(database, job["tenant_id"]) as tx:
             found = tx.execute(query, values | {"after": after, "until": until}).one()
             generation = tx.scalar(_GENERATION, {"job": job["id"]})
         if generation != job["generation"]:
@@ -227,12 +234,12 @@ _ITEM = text("""
     JOIN slices s ON s.job_id = i.job_id AND s.start <= i.seq AND s.stop > i.seq
     LEFT JOIN results r ON r.job_id = i.job_id AND r.seq = i.seq
     LEFT JOIN launches l ON l.id = r.launch_id
-    WHERE i.job_id = :job AND i.seq = :seq
+    WHERE i.job_id = :job AND i.tenant_id = :tenant AND i.seq = :seq
 """)
 
 
-def item(tx: Tx, job: UUID, seq: int) -> RowMapping | None:
-    return tx.execute(_ITEM, {"job": job, "seq": seq}).mappings().one_or_none()
+def item(tx: Tx, tenant: str, job: UUID, seq: int) -> RowMapping | None:
+    return tx.execute(_ITEM, {"tenant": tenant, "job": job, "seq": seq}).mappings().one_or_none()
 
 
 _LAUNCHES = text("""

@@ -15,7 +15,8 @@ from jobs.store.endings import COUNTS, close_finished_jobs, end_slices
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One item's end. output, error: JSON texts. units: its size; wait_ms: in the lane."""
+    """One item's end. output, error: JSON texts. units: its size; wait_ms: in the lane; device_us:
+    its share of the launch that it ended in."""
 
     job_id: UUID
     tenant: str
@@ -27,6 +28,7 @@ class Result:
     output: str | None
     error: str | None
     attempts: int = 1
+    device_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,10 @@ _LOCK_MINE = text("""
 # Its columns are Result's fields, in their order.
 _INSERT_RESULTS = """
     INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output, error,
-                         attempts)
+                         attempts, device_us)
     SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::int[],
-                         %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[])
+                         %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
+                         %b::int[])
     ON CONFLICT DO NOTHING
 """
 

@@ -1,5 +1,6 @@
 """The verbs of a job: cancel, pause, resume, retry, expire, delete.
 
+A job that is not the tenant's is not there: a tenant names itself, a keeper works for everybody.
 Each takes its turn, then locks slices, then the job; each returns the state that the job was in,
 and does nothing in one that it doesn't fit. Those that end items end some in each transaction:
 cancel and expire are begun here, and gone on with until nothing is left.
@@ -15,6 +16,7 @@ from jobs.states import TERMINAL, TRANSITIONS, JobState
 from jobs.store.db import Tx, notify_work, take_your_time
 from jobs.store.endings import close_finished_jobs, end_slices
 from jobs.store.erasing import forget
+from jobs.store.tenancy import EVERYBODY
 
 # Verbs of one job run one after the other: what one saw of its slices holds until it commits.
 # Finishers and claims need not wait for it; they only lock slices, then the job.
@@ -28,37 +30,40 @@ _LOCK_SOME = text("""
     ORDER BY start LIMIT :most FOR UPDATE
 """)
 _LOCK_JOB = text("""
-    SELECT state, items_pruned, results_pruned FROM jobs WHERE id = :job FOR UPDATE
+    SELECT state, items_pruned, results_pruned FROM jobs
+    WHERE id = :job AND (:tenant = '*' OR tenant_id = :tenant) FOR UPDATE
 """)
 _SET_STATE = text("UPDATE jobs SET state = :state WHERE id = :job")
 _MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
 _MOST_SLICES = 100  # that one transaction looks at to end them
 
 
-def _lock_job(tx: Tx, job: UUID) -> RowMapping:
-    row = tx.execute(_LOCK_JOB, {"job": job}).mappings().one_or_none()
+def _lock_job(tx: Tx, job: UUID, tenant: str) -> RowMapping:
+    row = tx.execute(_LOCK_JOB, {"job": job, "tenant": tenant}).mappings().one_or_none()
     if row is None:
         raise NotFound("the job was deleted meanwhile")
     return row
 
 
-def _lock(tx: Tx, job: UUID) -> tuple[Sequence[tuple[int, str]], JobState]:
+def _lock(tx: Tx, job: UUID, tenant: str) -> tuple[Sequence[tuple[int, str]], JobState]:
     tx.execute(_ONE_VERB, {"job": job})
     slices = [(row[0], row[1]) for row in tx.execute(_LOCK_SLICES, {"job": job})]
-    return slices, _lock_job(tx, job)["state"]
+    return slices, _lock_job(tx, job, tenant)["state"]
 
 
-def _lock_some(tx: Tx, job: UUID, *states: str) -> tuple[Sequence[tuple[UUID, int]], JobState]:
+def _lock_some(
+    tx: Tx, job: UUID, tenant: str, *states: str
+) -> tuple[Sequence[tuple[UUID, int]], JobState]:
     tx.execute(_ONE_VERB, {"job": job})
     values = {"job": job, "states": list(states), "most": _MOST_SLICES}
     slices = [(job, start) for start in tx.scalars(_LOCK_SOME, values)]
-    return slices, _lock_job(tx, job)["state"]
+    return slices, _lock_job(tx, job, tenant)["state"]
 
 
-def cancel(tx: Tx, job: UUID) -> str:
+def cancel(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Nothing more of it is claimed, and what waits ends: some of it here, the rest by
     `end_cancelled`. A slice that runs ends at its next launch boundary, or with its lease."""
-    slices, before = _lock(tx, job)
+    slices, before = _lock(tx, job, tenant)
     if "cancelling" in TRANSITIONS[before]:
         tx.execute(_SET_STATE, {"job": job, "state": "cancelling"})
         end_slices(tx, [(job, start) for start, state in slices if state != "leased"], "cancelled")
@@ -66,9 +71,9 @@ def cancel(tx: Tx, job: UUID) -> str:
     return before
 
 
-def end_cancelled(tx: Tx, job: UUID) -> int:
+def end_cancelled(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> int:
     """Ends some more of what waits in a cancelled job. Returns 0 once nothing waits."""
-    slices, before = _lock_some(tx, job, "ready", "held")
+    slices, before = _lock_some(tx, job, tenant, "ready", "held")
     if before != "cancelling":
         return 0
     end_slices(tx, slices, "cancelled")
@@ -89,9 +94,9 @@ def cancelling(tx: Tx) -> Sequence[UUID]:
     return tx.scalars(_CANCELLING).all()
 
 
-def pause(tx: Tx, job: UUID) -> str:
+def pause(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Nothing more of it is claimed; what runs finishes its launch."""
-    _, before = _lock(tx, job)
+    _, before = _lock(tx, job, tenant)
     if "paused" in TRANSITIONS[before]:
         tx.execute(_MOVE, {"job": job, "from": "ready", "to": "held"})
         tx.execute(_SET_STATE, {"job": job, "state": "paused"})
@@ -104,9 +109,9 @@ _RESUME = text("""
 """)
 
 
-def resume(tx: Tx, job: UUID) -> str:
+def resume(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Makes a paused job claimable again."""
-    _, before = _lock(tx, job)
+    _, before = _lock(tx, job, tenant)
     if before == "paused":
         tx.execute(_MOVE, {"job": job, "from": "held", "to": "ready"})
         tx.execute(_RESUME, {"job": job})
@@ -142,14 +147,14 @@ _REVIVE_JOB = text("""
 """)
 
 
-def retry(tx: Tx, job: UUID) -> str:
+def retry(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Starts a new generation of a terminal job: what did not succeed runs again, and its former
     results are archived. Nothing happens where all succeeded. Raises Conflict where items or
     results are pruned."""
     take_your_time(tx)
     tx.execute(_ONE_VERB, {"job": job})
     unsuccessful = tx.execute(_LOCK_UNSUCCESSFUL, {"job": job}).all()
-    row = _lock_job(tx, job)
+    row = _lock_job(tx, job, tenant)
     before: JobState = row["state"]
     if before in TERMINAL and unsuccessful:
         if row["items_pruned"] or row["results_pruned"]:
@@ -171,10 +176,10 @@ def due(tx: Tx) -> Sequence[UUID]:
     return tx.scalars(_DUE).all()
 
 
-def expire(tx: Tx, job: UUID) -> None:
+def expire(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> None:
     """Ends some of a job whose time is up, leases included: partial results are kept. The job is
     due until nothing is left of it; what is claimed until then runs, and counts if it settles."""
-    slices, before = _lock_some(tx, job, "ready", "held", "leased")
+    slices, before = _lock_some(tx, job, tenant, "ready", "held", "leased")
     if before not in TERMINAL:
         end_slices(tx, slices, "cancelled" if before == "cancelling" else "expired")
         close_finished_jobs(tx, [job])
@@ -188,13 +193,13 @@ _TO_ERASE = text("""
 """)
 
 
-def delete(tx: Tx, job: UUID) -> str:
+def delete(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Removes a terminal job at once, for its tenant; `erasing` removes its rows and payloads.
     Raises Conflict while it is open."""
     take_your_time(tx)
     tx.execute(_ONE_VERB, {"job": job})
     tx.execute(_LOCK_ALL_SLICES, {"job": job})
-    before: JobState = _lock_job(tx, job)["state"]
+    before: JobState = _lock_job(tx, job, tenant)["state"]
     if before not in TERMINAL:
         raise Conflict(f"the job is {before}; cancel it first, and delete it when it has ended")
     tx.execute(_TO_ERASE, {"job": job})

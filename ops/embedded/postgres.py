@@ -64,8 +64,12 @@ class EmbeddedPostgres(Server):
     @property
     def url(self) -> str:
         """For SQLAlchemy. The port is named because libpq would else heed PGPORT."""
+        return self.url_of(USER)
+
+    def url_of(self, role: str) -> str:
+        """The same, for who logs in as one of the roles that the migrations make."""
         folder = quote(str(self.layout.run))
-        return f"postgresql+psycopg://{USER}@/{DATABASE}?host={folder}&port={PORT}"
+        return f"postgresql+psycopg://{role}@/{DATABASE}?host={folder}&port={PORT}"
 
     def start(self) -> None:
         super().start()

@@ -133,7 +133,7 @@ def test_a_reader_is_told_when_the_results_go_while_it_reads(database: Engine, e
     id = ended_job(database, 1500)
     row = job(database, id)
     with database.connect() as tx:
-        span = reading.span(tx, id, 1500, after=-1, gaps=False, outcome=None, limit=None)
+        span = reading.span(tx, "default", id, 1500, after=-1, gaps=False, outcome=None, limit=None)
     chunks = reading.result_lines(database, row, span, "characters", None)  # type: ignore[arg-type]
     next(chunks)
     with database.begin() as tx:

@@ -60,7 +60,7 @@ class Stage:
         self, model: Model, value: str = LONG, *, timeout_ms: int = 10_000, of: str = "interactive"
     ) -> Coroutine[Any, Any, tuple[Way, Answer]]:
         asked = Asked(
-            ids.show("call", ids.new()), "t", value, SHARES[of], timeout_ms,
+            ids.show("call", ids.new()), "t", value, SHARES[of], "standard", 1.0, timeout_ms,
             clock.monotonic() + timeout_ms / 1000, self.gone,
         )  # fmt: skip
         return self.gateway.infer(asked, ways(self.models, model, value, {}))

@@ -103,7 +103,11 @@ def test_a_thousand_watchers_cost_one_query_a_look(database: Engine) -> None:
 
     async def check(feed: JobEvents) -> None:
         jobs = [shown(database, id) for id in ids]
-        event.listen(database, "before_cursor_execute", lambda *args: queries.append(args[2]))
+        event.listen(
+            database,
+            "before_cursor_execute",
+            lambda *args: "FROM jobs" in args[2] and queries.append(args[2]),
+        )
         looks = 0
         read = feed._read
 
@@ -117,7 +121,7 @@ def test_a_thousand_watchers_cost_one_query_a_look(database: Engine) -> None:
         for stream in streams:
             await next_job(stream)
         await until(lambda: looks > 3)
-        assert len(queries) <= looks
+        assert 0 < len(queries) <= looks
 
         cancel(database, ids[0])
         for stream in streams[:50]:

@@ -180,7 +180,7 @@ def test_the_guilty_item_alone_is_quarantined_in_log2_n_plus_5_deaths(
     row = job_row(database, job)
     assert (row["state"], row["n_succeeded"], row["n_failed"]) == ("completed", count - 1, 1)
     with database.connect() as tx:
-        item = reading.item(tx, job, guilty)
+        item = reading.item(tx, "default", job, guilty)
     assert item
     assert (item["outcome"], orjson.loads(item["error"])["code"]) == ("failed", "worker_lost")
 

@@ -155,7 +155,7 @@ def test_results_outlive_their_items_but_for_the_custom_ids(database: Engine) ->
     mark(database, MONDAY + DAY, "items")
     drop(database, MONDAY + WEEK)
     with database.connect() as tx:
-        span = reading.span(tx, id, 1, after=-1, gaps=False, outcome=None, limit=None)
+        span = reading.span(tx, "default", id, 1, after=-1, gaps=False, outcome=None, limit=None)
     row = job(database, id)
     [line] = reading.result_lines(database, row, span, "characters", None)  # type: ignore[arg-type]
     assert b'"custom_id":null,"outcome":"succeeded","output":"x"' in line

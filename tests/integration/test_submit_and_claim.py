@@ -61,7 +61,7 @@ def lines(database: Engine, job: UUID, **query: object) -> list[str]:
     options = {"after": -1, "gaps": False, "outcome": None, "limit": None} | query
     with database.connect() as tx:
         row = reading.one(tx, "default", job)
-        span = reading.span(tx, job, row["total"], **options)  # type: ignore[arg-type]
+        span = reading.span(tx, "default", job, row["total"], **options)  # type: ignore[arg-type]
     chunks = reading.result_lines(database, row, span, "characters", options["outcome"])  # type: ignore[arg-type]
     return b"".join(chunks).decode().splitlines()
 
@@ -155,19 +155,21 @@ def test_results_are_read_up_to_the_first_gap_or_past_it(database: Engine) -> No
     assert [line[7] for line in lines(database, job, after=0)] == ["1"]
     assert lines(database, job, after=1) == []
     with database.connect() as tx:
-        span = reading.span(tx, job, 6, after=-1, gaps=False, outcome=None, limit=None)
+        span = reading.span(tx, "default", job, 6, after=-1, gaps=False, outcome=None, limit=None)
         assert (span.until, span.complete) == (1, False)
-        span = reading.span(tx, job, 6, after=-1, gaps=True, outcome=None, limit=None)
+        span = reading.span(tx, "default", job, 6, after=-1, gaps=True, outcome=None, limit=None)
         assert (span.until, span.complete) == (4, False)
-        span = reading.span(tx, job, 6, after=2, gaps=False, outcome=None, limit=None)
+        span = reading.span(tx, "default", job, 6, after=2, gaps=False, outcome=None, limit=None)
         assert (span.until, span.complete) == (2, False)
     settle(database, claim(database))
     with database.connect() as tx:
-        span = reading.span(tx, job, 6, after=-1, gaps=False, outcome=None, limit=4)
+        span = reading.span(tx, "default", job, 6, after=-1, gaps=False, outcome=None, limit=4)
         assert (span.until, span.complete) == (3, False)
-        span = reading.span(tx, job, 6, after=3, gaps=False, outcome=None, limit=4)
+        span = reading.span(tx, "default", job, 6, after=3, gaps=False, outcome=None, limit=4)
         assert (span.until, span.complete) == (5, True)
-        span = reading.span(tx, job, 6, after=-1, gaps=False, outcome="failed", limit=None)
+        span = reading.span(
+            tx, "default", job, 6, after=-1, gaps=False, outcome="failed", limit=None
+        )
         assert (span.until, span.complete) == (5, True)
 
 
@@ -280,7 +282,9 @@ def test_a_reader_is_told_when_a_retry_changes_what_it_reads(database: Engine) -
         verbs.cancel(tx, job)
     with database.connect() as tx:
         row = reading.one(tx, "default", job)
-        span = reading.span(tx, job, 2000, after=-1, gaps=False, outcome=None, limit=None)
+        span = reading.span(
+            tx, "default", job, 2000, after=-1, gaps=False, outcome=None, limit=None
+        )
     chunks = reading.result_lines(database, row, span, "characters", None)
     next(chunks)
     with database.begin() as tx:

@@ -30,7 +30,7 @@ class Launch:
     """One micro-batch for the engine: calls first, then items. All share `params`.
 
     predicted_s, engine_s: time on the device, before and after; closed_s, started_s: when its
-    entries were chosen and when the engine got them, monotonic.
+    entries were chosen and when the engine got them, monotonic; sized: its time goes by size.
     """
 
     params: Mapping[str, Any]
@@ -39,6 +39,7 @@ class Launch:
     items: Sequence[Entry]
     closed_s: float
     pads: bool = False
+    sized: bool = False
     predicted_s: float = 0.0
     started_s: float = 0.0
     engine_s: float = 0.0
@@ -53,6 +54,14 @@ class Launch:
     def work(self) -> Work:
         """What the engine works through, padding included."""
         return Work.of([entry.size for entry in self.entries], self.bucket, pads=self.pads)
+
+    @property
+    def device_us(self) -> list[int]:
+        """Each entry's share of the time on the device, microseconds: by size where that is what
+        the time goes by."""
+        shares = [max(1, entry.size) if self.sized else 1 for entry in self.entries]
+        each = self.engine_s * 1e6 / max(1, sum(shares))
+        return [round(each * share) for share in shares]
 
     @property
     def units(self) -> int:

@@ -111,7 +111,10 @@ class Scheduler:
         if not calls and not items:
             return None
         params = lane_parts(flush.view.lane)[0]
-        launch = Launch(params, flush.reason, calls, items, now_s, pads=self.rules.pads)
+        rules = self.rules
+        launch = Launch(
+            params, flush.reason, calls, items, now_s, pads=rules.pads, sized=rules.sized
+        )
         launch.predicted_s = self.latency.predict(launch.work)
         return launch
 

@@ -68,17 +68,19 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the model's entry says. pads: whether a launch costs rows times its longest."""
+    """What the model's entry says. pads: whether a launch costs rows times its longest; sized:
+    whether its time goes by the sizes of its entries."""
 
     limits: Limits
     pads: bool = False
     target_s: float = 0.25
     margin_s: float = 0.0125
+    sized: bool = False
 
     @classmethod
     def of(cls, model: Model) -> "Rules":
         times = model.target_ms / 1000, model.margin_ms / 1000
-        return cls(model.limits, model.pads, *times)
+        return cls(model.limits, model.pads, *times, sized=bool(model.kind.buckets))
 
     def most_rows(self, bucket: int) -> int:
         """Rows of one launch; where the engine pads, the size budget is one of rows."""

@@ -42,7 +42,7 @@ class WebhookSender:
         self, settings: Settings, *, lease_s: float = LEASE_S, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._settings, self._lease_s, self._timeout_s = settings, lease_s, timeout_s
-        self._database: Database = db.connect(settings.database_url, pool_size=2)
+        self._database: Database = db.connect(settings.database_url, pool_size=2, role=db.WORKER)
         self._allow = AllowList.parse(settings.webhook_allow)
         self._tls = httpx.create_ssl_context()
         self._pool = ThreadPoolExecutor(AT_ONCE, "webhook")

@@ -67,7 +67,9 @@ def run(database: Engine, payloads: Payloads) -> None:
 def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]]:
     with database.connect() as tx:
         row = reading.one(tx, "default", job)
-        span = reading.span(tx, job, row["total"], after=-1, gaps=False, outcome=None, limit=None)
+        span = reading.span(
+            tx, "default", job, row["total"], after=-1, gaps=False, outcome=None, limit=None
+        )
     chunks = reading.result_lines(database, row, span, "characters", None)
     body = b"".join(lines.opened(payloads, chunks))
     return [json.loads(line) for line in body.split(b"\n")[:-1]]
@@ -75,7 +77,7 @@ def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]
 
 def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str, Any]:
     with database.connect() as tx:
-        row = reading.item(tx, job, seq)
+        row = reading.item(tx, "default", job, seq)
     assert row is not None
     return views.item_object(opened(payloads, dict(row)), "characters")
 
