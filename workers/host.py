@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from jobs import clock
@@ -32,6 +31,7 @@ from workers.sweep import sweep
 _log = logging.getLogger(__name__)
 _PIECE = 128  # items prepared at a time: the device starts with the first while others follow
 CLAIMS_IN_HAND = 4  # of a slice's items: one runs, one waits, one is fetched, one is recorded
+GUEST_CLAIMS = 2  # beside them: for whom what is in hand would keep waiting
 _LONGEST_WAIT_S = 1.0  # an idle slot looks around at least this often
 
 
@@ -58,6 +58,7 @@ class ModelHost:
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = 0
+        self._busy_until_s = {f"{calls.worker}/{n}": 0.0 for n in range(model.limits.in_flight)}
         self._hearing: str | None = None  # the slot that listens to Redis
         self._alone = False  # what is in hand is suspect: no call rides with it
         self._rung = self._draining = self._stopping = False
@@ -66,11 +67,11 @@ class ModelHost:
         self._threads = [
             threading.Thread(
                 target=self.run,
-                args=(f"{calls.worker}/{n}",),
+                args=(slot,),
                 name=f"device-{model.name}-{n}",
                 daemon=True,
             )
-            for n in range(model.limits.in_flight)
+            for n, slot in enumerate(self._busy_until_s)
         ]
 
     # -- the device
@@ -79,10 +80,11 @@ class ModelHost:
         """The life of launches, one after the other."""
         while launch := self._next_launch(slot):
             launch.started_s = clock.monotonic()
+            self._busy_until_s[slot] = launch.started_s + launch.predicted_s
             batch = [entry.data for entry in launch.entries]
             run = partial(self._run_engine, len(launch.items), len(launch.calls))
             outputs = launching.run(run, batch, launch.params, self._shrink)
-            ended_s = clock.monotonic()
+            ended_s = self._busy_until_s[slot] = clock.monotonic()
             launch.engine_s = ended_s - launch.started_s
             clean = not any(isinstance(output, BaseException) for output in outputs)
             with self._changed:
@@ -203,6 +205,24 @@ class ModelHost:
             closed = self._draining or self._claims >= self.most_claims
             return 0 if closed else max(0, min(most, left))
 
+    def guest_room(self) -> int:
+        """Items that may be claimed beside what is in hand, for whom that would keep waiting."""
+        with self._changed:
+            closed = self._draining or self._alone or self.flow.squeezed or not self._claims
+            if closed or self._claims >= self.most_claims + GUEST_CLAIMS:
+                return 0
+            return self.model.limits.max_batch
+
+    def free_in_s(self) -> float:
+        """Until a slot looks for its next launch, as predicted; 0: now."""
+        with self._changed:
+            return max(0.0, min(self._busy_until_s.values()) - clock.monotonic())
+
+    def item_ms(self) -> float:
+        """Device time of an item in a full launch of what is known best, predicted."""
+        with self._changed:
+            return self.scheduler.item_ms()
+
     def squeezed(self) -> bool:
         """Once a pulse: whether calls keep the device from what is in hand."""
         with self._changed:
@@ -247,6 +267,8 @@ class ModelHost:
                     refused.append(Ended(seq, 0, 0.0, None, entry))
                 else:
                     entry.owner, entry.seq = holding, seq
+                    entry.tenant, entry.weight = holding.lease.tenant, holding.lease.weight
+                    entry.place = holding.lease.place
                     entries.append(entry)
             if refused:
                 holding.end(refused)
@@ -304,11 +326,10 @@ class ModelHost:
 def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
     """Tells each slice of its items' ends, once a launch."""
     device_us = launch.device_us[len(launch.calls) :]
-    pairs = zip(launch.items, outputs, device_us, strict=True)
-    for holding, group in groupby(pairs, key=lambda pair: pair[0].owner):
-        holding.end(
-            [
-                Ended(e.seq, e.size, (launch.started_s - e.arrived_s) * 1000, launch_id, output, us)
-                for e, output, us in group
-            ]
-        )
+    ended: dict[Holding, list[Ended]] = {}
+    for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
+        waited_ms = (launch.started_s - entry.arrived_s) * 1000
+        its = ended.setdefault(entry.owner, [])
+        its.append(Ended(entry.seq, entry.size, waited_ms, launch_id, output, us))
+    for holding, its in ended.items():
+        holding.end(its)

@@ -12,7 +12,7 @@ from jobs import clock
 from jobs.blobs.payloads import Payloads
 from jobs.registry import Model
 from jobs.store import claims, settling, workers
-from jobs.store.claims import InputRow, Lease
+from jobs.store.claims import Guests, InputRow, Lease
 from jobs.store.db import AWAY
 from jobs.store.settling import Attempt, Result
 from jobs.store.workers import LaunchRow
@@ -23,6 +23,8 @@ from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
 _RECORD_FOR_S = 60.0  # how long results are offered to a database that is away
+
+_CLAIM_S = 0.015  # from the claim to the items in their lane
 
 _FETCH_FOR_S = 5.0  # how long a blob store that is away is asked for inputs
 
@@ -38,12 +40,14 @@ class SliceRunner:
         incarnation: int,
         lease_s: float,
         stored: Payloads,
+        pool: str = "default",
     ) -> None:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
-        self._payloads = stored
+        self._payloads, self._pool = stored, pool
         self._turn = 0  # whose slices are claimed next
         self._claiming = threading.Lock()
+        self._awaiting_guests = threading.Lock()
         self._lock = threading.Lock()  # guards what is below
         self._held: dict[Holding, ModelHost] = {}  # in the order they were claimed
         self._closed = self._loaded = False
@@ -53,7 +57,7 @@ class SliceRunner:
 
     def work(self) -> bool:
         """Runs what one claim gives. Returns whether there was anything."""
-        claimed = self._claim()
+        claimed = self._claim() or self._claim_guests()
         if claimed is None:
             return False
         host = self._held[claimed.holdings[0]]
@@ -136,18 +140,43 @@ class SliceRunner:
     def _claim(self) -> Claimed | None:
         """One at a time: each sees the room that the one before left."""
         with self._claiming:
-            leases = self._next_leases()
-            if not leases:
-                return None
-            claimed, host = Claimed(leases), self._hosts[leases[0].model]
-            host.enter(alone=leases[0].suspect)
-            for holding in claimed.holdings:
-                host.hold(holding.lease.stop - holding.lease.start)
-            with self._lock:
-                self._held.update(dict.fromkeys(claimed.holdings, host))
-                late = self._closed
-        if late:
+            claimed = self._take_in_hand(self._next_leases())
+        if self._closed:  # while it was claimed
             self.close()
+        return claimed
+
+    def _claim_guests(self) -> Claimed | None:
+        """Where everything is full of work, others need not wait for the end of it: just before
+        the device is free, when it is known whose it will be, those who are owed are let in. Of the
+        workers the one that is free first does so."""
+        if not self._awaiting_guests.acquire(blocking=False):
+            return None
+        try:
+            hosts = [host for host in list(self._hosts.values()) if host.guest_room()]
+            if not hosts:
+                return None
+            clock.sleep(max(0.0, min(host.free_in_s() for host in hosts) - _CLAIM_S))
+            with self._claiming:
+                guests = Guests([holding.lease for holding, _ in self._snapshot()])
+                if any(lease.suspect for lease in guests.in_hand):
+                    return None
+                rooms = {host: host.guest_room() for host in hosts}
+                claimed = self._take_in_hand(self._claim_for(rooms, guests))
+        finally:
+            self._awaiting_guests.release()
+        if self._closed:
+            self.close()
+        return claimed
+
+    def _take_in_hand(self, leases: Sequence[Lease]) -> Claimed | None:
+        if not leases:
+            return None
+        claimed, host = Claimed(leases), self._hosts[leases[0].model]
+        host.enter(alone=leases[0].suspect)
+        for holding in claimed.holdings:
+            host.hold(holding.lease.stop - holding.lease.start)
+        with self._lock:
+            self._held.update(dict.fromkeys(claimed.holdings, host))
         return claimed
 
     def _next_leases(self) -> list[Lease]:
@@ -173,19 +202,30 @@ class SliceRunner:
 
     def _claim_in_turn(self) -> list[Lease]:
         """Of one model, so that nobody waits with a quick one's slices for a slow one's."""
-        for host in self._in_turn():
-            if room := host.room():
-                with self._database.begin() as tx:
-                    leases = claims.claim(tx, self._incarnation, {host.model: room}, self._lease_s)
-                if leases:
-                    return leases
-        return []
+        return self._claim_for({host: host.room() for host in self._in_turn()})
+
+    def _claim_for(
+        self, rooms: Mapping[ModelHost, int], guests: Guests | None = None
+    ) -> list[Lease]:
+        if not any(rooms.values()):
+            return []
+        with self._database.begin() as tx:
+            return claims.claim(
+                tx,
+                self._incarnation,
+                {host.model: room for host, room in rooms.items()},
+                self._lease_s,
+                pool=self._pool,
+                item_ms={host.model: host.item_ms() for host in rooms},
+                guests=guests,
+            )
 
     def _in_turn(self) -> Iterator[ModelHost]:
+        """Where tenants are owed alike, the first."""
         hosts = list(self._hosts.values())
-        for _ in hosts:
-            self._turn += 1
-            yield hosts[self._turn % len(hosts)]
+        self._turn += 1
+        for n in range(len(hosts)):
+            yield hosts[(self._turn + n) % len(hosts)]
 
     def _feed(self, claimed: Claimed) -> None:
         """Reads the items that have no result yet, and queues them as they are prepared."""
@@ -242,7 +282,7 @@ class SliceRunner:
         try:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
-                return settling.settle(tx, leases, results, attempts)
+                return settling.settle(tx, leases, results, attempts, pool=self._pool)
         except AWAY as error:
             _log.warning("can't record %d results yet: %s", len(results), error)
             with self._lock:

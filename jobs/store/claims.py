@@ -4,17 +4,23 @@ The database's clock decides; a worker's clock decides nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 
 from jobs.registry import Model
+from jobs.states import JobClass
+from jobs.store import turns
 from jobs.store.db import Tx, cursor
 
 MAX_SLICES = 500
 """Slices a claim takes at most: one-item jobs come in hundreds."""
+
+_MOST_TENANTS = 50  # that one claim looks at: those that have had least
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,7 @@ class Lease:
     """The right to run one slice. params: the job's, as JSON.
 
     suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
+    priority, due_at: its place among those of its tenant; weight: of the tenant's share.
     """
 
     job_id: UUID
@@ -33,46 +40,112 @@ class Lease:
     params: str
     suspect: bool = False
     retrying: bool = False
+    job_class: JobClass = "standard"
+    priority: int = 0
+    due_at: datetime = datetime.min.replace(tzinfo=UTC)
+    weight: float = 1.0
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Sorts the slices of one tenant."""
+        return -self.priority, self.due_at, self.job_id, self.start
 
 
-# The best slices of each model that this worker serves, as many as fit its room for that model.
-# The innermost query locks (skipping what others hold) in the order of the index slices_ready, a
-# handful more than needed; the running sum then keeps those that fit, the first in any case. Rows
-# that were locked and not kept are free again at commit. Deadlines, fair shares and classes will
-# change the order, and nothing else.
-_CLAIM = """
-    WITH kept AS (
-        SELECT job_id, start
-        FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]), CAST(:rooms AS int[]))
-                 AS wanted (model, version, room),
-             LATERAL (
-                 SELECT job_id, start,
-                        sum(stop - start) OVER (ORDER BY priority DESC, job_id, start) AS filled,
-                        row_number() OVER (ORDER BY priority DESC, job_id, start) AS place
-                 FROM (
-                     SELECT job_id, start, stop, priority
-                     FROM slices
-                     WHERE state = 'ready' AND {suspect}
-                       AND model = wanted.model AND version = wanted.version
-                       AND not_before <= now()
-                     ORDER BY priority DESC, job_id, start
-                     LIMIT least(wanted.room, {most})
-                     FOR UPDATE SKIP LOCKED
-                 ) AS locked
-                 LIMIT {most}
-             ) AS ordered
-        WHERE filled <= room OR place = 1
+_FIELDS = len(fields(Lease))
+# Who is next, by start-time fair queueing (Goyal et al. 1996), in virtual time of device
+# milliseconds by weight (`turns`). `present`: the tenants that have anything ready of the models
+# asked for, one step of the index each. `standing`: those that have had least; one that was idle
+# starts where the pool is. `offered`: the first slices of each, in the tenant's own order, each at
+# the time at which it would start if all before it were taken. The earliest says which model it is;
+# of that model as many are kept, in this order, as fit the room, the first in any case. Nobody else
+# of the pool claims meanwhile (_ONE_CLAIM): all see whose turn it is.
+_CLAIM = text("""
+    WITH RECURSIVE wanted AS (
+        SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
+                             CAST(:rooms AS int[]), CAST(:item_ms AS float8[]))
+                          WITH ORDINALITY AS w (model, version, room, item_ms, turn)
+    ), held AS (
+        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
+                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
+    ), present (turn, tenant_id) AS (
+        SELECT turn, (SELECT s.tenant_id FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect
+                        AND s.model = w.model AND s.version = w.version
+                      ORDER BY s.tenant_id LIMIT 1)
+        FROM wanted w
+        UNION ALL
+        SELECT turn, (SELECT s.tenant_id FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect
+                        AND s.model = w.model AND s.version = w.version
+                        AND s.tenant_id > p.tenant_id
+                      ORDER BY s.tenant_id LIMIT 1)
+        FROM present p JOIN wanted w USING (turn) WHERE p.tenant_id IS NOT NULL
+    ), standing AS (
+        SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight, h.priority, h.due_at,
+               greatest(coalesce(t.time_ms, 0), CAST(:now_ms AS float8)) AS from_ms
+        FROM present p
+        JOIN wanted w USING (turn)
+        LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
+        LEFT JOIN tenants n ON n.tenant_id = p.tenant_id
+        LEFT JOIN held h ON h.tenant_id = p.tenant_id
+        WHERE p.tenant_id IS NOT NULL
+          AND (NOT :guests OR h.tenant_id IS NOT NULL OR coalesce(t.time_ms, 0) <= :now_ms)
+        ORDER BY from_ms, p.tenant_id LIMIT :most_tenants
+    ), offered AS (
+        SELECT st.turn, st.room, st.weight, s.*, s.items * st.item_ms AS cost_ms,
+               st.from_ms + st.item_ms / st.weight
+                   * (sum(s.items) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
+                      - s.items) AS starts_ms
+        FROM standing st, LATERAL (
+            SELECT tenant_id, job_id, start, priority, due_at,
+                   stop - start - n_succeeded - n_failed - n_cancelled - n_expired AS items,
+                   row_number() OVER (ORDER BY priority DESC, due_at, job_id, start) AS place
+            FROM (SELECT * FROM slices
+                  WHERE state = 'ready' AND NOT suspect AND model = st.model
+                    AND version = st.version AND tenant_id = st.tenant_id AND not_before <= now()
+                  ORDER BY tenant_id, priority DESC, due_at, job_id, start
+                  LIMIT least(st.room, :most_each)) AS its_first
+        ) AS s
+        WHERE NOT :guests OR st.priority IS NULL
+           OR (-s.priority, s.due_at) < (-st.priority, st.due_at)
+    ), ordered AS (
+        SELECT *, first_value(turn) OVER (ORDER BY starts_ms, turn, due_at) AS first_turn
+        FROM offered
+    ), chosen AS (
+        SELECT *, sum(items) OVER in_turn AS filled, row_number() OVER in_turn AS nth
+        FROM ordered WHERE turn = first_turn
+        WINDOW in_turn AS (ORDER BY starts_ms, due_at, tenant_id, place)
+    ), kept AS (
+        SELECT slices.job_id, slices.start, chosen.weight, chosen.cost_ms, chosen.starts_ms
+        FROM chosen JOIN slices USING (job_id, start)
+        WHERE (chosen.filled <= chosen.room OR chosen.nth = 1) AND chosen.nth <= :most
+          AND slices.state = 'ready' AND NOT slices.suspect
+        FOR UPDATE OF slices SKIP LOCKED
     )
     UPDATE slices
-    SET state = 'leased', epoch = epoch + 1, lease_owner = :owner,
+    SET state = 'leased', epoch = epoch + 1, lease_owner = :owner, charged_ms = kept.cost_ms,
         lease_until = now() + make_interval(secs => :lease_s)
-    FROM kept
+    FROM kept JOIN jobs ON jobs.id = kept.job_id
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
-    RETURNING slices.job_id, slices.start, stop, epoch, tenant_id, model || '@' || version,
-              (SELECT params FROM jobs WHERE jobs.id = slices.job_id), suspect, retrying
-"""
-_CLAIM_USUAL = text(_CLAIM.format(suspect="NOT suspect", most=MAX_SLICES))
-_CLAIM_SUSPECT = text(_CLAIM.format(suspect="suspect", most=1))
+    RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
+              slices.model || '@' || slices.version, jobs.params, suspect, retrying,
+              jobs.class, slices.priority, due_at, kept.weight, kept.cost_ms, kept.starts_ms
+""")
+
+_CLAIM_SUSPECT = text("""
+    UPDATE slices
+    SET state = 'leased', epoch = epoch + 1, lease_owner = :owner, charged_ms = 0,
+        lease_until = now() + make_interval(secs => :lease_s)
+    FROM (SELECT job_id, start FROM slices
+          WHERE state = 'ready' AND suspect AND model = :model AND version = :version
+            AND not_before <= now()
+          ORDER BY due_at, job_id, start LIMIT 1 FOR UPDATE SKIP LOCKED) AS kept
+    JOIN jobs ON jobs.id = kept.job_id
+    WHERE slices.job_id = kept.job_id AND slices.start = kept.start
+    RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
+              slices.model || '@' || slices.version, jobs.params, suspect, retrying,
+              jobs.class, slices.priority, due_at
+""")
 
 _STARTED = text("""
     UPDATE jobs SET state = 'running', started_at = coalesce(started_at, now())
@@ -81,37 +154,80 @@ _STARTED = text("""
 """)
 
 
-def claim(tx: Tx, owner: int, rooms: Mapping[Model, int], lease_s: float) -> list[Lease]:
-    """Takes slices for an incarnation: per model at most `rooms[model]` items, but at least one
-    slice of each model that has any ready and room for it. Suspects are claimed apart."""
-    return _claim(tx, _CLAIM_USUAL, owner, rooms, lease_s)
+@dataclass(frozen=True, slots=True)
+class Guests:
+    """A claim beside what a worker has in hand, for whom that would keep waiting: tenants that are
+    owed and have nothing there, and slices that go before all that their tenant has there. in_hand:
+    the leases that it has."""
+
+    in_hand: Sequence[Lease] = ()
+
+    def as_values(self) -> dict[str, Any]:
+        last: dict[str, tuple[int, datetime]] = {}
+        for lease in self.in_hand:
+            place = -lease.priority, lease.due_at
+            last[lease.tenant] = max(place, last.get(lease.tenant, place))
+        return {
+            "tenants": list(last),
+            "priorities": [-place[0] for place in last.values()],
+            "dues": [place[1] for place in last.values()],
+        }
+
+
+def claim(
+    tx: Tx,
+    owner: int,
+    rooms: Mapping[Model, int],
+    lease_s: float,
+    *,
+    pool: str = "default",
+    item_ms: Mapping[Model, float] = MappingProxyType({}),
+    guests: Guests | None = None,
+) -> list[Lease]:
+    """Takes slices for an incarnation, of the model whose turn it is: at most `rooms[model]` items,
+    but at least one slice where any is ready. Suspects are claimed apart.
+
+    item_ms: device time that an item is predicted to take; its tenant is charged with it.
+    """
+    wanted = [(model, room) for model, room in rooms.items() if room > 0]
+    if not wanted:
+        return []
+    now_ms = turns.begin(tx, pool)
+    values: dict[str, Any] = {
+        "models": [model.name for model, _ in wanted],
+        "versions": [model.version for model, _ in wanted],
+        "rooms": [room for _, room in wanted],
+        "item_ms": [item_ms.get(model, 1.0) for model, _ in wanted],
+        "owner": owner,
+        "lease_s": lease_s,
+        "pool": pool,
+        "now_ms": now_ms,
+        "guests": guests is not None,
+        "most": MAX_SLICES,
+        "most_each": MAX_SLICES,
+        "most_tenants": _MOST_TENANTS,
+    }
+    found = tx.execute(_CLAIM, values | (guests or Guests()).as_values()).all()
+    leases = _begun(tx, [Lease(*row[:_FIELDS]) for row in found])
+    if found:
+        # Guests go before their time: it does not come sooner by it for others.
+        reached_ms = now_ms if guests else max(row.starts_ms for row in found)
+        costs = [(row.tenant_id, row.cost_ms / row.weight) for row in found]
+        turns.charge(tx, pool, now_ms, reached_ms, costs)
+    return leases
 
 
 def claim_suspect(tx: Tx, owner: int, model: Model, lease_s: float) -> list[Lease]:
     """Takes one suspect slice, for a worker that has nothing else in hand."""
-    return _claim(tx, _CLAIM_SUSPECT, owner, {model: 1}, lease_s)
+    values = {"owner": owner, "model": model.name, "version": model.version, "lease_s": lease_s}
+    return _begun(tx, [Lease(*row) for row in tx.execute(_CLAIM_SUSPECT, values)])
 
 
-def _claim(
-    tx: Tx, query: TextClause, owner: int, rooms: Mapping[Model, int], lease_s: float
-) -> list[Lease]:
-    wanted = [(model, room) for model, room in rooms.items() if room > 0]
-    if not wanted:
-        return []
-    found = tx.execute(
-        query,
-        {
-            "models": [model.name for model, _ in wanted],
-            "versions": [model.version for model, _ in wanted],
-            "rooms": [room for _, room in wanted],
-            "owner": owner,
-            "lease_s": lease_s,
-        },
-    )
-    leases = sorted((Lease(*row) for row in found), key=lambda lease: (lease.job_id, lease.start))
+def _begun(tx: Tx, leases: list[Lease]) -> list[Lease]:
+    """In the order in which they are to run."""
     if leases:
         tx.execute(_STARTED, {"jobs": list({lease.job_id for lease in leases})})
-    return leases
+    return sorted(leases, key=lambda lease: lease.place)
 
 
 _SUSPECTS = text("""
@@ -221,12 +337,12 @@ _CLAIMABLE = text("""
                  (SELECT 1 FROM slices
                   WHERE state = 'ready' AND NOT suspect AND slices.model = wanted.model
                     AND slices.version = wanted.version AND not_before <= now()
-                  ORDER BY priority DESC, job_id, start LIMIT :most)
+                  ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most)
                  UNION ALL
                  (SELECT 1 FROM slices
                   WHERE state = 'ready' AND suspect AND slices.model = wanted.model
                     AND slices.version = wanted.version AND not_before <= now()
-                  ORDER BY priority DESC, job_id, start LIMIT :most)
+                  ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most)
                  LIMIT :most
              ) AS counted
          ) AS found

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Row, text
 
 from jobs.states import Outcome
+from jobs.store import turns
 from jobs.store.claims import Lease, keys
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.endings import COUNTS, close_finished_jobs, end_slices
@@ -82,14 +83,14 @@ _SETTLE = text(f"""
         finished_at = CASE WHEN c.total = s.stop - s.start THEN now() END,
         lease_owner = NULL, lease_until = NULL,
         n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired
+        n_cancelled = c.cancelled, n_expired = c.expired, charged_ms = 0
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
     JOIN slices s USING (job_id, start)
     JOIN jobs j ON j.id = mine.job_id,
     {COUNTS}
     WHERE slices.job_id = mine.job_id AND slices.start = mine.start
     RETURNING slices.job_id, slices.start, slices.state, slices.stop, slices.retrying,
-              j.state AS job_state
+              j.state AS job_state, slices.tenant_id, s.charged_ms
 """)
 
 # A slice is ready again when the first of its items is: at once where one was never tried. OFFSET 0
@@ -114,11 +115,14 @@ def settle(
     leases: Sequence[Lease],
     results: Sequence[Result],
     attempts: Sequence[Attempt] = (),
+    *,
+    pool: str = "default",
 ) -> int:
     """Gives leases back with what was computed: a slice that has all its results is done, any
     other is claimable again at no cost, or when its next attempt is due. Jobs that are complete
     by this end here.
 
+    pool: where its tenants were charged at the claim; what they used beyond it is added.
     A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
     """
     mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, keys(leases))}
@@ -141,7 +145,18 @@ def settle(
     if any(row.state == "ready" and row.job_state != "cancelling" for row in released):
         notify_work(tx)
     close_finished_jobs(tx, ended)
+    turns.correct(tx, pool, _uncharged_ms(settled, results))
     return len(mine)
+
+
+def _uncharged_ms(settled: Sequence[Row[Any]], results: Sequence[Result]) -> dict[str, float]:
+    """By tenant: the device time that was used, less what was charged for it at the claim."""
+    used: dict[str, float] = {}
+    for row in settled:
+        used[row.tenant_id] = used.get(row.tenant_id, 0.0) - row.charged_ms
+    for result in results:
+        used[result.tenant] = used.get(result.tenant, 0.0) + result.device_us / 1000
+    return used
 
 
 def _postpone(tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt]) -> None:

@@ -1,6 +1,6 @@
 """A job on its way in: its row, its items by COPY, its slices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 from uuid import UUID
@@ -12,6 +12,16 @@ from jobs.states import JobClass
 from jobs.store import partitions
 from jobs.store.db import WORK_CHANNEL, Tx, cursor, take_your_time
 
+PATIENCE_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
+"""After its submission a job's first slice is due. Of one tenant and priority what is due first
+goes first: so an interactive job passes those that came up to half a minute before it, and nothing
+waits for ever."""
+
+STRIDE_S = 1.0
+"""Each slice of a job is due so much later than the one before: a short job passes the rest of a
+long one. About the device time of a slice."""
+
+_URGENT_SHARE = 0.5  # of the time until its job expires: a slice is due by then
 _COPY_CHUNK = 1 << 18
 _MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 
@@ -43,9 +53,12 @@ _INSERT_JOB = text("""
                 :webhook_url)
         RETURNING *
     ), cut AS (
-        INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority)
-        SELECT :id, :tenant, start, stop, :model, :version, :priority
-        FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) AS s (start, stop)
+        INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority, due_at)
+        SELECT :id, :tenant, start, stop, :model, :version, :priority,
+               now() + make_interval(secs => least(:patience_s + (nth - 1) * :stride_s,
+                                                   :expires_in_s * :urgent_share))
+        FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) WITH ORDINALITY
+             AS s (start, stop, nth)
     )
     SELECT job.*, now() AS read_at, 0 AS n_running, 0 AS n_recent,
            0 AS succeeded, 0 AS failed, 0 AS cancelled, 0 AS expired,
@@ -79,6 +92,9 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "custom_ids": job.custom_ids,
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
+        "patience_s": PATIENCE_S[job.job_class],
+        "stride_s": STRIDE_S,
+        "urgent_share": _URGENT_SHARE,
         "webhook_url": job.webhook_url,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),

@@ -1,6 +1,7 @@
 """From submission to settlement, on the store alone: what a worker does, without a worker."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
@@ -111,10 +112,12 @@ def test_higher_priority_is_claimed_first(database: Engine) -> None:
 
 
 def test_a_slice_is_leased_once(database: Engine) -> None:
-    post(database, "x")
-    with database.begin() as one, database.begin() as other:
-        assert len(claims.claim(one, 1, {ECHO: 10}, 60)) == 1
-        assert claims.claim(other, 2, {ECHO: 10}, 60) == []
+    for _ in range(20):
+        post(database, "x")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: claim(database, room=7, owner=n), range(8)))
+    leases = [lease.job_id for leases in found for lease in leases]
+    assert len(leases) == len(set(leases)) == 20
 
 
 def test_a_stale_owner_writes_nothing(database: Engine) -> None:

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from workers.scheduler.work import Work
 
+Place = tuple[Any, ...]
+"""What goes first among the items of one tenant: the least."""
+
 FlushReason = Literal["full", "deadline", "knee", "pace", "drain"]
 
 
@@ -13,7 +16,8 @@ FlushReason = Literal["full", "deadline", "knee", "pace", "drain"]
 class Entry:
     """An item or a call, prepared. owner: who is told of its end; seq: the owner's name for it.
 
-    size: in the engine's unit; bucket: 0 for an engine without padding; arrived_s: monotonic.
+    size: in the engine's unit; bucket: 0 for an engine without padding; arrived_s: monotonic;
+    tenant, weight: whose turn an item waits for; place: among those of its tenant.
     """
 
     owner: Any
@@ -23,6 +27,9 @@ class Entry:
     size: int
     data: Any
     arrived_s: float
+    tenant: str = ""
+    weight: float = 1.0
+    place: Place = ()
 
 
 @dataclass(slots=True, eq=False)

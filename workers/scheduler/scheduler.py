@@ -31,7 +31,7 @@ class Scheduler:
     def __init__(self, model: Model) -> None:
         self.rules = Rules.of(model)
         self.latency = LatencyModel()
-        self.items = ItemLanes()
+        self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
         self._calls_s = 0.0
         self._paid_until_s = 0.0
@@ -145,6 +145,12 @@ class Scheduler:
             took_ms = (self.latency.predict(work) * 1000 for work in (full, one))
             times[bucket] = Times(full_rows, *took_ms)
         return Profile(load_s * 1000, times)
+
+    def item_ms(self) -> float:
+        """Device time of an item in a full launch of the middle bucket, predicted."""
+        bucket = self._buckets[len(self._buckets) // 2]
+        rows = self.rules.full_rows(LaneView("", bucket))
+        return self.latency.predict(Work.alike(rows, bucket or 1, bucket)) * 1000 / rows
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
         since_s = min(view.items_since_s for view in lanes if view.items)

@@ -1,0 +1,60 @@
+"""Whose turn it is: a virtual time for each tenant of a pool, in milliseconds of device time by
+weight. The pool's own, under no name, is where the slices start that are claimed now: a tenant that
+comes back from idleness starts there, and has saved nothing up.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import text
+
+from jobs.store.db import Tx
+
+_POOL = ""  # no tenant has this name
+
+_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended('turns of ' || :pool, 0))")
+_NOW = text("SELECT time_ms FROM turns WHERE pool = :pool AND tenant_id = ''")
+
+# In the order of their names, as whoever locks them does.
+_CHARGE = text("""
+    INSERT INTO turns AS t (pool, tenant_id, time_ms)
+    SELECT :pool, tenant_id, :now_ms + cost_ms
+    FROM unnest(CAST(:tenants AS text[]), CAST(:costs AS float8[])) AS c (tenant_id, cost_ms)
+    ORDER BY tenant_id
+    ON CONFLICT (pool, tenant_id) DO UPDATE
+    SET time_ms = greatest(t.time_ms, :now_ms) + excluded.time_ms - :now_ms
+""")
+_CORRECT = text("""
+    UPDATE turns
+    SET time_ms = turns.time_ms + its.ms / coalesce((SELECT weight FROM tenants n
+                                                     WHERE n.tenant_id = its.tenant_id), 1)
+    FROM (SELECT t.tenant_id, c.ms FROM turns t
+          JOIN unnest(CAST(:tenants AS text[]), CAST(:ms AS float8[])) AS c (tenant_id, ms)
+               USING (tenant_id)
+          WHERE t.pool = :pool ORDER BY t.tenant_id FOR UPDATE OF t) AS its
+    WHERE turns.pool = :pool AND turns.tenant_id = its.tenant_id
+""")
+
+
+def begin(tx: Tx, pool: str) -> float:
+    """Until the transaction ends nobody else claims in this pool. Returns its virtual time, ms."""
+    tx.execute(_ONE_AT_A_TIME, {"pool": pool})
+    return tx.scalar(_NOW, {"pool": pool}) or 0.0
+
+
+def charge(
+    tx: Tx, pool: str, now_ms: float, reached_ms: float, costs: Iterable[tuple[str, float]]
+) -> None:
+    """Advances tenants by what was claimed for them (ms by weight), and the pool from `now_ms` to
+    where it came."""
+    sums = {_POOL: reached_ms - now_ms}
+    for tenant, cost_ms in costs:
+        sums[tenant] = sums.get(tenant, 0.0) + cost_ms
+    values = {"pool": pool, "now_ms": now_ms}
+    tx.execute(_CHARGE, values | {"tenants": list(sums), "costs": list(sums.values())})
+
+
+def correct(tx: Tx, pool: str, used_ms: Mapping[str, float]) -> None:
+    """What tenants used of the device beyond what they were charged with (less: below 0)."""
+    if used_ms:
+        values = {"tenants": list(used_ms), "ms": list(used_ms.values())}
+        tx.execute(_CORRECT, values | {"pool": pool})
