@@ -39,8 +39,8 @@ def rounds(platform: Platform, tenants: Tenants, effort: Effort) -> list[tuple[S
     """(alone, with the flood), in turn."""
     return [
         (
-            _side(platform, tenants, effort, 2 * seed, flooded=False),
-            _side(platform, tenants, effort, 2 * seed, flooded=True),
+            _side(platform, tenants, effort, seed, flooded=False),
+            _side(platform, tenants, effort, seed, flooded=True),
         )
         for seed in range(effort.rounds)
     ]
@@ -83,7 +83,7 @@ def _side(
 @contextmanager
 def _flood(platform: Platform, tenants: Tenants, seconds: float, seed: int) -> Iterator[None]:
     """A job that is far from its end when the nine's measurement is, and calls."""
-    due_s = poisson(_FLOOD_PER_S, 2 * seconds, seed + 1)
+    due_s = poisson(_FLOOD_PER_S, 2 * seconds, 3 * seed + 2)
     stream = tenants.stream(FLOOD)
     with Driver(loads.batchstring(platform, due_s, [tenants.keys[FLOOD]])) as driver:
         job = stream.post("batchstring", (f"flood {n}" for n in range(_FLOOD_ITEMS)))
@@ -101,16 +101,16 @@ def _flood(platform: Platform, tenants: Tenants, seconds: float, seed: int) -> I
 def _jobs(platform: Platform, keys: Sequence[str], seconds: float, seed: int) -> Load:
     """Each of the nine hands in jobs in a Poisson process of its own: one of all of them, each of
     whose arrivals is anybody's, is the same."""
-    due_s = poisson(_JOBS_PER_S * len(keys), seconds, seed)
+    due_s = poisson(_JOBS_PER_S * len(keys), seconds, 3 * seed)
     jobs = [[f"light {job} {n}" for n in range(_JOB_ITEMS)] for job in range(len(due_s))]
     bodies = [json.dumps({"model": "batchstring", "items": items}) for items in jobs]
-    whose = Random(seed).choices(keys, k=len(due_s))
+    whose = Random(3 * seed).choices(keys, k=len(due_s))
     return Load(f"{platform.url}/jobs", due_s, bodies, keys=whose)
 
 
 def _calls(platform: Platform, keys: Sequence[str], seconds: float, seed: int) -> Load:
-    due_s = poisson(_CALLS_PER_S * len(keys), seconds, seed + 1000)
-    return loads.batchstring(platform, due_s, Random(seed).choices(keys, k=len(due_s)))
+    due_s = poisson(_CALLS_PER_S * len(keys), seconds, 3 * seed + 1)
+    return loads.batchstring(platform, due_s, Random(3 * seed + 1).choices(keys, k=len(due_s)))
 
 
 def _tell(name: str, side: Side) -> None:

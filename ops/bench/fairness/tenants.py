@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import text
 
-from jobs import clock
-from jobs.store import db
+from jobs import clock, ids
+from jobs.keys import NewKey
+from jobs.store import db, keys
 from ops.bench.errors import BenchError
 from ops.bench.stream import Stream
 from ops.up import Platform
@@ -22,8 +23,8 @@ _WEIGHT = text("""
     ON CONFLICT (tenant_id) DO UPDATE SET weight = :weight
 """)
 _LIMIT = text("""
-    INSERT INTO limits (tenant_id, model, requests_per_s, tokens_per_s, calls_in_flight)
-    VALUES (:tenant, :model, :requests_per_s, :tokens_per_s, :calls_in_flight)
+    INSERT INTO limits (tenant_id, model, key_id, requests_per_s, tokens_per_s, calls_in_flight)
+    VALUES (:tenant, :model, :key, :requests_per_s, :tokens_per_s, :calls_in_flight)
 """)
 _NOW = text("SELECT clock_timestamp()")
 _OPEN = text("SELECT count(*) FROM jobs WHERE finished_at IS NULL AND tenant_id = ANY(:tenants)")
@@ -55,23 +56,36 @@ _SPAN = text("""
 
 
 class Tenants:
-    """keys: by name; a tenant is there once it has one."""
+    """keys, key_ids: by name; a tenant is there once it has a key."""
 
     def __init__(self, platform: Platform, names: Iterable[str] = ()) -> None:
         self.url = platform.url
         self._database = db.connect(platform.settings.database_url, pool_size=1)
-        self.keys = {name: self._key(name) for name in names}
+        self.keys: dict[str, str] = {}
+        self.key_ids: dict[str, str] = {}
+        for name in names:
+            self._add(name)
 
-    def _key(self, name: str) -> str:
-        return f"dev-{name}"
+    def _add(self, name: str) -> None:
+        asked = NewKey(name)
+        with self._database.begin() as tx:
+            row = keys.create(tx, asked)
+        self.keys[name], self.key_ids[name] = asked.secret, ids.show("key", row["id"])
 
     def weigh(self, weights: Mapping[str, float]) -> None:
-        """Before they have work: shares hold from then on."""
+        """Before they have work."""
         for tenant, weight in weights.items():
-            self._run(_WEIGHT, tenant=tenant, weight=weight)
+            with self._database.begin() as tx:
+                tx.execute(_WEIGHT, {"tenant": tenant, "weight": weight})
+                db.notify_keys(tx, tenant)
 
-    def limit(self, tenant: str, model: str, **limits: float) -> None:
-        self._run(_LIMIT, tenant=tenant, model=model, **limits)
+    def limit(
+        self, tenant: str, limits: Mapping[str, float], model: str = "", key: str = ""
+    ) -> None:
+        """Calls of this tenant: of one model, or ("") of all; of one key, or of all of them."""
+        with self._database.begin() as tx:
+            tx.execute(_LIMIT, {"tenant": tenant, "model": model, "key": key, **limits})
+            db.notify_keys(tx, tenant)
 
     def stream(self, tenant: str) -> Stream:
         return Stream(self.url, key=self.keys[tenant])
@@ -124,8 +138,7 @@ class Tenants:
 
     def _run(self, query: Any, **values: Any) -> Sequence[Any]:
         with self._database.begin() as tx:
-            found = tx.execute(query, values)
-            return found.all() if found.returns_rows else ()
+            return tx.execute(query, values).all()
 
     def __enter__(self) -> "Tenants":
         return self
