@@ -22,7 +22,8 @@ _JOB_ITEMS = (
     500,
 )  # at most: one tenant has a large job, the next ones smaller ones
 _SETTLE_S, _SECONDS = 4.0, 15.0
-_SPARE = 1.3  # of the work that they should get through, and then they still have some
+_SPARE = 1.1  # of what they should get through by the end of the window
+_IN_HAND = 6 * 4 * 1000  # items that workers may have taken: those are not counted on
 _LOOK_S = 0.2
 
 
@@ -68,7 +69,7 @@ def _post(
 ) -> list[tuple[str, str]]:
     """Jobs of more items than each should have done by then: (tenant, job). In turn, so that nobody
     has the devices to itself for long."""
-    a_weight = _SPARE * _ITEMS_PER_S * seconds / sum(weights.values())
+    a_weight = (_IN_HAND + _SPARE * _ITEMS_PER_S * seconds) / sum(weights.values())
     sizes = {
         name: _sizes(int(a_weight * weight), most)
         for (name, weight), most in zip(weights.items(), cycle(_JOB_ITEMS), strict=False)
