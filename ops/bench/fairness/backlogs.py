@@ -14,6 +14,8 @@ from ops.bench.stream import Stream
 
 EQUAL = {f"equal-{n}": 1.0 for n in range(1, 8)}
 WEIGHED = {"one": 1.0, "two": 2.0, "four": 4.0}
+FIRST = "first"
+"""Its job is what idle workers take before there is anybody to share with."""
 
 _ITEMS_PER_S = 6 * 1000  # of six processes that always launch full
 _JOB_ITEMS = (
@@ -22,7 +24,8 @@ _JOB_ITEMS = (
     500,
 )  # at most: one tenant has a large job, the next ones smaller ones
 _SETTLE_S, _SECONDS = 4.0, 15.0
-_SPARE = 1.3  # of the work that they should get through, and then they still have some
+_SPARE = 1.3  # of what they should get through by the end of the window
+_IN_HAND = 6 * 4 * 1000  # items that six workers take without having to choose
 _LOOK_S = 0.2
 
 
@@ -49,14 +52,17 @@ def _window(
     could be claimed. What is left is cancelled."""
     names = list(weights)
     with ExitStack() as stack:
-        streams = {name: stack.enter_context(closing(tenants.stream(name))) for name in names}
-        jobs = _post(streams, weights, settle_s + seconds)
+        streams = {
+            name: stack.enter_context(closing(tenants.stream(name))) for name in (FIRST, *names)
+        }
+        jobs = [(FIRST, streams[FIRST].post("batchstring", map(str, range(_IN_HAND))))]
+        jobs += _post(streams, weights, settle_s + seconds)
         clock.sleep(settle_s)
         since = tenants.now()
         until = _until_one_is_dry(tenants, names, since, seconds)
         for name, job in jobs:
             streams[name].cancel(job)
-        tenants.await_end(names)
+        tenants.await_end([FIRST, *names])
     found = Window(tenants.device_s(names, since, until), (until - since).total_seconds())
     shares = ", ".join(f"{name} {used:.1f}" for name, used in found.device_s.items())
     say(f"device seconds in {found.seconds:.1f} s of six processes: {shares}")
@@ -68,7 +74,7 @@ def _post(
 ) -> list[tuple[str, str]]:
     """Jobs of more items than each should have done by then: (tenant, job). In turn, so that nobody
     has the devices to itself for long."""
-    a_weight = _SPARE * _ITEMS_PER_S * seconds / sum(weights.values())
+    a_weight = (_IN_HAND + _SPARE * _ITEMS_PER_S * seconds) / sum(weights.values())
     sizes = {
         name: _sizes(int(a_weight * weight), most)
         for (name, weight), most in zip(weights.items(), cycle(_JOB_ITEMS), strict=False)

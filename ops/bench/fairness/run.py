@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from ops.bench.drawing import latencies, shares
 from ops.bench.effort import FULL, Effort
 from ops.bench.fairness import backlogs, flood, identity, throughput
-from ops.bench.fairness.backlogs import EQUAL, WEIGHED, Window
+from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
 from ops.bench.fairness.flood import FLOOD, NINE, Side
 from ops.bench.fairness.identity import Cost
 from ops.bench.fairness.tenants import Tenants
@@ -38,7 +38,7 @@ def run(effort: Effort = FULL) -> None:
     report = Report("fairness", ASKED, effort.quick)
     with (
         own_platform(_WORKERS, models_file(sample("batchstring"))) as platform,
-        Tenants(platform, [FLOOD, *NINE, *EQUAL, *WEIGHED, SINGLE, *TEN]) as tenants,
+        Tenants(platform, [FLOOD, *NINE, FIRST, *EQUAL, *WEIGHED, SINGLE, *TEN]) as tenants,
     ):
         sides = flood.rounds(platform, tenants, effort)
         _jobs_beside_a_flood(report, sides)
