@@ -121,6 +121,8 @@ class Recognized:
         while changes != self._changes:  # what is found is older than a change that we heard of
             changes = self._changes
             found = await loop.run_in_executor(threads, self._find, credential)
+        if clock.monotonic() >= found.ends_s:
+            found = Found(None)
         self._keep(name, found)
         return found
 
@@ -137,7 +139,7 @@ class Recognized:
 
     def _keep(self, name: bytes, found: Found) -> None:
         now_s = clock.monotonic()
-        if found.caller is None or now_s >= found.ends_s:
+        if found.caller is None:
             self._known.pop(name, None)
             self._nobodies[name] = now_s + GOOD_S
             if len(self._nobodies) > _MOST_NOBODIES:
