@@ -16,7 +16,7 @@ from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
 
-FRESH_S = 1.0
+FRESH_S = 1.5
 """Who is asked for after that is looked up again, beside the request."""
 GOOD_S = 3.0
 """And after that before it is answered."""
@@ -107,7 +107,7 @@ class Recognized:
         """The lookup in hand, or a new one."""
         if looking := self._looking.get(name):
             return looking
-        if len(self._looking) >= _MOST_LOOKUPS:
+        if name not in self._known and len(self._looking) >= _MOST_LOOKUPS:
             raise Overloaded("too many credentials are looked up now", retry_after_s=_RETRY_S)
         looking = asyncio.create_task(self._look_up(name, credential))
         self._looking[name] = looking

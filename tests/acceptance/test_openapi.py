@@ -67,6 +67,13 @@ def test_every_operation_is_documented(operations: dict[str, Any]) -> None:
     assert sorted(operations) == OPERATIONS
 
 
+def test_every_operation_says_that_it_wants_a_credential(operations: dict[str, Any]) -> None:
+    open_to_all = {
+        label for label, found in operations.items() if not found.definition.raw.get("security")
+    }
+    assert open_to_all == {"GET /livez", "GET /readyz"}
+
+
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_answer_is_as_documented(
     operations: dict[str, Any], admin: dict[str, str], label: str
