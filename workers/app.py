@@ -21,7 +21,7 @@ from jobs.settings import Settings
 from jobs.store.db import AWAY
 from workers.broker import WORK, NudgeConsumer, create_app
 from workers.dying import end_process
-from workers.host import CLAIMS_IN_HAND, GUEST_CLAIMS
+from workers.host import CLAIMS_IN_HAND
 from workers.progress import LEFT_ANYWAY
 from workers.runtime import Runtime
 
@@ -76,8 +76,7 @@ def run_worker(settings: Settings) -> None:
     # A version and the one that follows it, of every model.
     claims_in_hand = CLAIMS_IN_HAND * 2 * max(1, len(file.models.of_pool(settings.pool)))
     app.runtime = Runtime(settings, file, claims_in_hand)
-    guests = GUEST_CLAIMS * claims_in_hand // CLAIMS_IN_HAND
-    threads = claims_in_hand + guests + _SPARE_THREADS
+    threads = claims_in_hand + _SPARE_THREADS
     app.steps["worker"].add(EngineStep)
 
     @app.task(name=WORK)  # type: ignore[untyped-decorator]

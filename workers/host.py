@@ -58,7 +58,8 @@ class ModelHost:
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = 0
-        self._busy_until_s = {f"{calls.worker}/{n}": 0.0 for n in range(model.limits.in_flight)}
+        # Of each slot: until when its latest launch takes, and how long, as predicted.
+        self._ends = {f"{calls.worker}/{n}": (0.0, 0.0) for n in range(model.limits.in_flight)}
         self._hearing: str | None = None  # the slot that listens to Redis
         self._alone = False  # what is in hand is suspect: no call rides with it
         self._rung = self._draining = self._stopping = False
@@ -71,7 +72,7 @@ class ModelHost:
                 name=f"device-{model.name}-{n}",
                 daemon=True,
             )
-            for n, slot in enumerate(self._busy_until_s)
+            for n, slot in enumerate(self._ends)
         ]
 
     # -- the device
@@ -80,11 +81,11 @@ class ModelHost:
         """The life of launches, one after the other."""
         while launch := self._next_launch(slot):
             launch.started_s = clock.monotonic()
-            self._busy_until_s[slot] = launch.started_s + launch.predicted_s
+            self._ends[slot] = launch.started_s + launch.predicted_s, launch.predicted_s
             batch = [entry.data for entry in launch.entries]
             run = partial(self._run_engine, len(launch.items), len(launch.calls))
             outputs = launching.run(run, batch, launch.params, self._shrink)
-            ended_s = self._busy_until_s[slot] = clock.monotonic()
+            ended_s = clock.monotonic()
             launch.engine_s = ended_s - launch.started_s
             clean = not any(isinstance(output, BaseException) for output in outputs)
             with self._changed:
@@ -213,10 +214,11 @@ class ModelHost:
                 return 0
             return self.model.limits.max_batch
 
-    def free_in_s(self) -> float:
-        """Until a slot looks for its next launch, as predicted; 0: now."""
-        with self._changed:
-            return max(0.0, min(self._busy_until_s.values()) - clock.monotonic())
+    def launch_ends(self) -> tuple[float, float]:
+        """Until the first of the launches in flight ends, and how long it takes, both as predicted,
+        s."""
+        until_s, took_s = min(self._ends.values())
+        return max(0.0, until_s - clock.monotonic()), took_s
 
     def item_ms(self) -> float:
         """Device time of an item in a full launch of what is known best, predicted."""

@@ -1,8 +1,11 @@
 """Nudges: broker messages that say "there is work". One lost or too many does no harm."""
 
+from math import inf
+
 from celery import Celery
 from kombu import Connection
 
+from jobs import clock
 from jobs.models_file import ModelsFile
 from jobs.registry import Model, Registry
 from jobs.settings import Settings
@@ -12,6 +15,7 @@ from workers import broker
 from workers.broker import WORK, create_app, queue_of
 
 _NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
+_AGAIN = 2  # per ready worker, where all of those were sent a moment ago
 _MOST_NUDGES = 1000
 _CONFIRMED_WITHIN_S = 5.0
 
@@ -21,6 +25,7 @@ class Nudger:
 
     def __init__(self, settings: Settings, file: ModelsFile) -> None:
         self._settings, self._file = settings, file
+        self._all_sent_s: dict[str, float] = {}  # by pool
         self._known: dict[str, Model] = {}  # with versions that are declared no more
         self._app: Celery = create_app(settings)
         self._broker: Connection = self._app.connection_for_write()
@@ -36,10 +41,22 @@ class Nudger:
         for pool in models.pools():
             keys = [model.key for model in models.of_pool(pool)]
             slices = sum(claimable.get(key, 0) for key in keys)
-            cap = _NUDGES_AT_ONCE * max(1, *(ready.get(key, 0) for key in keys))
+            workers_ready = max(1, *(ready.get(key, 0) for key in keys))
             if slices:
-                sent += self._top_up(pool, min(slices, cap))
+                sent += self._top_up(pool, min(slices, self._cap(pool, slices, workers_ready)))
         return sent
+
+    def _cap(self, pool: str, slices: int, workers_ready: int) -> int:
+        """Workers that are full of work make nothing of nudges: each burst of new work need not
+        bring all of them again."""
+        now_s, cap = clock.monotonic(), _NUDGES_AT_ONCE * workers_ready
+        if (
+            slices < cap
+            or now_s >= self._all_sent_s.get(pool, -inf) + self._settings.keeper_interval_s
+        ):
+            self._all_sent_s[pool] = now_s
+            return cap
+        return _AGAIN * workers_ready
 
     def _top_up(self, pool: str, wanted: int) -> int:
         try:

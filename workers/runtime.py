@@ -15,7 +15,7 @@ from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, workers
 from jobs.store.db import AWAY
-from workers.host import CLAIMS_IN_HAND
+from workers.host import CLAIMS_IN_HAND, GUEST_CLAIMS
 from workers.hosts import Hosts
 from workers.progress import Progress
 from workers.residents import Residents
@@ -70,6 +70,8 @@ class Runtime:
         _spawn(self._residents.run)
         _spawn(self._every_third_of_a_lease, self._stopped, self._hosts.announce_all)
         _spawn(self._every_third_of_a_lease, self._stopped, self._renew, slices)
+        for _ in range(GUEST_CLAIMS):
+            _spawn(self._welcome, slices)
         _log.info("worker %d loads %s", incarnation, ", ".join(keys))
 
     def drain(self) -> None:
@@ -125,6 +127,14 @@ class Runtime:
             slices.hand_back()
         except SQLAlchemyError as error:
             _log.warning("can't renew leases: %s", error)
+
+    def _welcome(self, slices: SliceRunner) -> None:
+        while not self._draining.is_set():
+            try:
+                slices.welcome()
+            except AWAY as error:
+                _log.warning("no guests are let in: %s", error)
+                self._draining.wait(_DATABASE_PAUSE_S)
 
 
 def _spawn(target: Callable[..., None], *arguments: Any) -> None:

@@ -24,7 +24,9 @@ from workers.scheduler.entries import Launch
 _log = logging.getLogger(__name__)
 _RECORD_FOR_S = 60.0  # how long results are offered to a database that is away
 
-_CLAIM_S = 0.015  # from the claim to the items in their lane
+_CLAIM_S = 0.03  # from a look for guests to their items in their lane
+_LOOK_S = 0.05  # between two looks for guests, where launches are short
+_NEXT_S = 0.005  # after a launch was to end the next one has begun
 
 _FETCH_FOR_S = 5.0  # how long a blob store that is away is asked for inputs
 
@@ -47,7 +49,8 @@ class SliceRunner:
         self._payloads, self._pool = stored, pool
         self._turn = 0  # whose slices are claimed next
         self._claiming = threading.Lock()
-        self._awaiting_guests = threading.Lock()
+        self._welcoming = threading.Lock()
+        self._busy = threading.Event()  # something is in hand
         self._lock = threading.Lock()  # guards what is below
         self._held: dict[Holding, ModelHost] = {}  # in the order they were claimed
         self._closed = self._loaded = False
@@ -57,9 +60,23 @@ class SliceRunner:
 
     def work(self) -> bool:
         """Runs what one claim gives. Returns whether there was anything."""
-        claimed = self._claim() or self._claim_guests()
+        claimed = self._claim()
         if claimed is None:
             return False
+        self._see_through(claimed)
+        return True
+
+    def welcome(self) -> None:
+        """Where a worker is full of work, others need not wait for the end of it: those who are
+        owed are let in as guests. Goes on until the worker drains; for a few threads."""
+        while not self._closed:
+            with self._welcoming:
+                self._await_guests()
+                claimed = None if self._closed else self._claim_guests()
+            if claimed:
+                self._see_through(claimed)
+
+    def _see_through(self, claimed: Claimed) -> None:
         host = self._held[claimed.holdings[0]]
         try:
             self._feed(claimed)
@@ -69,7 +86,6 @@ class SliceRunner:
         finally:
             self._let_go(claimed.holdings)
             host.leave()
-        return True
 
     def renew(self) -> None:
         """Prolongs all leases; takes back slices whose lease or whose job is gone."""
@@ -111,6 +127,7 @@ class SliceRunner:
         """Claims nothing more; slices in hand go back after the launch they are in."""
         with self._lock:
             self._closed = True
+            self._busy.set()  # whoever waits for it is to leave
         for holding, host in self._snapshot():
             host.release(holding)
 
@@ -146,27 +163,30 @@ class SliceRunner:
         return claimed
 
     def _claim_guests(self) -> Claimed | None:
-        """Where everything is full of work, others need not wait for the end of it: just before
-        the device is free, when it is known whose it will be, those who are owed are let in. Of the
-        workers the one that is free first does so."""
-        if not self._awaiting_guests.acquire(blocking=False):
-            return None
-        try:
-            hosts = [host for host in list(self._hosts.values()) if host.guest_room()]
-            if not hosts:
+        with self._claiming:
+            hosts = {host: host.guest_room() for host in list(self._hosts.values())}
+            guests = Guests([holding.lease for holding, _ in self._snapshot()])
+            if any(lease.suspect for lease in guests.in_hand):
                 return None
-            clock.sleep(max(0.0, min(host.free_in_s() for host in hosts) - _CLAIM_S))
-            with self._claiming:
-                guests = Guests([holding.lease for holding, _ in self._snapshot()])
-                if any(lease.suspect for lease in guests.in_hand):
-                    return None
-                rooms = {host: host.guest_room() for host in hosts}
-                claimed = self._take_in_hand(self._claim_for(rooms, guests))
-        finally:
-            self._awaiting_guests.release()
+            claimed = self._take_in_hand(self._claim_for(hosts, guests))
         if self._closed:
             self.close()
         return claimed
+
+    def _await_guests(self) -> None:
+        """Until just before the end of a launch, where more is in hand than the next can take: then
+        it is known which worker is free first. Where launches are short, for a moment."""
+        while not self._closed:
+            self._busy.wait()
+            ends = [host.launch_ends() for host in list(self._hosts.values()) if host.guest_room()]
+            left_s, took_s = min(ends, default=(0.0, 0.0))
+            if took_s < 2 * _CLAIM_S:
+                clock.sleep(_LOOK_S)
+                return
+            if left_s > _CLAIM_S:
+                clock.sleep(left_s - _CLAIM_S)
+                return
+            clock.sleep(left_s + _NEXT_S)  # too late for the one that is next
 
     def _take_in_hand(self, leases: Sequence[Lease]) -> Claimed | None:
         if not leases:
@@ -177,6 +197,7 @@ class SliceRunner:
             host.hold(holding.lease.stop - holding.lease.start)
         with self._lock:
             self._held.update(dict.fromkeys(claimed.holdings, host))
+            self._busy.set()
         return claimed
 
     def _next_leases(self) -> list[Lease]:
@@ -292,6 +313,8 @@ class SliceRunner:
     def _let_go(self, holdings: Sequence[Holding]) -> None:
         with self._lock:
             held = [(h, self._held.pop(h)) for h in holdings if h in self._held]
+            if not (self._held or self._closed):
+                self._busy.clear()
         for holding, host in held:
             host.release(holding)
             host.hold(holding.lease.start - holding.lease.stop)

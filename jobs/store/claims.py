@@ -89,7 +89,10 @@ _CLAIM = text("""
         LEFT JOIN tenants n ON n.tenant_id = p.tenant_id
         LEFT JOIN held h ON h.tenant_id = p.tenant_id
         WHERE p.tenant_id IS NOT NULL
-          AND (NOT :guests OR h.tenant_id IS NOT NULL OR coalesce(t.time_ms, 0) <= :now_ms)
+          AND (NOT :guests OR h.tenant_id IS NOT NULL
+               OR greatest(coalesce(t.time_ms, 0), :now_ms)
+                  < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
+                     WHERE pool = :pool))
         ORDER BY from_ms, p.tenant_id LIMIT :most_tenants
     ), offered AS (
         SELECT st.turn, st.room, st.weight, s.*, s.items * st.item_ms AS cost_ms,
@@ -156,9 +159,9 @@ _STARTED = text("""
 
 @dataclass(frozen=True, slots=True)
 class Guests:
-    """A claim beside what a worker has in hand, for whom that would keep waiting: tenants that are
-    owed and have nothing there, and slices that go before all that their tenant has there. in_hand:
-    the leases that it has."""
+    """A claim beside what a worker has in hand, for whom that would keep waiting: tenants that had
+    less than all those who have something there, and slices that go before all that their tenant
+    has there. in_hand: the leases that it has."""
 
     in_hand: Sequence[Lease] = ()
 
@@ -190,7 +193,7 @@ def claim(
     item_ms: device time that an item is predicted to take; its tenant is charged with it.
     """
     wanted = [(model, room) for model, room in rooms.items() if room > 0]
-    if not wanted:
+    if not wanted or (guests and not _any_guest(tx, [m for m, _ in wanted], pool, guests)):
         return []
     now_ms = turns.begin(tx, pool)
     values: dict[str, Any] = {
@@ -215,6 +218,46 @@ def claim(
         costs = [(row.tenant_id, row.cost_ms / row.weight) for row in found]
         turns.charge(tx, pool, now_ms, reached_ms, costs)
     return leases
+
+
+# Without anybody's turn: most looks for guests find none. Of each tenant the first slice alone is
+# looked at.
+_ANY_GUEST = text("""
+    WITH RECURSIVE held AS (
+        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
+                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
+    ), present AS (
+        SELECT w.model, w.version, first.*
+        FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS w (model, version),
+             LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect
+                        AND s.model = w.model AND s.version = w.version
+                      ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS first
+        UNION ALL
+        SELECT p.model, p.version, after.*
+        FROM present p,
+             LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect
+                        AND s.model = p.model AND s.version = p.version
+                        AND s.tenant_id > p.tenant_id
+                      ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS after
+    )
+    SELECT EXISTS (
+        SELECT FROM present p
+        LEFT JOIN held h ON h.tenant_id = p.tenant_id
+        LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
+        WHERE (-p.priority, p.due_at) < (-h.priority, h.due_at)
+           OR h.tenant_id IS NULL
+              AND coalesce(t.time_ms, 0)
+                  < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
+                     WHERE pool = :pool)
+    )
+""")
+
+
+def _any_guest(tx: Tx, models: Iterable[Model], pool: str, guests: Guests) -> bool:
+    values = _names(models) | guests.as_values() | {"pool": pool}
+    return bool(tx.scalar(_ANY_GUEST, values))
 
 
 def claim_suspect(tx: Tx, owner: int, model: Model, lease_s: float) -> list[Lease]:

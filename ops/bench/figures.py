@@ -67,3 +67,23 @@ def flush_shares(calls: Calls) -> dict[str, float]:
 def points_apart(some: Mapping[str, float], others: Mapping[str, float]) -> float:
     """The largest difference between two shares of the same reason, in percentage points."""
     return max(100 * abs(some.get(r, 0) - others.get(r, 0)) for r in some.keys() | others.keys())
+
+
+def jain(amounts: Sequence[float]) -> float | None:
+    """Jain's index, (Σx)² / (n·Σx²): 1 where all got the same, 1/n where one got everything (R.
+    Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness", 1984). None where nobody got
+    anything."""
+    squares = sum(amount**2 for amount in amounts)
+    return sum(amounts) ** 2 / (len(amounts) * squares) if squares else None
+
+
+def share_error(amounts: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+    """The largest relative difference between what one's share of the whole is and what it should
+    be by weight. None where nobody got anything."""
+    whole, heavy = sum(amounts.values()), sum(weights.values())
+    if not whole:
+        return None
+    return max(
+        abs(amounts.get(name, 0.0) / whole / (weight / heavy) - 1)
+        for name, weight in weights.items()
+    )

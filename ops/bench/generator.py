@@ -196,8 +196,10 @@ def _main(folder: Path) -> None:
 
 def _generator(plan: Any) -> Generator:
     address = urlsplit(plan["url"])
+    keys = plan["keys"] or [""] * len(plan["bodies"])
     requests = [
-        request(address.netloc, address.path or "/", body.encode()) for body in plan["bodies"]
+        request(address.netloc, address.path or "/", body.encode(), key)
+        for body, key in zip(plan["bodies"], keys, strict=True)
     ]
     return Generator(
         (str(address.hostname), int(address.port or 80)),

@@ -3,11 +3,12 @@
 _HEAD_END = b"\r\n\r\n"
 
 
-def request(host: str, path: str, body: bytes) -> bytes:
-    """A POST of JSON, ready to be sent."""
+def request(host: str, path: str, body: bytes, key: str = "") -> bytes:
+    """A POST of JSON, ready to be sent. key: an API key; empty: it comes without one."""
+    who = b"Authorization: Bearer %b\r\n" % key.encode() if key else b""
     return (
-        b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n%b" % (path.encode(), host.encode(), len(body), body)
+        b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (path.encode(), host.encode(), who, len(body), body)
     )
 
 

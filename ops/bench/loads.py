@@ -22,15 +22,19 @@ def infer(
     inputs: Sequence[Any],
     due_s: Sequence[float],
     outputs: Sequence[Any] | None = None,
+    keys: Sequence[str] = (),
     most_in_flight: int = 0,
 ) -> Load:
     """Calls of one model, through POST /infer."""
     bodies = [json.dumps({"model": model, "input": value}) for value in inputs]
-    return Load(f"{platform.url}/infer", due_s, bodies, outputs, most_in_flight)
+    return Load(f"{platform.url}/infer", due_s, bodies, outputs, keys, most_in_flight)
 
 
-def batchstring(platform: Platform, due_s: Sequence[float]) -> Load:
-    return infer(platform, "batchstring", TEXTS, due_s, [text.upper() for text in TEXTS])
+def batchstring(platform: Platform, due_s: Sequence[float], keys: Sequence[str] = ()) -> Load:
+    """keys: API keys, which the calls take in turn; empty: they come without."""
+    texts = [TEXTS[n % len(TEXTS)] for n in range(max(len(TEXTS), len(keys)))]
+    whose = [keys[n % len(keys)] for n in range(len(texts))] if keys else ()
+    return infer(platform, "batchstring", texts, due_s, [text.upper() for text in texts], whose)
 
 
 def peak_per_s(

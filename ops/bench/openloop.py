@@ -25,12 +25,14 @@ _GRACE_S = 15.0
 @dataclass(frozen=True, slots=True)
 class Load:
     """Requests to one URL. due_s: seconds from the start, in order. They take the bodies in turn,
-    and the outputs that are expected of these (None: any). most_in_flight: see Generator."""
+    and the outputs that are expected of these (None: any). keys: an API key for each body; empty:
+    they come without. most_in_flight: see Generator."""
 
     url: str
     due_s: Sequence[float]
     bodies: Sequence[str]
     outputs: Sequence[Any] | None = None
+    keys: Sequence[str] = ()
     most_in_flight: int = 0
     grace_s: float = _GRACE_S
 

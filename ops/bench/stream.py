@@ -17,18 +17,20 @@ _BLOCK_LINES = 1000
 
 
 class Stream:
-    """Jobs and calls of one client; not thread-safe. poll_s: between looks for more results."""
+    """Jobs and calls of one client; not thread-safe. poll_s: between looks for more results. key:
+    its API key; empty: it comes without."""
 
-    def __init__(self, url: str, poll_s: float = _POLL_S) -> None:
+    def __init__(self, url: str, poll_s: float = _POLL_S, key: str = "") -> None:
         address = urlsplit(url)
         self._poll_s = poll_s
+        self._who = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = http.client.HTTPConnection(
             str(address.hostname), address.port, timeout=_TIMEOUT_S
         )
 
     def post(self, model: str, texts: Iterable[str]) -> str:
         """Streams texts up as one job; returns its id."""
-        headers = {"Content-Type": "application/x-ndjson"}
+        headers = {"Content-Type": "application/x-ndjson", **self._who}
         path = f"/jobs?model={model}"
         self._http.request("POST", path, _blocks(texts), headers, encode_chunked=True)
         job: str = self._json(202)["id"]
@@ -38,7 +40,7 @@ class Stream:
         """Result lines in order, as they appear, until there are no more to come."""
         after, complete, moved_s = -1, False, clock.monotonic()
         while not complete:
-            self._http.request("GET", f"/jobs/{job}/results?after={after}")
+            self._http.request("GET", f"/jobs/{job}/results?after={after}", headers=self._who)
             response = self._answer(200)
             yield from _lines(response)
             before, after = after, int(response.headers["X-Next-After"])
@@ -52,13 +54,18 @@ class Stream:
 
     def job(self, job: str) -> Any:
         """The job object."""
-        self._http.request("GET", f"/jobs/{job}")
+        self._http.request("GET", f"/jobs/{job}", headers=self._who)
         return self._json(200)
+
+    def cancel(self, job: str) -> None:
+        self._http.request("POST", f"/jobs/{job}/cancel", headers=self._who)
+        self._json(200)
 
     def call(self, model: str, value: Any) -> Any:
         """The output of one call."""
         body = json.dumps({"model": model, "input": value})
-        self._http.request("POST", "/infer", body, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **self._who}
+        self._http.request("POST", "/infer", body, headers)
         return self._json(200)["output"]
 
     def close(self) -> None:

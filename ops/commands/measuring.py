@@ -29,7 +29,7 @@ _bench("spacing", "How long a call should wait for others: four policies, simula
 _bench("embed", "A job of embeddings through the platform, and the library alone.")
 
 
-def _bench_of_calls(name: str, help: str) -> None:
+def _bench_of_calls(name: str, help: str, module: str = "") -> None:
     @bench.command(name, help=help, epilog=f"Example: millrace bench {name} --quick")
     @click.option("--quick", is_flag=True, help="one short round: does it work? no figures")
     def run(quick: bool) -> None:
@@ -37,7 +37,7 @@ def _bench_of_calls(name: str, help: str) -> None:
 
         from ops.bench.effort import FULL, QUICK
 
-        import_module(f"ops.bench.{name}").run(QUICK if quick else FULL)
+        import_module(f"ops.bench.{module or name}").run(QUICK if quick else FULL)
 
 
 _bench_of_calls("calls", "Single calls on six processes beside mosec, by load.")
@@ -45,6 +45,9 @@ _bench_of_calls("together", "Calls and a job on the same processes, and each alo
 _bench_of_calls("overload", "One worker that is offered three times what it can do.")
 _bench_of_calls("lengths", "Calls of mixed length: padding, buckets, the latency model.")
 _bench_of_calls("trace", "The arrivals of a real service, replayed, beside the simulator.")
+_bench_of_calls(
+    "fairness", "Small tenants beside one that floods; shares by weight.", "fairness.run"
+)
 
 
 @bench.command(epilog="Example: millrace bench gpu")

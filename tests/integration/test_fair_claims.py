@@ -159,7 +159,7 @@ def test_guests_are_those_who_are_owed_and_have_nothing_in_hand(database: Engine
     post(database, "new", 1)
     guests = claim(database, guests=Guests(in_hand))
     assert [lease.tenant for lease in guests] == ["new"]
-    # It has had its share now: what it hands in next waits for its turn.
+    # It has had more than its share now: what it hands in next waits for its turn.
     post(database, "new", 100)
     settle(database, guests, 100 * SLICE * ITEM_US)
     assert claim(database, guests=Guests(in_hand)) == []

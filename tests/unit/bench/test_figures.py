@@ -7,10 +7,12 @@ from ops.bench.figures import (
     flush_shares,
     goodput_per_s,
     highest,
+    jain,
     mean_launch,
     padding_share,
     points_apart,
     predict_error,
+    share_error,
     slots_left,
 )
 from tests.unit.bench.made import made
@@ -72,3 +74,26 @@ def test_shares_are_compared_reason_by_reason() -> None:
     assert points_apart({"pace": 0.9, "full": 0.1}, {"pace": 0.96, "knee": 0.04}) == pytest.approx(
         10
     )
+
+
+def test_shares_that_are_equal_are_fair_and_one_that_has_all_is_one_of_n() -> None:
+    assert jain([3.0, 3.0, 3.0]) == pytest.approx(1)
+    assert jain([5.0, 0.0, 0.0, 0.0]) == pytest.approx(1 / 4)
+    assert jain([1.0, 2.0]) == pytest.approx(9 / 10)
+
+
+def test_where_nobody_got_anything_there_is_no_fairness() -> None:
+    assert jain([0.0, 0.0]) is None
+    assert share_error({"a": 0.0}, {"a": 1.0, "b": 2.0}) is None
+
+
+def test_a_share_is_held_against_its_weight() -> None:
+    """7 of 7: one of weight 1 got 1.5 instead of 1, one of weight 4 got 3.5."""
+    weights = {"one": 1.0, "two": 2.0, "four": 4.0}
+    assert share_error({"one": 10, "two": 20, "four": 40}, weights) == pytest.approx(0)
+    assert share_error({"one": 1.5, "two": 2, "four": 3.5}, weights) == pytest.approx(0.5)
+
+
+def test_one_that_got_nothing_is_as_far_off_as_can_be() -> None:
+    assert share_error({"a": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(9)
+    assert share_error({"b": 1.0}, {"a": 1.0, "b": 9.0}) == pytest.approx(1)

@@ -32,3 +32,11 @@ def test_a_request_says_its_length() -> None:
     head, _, body = sent.partition(b"\r\n\r\n")
     assert head.startswith(b"POST /infer HTTP/1.1\r\nHost: localhost:1\r\n")
     assert head.endswith(b"Content-Length: %d" % len(body))
+    assert b"Authorization" not in head
+
+
+def test_a_request_with_a_key_carries_it_and_nothing_else_changes() -> None:
+    with_key = request("localhost:1", "/infer", b"{}", "mk_x")
+    assert b"\r\nAuthorization: Bearer mk_x\r\n" in with_key
+    without = with_key.replace(b"Authorization: Bearer mk_x\r\n", b"")
+    assert without == request("localhost:1", "/infer", b"{}")

@@ -18,7 +18,8 @@ HOLD_S = 0.3
 
 
 class Server(BaseHTTPRequestHandler):
-    """Upper-cases; refuses "busy", drops the connection of "gone", waits with "slow"."""
+    """Upper-cases; refuses "busy", drops the connection of "gone", waits with "slow", takes in
+    "job"; "who" gets what it identified itself with."""
 
     protocol_version = "HTTP/1.1"
 
@@ -36,6 +37,10 @@ class Server(BaseHTTPRequestHandler):
         }  # fmt: skip
         if asked == "busy":
             status, answer = 429, {"code": "too_late"}
+        if asked == "job":
+            status, answer = 202, {"id": "job_1"}
+        if asked == "who":
+            answer["output"] = self.headers["Authorization"]
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -87,6 +92,19 @@ def test_every_call_is_sent_when_due_and_its_answer_kept(url: str) -> None:
 def test_an_answer_that_is_not_the_one_expected_is_an_error(url: str) -> None:
     wrong = Load(url, [0.0, 0.0], [json.dumps({"input": "a"})], ["B"])
     assert drive(wrong).errors == 2
+
+
+def test_each_body_comes_with_its_key(url: str) -> None:
+    bodies = [json.dumps({"input": "who"})] * 2
+    outputs = ["Bearer a", "Bearer b"]
+    assert drive(Load(url, [0.0] * 4, bodies, outputs, keys=["a", "b"])).errors == 0
+    assert drive(Load(url, [0.0] * 2, bodies, outputs)).errors == 2
+
+
+def test_a_job_that_was_taken_in_is_no_error(url: str) -> None:
+    calls = drive(Load(url, [0.0], [json.dumps({"input": "job"})]))
+    assert calls.status.tolist() == [202]
+    assert calls.errors == 0
 
 
 def test_calls_do_not_wait_for_each_other_in_an_open_loop(url: str) -> None:

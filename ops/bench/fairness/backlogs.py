@@ -1,0 +1,106 @@
+"""Whose device time it is while several tenants have more work than there is."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import cycle, zip_longest
+
+from jobs import clock
+from ops.bench.effort import Effort
+from ops.bench.fairness.tenants import Tenants
+from ops.bench.harness import say
+from ops.bench.stream import Stream
+
+EQUAL = {f"equal-{n}": 1.0 for n in range(1, 8)}
+WEIGHED = {"one": 1.0, "two": 2.0, "four": 4.0}
+FIRST = "first"
+"""Its job is what idle workers take before there is anybody to share with."""
+
+_ITEMS_PER_S = 6 * 1000  # of six processes that always launch full
+_JOB_ITEMS = (
+    100_000,
+    2_000,
+    500,
+)  # at most: one tenant has a large job, the next ones smaller ones
+_SETTLE_S, _SECONDS = 4.0, 15.0
+_SPARE = 1.3  # of what they should get through by the end of the window
+_IN_HAND = 6 * 4 * 1000  # items that six workers take without having to choose
+_LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Device seconds by tenant, in a time when all of them had work."""
+
+    device_s: Mapping[str, float]
+    seconds: float
+
+
+def rounds(tenants: Tenants, weights: Mapping[str, float], effort: Effort) -> list[Window]:
+    tenants.weigh(weights)
+    return [
+        _window(tenants, weights, effort.seconds(_SETTLE_S), effort.seconds(_SECONDS))
+        for _ in range(effort.rounds)
+    ]
+
+
+def _window(
+    tenants: Tenants, weights: Mapping[str, float], settle_s: float, seconds: float
+) -> Window:
+    """Opens some seconds after the last of them came, and closes when one has nothing left that
+    could be claimed. What is left is cancelled."""
+    names = list(weights)
+    with ExitStack() as stack:
+        streams = {
+            name: stack.enter_context(closing(tenants.stream(name))) for name in (FIRST, *names)
+        }
+        jobs = [(FIRST, streams[FIRST].post("batchstring", map(str, range(_IN_HAND))))]
+        jobs += _post(streams, weights, settle_s + seconds)
+        clock.sleep(settle_s)
+        since = tenants.now()
+        until = _until_one_is_dry(tenants, names, since, seconds)
+        for name, job in jobs:
+            streams[name].cancel(job)
+        tenants.await_end([FIRST, *names])
+    found = Window(tenants.device_s(names, since, until), (until - since).total_seconds())
+    shares = ", ".join(f"{name} {used:.1f}" for name, used in found.device_s.items())
+    say(f"device seconds in {found.seconds:.1f} s of six processes: {shares}")
+    return found
+
+
+def _post(
+    streams: Mapping[str, Stream], weights: Mapping[str, float], seconds: float
+) -> list[tuple[str, str]]:
+    """Jobs of more items than each should have done by then: (tenant, job). In turn, so that nobody
+    has the devices to itself for long."""
+    a_weight = (_IN_HAND + _SPARE * _ITEMS_PER_S * seconds) / sum(weights.values())
+    sizes = {
+        name: _sizes(int(a_weight * weight), most)
+        for (name, weight), most in zip(weights.items(), cycle(_JOB_ITEMS), strict=False)
+    }
+    return [
+        (name, streams[name].post("batchstring", (f"{name} {n}" for n in range(size))))
+        for turn in zip_longest(*sizes.values())
+        for name, size in zip(sizes, turn, strict=True)
+        if size
+    ]
+
+
+def _sizes(items: int, most: int) -> list[int]:
+    return [min(most, items - start) for start in range(0, items, most)]
+
+
+def _until_one_is_dry(
+    tenants: Tenants, names: Sequence[str], since: datetime, seconds: float
+) -> datetime:
+    """The last time all of them were seen with slices that nobody had taken."""
+    until = since
+    while (until - since).total_seconds() < seconds:
+        clock.sleep(_LOOK_S)
+        now = tenants.now()
+        if dry := set(names) - tenants.backlogged(names):
+            say(f"{', '.join(sorted(dry))} ran out of work after {(now - since)}")
+            break
+        until = now
+    return until

@@ -1,0 +1,59 @@
+"""One tenant's flood holds nobody up, in processes that run."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.keys import NewKey
+from jobs.store import db, keys
+from jobs.store.tenancy import EVERYBODY, acting
+from ops.client import Client
+from ops.up import Platform, running
+from tests.wait import eventually
+
+TENANTS = ("flood", "light")
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with running(tmp_path_factory.mktemp("fair"), workers=2) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def clients(platform: Platform) -> Iterator[dict[str, Client]]:
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    made = {}
+    for tenant in TENANTS:
+        asked = NewKey(tenant)
+        with acting(database, EVERYBODY) as tx:
+            keys.create(tx, asked)
+        made[tenant] = Client(platform.url, key=asked.secret)
+    database.dispose()
+    yield made
+    for client in made.values():
+        client.close()
+
+
+def test_a_small_job_ends_long_before_the_flood_that_came_first(
+    clients: dict[str, Client],
+) -> None:
+    flood = clients["flood"].submit([b'"f"\n'] * 30_000, model="batchstring")["id"]
+    eventually(lambda: clients["flood"].job(flood)["counts"]["succeeded"] > 1000)
+    # All that the workers may have in hand is the flood's: seconds of it.
+    light = clients["light"].submit([b'"l"\n'] * 20, model="batchstring")["id"]
+    eventually(lambda: clients["light"].job(light)["state"] == "completed", timeout_s=5)
+    still = clients["flood"].job(flood)
+    assert still["state"] == "running"
+    assert still["counts"]["pending"] > 10_000
+    clients["flood"].request("POST", f"/jobs/{flood}/cancel")
+
+
+def test_an_urgent_job_passes_its_own_tenants_flood(clients: dict[str, Client]) -> None:
+    flood = clients["light"].submit([b'"f"\n'] * 30_000, model="batchstring")["id"]
+    eventually(lambda: clients["light"].job(flood)["counts"]["succeeded"] > 1000)
+    order = {"model": "batchstring", "class": "interactive"}
+    urgent = clients["light"].submit([b'"u"\n'], **order)["id"]
+    eventually(lambda: clients["light"].job(urgent)["state"] == "completed", timeout_s=5)
+    assert clients["light"].job(flood)["counts"]["pending"] > 10_000
+    clients["light"].request("POST", f"/jobs/{flood}/cancel")
