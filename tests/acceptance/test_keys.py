@@ -279,6 +279,20 @@ def test_commands_send_the_key_of_their_environment(
     assert "No valid credential" in refused.stderr
 
 
+def test_no_log_has_a_key(closed: Platform, new_key: Callable[..., tuple[str, str]]) -> None:
+    key, id = new_key("acme")
+    secret = key[8:]
+    submit(closed, key)
+    made = ask(closed, new_key("ops", role="admin")[0], "POST", f"/keys/{id}/rotate").json()
+    ask(closed, key + "x", "GET", "/jobs")
+    logs = list((closed.settings.home / "logs").iterdir())
+    assert any(log.name == "api.log" for log in logs)
+    for log in logs:
+        said = log.read_text(errors="replace")
+        assert secret not in said
+        assert made["key"][8:] not in said
+
+
 @pytest.fixture(scope="module")
 def provider() -> Iterator[IdentityProvider]:
     with provider_running() as started:
