@@ -18,11 +18,8 @@ FIRST = "first"
 """Its job keeps the workers until all others are there; then it is cancelled."""
 
 _ITEMS_PER_S = 6 * 1000  # of six processes that always launch full
-_JOB_ITEMS = (
-    100_000,
-    2_000,
-    500,
-)  # at most: one tenant has a large job, the next ones smaller ones
+# At most: one tenant has a large job, the next ones smaller ones.
+_JOB_ITEMS = (1_000_000, 4_000, 1_000)
 _SETTLE_S = 3.0
 _EQUAL_S, _WEIGHED_S = 8.0, 40.0  # in 40 s the lightest should have 34 slices of a second
 _SPARE = 1.3  # of what they should get through by the end of the window
