@@ -67,8 +67,8 @@ def _window(
             streams[name].cancel(job)
         tenants.await_end([FIRST, *names])
     found = Window(tenants.device_s(names, since, until), (until - since).total_seconds())
-    shares = ", ".join(f"{name} {used:.1f}" for name, used in found.device_s.items())
-    say(f"device seconds in {found.seconds:.1f} s of six processes: {shares}")
+    told = ", ".join(f"{name} {used:.1f}" for name, used in found.device_s.items())
+    say(f"device seconds in {found.seconds:.1f} s of six processes: {told}")
     return found
 
 

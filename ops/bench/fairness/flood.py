@@ -82,7 +82,7 @@ def _side(
 
 @contextmanager
 def _flood(platform: Platform, tenants: Tenants, seconds: float, seed: int) -> Iterator[None]:
-    """A job that takes 16.7 s at least, a second one in case the machine falls behind, and calls."""
+    """A job that takes 16.7 s at least, one more in case the machine falls behind, and calls."""
     due_s = poisson(_FLOOD_PER_S, 2 * seconds, 3 * seed + 2)
     stream = tenants.stream(FLOOD)
     with Driver(loads.batchstring(platform, due_s, [tenants.keys[FLOOD]])) as driver:
