@@ -129,7 +129,12 @@ def _picture(sides: Sides, equal: Sequence[Window], weighed: Window) -> Figure:
     calls.legend()
     _bars(bars, equal, EQUAL, 0)
     _bars(bars, [weighed], WEIGHED, len(EQUAL) + 1)
-    bars.set_title("Device time of what is due")
+    bars.set_yticks(
+        [*range(len(EQUAL)), *range(len(EQUAL) + 1, len(EQUAL) + 1 + len(WEIGHED))],
+        [*(f"{weight:g}" for weight in (*EQUAL.values(), *WEIGHED.values()))],
+    )
+    bars.set_ylabel("weight")
+    bars.set_title("Device time, of what is due")
     return figure
 
 
