@@ -15,15 +15,13 @@ from ops.bench.stream import Stream
 EQUAL = {f"equal-{n}": 1.0 for n in range(1, 8)}
 WEIGHED = {"one": 1.0, "two": 2.0, "four": 4.0}
 FIRST = "first"
-"""Its job is what idle workers take before there is anybody to share with."""
+"""Its job keeps the workers until all others are there; then it is cancelled."""
 
 _ITEMS_PER_S = 6 * 1000  # of six processes that always launch full
-_JOB_ITEMS = (
-    100_000,
-    2_000,
-    500,
-)  # at most: one tenant has a large job, the next ones smaller ones
-_SETTLE_S, _SECONDS = 4.0, 15.0
+# At most: one tenant has a large job, the next ones smaller ones.
+_JOB_ITEMS = (1_000_000, 4_000, 1_000)
+_SETTLE_S = 3.0
+_EQUAL_S, _WEIGHED_S = 8.0, 40.0  # in 40 s the lightest should have 34 slices of a second
 _SPARE = 1.3  # of what they should get through by the end of the window
 _IN_HAND = 6 * 4 * 1000  # items that six workers take without having to choose
 _LOOK_S = 0.2
@@ -37,26 +35,31 @@ class Window:
     seconds: float
 
 
-def rounds(tenants: Tenants, weights: Mapping[str, float], effort: Effort) -> list[Window]:
-    tenants.weigh(weights)
-    return [
-        _window(tenants, weights, effort.seconds(_SETTLE_S), effort.seconds(_SECONDS))
-        for _ in range(effort.rounds)
-    ]
+def equal(tenants: Tenants, effort: Effort) -> list[Window]:
+    seconds = effort.seconds(_EQUAL_S)
+    return [_window(tenants, EQUAL, effort, seconds) for _ in range(effort.rounds)]
+
+
+def weighed(tenants: Tenants, effort: Effort) -> Window:
+    """One long window: a slice is a second of device time, and one more or less is no error."""
+    return _window(tenants, WEIGHED, effort, effort.seconds(_WEIGHED_S))
 
 
 def _window(
-    tenants: Tenants, weights: Mapping[str, float], settle_s: float, seconds: float
+    tenants: Tenants, weights: Mapping[str, float], effort: Effort, seconds: float
 ) -> Window:
     """Opens some seconds after the last of them came, and closes when one has nothing left that
     could be claimed. What is left is cancelled."""
+    tenants.weigh(weights)
+    settle_s = effort.seconds(_SETTLE_S)
     names = list(weights)
     with ExitStack() as stack:
         streams = {
             name: stack.enter_context(closing(tenants.stream(name))) for name in (FIRST, *names)
         }
-        jobs = [(FIRST, streams[FIRST].post("batchstring", map(str, range(_IN_HAND))))]
-        jobs += _post(streams, weights, settle_s + seconds)
+        first = streams[FIRST].post("batchstring", map(str, range(_IN_HAND)))
+        jobs = _post(streams, weights, settle_s + seconds)
+        streams[FIRST].cancel(first)
         clock.sleep(settle_s)
         since = tenants.now()
         until = _until_one_is_dry(tenants, names, since, seconds)
@@ -64,8 +67,8 @@ def _window(
             streams[name].cancel(job)
         tenants.await_end([FIRST, *names])
     found = Window(tenants.device_s(names, since, until), (until - since).total_seconds())
-    shares = ", ".join(f"{name} {used:.1f}" for name, used in found.device_s.items())
-    say(f"device seconds in {found.seconds:.1f} s of six processes: {shares}")
+    told = ", ".join(f"{name} {used:.1f}" for name, used in found.device_s.items())
+    say(f"device seconds in {found.seconds:.1f} s of six processes: {told}")
     return found
 
 

@@ -43,8 +43,8 @@ def run(effort: Effort = FULL) -> None:
         sides = flood.rounds(platform, tenants, effort)
         _jobs_beside_a_flood(report, sides)
         _calls_beside_a_flood(report, sides)
-        equal = backlogs.rounds(tenants, EQUAL, effort)
-        weighed = backlogs.rounds(tenants, WEIGHED, effort)
+        equal = backlogs.equal(tenants, effort)
+        weighed = backlogs.weighed(tenants, effort)
         _shares(report, equal, weighed)
         _throughput(report, throughput.rounds(tenants, effort))
     _cpu(report, identity.rounds(effort))
@@ -81,17 +81,15 @@ def _calls_beside_a_flood(report: Report, sides: Sides) -> None:
     )
 
 
-def _shares(report: Report, equal: Sequence[Window], weighed: Sequence[Window]) -> None:
-    """Each window's: what one got too little of in one isn't made up for in the next."""
-    indices = [jain(list(window.device_s.values())) for window in equal]
-    errors = [share_error(window.device_s, WEIGHED) for window in weighed]
-    if found := [index for index in indices if index is not None]:
-        report.add(**with_spread("jain", found))
-    if found := [error for error in errors if error is not None]:
-        report.add(**with_spread("share_error", found))
+def _shares(report: Report, equal: Sequence[Window], weighed: Window) -> None:
+    found = [jain(list(window.device_s.values())) for window in equal]
+    if indices := [index for index in found if index is not None]:
+        report.add(**with_spread("jain", indices))
+    error = share_error(weighed.device_s, WEIGHED)
+    if error is not None:
+        report.add(share_error=error)
     report.add(
-        jain_window_s=median(window.seconds for window in equal),
-        share_window_s=median(window.seconds for window in weighed),
+        jain_window_s=median(window.seconds for window in equal), share_window_s=weighed.seconds
     )
 
 
@@ -117,7 +115,7 @@ def _cpu(report: Report, costs: Sequence[tuple[Cost, Cost]]) -> None:
 # -- the picture
 
 
-def _picture(sides: Sides, equal: Sequence[Window], weighed: Sequence[Window]) -> Figure:
+def _picture(sides: Sides, equal: Sequence[Window], weighed: Window) -> Figure:
     figure = Figure(figsize=(10, 2.8), layout="constrained")
     jobs, calls, bars = figure.subplots(1, 3)
     for n, name in enumerate(("alone", "beside a flood")):
@@ -130,8 +128,13 @@ def _picture(sides: Sides, equal: Sequence[Window], weighed: Sequence[Window]) -
     jobs.legend()
     calls.legend()
     _bars(bars, equal, EQUAL, 0)
-    _bars(bars, weighed, WEIGHED, len(EQUAL) + 1)
-    bars.set_title("Device time of what is due")
+    _bars(bars, [weighed], WEIGHED, len(EQUAL) + 1)
+    bars.set_yticks(
+        [*range(len(EQUAL)), *range(len(EQUAL) + 1, len(EQUAL) + 1 + len(WEIGHED))],
+        [*(f"{weight:g}" for weight in (*EQUAL.values(), *WEIGHED.values()))],
+    )
+    bars.set_ylabel("weight")
+    bars.set_title("Device time, of what is due")
     return figure
 
 
