@@ -216,6 +216,24 @@ class Health(BaseModel):
     status: str
 
 
+class AuditEntry(BaseModel):
+    """One act. tenant: whose things it was done to; request_id: the X-Request-Id of the answer."""
+
+    id: int
+    at: str
+    tenant: str
+    actor: str
+    act: str
+    target: str
+    detail: dict[str, Any]
+    request_id: str
+
+
+class AuditPage(BaseModel):
+    data: list[AuditEntry]
+    next: int | None = Field(description="`after` of the next page; null on the last one")
+
+
 class FaultObject(BaseModel):
     loc: list[str | int]
     line: int | None = None

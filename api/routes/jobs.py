@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
+from api import audit
 from api.auth import Reader, Submitter
 from api.context import Context, Shared
 from api.routes.common import JOB_ID, JobId, find_job, json_response
@@ -55,44 +56,51 @@ def get_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
-def cancel_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def cancel_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
     very large job the answer may come while it is still `cancelling`."""
+
+    def note(tx: Tx, before: str) -> None:
+        audit.note(tx, request, caller, "job.cancel", job_id, was=before)
+
     with shared.acting(caller.tenant) as tx:
         job = find_job(tx, caller.tenant, job_id)
-    cancel(shared.database, job["id"], caller.tenant)
+    cancel(shared.database, job["id"], caller.tenant, note)
     return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
-def pause_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def pause_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """What runs finishes its launch; nothing more is started. Expiry keeps running."""
-    return _verb(shared, caller, job_id, verbs.pause)
+    _do(request, shared, caller, job_id, verbs.pause)
+    return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/resume", response_model=Job)
-def resume_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def resume_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Goes on with a paused job."""
-    return _verb(shared, caller, job_id, verbs.resume)
+    _do(request, shared, caller, job_id, verbs.resume)
+    return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Job)
-def retry_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def retry_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    return _verb(shared, caller, job_id, verbs.retry)
+    _do(request, shared, caller, job_id, verbs.retry)
+    return get_job(shared, caller, job_id)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
-def delete_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def delete_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
-    with shared.acting(caller.tenant) as tx:
-        verbs.delete(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
+    _do(request, shared, caller, job_id, verbs.delete)
     return Response(status_code=204)
 
 
-def _verb(
-    shared: Context, caller: Caller, job_id: str, verb: Callable[[Tx, UUID, str], str]
-) -> Response:
+def _do(
+    request: Request, shared: Context, caller: Caller, job_id: str,
+    verb: Callable[[Tx, UUID, str], str],
+) -> None:  # fmt: skip
     with shared.acting(caller.tenant) as tx:
-        verb(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
-    return get_job(shared, caller, job_id)
+        before = verb(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
+        audit.note(tx, request, caller, f"job.{verb.__name__}", job_id, was=before)

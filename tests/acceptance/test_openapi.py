@@ -12,6 +12,7 @@ from ops.up import Platform
 
 OPERATIONS = [
     "DELETE /jobs/{job_id}",
+    "GET /audit",
     "GET /jobs",
     "GET /jobs/{job_id}",
     "GET /jobs/{job_id}/events",
