@@ -7,9 +7,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from api import audit
-from api.auth import Reader, Submitter
+from api.auth import Reader, Submitter, require
 from api.context import Context, Shared
-from api.routes.common import JOB_ID, JobId, find_job, json_response
+from api.routes.common import JOB_ID, TENANT_OR_ALL, JobId, job_of, json_response
 from api.schemas import NO_NUL, Job, JobPage
 from jobs import ids, views
 from jobs.cancel import cancel
@@ -27,6 +27,10 @@ def list_jobs(
     caller: Reader,
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
+    tenant: Annotated[
+        str | None,
+        Query(description="for operators: another tenant, or * for all", pattern=TENANT_OR_ALL),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[
         str | None, Query(description="`next` of the page before", pattern=JOB_ID)
@@ -34,10 +38,11 @@ def list_jobs(
 ) -> Response:
     """Newest first."""
     name, _, version = (model or "").partition("@")
-    with shared.acting(caller.tenant) as tx:
+    whose = _whose(caller, tenant)
+    with shared.acting(whose) as tx:
         rows = reading.page(
             tx,
-            caller.tenant,
+            whose,
             state=state,
             model=name or None,
             version=version or None,
@@ -48,24 +53,31 @@ def list_jobs(
     return json_response({"data": [views.job_object(row) for row in rows[:limit]], "next": more})
 
 
+def _whose(caller: Caller, asked: str | None) -> str:
+    if asked in (None, caller.tenant):
+        return caller.tenant
+    require(caller, "operate")
+    return str(asked)
+
+
 @router.get("/jobs/{job_id}", response_model=Job)
 def get_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """The job object, with live counts."""
-    with shared.acting(caller.tenant) as tx:
-        return json_response(views.job_object(find_job(tx, caller.tenant, job_id)))
+    with job_of(shared, caller, job_id) as (_, job):
+        return json_response(views.job_object(job))
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
 def cancel_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
     very large job the answer may come while it is still `cancelling`."""
+    with job_of(shared, caller, job_id) as (_, job):
+        tenant = job["tenant_id"]
 
     def note(tx: Tx, before: str) -> None:
-        audit.note(tx, request, caller, "job.cancel", job_id, was=before)
+        audit.note(tx, request, caller, "job.cancel", job_id, tenant, was=before)
 
-    with shared.acting(caller.tenant) as tx:
-        job = find_job(tx, caller.tenant, job_id)
-    cancel(shared.database, job["id"], caller.tenant, note)
+    cancel(shared.database, job["id"], tenant, note)
     return get_job(shared, caller, job_id)
 
 
@@ -101,6 +113,7 @@ def _do(
     request: Request, shared: Context, caller: Caller, job_id: str,
     verb: Callable[[Tx, UUID, str], str],
 ) -> None:  # fmt: skip
-    with shared.acting(caller.tenant) as tx:
-        before = verb(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
-        audit.note(tx, request, caller, f"job.{verb.__name__}", job_id, was=before)
+    with job_of(shared, caller, job_id) as (tx, job):
+        tenant = job["tenant_id"]
+        before = verb(tx, job["id"], tenant)
+        audit.note(tx, request, caller, f"job.{verb.__name__}", job_id, tenant, was=before)
