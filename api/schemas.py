@@ -231,6 +231,24 @@ class TenantPage(BaseModel):
     next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
+class Leftover(BaseModel):
+    """What an erased tenant still has. erasing: jobs whose rows (of so many items) or payloads are
+    on their way out; others: rows of all other kinds."""
+
+    open: int
+    jobs: int
+    erasing: int
+    items: int
+    others: int
+
+
+class Erasure(BaseModel):
+    tenant: str
+    erased_at: str = Field(description="when its keys were revoked")
+    complete: bool
+    left: Leftover
+
+
 class ItemState(BaseModel):
     """One item: its input, its end, and the launch that it was in."""
 
