@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import errors, openapi
+from api import door, errors, openapi
 from api.context import Context
 from api.credentials import Credentials
 from api.events import JobEvents
@@ -119,7 +119,11 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; requests in hand are finished."""
+    """Serves until SIGTERM or SIGINT; requests in hand are finished.
+
+    Raises SettingsError where it must not listen on that address.
+    """
+    _check_door(settings)
     # A thread that comes back from the database waits this long for the GIL, not ten times it.
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal that ended it once more, when it is done: that is no failure.
@@ -142,3 +146,11 @@ def serve(settings: Settings) -> None:
     server.run()
     if not server.started:
         sys.exit(3)  # as uvicorn.run does
+
+
+def _check_door(settings: Settings) -> None:
+    database = db.connect(settings.database_url, pool_size=1, role=db.API)
+    try:
+        door.check(settings, database)
+    finally:
+        database.dispose()

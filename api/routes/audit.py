@@ -1,15 +1,14 @@
 """The audit log, for admins."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Query, Response
 
 from api.auth import Admin
 from api.context import Shared
 from api.routes.common import json_response
 from api.schemas import NO_NUL, AuditPage
-from jobs import views
+from jobs.audit import entry_object
 from jobs.store import audit
 
 router = APIRouter(tags=["admin"])
@@ -31,11 +30,4 @@ def read_audit(
     with shared.acting(tenant) as tx:
         rows = audit.page(tx, tenant, after=after, limit=limit + 1)
     more = rows[limit - 1]["id"] if len(rows) > limit else None
-    return json_response({"data": [_entry(row) for row in rows[:limit]], "next": more})
-
-
-def _entry(row: Any) -> dict[str, Any]:
-    told = {"at": views.timestamp(row["at"]), "detail": orjson.loads(row["detail"])}
-    names = {"tenant": row["tenant_id"], "actor": row["actor"], "act": row["act"]}
-    of = {"target": row["target"], "request_id": row["request_id"]}
-    return {"id": row["id"], **told, **names, **of}
+    return json_response({"data": [entry_object(row) for row in rows[:limit]], "next": more})

@@ -45,10 +45,14 @@ def get_tenant(shared: Shared, caller: Admin, tenant: TenantName) -> Response:
 
 
 @router.put("/tenants/{tenant}", response_model=Tenant)
-def put_tenant(shared: Shared, caller: Admin, tenant: TenantName, asked: TenantTerms) -> Response:
+def put_tenant(
+    request: Request, shared: Shared, caller: Admin, tenant: TenantName, asked: TenantTerms
+) -> Response:
     """Sets its terms, all of them: what isn't named is as at the beginning."""
     with shared.acting(tenant) as tx:
-        return json_response(tenant_object(store.put(tx, tenant, **asked.model_dump())))
+        row = store.put(tx, tenant, **asked.model_dump())
+        audit.note(tx, request, caller, "tenant.put", tenant, tenant, **asked.model_dump())
+        return json_response(tenant_object(row))
 
 
 @router.delete("/tenants/{tenant}", status_code=202, response_model=Erasure)

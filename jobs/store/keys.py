@@ -82,8 +82,8 @@ def page(tx: Tx, tenant: str, after: UUID | None, limit: int) -> Sequence[RowMap
 
 
 def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowMapping, str]:
-    """A new key in place of this one, which goes on for `overlap_s` at most; as long-lived as it
-    was, and the new one's secret. Raises NotFound, Conflict."""
+    """A new key in place of this one, which goes on for `overlap_s` at most, and the new one's
+    secret. It lives as long as the old one was to. Raises NotFound, Conflict."""
     old = get(tx, tenant, id)
     if old["revoked_at"] or old["expired"] or old["replaced_by"]:
         what = "was revoked" if old["revoked_at"] else "has expired" if old["expired"] else ""

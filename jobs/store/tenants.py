@@ -31,6 +31,7 @@ _LIMITS = text("""
            stored_bytes, job_items
     FROM limits WHERE tenant_id = :tenant AND key_id IN ('', :key)
 """)
+_TERMS = ("weight", "soft_cap", "hard_cap")
 
 
 class Terms(NamedTuple):
@@ -80,3 +81,9 @@ def put(tx: Tx, tenant: str, **terms: Any) -> RowMapping:
     row = tx.execute(_PUT, {"tenant": tenant, **terms}).mappings().one()
     notify_keys(tx, tenant)
     return row
+
+
+def change(tx: Tx, tenant: str, **terms: Any) -> RowMapping:
+    """Sets some of these, and leaves the others."""
+    ensure(tx, tenant)
+    return put(tx, tenant, **{name: get(tx, tenant)[name] for name in _TERMS} | terms)

@@ -13,6 +13,7 @@ from ops.up import Platform
 OPERATIONS = [
     "DELETE /jobs/{job_id}",
     "DELETE /keys/{key_id}",
+    "DELETE /tenants/{tenant}",
     "GET /audit",
     "GET /jobs",
     "GET /jobs/{job_id}",
@@ -28,6 +29,7 @@ OPERATIONS = [
     "GET /readyz",
     "GET /tenants",
     "GET /tenants/{tenant}",
+    "GET /tenants/{tenant}/erasure",
     "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",

@@ -26,6 +26,7 @@ from jobs.settings import Settings
 from jobs.store import (
     audit,
     db,
+    departures,
     endpoints,
     idempotency,
     keys,
@@ -335,6 +336,8 @@ DEEDS: dict[str, Deed] = {
         tx, tenant=MALLORY, actor="m", act="x", target="y", request_id="req_2"
     ),
     "audit.page": lambda tx, job: audit.page(tx, MALLORY, after=None, limit=100),
+    "departures.begin": lambda tx, job: departures.begin(tx, MALLORY),
+    "departures.left": lambda tx, job: departures.left(tx, MALLORY),
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
     "idempotency.find": lambda tx, job: idempotency.find(tx, HERS),
     "idempotency.take": lambda tx, job: idempotency.take(tx, HERS),
