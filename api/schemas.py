@@ -264,7 +264,9 @@ class ItemState(BaseModel):
     attempts: int
     deliveries: int
     timing: dict[str, float | None] | None
-    launch: dict[str, Any] | None
+    launch: dict[str, Any] | None = Field(
+        description="for tenants its worker, start and time; operators see who shared it"
+    )
 
 
 class Degraded(BaseModel):

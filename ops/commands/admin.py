@@ -38,8 +38,8 @@ def audit(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="without it nothing is done")
 @_json
 def tenant_erase(tenant: str, yes: bool, as_json: bool) -> None:
-    """Revokes a tenant's keys, and erases all that it has, for ever. Keepers do it; the same command
-    again says how far they are. What it used stays on its bill."""
+    """Revokes a tenant's keys, and erases all that it has, for ever. Keepers do it; the same
+    command again says how far they are. What it used stays on its bill."""
     if not yes:
         raise click.ClickException(f"this erases all of {tenant}, for ever; say --yes")
     with everybodys() as tx:
