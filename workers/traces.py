@@ -1,10 +1,12 @@
-"""What Redis knows of tenants that left: answers that were kept under their Idempotency-Keys. It
-forgets them by itself within `call_idempotency_s`; here it is made to."""
+"""What Redis knows of tenants that left: answers that were kept under their Idempotency-Keys, what
+is counted against their quotas. It forgets all of that by itself in time; here it is made to."""
 
 import logging
 import re
+from collections.abc import Iterator
+from urllib.parse import quote
 
-from redis import RedisError
+from redis import Redis, RedisError
 
 from jobs.calls import redis as call_redis
 from jobs.idempotency import kept_under
@@ -33,9 +35,20 @@ class Traces:
             try:
                 with call_redis.connect(self._url) as client:
                     for tenant in leaving:
-                        pattern = kept_under(_GLOB.sub(r"\\\1", tenant), "*")
-                        for name in client.scan_iter(pattern, count=_AT_ONCE):
-                            client.unlink(name)
+                        _erase(client, tenant)
             except RedisError as error:
                 _log.warning("traces of tenants can't be erased now: %s", error)
         return 0
+
+
+def _erase(client: "Redis", tenant: str) -> None:
+    for pattern in _patterns(tenant):
+        for name in client.scan_iter(pattern, count=_AT_ONCE):
+            client.unlink(name)
+
+
+def _patterns(tenant: str) -> Iterator[str]:
+    """Of all keys that name a tenant, beside the calls of this moment."""
+    yield kept_under(_GLOB.sub(r"\\\1", tenant), "*")
+    yield f"millrace:rates:{quote(tenant)}"
+    yield f"millrace:open:{quote(tenant)}:*"

@@ -12,7 +12,7 @@ from jobs.store import db, keys
 from ops.up import Platform
 from tests.wait import eventually
 
-NAMED = {"tenants", "api_keys", "audit", "usage", "usage_minutes"}
+NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
 
 
 def kill_keeper(platform: Platform) -> None:

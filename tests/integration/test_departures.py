@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
@@ -36,7 +37,7 @@ from workers import cleaning
 from workers.traces import Traces
 
 GONE, KEPT = "leaving", "staying"
-NAMED = {"tenants", "api_keys", "audit", "usage", "usage_minutes"}
+NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
 """Where its name stays: what it owes, and that it was here."""
 
 
@@ -257,6 +258,24 @@ def test_a_tenant_that_nobody_knows_is_not_erased(database: Engine) -> None:
     with pytest.raises(NotFound), database.begin() as tx:
         departures.left(tx, "nobody")
     assert count(database, "tenants") == 0
+
+
+@pytest.mark.parametrize("name", ["acme", "a.b:c@d-e", "a_1"])
+def test_what_redis_knows_of_it_goes_and_nothing_of_others(
+    database: Engine, settings: Settings, redis_client: "redis.Redis", name: str
+) -> None:
+    def traces(tenant: str) -> set[str]:
+        quoted = quote(tenant)
+        counted = f"millrace:rates:{quoted}", f"millrace:open:{quoted}:m:k"
+        return {kept_under(tenant, "k"), kept_under(tenant, "*"), *counted}
+
+    others = set.union(*(traces(other) for other in (f"{name}x", f"x{name}", "a.b:c@d-")))
+    redis_client.mset(dict.fromkeys(traces(name) | others, "x"))
+    with database.begin() as tx:
+        tenants.ensure(tx, name)
+        departures.begin(tx, name)
+        Traces(settings).run_once(tx)
+    assert {key.decode() for key in redis_client.keys("millrace:*")} == others
 
 
 def test_a_redis_that_is_away_is_tried_again(database: Engine, settings: Settings) -> None:
