@@ -1,5 +1,6 @@
 """A tenant is erased: its keys at once, the rest piece by piece, and nothing of others."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 import redis
 from sqlalchemy import Engine, text
 
+from api.credentials import Credentials
 from jobs import clock
 from jobs.blobs.payloads import Payloads
-from jobs.errors import Conflict, NotFound
+from jobs.errors import Conflict, NotFound, Unauthenticated
 from jobs.idempotency import Claim, kept_under
+from jobs.identity import OPEN
 from jobs.keys import NewKey, hash_of
 from jobs.registry import SAMPLES
 from jobs.settings import Settings
@@ -32,6 +35,8 @@ from jobs.store import (
 from jobs.store.db import Tx
 from jobs.store.tenancy import acting
 from jobs.submit import Order, submit
+from tests.identity_provider import running
+from tests.integration.test_credentials import becomes, on, who
 from tests.store import claim, count, settle
 from workers import cleaning
 from workers.traces import Traces
@@ -311,3 +316,46 @@ def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
             tx, GONE, state=None, model=None, version=None, after=None, limit=9
         )) == 4  # fmt: skip
     api.dispose()
+
+
+def test_a_token_that_names_a_tenant_that_was_erased_lets_nobody_in(
+    database: Engine, settings: Settings
+) -> None:
+    with database.begin() as tx:
+        tenants.ensure(tx, "other")
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            token = provider.token(tenant="acme")
+            assert await who(credentials, token)
+            with database.begin() as tx:
+                tenants.ensure(tx, "acme")
+                departures.begin(tx, "acme")
+            await becomes(credentials, token, lambda caller: caller is None, 5)
+            assert await who(credentials, provider.token(tenant="acme", sub="else")) is None
+            assert await who(credentials, provider.token(tenant="other"))
+
+        on(provider.settings(settings), test)
+
+
+def test_where_no_key_was_made_an_erased_default_is_closed_too(
+    database: Engine, settings: Settings
+) -> None:
+    async def test(credentials: Credentials) -> None:
+        assert await credentials.recognize([]) == OPEN
+        with database.begin() as tx:
+            tenants.ensure(tx, OPEN.tenant)
+            departures.begin(tx, OPEN.tenant)
+        async with asyncio.timeout(5):
+            while await _let_in(credentials):
+                await asyncio.sleep(0.005)
+
+    on(settings, test)
+
+
+async def _let_in(credentials: Credentials) -> bool:
+    try:
+        await credentials.recognize([])
+    except Unauthenticated:
+        return False
+    return True

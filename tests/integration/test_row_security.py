@@ -352,6 +352,7 @@ DEEDS: dict[str, Deed] = {
     "tenants.put": lambda tx, job: tenants.put(
         tx, MALLORY, weight=9.0, soft_cap=None, hard_cap=None
     ),
+    "tenants.is_erased": lambda tx, job: tenants.is_erased(tx, MALLORY),
     "tenants.terms": lambda tx, job: tenants.terms(tx, MALLORY).limits,
     "reading.owner": lambda tx, job: reading.owner(tx, job["id"]),
     "reading.get": lambda tx, job: reading.get(tx, MALLORY, job["id"]),
