@@ -80,7 +80,7 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
         audit.note(tx, tenant=tenant, actor="key_1", act="x", target=large, request_id="req_1")
         for statement in (
             "INSERT INTO limits (tenant_id, model) VALUES (:tenant, 'echo')",
-            "INSERT INTO turns VALUES ('default', :tenant, 1)",
+            "INSERT INTO turns VALUES ('default', :tenant, 1) ON CONFLICT DO NOTHING",
         ):
             tx.execute(text(statement), {"tenant": tenant})
     return asked.secret
