@@ -22,7 +22,18 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
-from api.routes import calls, health, jobs, keys, results, submissions, tenants, webhooks
+from api.requests import stamped
+from api.routes import (
+    audit,
+    calls,
+    health,
+    jobs,
+    keys,
+    results,
+    submissions,
+    tenants,
+    webhooks,
+)
 from api.routes import events as event_routes
 from api.schemas import Problem
 from api.serving import follow
@@ -80,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    ours = (calls, submissions, jobs, results, event_routes, webhooks, keys, tenants, health)
+    ours = (calls, submissions, jobs, results, event_routes, webhooks, keys, tenants, audit, health)
     for module in ours:
         app.include_router(module.router)
     return app
@@ -94,6 +105,7 @@ class _Api(FastAPI):
         if scope["type"] == "http" and scope["path"] == calls.PATH and scope["method"] == "POST":
             await calls.serve(scope, receive, send, self.state.context)
         else:
+            send = stamped(scope, send) if scope["type"] == "http" else send
             await super().__call__(scope, receive, send)
 
 

@@ -89,7 +89,7 @@ class Credentials:
     def _everybody(self) -> Found:
         """On loopback, until the first key is made."""
         with acting(self._database, OPEN.tenant) as tx:
-            if store.any_key(tx):
+            if store.any_key(tx) or tenants.is_erased(tx, OPEN.tenant):
                 return Found(None)
             return Found(replace(OPEN, **tenants.terms(tx, OPEN.tenant)._asdict()))
 
@@ -112,6 +112,8 @@ class Credentials:
         if said is None:
             return Found(None)
         with acting(self._database, said.tenant) as tx:
+            if tenants.is_erased(tx, said.tenant):  # its provider may go on to name it
+                return Found(None)
             terms = tenants.terms(tx, said.tenant)
         actor = f"oidc:{said.subject}"
         ends_s = clock.monotonic() + said.ends - clock.now().timestamp()

@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
-from jobs import clock, ids
+from api.requests import request_id
+from jobs import clock
 from jobs.errors import Fault, Invalid, Malformed, MillraceError, Unavailable
 from jobs.store.db import AWAY
 
@@ -21,7 +22,8 @@ _log = logging.getLogger(__name__)
 _TYPES = "https://millrace.dev/problems/"
 
 
-def problem(error: MillraceError, request_id: str) -> Response:
+def problem(error: MillraceError, id: str) -> Response:
+    """id: the request's."""
     body: dict[str, Any] = {
         "type": _TYPES + error.code.replace("_", "-"),
         "title": error.title,
@@ -29,11 +31,11 @@ def problem(error: MillraceError, request_id: str) -> Response:
         "detail": error.detail,
         "code": error.code,
         "retryable": error.retryable,
-        "request_id": request_id,
+        "request_id": id,
     }
     if error.faults:
         body["errors"] = [fault.as_json() for fault in error.faults]
-    headers = {"X-Request-Id": request_id}
+    headers = {"X-Request-Id": id}
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:
@@ -44,24 +46,19 @@ def problem(error: MillraceError, request_id: str) -> Response:
     )
 
 
-def answer_to(error: Exception) -> Response:
+def answer_to(error: Exception, id: str) -> Response:
     """What an error of ours, or any that escaped us, is answered with."""
-    request_id = new_request_id()
     if isinstance(error, MillraceError):
-        return problem(error, request_id)
+        return problem(error, id)
     if isinstance(error, ClientDisconnect):
-        return problem(Malformed("the body ended early"), request_id)
+        return problem(Malformed("the body ended early"), id)
     if isinstance(error, (*AWAY, RedisError)):
-        _log.warning("%s: %s", request_id, error)
+        _log.warning("%s: %s", id, error)
         what = "Redis" if isinstance(error, RedisError) else "the database"
         soon_s = 1 + clock.jitter(1)
-        return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), request_id)
-    _log.error("%s: unexpected", request_id, exc_info=error)
-    return problem(MillraceError("this is our fault; the log has it"), request_id)
-
-
-def new_request_id() -> str:
-    return ids.show("req", ids.new())
+        return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), id)
+    _log.error("%s: unexpected", id, exc_info=error)
+    return problem(MillraceError("this is our fault; the log has it"), id)
 
 
 def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
@@ -98,18 +95,18 @@ def install(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         faults = faults_of(error.errors())
         detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        return problem(Invalid(detail, faults=faults), new_request_id())
+        return problem(Invalid(detail, faults=faults), request_id(request.scope))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        response = problem(_Http(error), new_request_id())
+        response = problem(_Http(error), request_id(request.scope))
         response.headers.update(error.headers or {})
         if error.status_code == 405:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
     async def other(request: Request, error: Exception) -> Response:
-        return answer_to(error)
+        return answer_to(error, request_id(request.scope))
 
     for kind in (MillraceError, *AWAY, RedisError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, other)

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from jobs import ids
 from jobs.errors import DeadlinePassed, KeyInFlight, KeyReused
-from jobs.idempotency import Claim
+from jobs.idempotency import Claim, kept_under
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = 10
@@ -62,7 +62,7 @@ class KeptAnswers:
         Raises KeyInFlight, KeyReused, DeadlinePassed where Redis takes longer than the call may,
         and what the call raises.
         """
-        name = f"millrace:answer:{claim.tenant}\n{claim.key}"
+        name = kept_under(claim.tenant, claim.key)
         mark = _IN_FLIGHT + claim.fingerprint + ids.new().bytes
         try:
             kept = await self._take(name, mark, timeout_ms)

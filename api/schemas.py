@@ -231,6 +231,24 @@ class TenantPage(BaseModel):
     next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
+class Leftover(BaseModel):
+    """What an erased tenant still has. erasing: jobs whose rows (of so many items) or payloads are
+    on their way out; others: rows of all other kinds."""
+
+    open: int
+    jobs: int
+    erasing: int
+    items: int
+    others: int
+
+
+class Erasure(BaseModel):
+    tenant: str
+    erased_at: str = Field(description="when its keys were revoked")
+    complete: bool
+    left: Leftover
+
+
 class ItemState(BaseModel):
     """One item: its input, its end, and the launch that it was in."""
 
@@ -246,7 +264,9 @@ class ItemState(BaseModel):
     attempts: int
     deliveries: int
     timing: dict[str, float | None] | None
-    launch: dict[str, Any] | None
+    launch: dict[str, Any] | None = Field(
+        description="for tenants its worker, start and time; operators see who shared it"
+    )
 
 
 class Degraded(BaseModel):
@@ -292,6 +312,24 @@ class ModelList(BaseModel):
 
 class Health(BaseModel):
     status: str
+
+
+class AuditEntry(BaseModel):
+    """One act. tenant: whose things it was done to; request_id: the X-Request-Id of the answer."""
+
+    id: int
+    at: str
+    tenant: str
+    actor: str
+    act: str
+    target: str
+    detail: dict[str, Any]
+    request_id: str
+
+
+class AuditPage(BaseModel):
+    data: list[AuditEntry]
+    next: int | None = Field(description="`after` of the next page; null on the last one")
 
 
 class FaultObject(BaseModel):

@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 _random = random.Random()
+_secret = random.SystemRandom()
 
 
 def now() -> datetime:
@@ -22,7 +23,8 @@ def sleep(seconds: float) -> None:
 
 
 def random_bits(bits: int) -> int:
-    return _random.getrandbits(bits)
+    """Of the kernel: from many ids nobody can tell the next, or how many others got."""
+    return _secret.getrandbits(bits)
 
 
 def jitter(most: float) -> float:

@@ -35,6 +35,11 @@ class Claim:
     fingerprint: bytes
 
 
+def kept_under(tenant: str, key: str) -> str:
+    """What Redis keeps the answer of a call by. A key has no line break: no two have the same."""
+    return f"millrace:answer:{tenant}\n{key}"
+
+
 def parse_key(field: str) -> str:
     """The key in a field's value. Raises Malformed."""
     if string := _ITEM.fullmatch(field):

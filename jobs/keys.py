@@ -107,3 +107,11 @@ def tenant_object(row: RowMapping) -> dict[str, Any]:
 
 
 _CAPS = ("soft_cap", "hard_cap")
+
+
+def erasure_object(tenant: str, row: RowMapping) -> dict[str, Any]:
+    """How far an erasure is, from a row of `departures.left`."""
+    kinds = ("open", "jobs", "erasing", "items", "others")
+    left = {kind: int(row[kind]) for kind in kinds}
+    at = views.timestamp(row["erased_at"])
+    return {"tenant": tenant, "erased_at": at, "complete": not any(left.values()), "left": left}

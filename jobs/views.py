@@ -55,8 +55,9 @@ def _progress(row: RowMapping, left: int) -> dict[str, Any]:
     return {"items_per_s": round(rate, 1), "eta_s": eta}
 
 
-def item_object(row: Mapping[str, Any], unit: str) -> dict[str, Any]:
-    """One item: its input, its end, and the launch that it was in."""
+def item_object(row: Mapping[str, Any], unit: str, *, whole_launch: bool) -> dict[str, Any]:
+    """One item: its input, its end, and the launch that it was in; whole_launch: with what of the
+    launch was other tenants'."""
     outcome = row["outcome"]
     state = outcome or ("running" if row["slice_state"] == "leased" else "pending")
     return {
@@ -72,16 +73,22 @@ def item_object(row: Mapping[str, Any], unit: str) -> dict[str, Any]:
         "attempts": row["attempts"] or 0,
         "deliveries": row["epoch"],
         "timing": {"wait_ms": row["wait_ms"], "engine_ms": row["engine_ms"]} if outcome else None,
-        "launch": _launch(row),
+        "launch": _launch(row, whole_launch),
     }
 
 
-def _launch(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def _launch(row: Mapping[str, Any], whole: bool) -> dict[str, Any] | None:
     if row["started_at"] is None:
         return None
-    return {
-        "id": row["launch_id"],
+    own = {
         "worker": row["incarnation"],
+        "engine_ms": round(row["engine_ms"], 3),
+        "started_at": timestamp(row["started_at"]),
+    }
+    if not whole:  # its number, its size and why it left tell of others
+        return own
+    return own | {
+        "id": row["launch_id"],
         "items": row["items"],
         "calls": row["calls"],
         "reason": row["reason"],
@@ -89,8 +96,6 @@ def _launch(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "units": row["launch_units"],
         "padded_units": row["padded_units"],
         "predicted_ms": round(row["predicted_ms"], 3),
-        "engine_ms": round(row["engine_ms"], 3),
-        "started_at": timestamp(row["started_at"]),
     }
 
 

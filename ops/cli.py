@@ -8,7 +8,7 @@ import httpx
 
 from jobs.settings import SettingsError
 from ops.client import Refused
-from ops.commands import calls, jobs, keys, measuring, processes, simulating, webhooks
+from ops.commands import admin, calls, jobs, keys, measuring, processes, simulating, webhooks
 
 
 class Cli(click.Group):
@@ -41,6 +41,7 @@ for command in (
     *webhooks.COMMANDS,
     *calls.COMMANDS,
     *keys.COMMANDS,
+    *admin.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
 ):

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from getpass import getuser
+from typing import Any
 
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import OperationalError
 
-from jobs import clock, settings
+from jobs import clock, ids, settings
 from jobs.settings import SettingsError
-from jobs.store import db
+from jobs.store import audit, db
 from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, acting
 from migrations.run import is_current, migrate
@@ -35,6 +37,13 @@ def everybodys() -> Iterator[Tx]:
     finally:
         database.dispose()
         servers.stop()
+
+
+def note(tx: Tx, act: str, target: str, tenant: str, **detail: Any) -> None:
+    """What is done here, for the audit log. detail: ids, names and states; no secret."""
+    told = {**detail, "user": getuser()}
+    name = ids.show("req", ids.new())
+    audit.note(tx, tenant=tenant, actor="cli", act=act, target=target, detail=told, request_id=name)
 
 
 def _prepare(servers: EmbeddedServers, database: Database, *, embedded: bool) -> None:

@@ -32,7 +32,7 @@ def claim(database: Engine, room: int = 1000, lease_s: float = 60) -> list[Lease
 def settle(database: Engine, leases: Sequence[Lease]) -> int:
     with database.begin() as tx:
         rows = [
-            Result(leases[n].job_id, "default", seq, "succeeded", 1, None, None, value, None)
+            Result(leases[n].job_id, leases[n].tenant, seq, "succeeded", 1, None, None, value, None)
             for n, seq, value, *_ in claims.read_inputs(tx, leases)
         ]
         return settling.settle(tx, leases, rows)

@@ -7,8 +7,9 @@ from functools import partial
 from jobs import clock
 from jobs.blobs.payloads import Payloads
 from jobs.settings import Settings
-from jobs.store import erasing, retention
+from jobs.store import departures, erasing, retention
 from jobs.store.db import Tx
+from workers.traces import Traces
 
 Duty = tuple[str, float, Callable[[Tx], int]]
 """name, seconds between two turns, what is done in a transaction: repeated until it returns 0."""
@@ -21,6 +22,8 @@ def duties(settings: Settings) -> Iterator[Duty]:
     yield "erase rows", _SOON_S, erasing.erase_rows
     payloads = Payloads.of(settings)
     yield "erase payloads", _SOON_S, lambda tx: erasing.erase_payloads(tx, payloads.delete_job)
+    yield "erase tenants", _SOON_S, departures.go_on
+    yield "erase traces", _NOW_AND_THEN_S, Traces(settings).run_once
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
         "results": settings.keep_results_days,

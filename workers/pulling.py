@@ -17,6 +17,7 @@ from workers.recorder import outcome
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Wait
 from workers.scheduler.views import Waiting
+from workers.scheduler.work import Work
 
 _log = logging.getLogger(__name__)
 _REST_S = 1.0  # how long Redis is left alone after it failed
@@ -93,9 +94,16 @@ class CallPuller:
     def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         """Answers the calls of a launch (outputs: theirs, in order), a message an api process."""
         by_asker: dict[str, list[Reply]] = {}
+        own = _own(launch)
         for entry, output in zip(launch.calls, outputs, strict=True):
             text, error = outcome(output)
-            reply = Reply(entry.owner.id, text, error, entry.size, _timing(launch, entry))
+            reply = Reply(
+                entry.owner.id,
+                text,
+                error,
+                entry.size,
+                _timing(launch, entry, own[entry.owner.tenant]),
+            )
             by_asker.setdefault(entry.owner.reply_to, []).append(reply)
         wanted_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
         until_s = min(wanted_s, clock.monotonic() + _OFFERED_S)
@@ -138,7 +146,23 @@ def _on_our_clock(call: Call, offset_ms: float) -> Call:
     return replace(call, enqueued_ms=enqueued_ms, deadline_ms=deadline_ms)
 
 
-def _timing(launch: Launch, entry: Entry) -> dict[str, Any]:
+def _own(launch: Launch) -> dict[str, tuple[int, float]]:
+    """How many entries each tenant has in a launch, and how much of them was padding: who shares
+    it with others isn't told of them."""
+    sizes: dict[str, list[int]] = {}
+    tenants = [call.owner.tenant for call in launch.calls]
+    tenants += [item.owner.lease.tenant for item in launch.items]
+    for tenant, entry in zip(tenants, launch.entries, strict=True):
+        sizes.setdefault(tenant, []).append(entry.size)
+    return {tenant: (len(own), _padding(launch, own)) for tenant, own in sizes.items()}
+
+
+def _padding(launch: Launch, sizes: Sequence[int]) -> float:
+    padded = Work.of(sizes, launch.bucket, pads=launch.pads).units
+    return round(1 - sum(sizes) / max(1.0, padded), 3)
+
+
+def _timing(launch: Launch, entry: Entry, own: tuple[int, float]) -> dict[str, Any]:
     def ms(since_s: float, until_s: float) -> float:
         return round(max(0.0, until_s - since_s) * 1000, 3)
 
@@ -148,8 +172,8 @@ def _timing(launch: Launch, entry: Entry) -> dict[str, Any]:
         "batch_ms": ms(launch.closed_s, launch.started_s),
         "engine_ms": ms(launch.started_s, ended_s),
         "post_ms": ms(ended_s, clock.monotonic()),
-        "batch_size": len(launch.entries),
+        "batch_size": own[0],
         "flush": launch.reason,
         "predicted_ms": round(launch.predicted_s * 1000, 3),
-        "padding": round(1 - launch.units / max(1, launch.padded_units), 3),
+        "padding": own[1],
     }

@@ -16,6 +16,7 @@ from api.errors import answer_to, faults_of
 from api.gateway import Asked
 from api.pools import SHARES
 from api.refusals import later_s
+from api.requests import new_request_id
 from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
 from jobs import clock, ids, items
@@ -76,10 +77,12 @@ async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
 async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
     """The same, for who comes without FastAPI."""
     request = Request(scope, receive)
+    id = new_request_id()
     try:
         response = await infer(request, shared, await may(request, shared, "infer"))
+        response.raw_headers.append((b"x-request-id", id.encode()))
     except Exception as error:
-        response = answer_to(error)
+        response = answer_to(error, id)
     await response(scope, receive, send)
 
 

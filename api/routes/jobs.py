@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
+from api import audit
 from api.auth import Reader, Submitter, require
 from api.context import Context, Shared
 from api.routes.common import JOB_ID, TENANT_OR_ALL, JobId, job_of, json_response
@@ -67,44 +68,52 @@ def get_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
-def cancel_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def cancel_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
     very large job the answer may come while it is still `cancelling`."""
     with job_of(shared, caller, job_id) as (_, job):
-        pass
-    cancel(shared.database, job["id"], job["tenant_id"])
+        tenant = job["tenant_id"]
+
+    def note(tx: Tx, before: str) -> None:
+        audit.note(tx, request, caller, "job.cancel", job_id, tenant, was=before)
+
+    cancel(shared.database, job["id"], tenant, note)
     return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
-def pause_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def pause_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """What runs finishes its launch; nothing more is started. Expiry keeps running."""
-    return _verb(shared, caller, job_id, verbs.pause)
+    _do(request, shared, caller, job_id, verbs.pause)
+    return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/resume", response_model=Job)
-def resume_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def resume_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Goes on with a paused job."""
-    return _verb(shared, caller, job_id, verbs.resume)
+    _do(request, shared, caller, job_id, verbs.resume)
+    return get_job(shared, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Job)
-def retry_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def retry_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    return _verb(shared, caller, job_id, verbs.retry)
+    _do(request, shared, caller, job_id, verbs.retry)
+    return get_job(shared, caller, job_id)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
-def delete_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def delete_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
-    with job_of(shared, caller, job_id) as (tx, job):
-        verbs.delete(tx, job["id"], job["tenant_id"])
+    _do(request, shared, caller, job_id, verbs.delete)
     return Response(status_code=204)
 
 
-def _verb(
-    shared: Context, caller: Caller, job_id: str, verb: Callable[[Tx, UUID, str], str]
-) -> Response:
+def _do(
+    request: Request, shared: Context, caller: Caller, job_id: str,
+    verb: Callable[[Tx, UUID, str], str],
+) -> None:  # fmt: skip
     with job_of(shared, caller, job_id) as (tx, job):
-        verb(tx, job["id"], job["tenant_id"])
-    return get_job(shared, caller, job_id)
+        tenant = job["tenant_id"]
+        before = verb(tx, job["id"], tenant)
+        audit.note(tx, request, caller, f"job.{verb.__name__}", job_id, tenant, was=before)

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
+from api import audit
 from api.auth import Admin
 from api.context import Shared
 from api.routes.common import json_response
@@ -20,7 +21,7 @@ _KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID)]
 
 
 @router.post("/keys", status_code=201, response_model=MadeKey)
-def create_key(shared: Shared, caller: Admin, asked: KeyRequest) -> Response:
+def create_key(request: Request, shared: Shared, caller: Admin, asked: KeyRequest) -> Response:
     """Makes a key, and shows it this once."""
     new = NewKey(
         asked.tenant,
@@ -31,7 +32,10 @@ def create_key(shared: Shared, caller: Admin, asked: KeyRequest) -> Response:
     )
     with shared.acting(EVERYBODY) as tx:
         row = store.create(tx, new)
-    return _made({"key": new.secret, **key_object(row)})
+        found = key_object(row)
+        rights = {"role": found["role"], "scopes": found["scopes"]}
+        audit.note(tx, request, caller, "key.create", found["id"], new.tenant, **rights)
+    return _made({"key": new.secret, **found})
 
 
 @router.get("/keys", response_model=KeyPage)
@@ -62,21 +66,26 @@ def get_key(shared: Shared, caller: Admin, key_id: _KeyId) -> Response:
 
 @router.post("/keys/{key_id}/rotate", status_code=201, response_model=MadeKey)
 def rotate_key(
-    shared: Shared, caller: Admin, key_id: _KeyId, asked: KeyOverlap | None = None
-) -> Response:
+    request: Request, shared: Shared, caller: Admin, key_id: _KeyId,
+    asked: KeyOverlap | None = None,
+) -> Response:  # fmt: skip
     """Makes a new key in its place, with the same rights and as long a life, and shows it this
     once. The one before it goes on for `overlap_s`."""
     overlap_s = (asked or KeyOverlap()).overlap_s
     with shared.acting(EVERYBODY) as tx:
         row, secret = store.rotate(tx, EVERYBODY, ids.parse("key", key_id), overlap_s)
+        how = {"replaced_by": ids.show("key", row["id"]), "overlap_s": overlap_s}
+        audit.note(tx, request, caller, "key.rotate", key_id, row["tenant_id"], **how)
     return _made({"key": secret, **key_object(row)})
 
 
 @router.delete("/keys/{key_id}", status_code=204, response_class=Response)
-def revoke_key(shared: Shared, caller: Admin, key_id: _KeyId) -> Response:
+def revoke_key(request: Request, shared: Shared, caller: Admin, key_id: _KeyId) -> Response:
     """For ever, and at once."""
     with shared.acting(EVERYBODY) as tx:
-        store.revoke(tx, EVERYBODY, ids.parse("key", key_id))
+        row = store.get(tx, EVERYBODY, ids.parse("key", key_id))
+        store.revoke(tx, EVERYBODY, row["id"])
+        audit.note(tx, request, caller, "key.revoke", key_id, row["tenant_id"])
     return Response(status_code=204)
 
 

@@ -61,14 +61,15 @@ def get_results(
 def get_item(
     shared: Shared, caller: Reader, job_id: JobId, seq: Annotated[int, Path(ge=0, le=2**31 - 1)]
 ) -> Response:
-    """One item: its input, its end, and the launch that it was in."""
+    """One item: its input, its end, and the launch that it was in; operators see all of that."""
     with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = reading.item(tx, job["tenant_id"], job["id"], seq)
     if row is None:
         raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
     unit = shared.models.unit(job["model"], job["version"])
-    return json_response(views.item_object(payloads.opened(shared.payloads, dict(row)), unit))
+    opened, operates = payloads.opened(shared.payloads, dict(row)), caller.may("operate")
+    return json_response(views.item_object(opened, unit, whole_launch=operates))
 
 
 def _refuse_pruned(job: RowMapping, *kinds: str) -> None:

@@ -2,13 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
+from api import audit
 from api.auth import Admin
 from api.context import Shared
 from api.routes.common import json_response
-from api.schemas import Tenant, TenantPage, TenantTerms
-from jobs.keys import TENANT, tenant_object
+from api.schemas import Erasure, Tenant, TenantPage, TenantTerms
+from jobs.errors import Conflict
+from jobs.keys import TENANT, erasure_object, tenant_object
+from jobs.store import departures
 from jobs.store import tenants as store
 from jobs.store.tenancy import EVERYBODY
 
@@ -42,7 +45,32 @@ def get_tenant(shared: Shared, caller: Admin, tenant: TenantName) -> Response:
 
 
 @router.put("/tenants/{tenant}", response_model=Tenant)
-def put_tenant(shared: Shared, caller: Admin, tenant: TenantName, asked: TenantTerms) -> Response:
+def put_tenant(
+    request: Request, shared: Shared, caller: Admin, tenant: TenantName, asked: TenantTerms
+) -> Response:
     """Sets its terms, all of them: what isn't named is as at the beginning."""
     with shared.acting(tenant) as tx:
-        return json_response(tenant_object(store.put(tx, tenant, **asked.model_dump())))
+        row = store.put(tx, tenant, **asked.model_dump())
+        audit.note(tx, request, caller, "tenant.put", tenant, tenant, **asked.model_dump())
+        return json_response(tenant_object(row))
+
+
+@router.delete("/tenants/{tenant}", status_code=202, response_model=Erasure)
+def erase_tenant(request: Request, shared: Shared, caller: Admin, tenant: TenantName) -> Response:
+    """Revokes its keys at once, and erases everything of it, for ever: jobs with their payloads,
+    webhooks, limits. What it used stays on its bill. Says what is left; asking again does no
+    harm."""
+    if tenant == caller.tenant:
+        why = "is the tenant of this credential; use another's, or `millrace tenant-erase`"
+        raise Conflict(f"{tenant} {why}")
+    with shared.acting(tenant) as tx:
+        departures.begin(tx, tenant)
+        audit.note(tx, request, caller, "tenant.erase", tenant, tenant)
+        return json_response(erasure_object(tenant, departures.left(tx, tenant)), 202)
+
+
+@router.get("/tenants/{tenant}/erasure", response_model=Erasure)
+def get_erasure(shared: Shared, caller: Admin, tenant: TenantName) -> Response:
+    """How far the erasure of a tenant is."""
+    with shared.acting(tenant) as tx:
+        return json_response(erasure_object(tenant, departures.left(tx, tenant)))

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from api import audit
 from api.auth import Reader, Submitter
 from api.context import Shared
 from api.routes.common import JobId, job_of, json_response
@@ -16,6 +17,8 @@ from jobs.webhooks import delivery_object
 
 router = APIRouter(tags=["webhooks"])
 
+_SECRET = "webhook secret"  # what the audit log calls it: each tenant has one
+
 
 @router.get("/jobs/{job_id}/webhooks", response_model=DeliveryList)
 def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
@@ -26,7 +29,7 @@ def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
 
 
 @router.post("/jobs/{job_id}/webhooks/redeliver", status_code=202, response_model=Delivery)
-def redeliver(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def redeliver(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
     is enabled by it."""
     with job_of(shared, caller, job_id) as (tx, job):
@@ -34,19 +37,24 @@ def redeliver(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
         endpoints.forgive(tx, (job["tenant_id"], row["url"]))
+        audit.note(tx, request, caller, "webhook.redeliver", job_id, job["tenant_id"])
     return json_response(delivery_object(row), 202)
 
 
 @router.get("/webhooks/secret", response_model=SigningSecret)
-def look_at_secret(shared: Shared, caller: Submitter) -> dict[str, Any]:
+def look_at_secret(request: Request, shared: Shared, caller: Submitter) -> dict[str, Any]:
     """The secret that signs your webhooks: shown once, when it was made or first asked for."""
     with shared.acting(caller.tenant) as tx:
-        return signing.look(tx, shared.settings.secret_key, caller.tenant)
+        found = signing.look(tx, shared.settings.secret_key, caller.tenant)
+        if found["secret"]:
+            audit.note(tx, request, caller, "webhook_secret.show", _SECRET)
+        return found
 
 
 @router.post("/webhooks/secret", response_model=SigningSecret)
-def rotate_secret(shared: Shared, caller: Submitter) -> dict[str, Any]:
+def rotate_secret(request: Request, shared: Shared, caller: Submitter) -> dict[str, Any]:
     """Makes a new secret and shows it, this once. The one before it goes on signing for 24 hours
     beside it."""
     with shared.acting(caller.tenant) as tx:
+        audit.note(tx, request, caller, "webhook_secret.rotate", _SECRET)
         return signing.rotate(tx, shared.settings.secret_key, caller.tenant)

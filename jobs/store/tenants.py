@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import RowMapping, text
 
-from jobs.errors import NotFound
+from jobs.errors import Conflict, NotFound
 from jobs.identity import Limit
 from jobs.store.db import Tx, notify_keys
 
 _ENSURE = text("INSERT INTO tenants (tenant_id) VALUES (:tenant) ON CONFLICT DO NOTHING")
+_ERASED = text("SELECT erased_at IS NOT NULL FROM tenants WHERE tenant_id = :tenant")
+_HOLD = text("SELECT erased_at IS NOT NULL FROM tenants WHERE tenant_id = :tenant FOR SHARE")
 _GET = text("SELECT * FROM tenants WHERE tenant_id = :tenant")
 _PAGE = text("""
     SELECT * FROM tenants
@@ -47,8 +49,15 @@ def terms(tx: Tx, tenant: str, key: str = "") -> Terms:
 
 
 def ensure(tx: Tx, tenant: str) -> None:
-    """Its row is there."""
+    """Its row is there, and it isn't erased before the transaction ends. Raises Conflict where it
+    was."""
     tx.execute(_ENSURE, {"tenant": tenant})
+    if tx.scalar(_HOLD, {"tenant": tenant}):
+        raise Conflict(f"the tenant {tenant} was erased; take another name")
+
+
+def is_erased(tx: Tx, tenant: str) -> bool:
+    return bool(tx.scalar(_ERASED, {"tenant": tenant}))
 
 
 def get(tx: Tx, tenant: str) -> RowMapping:
@@ -66,7 +75,9 @@ def page(tx: Tx, tenant: str, after: str, limit: int) -> Sequence[RowMapping]:
 
 
 def put(tx: Tx, tenant: str, **terms: Any) -> RowMapping:
-    """Sets its weight, soft_cap and hard_cap; api processes know at once."""
+    """Sets its weight, soft_cap and hard_cap; api processes know at once. Raises Conflict where it
+    was erased."""
+    ensure(tx, tenant)
     row = tx.execute(_PUT, {"tenant": tenant, **terms}).mappings().one()
     notify_keys(tx, tenant)
     return row

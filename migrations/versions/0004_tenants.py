@@ -31,18 +31,19 @@ END $$;
 
 _TABLES = """
 CREATE TABLE tenants (
-    tenant_id  text PRIMARY KEY,
+    tenant_id  text PRIMARY KEY CHECK (tenant_id NOT IN ('', '*')), -- nobody, and everybody
     weight     float8 NOT NULL DEFAULT 1 CHECK (weight > 0), -- of its share
     soft_cap   numeric CHECK (soft_cap >= 0), -- of a month's spend: its webhook is told
     hard_cap   numeric CHECK (hard_cap >= 0), -- and here it ends
     created_at timestamptz NOT NULL DEFAULT now(),
-    erased_at  timestamptz
+    erased_at  timestamptz -- it has no keys any more, and soon nothing else
 );
 
+-- Never deleted: a key that was made ends the open mode for good.
 CREATE TABLE api_keys (
     id           uuid PRIMARY KEY,
-    tenant_id    text NOT NULL,
-    name         text NOT NULL,
+    tenant_id    text NOT NULL CHECK (tenant_id NOT IN ('', '*')),
+    name         text NOT NULL, -- of one that is erased: empty, as is the hint
     hint         text NOT NULL, -- how the key begins, to know it by
     hash         bytea NOT NULL UNIQUE, -- SHA-256 of the key, which has 256 random bits
     role         text NOT NULL CHECK (role IN ('tenant', 'operator', 'admin')),
@@ -112,41 +113,61 @@ CREATE INDEX slices_suspect
 _TENANTS_ROWS = (
     "jobs", "items", "slices", "results", "results_archive", "attempts", "idempotency_keys",
     "webhook_secrets", "webhook_endpoints", "webhook_deliveries", "deletions", "tenants",
-    "api_keys", "limits", "audit",
+    "api_keys", "limits", "audit", "turns",
 )  # fmt: skip
-_WRITTEN_BY_API = (
-    "jobs", "slices", "results", "results_archive", "attempts", "idempotency_keys",
-    "webhook_secrets", "webhook_endpoints", "webhook_deliveries", "deletions", "tenants",
-    "api_keys", "limits",
-)  # fmt: skip
+
+# Who may do what, and no more (tests/integration/test_grants.py).
+_API_MAY = {
+    "SELECT": "alembic_version, workers, worker_models, launches, items, audit, jobs, slices, "
+    "results, attempts, idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, "
+    "deletions, tenants, api_keys, limits",
+    "INSERT": "audit, jobs, slices, results, results_archive, idempotency_keys, webhook_secrets, "
+    "webhook_deliveries, deletions, tenants, api_keys, limits",
+    "UPDATE": "jobs, slices, webhook_secrets, webhook_deliveries, deletions, tenants, api_keys, "
+    "limits",
+    "DELETE": "jobs, slices, results, attempts, idempotency_keys, webhook_secrets, "
+    "webhook_endpoints, webhook_deliveries, limits",
+}
+_WORKERS_MAY = {
+    "SELECT": "alembic_version, workers, worker_models, launches, items, jobs, slices, results, "
+    "results_archive, attempts, idempotency_keys, webhook_secrets, webhook_endpoints, "
+    "webhook_deliveries, deletions, tenants, limits, turns",
+    "INSERT": "audit, workers, worker_models, launches, slices, results, attempts, "
+    "webhook_secrets, webhook_endpoints, webhook_deliveries, deletions, turns",
+    "UPDATE": "workers, worker_models, jobs, slices, idempotency_keys, webhook_endpoints, "
+    "webhook_deliveries, deletions, tenants, turns",
+    "DELETE": "workers, worker_models, launches, items, jobs, slices, results, results_archive, "
+    "attempts, idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, "
+    "deletions, limits, turns",
+}
 
 _SECURITY = """
 GRANT USAGE ON SCHEMA public TO millrace_api, millrace_worker;
-GRANT SELECT ON alembic_version, workers, worker_models, launches TO millrace_api;
-GRANT SELECT ON items TO millrace_api;
-GRANT INSERT ON items_rest TO millrace_api; -- COPY refuses tables that have policies
-GRANT SELECT, INSERT ON audit TO millrace_api;
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO millrace_worker;
-REVOKE INSERT, UPDATE, DELETE ON alembic_version, api_keys FROM millrace_worker;
-REVOKE UPDATE, DELETE ON audit FROM millrace_worker;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO millrace_api, millrace_worker;
+
+-- COPY refuses tables that have policies, and the leaves of items have none: so they take nothing
+-- of the api that is not of the tenant that its transaction names.
+ALTER TABLE items ADD CONSTRAINT its_own CHECK (
+    tenant_id = current_setting('millrace.tenant', true) -- by far the most: first, for COPY
+    OR current_setting('millrace.tenant', true) = '*'
+    OR current_user <> 'millrace_api') NOT VALID;
 
 -- Only an owner may make and drop partitions: keepers have it done.
 CREATE FUNCTION make_week(parent text, name text, low uuid, high uuid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     IF name !~ ('^(items|results|attempts)_[0-9]{8}$') OR name !~ ('^' || parent || '_') THEN
         RAISE EXCEPTION '% is no week of %', name, parent;
     END IF;
     EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
                    name, parent, low, high);
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO millrace_worker', name);
+    EXECUTE format('GRANT SELECT, DELETE ON %I TO millrace_worker', name);
     IF parent = 'items' THEN
         EXECUTE format('GRANT INSERT ON %I TO millrace_api', name);
     END IF;
 END $$;
 CREATE FUNCTION drop_week(name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     IF name !~ '^(items|results|attempts)_[0-9]{8}$' THEN
         RAISE EXCEPTION '% is no week', name;
@@ -158,26 +179,32 @@ GRANT EXECUTE ON FUNCTION make_week, drop_week TO millrace_worker;
 
 -- A credential is looked up before anybody knows whose it is.
 CREATE FUNCTION find_key(wanted bytea) RETURNS SETOF api_keys
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT * FROM api_keys WHERE hash = wanted
 $$;
 CREATE FUNCTION any_key() RETURNS bool
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT EXISTS (SELECT FROM api_keys)
 $$;
 CREATE FUNCTION use_key(used uuid) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     UPDATE api_keys SET last_used_at = now() WHERE id = used
 $$;
 REVOKE ALL ON FUNCTION find_key, any_key, use_key FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION find_key, any_key, use_key TO millrace_api;
 
--- The weeks that there are: as if `make_week` had made them.
+-- The leaves that there are: as if `make_week` had made them.
 DO $$
-DECLARE leaf regclass;
+DECLARE leaf record;
 BEGIN
-    FOR leaf IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'items'::regclass LOOP
-        EXECUTE format('GRANT INSERT ON %s TO millrace_api', leaf);
+    FOR leaf IN SELECT inhrelid::regclass AS name, inhparent = 'items'::regclass AS of_items
+                FROM pg_inherits
+                WHERE inhparent IN ('items'::regclass, 'results'::regclass, 'attempts'::regclass)
+    LOOP
+        EXECUTE format('GRANT SELECT, DELETE ON %s TO millrace_worker', leaf.name);
+        IF leaf.of_items THEN
+            EXECUTE format('GRANT INSERT ON %s TO millrace_api', leaf.name);
+        END IF;
     END LOOP;
 END $$;
 """
@@ -192,6 +219,7 @@ CREATE POLICY everybodys ON {table} TO millrace_worker USING (true);
 """
 
 _DOWN = """
+ALTER TABLE items DROP CONSTRAINT its_own;
 DROP FUNCTION make_week, drop_week, find_key, any_key, use_key;
 DROP INDEX slices_ready, slices_suspect;
 ALTER TABLE results DROP COLUMN device_us;
@@ -218,9 +246,9 @@ def upgrade() -> None:
     op.execute(_ROLES)
     op.execute(_TABLES)
     op.execute(_SECURITY)
-    op.execute(
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join(_WRITTEN_BY_API)} TO millrace_api"
-    )
+    for role, rights in (("millrace_api", _API_MAY), ("millrace_worker", _WORKERS_MAY)):
+        for right, tables in rights.items():
+            op.execute(f"GRANT {right} ON {tables} TO {role}")
     for table in _TENANTS_ROWS:
         op.execute(_POLICIES.format(table=table))
 

@@ -1,6 +1,7 @@
 """Commands of who owns the database: keys, and the tenants that they belong to."""
 
 import json
+from functools import partial
 from typing import Any, cast
 
 import click
@@ -13,7 +14,7 @@ from jobs.keys import NewKey, key_object, tenant_object
 from jobs.store import keys as key_store
 from jobs.store import tenants as tenant_store
 from jobs.store.tenancy import EVERYBODY
-from ops.owning import everybodys
+from ops.owning import everybodys, note
 
 _MOST = 10_000
 _DAY_S = 86_400.0
@@ -40,6 +41,7 @@ def create(
     asked = NewKey(tenant, name, cast(Role, role), _scopes(scopes), lives_s)
     with everybodys() as tx:
         row = _or_refused(key_store.create, tx, asked)
+        note(tx, "key.create", ids.show("key", row["id"]), tenant, role=role, scopes=row["scopes"])
     _show_made(row, asked.secret, as_json)
 
 
@@ -65,7 +67,9 @@ def list_keys(tenant: str, as_json: bool) -> None:
 def revoke(id: str, as_json: bool) -> None:
     """Ends a key, for ever and at once."""
     with everybodys() as tx:
-        _or_refused(key_store.revoke, tx, EVERYBODY, ids.parse("key", id))
+        row = _or_refused(key_store.get, tx, EVERYBODY, ids.parse("key", id))
+        key_store.revoke(tx, EVERYBODY, row["id"])
+        note(tx, "key.revoke", id, row["tenant_id"])
     click.echo(json.dumps({"id": id, "revoked": True}) if as_json else f"{id}  revoked")
 
 
@@ -83,6 +87,8 @@ def rotate(id: str, overlap_s: float, as_json: bool) -> None:
     """Makes a key in place of another, with the same rights, and shows it this once."""
     with everybodys() as tx:
         row, secret = _or_refused(key_store.rotate, tx, EVERYBODY, ids.parse("key", id), overlap_s)
+        new = ids.show("key", row["id"])
+        note(tx, "key.rotate", id, row["tenant_id"], replaced_by=new, overlap_s=overlap_s)
     _show_made(row, secret, as_json)
 
 
@@ -114,7 +120,8 @@ def tenant(tenant: str, as_json: bool, **changes: float | None) -> None:
         if wanted and not keys.is_tenant(tenant):
             raise click.BadParameter("a name has 1 to 100 letters, digits and ._:@-")
         if wanted:
-            tenant_store.change(tx, tenant, **wanted)
+            _or_refused(partial(tenant_store.change, tx, tenant, **wanted))
+            note(tx, "tenant.change", tenant, tenant, **wanted)
         row = _or_refused(tenant_store.get, tx, tenant)
     _show_tenant(tenant_object(row), as_json)
 

@@ -14,6 +14,8 @@ from tests.keys import make_key_at
 OPERATIONS = [
     "DELETE /jobs/{job_id}",
     "DELETE /keys/{key_id}",
+    "DELETE /tenants/{tenant}",
+    "GET /audit",
     "GET /jobs",
     "GET /jobs/{job_id}",
     "GET /jobs/{job_id}/events",
@@ -28,6 +30,7 @@ OPERATIONS = [
     "GET /readyz",
     "GET /tenants",
     "GET /tenants/{tenant}",
+    "GET /tenants/{tenant}/erasure",
     "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",

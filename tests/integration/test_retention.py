@@ -213,7 +213,12 @@ def test_partitions_are_made_around_a_week_that_lies_in_the_default_one(database
 
 
 def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
-    assert [name for name, _, _ in duties(Settings())] == ["erase rows", "erase payloads"]
+    assert [name for name, _, _ in duties(Settings())] == [
+        "erase rows",
+        "erase payloads",
+        "erase tenants",
+        "erase traces",
+    ]
 
 
 def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:

@@ -79,7 +79,7 @@ def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str,
     with database.connect() as tx:
         row = reading.item(tx, "default", job, seq)
     assert row is not None
-    return views.item_object(opened(payloads, dict(row)), "characters")
+    return views.item_object(opened(payloads, dict(row)), "characters", whole_launch=True)
 
 
 def texts(database: Engine, table: str, column: str) -> list[str]:

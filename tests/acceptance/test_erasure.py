@@ -1,0 +1,76 @@
+"""A tenant is erased on a platform that runs, and whose keeper is killed meanwhile."""
+
+import os
+import signal
+from typing import Any
+
+import httpx
+from sqlalchemy import text
+
+from jobs.keys import NewKey
+from jobs.store import db, keys
+from ops.up import Platform
+from tests.wait import eventually
+
+NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
+
+
+def kill_keeper(platform: Platform) -> None:
+    [keeper] = [child for child in platform.supervisor.children if child.name == "keeper"]
+    pid = keeper.pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+
+    def back() -> bool:
+        platform.poll()
+        return keeper.pid != pid and keeper.alive()
+
+    eventually(back, timeout_s=30)
+
+
+def test_it_ends_whatever_dies_in_between(platform: Platform) -> None:
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    made = {name: NewKey(name, role="admin") for name in ("leaving", "staying")}
+    with database.begin() as tx:
+        for asked in made.values():
+            keys.create(tx, asked)
+    http = httpx.Client(base_url=platform.url, timeout=30)
+    leaving, staying = ({"Authorization": f"Bearer {asked.secret}"} for asked in made.values())
+    for headers in (leaving, staying):
+        for n in range(10):
+            lines = [{"custom_id": "leaving", "input": f"leaving {n}" * 10_000}] * 1
+            body: dict[str, Any] = {"model": "echo", "items": lines}
+            more = {"Idempotency-Key": f'"{n}"'}
+            assert http.post("/jobs", json=body, headers=headers | more).is_success
+    slow = {"model": "batchstring", "items": ["leaving"] * 20_000}
+    assert http.post("/jobs", json=slow, headers=leaving).is_success
+    call = {"model": "echo", "input": "leaving"}
+    assert http.post("/infer", json=call, headers=leaving | {"Idempotency-Key": '"k"'}).is_success
+
+    assert http.delete("/tenants/leaving", headers=staying).status_code == 202
+    eventually(lambda: http.get("/jobs", headers=leaving).status_code == 401)
+    assert http.post("/infer", json=call, headers=leaving).status_code == 401
+    for _ in range(2):
+        kill_keeper(platform)
+
+    def complete() -> bool:
+        platform.poll()
+        found = http.get("/tenants/leaving/erasure", headers=staying)
+        return bool(found.raise_for_status().json()["complete"])
+
+    eventually(complete, timeout_s=60)
+    with database.connect() as tx:
+        tables = tx.scalars(
+            text("""SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+                    WHERE a.attname = 'tenant_id' AND c.relkind IN ('r', 'p')
+                      AND c.relnamespace = 'public'::regnamespace""")
+        ).all()
+        held = {
+            table
+            for table in tables
+            if tx.scalar(text(f"SELECT count(*) FROM {table} WHERE tenant_id = 'leaving'"))
+        }
+    assert held <= NAMED
+    assert len(http.get("/jobs", headers=staying).json()["data"]) == 10
+    http.close()
+    database.dispose()

@@ -1,0 +1,255 @@
+"""Every operation of /openapi.json, asked with every kind of credential: each gets what is due, and
+what is another tenant's is answered as what doesn't exist. An operation that the walk doesn't know
+fails it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from jobs import ids
+from jobs.identity import ROLES, SCOPES, Role, Scope
+from jobs.keys import NewKey
+from jobs.states import TERMINAL
+from jobs.store import db, keys
+from ops.up import Platform
+from tests.wait import eventually
+
+Answer = tuple[int, dict[str, str], str]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an operation is asked for. scope: what a credential needs for it, None: nothing at all;
+    status: of the answer to who may; about: what the id in its path is of."""
+
+    scope: Scope | None
+    status: int = 200
+    about: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
+CALL = {"json": {"model": "echo", "input": "x"}}
+
+WALK = {
+    "GET /livez": Way(None),
+    "GET /readyz": Way(None),
+    "GET /models": Way("read"),
+    "GET /models/{model}/ready": Way("read"),
+    "POST /infer": Way("infer", more=CALL),
+    "POST /jobs": Way("submit", 202, more=JOB),
+    "GET /jobs": Way("read"),
+    "GET /jobs/{job_id}": Way("read", about="job"),
+    "GET /jobs/{job_id}/events": Way("read", about="job"),
+    "GET /jobs/{job_id}/items/{seq}": Way("read", about="job"),
+    "GET /jobs/{job_id}/results": Way("read", about="job"),
+    "GET /jobs/{job_id}/webhooks": Way("read", about="job"),
+    "POST /jobs/{job_id}/webhooks/redeliver": Way("submit", 202, about="job"),
+    "POST /jobs/{job_id}/cancel": Way("submit", about="job"),
+    "POST /jobs/{job_id}/pause": Way("submit", about="job"),
+    "POST /jobs/{job_id}/resume": Way("submit", about="job"),
+    "POST /jobs/{job_id}/retry": Way("submit", about="job"),
+    "DELETE /jobs/{job_id}": Way("submit", 204, about="job"),
+    "GET /webhooks/secret": Way("submit"),
+    "POST /webhooks/secret": Way("submit"),
+    "GET /audit": Way("admin"),
+    "GET /keys": Way("admin"),
+    "POST /keys": Way("admin", 201, more={"json": {"tenant": "alice"}}),
+    "GET /keys/{key_id}": Way("admin", about="key"),
+    "POST /keys/{key_id}/rotate": Way("admin", 201, about="key"),
+    "DELETE /keys/{key_id}": Way("admin", 204, about="key"),
+    "GET /tenants": Way("admin"),
+    "GET /tenants/{tenant}": Way("admin", about="tenant"),
+    "PUT /tenants/{tenant}": Way("admin", about="tenant", more={"json": {"weight": 2}}),
+    "DELETE /tenants/{tenant}": Way("admin", 202, about="tenant"),
+    "GET /tenants/{tenant}/erasure": Way("admin", about="erased tenant"),
+}
+NOWHERE = {
+    "job": "job_01aryz6s41tsv4rrffq69g5fav",
+    "key": "key_01aryz6s41tsv4rrffq69g5fav",
+    "tenant": "nobody",
+    "erased tenant": "nobody",
+}
+SECURED = [name for name, way in WALK.items() if way.scope]
+OF_JOBS = [name for name, way in WALK.items() if way.about == "job"]
+
+
+class World:
+    """A platform with the keys of several tenants, and of others that are no good."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.http = httpx.Client(base_url=platform.url, timeout=30)
+        self.database = db.connect(platform.settings.database_url, pool_size=1)
+        self.keys = {
+            "alice": self.key("alice"),
+            "mallory": self.key("mallory"),
+            "operator": self.key("house", "operator"),
+            "admin": self.key("house", "admin"),
+            "unknown": "mk_" + "a" * 43,
+            "malformed": "mk_a",
+            "expired": self.key("alice", "admin", ending="expires_at = now() - interval '1 s'"),
+            "revoked": self.key("alice", "admin", ending="revoked_at = now()"),
+        }
+        for scope in SCOPES:
+            rest = frozenset(ROLES["admin"]) - {scope}
+            self.keys[f"not {scope}"] = self.key("alice", "admin", scopes=rest)
+
+    def close(self) -> None:
+        self.http.close()
+        self.database.dispose()
+
+    def key(self, tenant: str, role: Role = "tenant", ending: str = "", **more: Any) -> str:
+        asked = NewKey(tenant, role=role, **more)
+        with self.database.begin() as tx:
+            row = keys.create(tx, asked)
+            if ending:
+                tx.execute(text(f"UPDATE api_keys SET {ending} WHERE id = :id"), {"id": row["id"]})
+        return asked.secret
+
+    def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
+        """who: one of `keys`, or None for no credential."""
+        method, path = name.split(" ")
+        path = re.sub(r"\{(job_id|key_id|tenant)\}", id, path)
+        path = path.replace("{model}", "echo").replace("{seq}", "0")
+        assert "{" not in path, f"the walk doesn't know what to put into {name}"
+        headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
+        return self.http.request(method, path, headers=headers, **WALK[name].more)
+
+    def seen(self, name: str, who: str | None, id: str = "") -> Answer:
+        """The answer, but for what differs between any two requests: their ids, and the id that
+        was asked for."""
+        found = self.ask(name, who, id)
+        names = {value: "ID" for value in (id, found.headers["x-request-id"]) if value}
+        body = found.text
+        for value, instead in names.items():
+            body = body.replace(value, instead)
+        headers = {k: v for k, v in found.headers.items() if k not in ("date", "x-request-id")}
+        if WALK[name].about.endswith("tenant"):  # a name may be longer than another one
+            headers.pop("content-length", None)
+        return found.status_code, headers, body
+
+    def made(self, about: str) -> str:
+        """The id of something of Alice's."""
+        if about == "job":
+            return self._job()
+        if about == "key":
+            with self.database.begin() as tx:
+                return ids.show("key", keys.create(tx, NewKey("alice"))["id"])
+        name = f"tenant-{ids.new().hex}"
+        if about:
+            self.key(name)
+        if about == "erased tenant":
+            assert self.ask("DELETE /tenants/{tenant}", "admin", name).status_code == 202
+        return name if about else ""
+
+    def _job(self) -> str:
+        id: str = self.ask("POST /jobs", "alice").json()["id"]
+
+        def ended() -> bool:
+            state = self.ask("GET /jobs/{job_id}", "alice", id).json()["state"]
+            return state in TERMINAL
+
+        eventually(ended, timeout_s=30)
+        return id
+
+
+@pytest.fixture(scope="module")
+def world(platform: Platform) -> Iterator[World]:
+    made = World(platform)
+    yield made
+    made.close()
+
+
+def test_the_walk_knows_every_operation(world: World) -> None:
+    document = world.http.get("/openapi.json").json()
+    operations = {
+        f"{method.upper()} {path}" for path, found in document["paths"].items() for method in found
+    }
+    assert operations == WALK.keys()
+
+
+@pytest.mark.parametrize("name", [name for name, way in WALK.items() if way.scope is None])
+def test_what_needs_no_credential_is_answered_to_all_alike(world: World, name: str) -> None:
+    answers = [world.seen(name, who) for who in (None, "alice", "revoked", "admin")]
+    assert answers == [answers[0]] * 4
+    assert answers[0][0] == 200
+
+
+@pytest.mark.parametrize("name", SECURED)
+@pytest.mark.parametrize("who", [None, "unknown", "malformed", "expired", "revoked"])
+def test_without_a_good_key_nobody_gets_in(world: World, name: str, who: str | None) -> None:
+    id = world.made(WALK[name].about)
+    status, headers, body = world.seen(name, who, id)
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    if who:  # nothing says that the key was ever good
+        assert (status, headers, body) == world.seen(name, "unknown", id)
+    if id:
+        assert (status, headers, body) == world.seen(name, who, NOWHERE[WALK[name].about])
+
+
+@pytest.mark.parametrize("name", SECURED)
+def test_a_key_without_the_scope_gets_nothing(world: World, name: str) -> None:
+    way = WALK[name]
+    id = world.made(way.about)
+    found = world.seen(name, f"not {way.scope}", id)
+    assert found[0] == 403
+    assert f"lacks the scope {way.scope}" in found[2]
+    if id:
+        assert found == world.seen(name, f"not {way.scope}", NOWHERE[way.about])
+
+
+@pytest.mark.parametrize("name", OF_JOBS)
+def test_another_tenants_job_is_answered_as_one_that_does_not_exist(
+    world: World, name: str
+) -> None:
+    id = world.made("job")
+    before = world.ask("GET /jobs/{job_id}", "alice", id).text
+    foreign = world.seen(name, "mallory", id)
+    assert foreign == world.seen(name, "mallory", NOWHERE["job"])
+    assert foreign[0] == 404
+    assert world.ask("GET /jobs/{job_id}", "alice", id).text == before
+
+
+@pytest.mark.parametrize("name", SECURED)
+@pytest.mark.parametrize("who", ["alice", "mallory", "operator", "admin"])
+def test_each_gets_what_its_role_allows(world: World, name: str, who: str) -> None:
+    way = WALK[name]
+    roles: dict[str, Role] = {"operator": "operator", "admin": "admin"}
+    allowed = way.scope in ROLES[roles.get(who, "tenant")]
+    id = world.made(way.about)
+    found = world.ask(name, who, id)
+    if not allowed:
+        assert found.status_code == 403
+    elif way.about == "job" and who == "mallory":
+        assert found.status_code == 404
+    else:
+        assert found.status_code == way.status, found.text
+        assert re.fullmatch("req_[0-9a-z]{26}", found.headers["x-request-id"])
+
+
+def test_lists_name_what_is_ones_own(world: World) -> None:
+    id = world.made("job")
+    own = world.ask("GET /jobs", "alice").text
+    assert id in own
+    assert id not in world.ask("GET /jobs", "mallory").text
+    assert "alice" not in world.ask("GET /jobs", "mallory").text
+
+
+@pytest.mark.parametrize("name", ["POST /jobs", "POST /infer"])
+def test_two_tenants_may_use_the_same_idempotency_key(world: World, name: str) -> None:
+    """Neither learns that the other did: another body under it is no conflict."""
+    key = f'"{ids.new()}"'
+    path, more = name.split()[1], WALK[name].more
+    for who, value in (("alice", "first"), ("mallory", "second")):
+        body = {**more["json"], **({"input": value} if "input" in more["json"] else {})}
+        if "items" in body:
+            body["items"] = [value]
+        headers = {"Authorization": f"Bearer {world.keys[who]}", "Idempotency-Key": key}
+        found = world.http.post(path, json=body, headers=headers)
+        assert found.status_code == WALK[name].status, found.text
+        assert "idempotency-replayed" not in found.headers
