@@ -223,6 +223,15 @@ class FaultObject(BaseModel):
     message: str
 
 
+class LimitReached(BaseModel):
+    """Which limit a request would go over: its name and value, whose it is, for which model."""
+
+    name: str
+    value: float
+    of: Literal["tenant", "key"]
+    model: str | None
+
+
 class Problem(BaseModel):
     """RFC 9457."""
 
@@ -234,3 +243,4 @@ class Problem(BaseModel):
     retryable: bool
     request_id: str
     errors: list[FaultObject] | None = None
+    limit: LimitReached | None = None

@@ -13,6 +13,7 @@
     ├── Invalid                  422  invalid
     │   └── KeyReused            422  idempotency_key_reused
     ├── TooLate                  429  predicted_wait
+    ├── QuotaExceeded            429  quota_exceeded
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -27,7 +28,7 @@
 Each class is one `type` of RFC 9457; the api's one handler renders them all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,6 +66,9 @@ class MillraceError(Exception):
     title: ClassVar[str] = "Internal error"
     retryable: ClassVar[bool] = False
 
+    more: Mapping[str, Any] = {}  # members of the problem that others haven't
+    headers: Mapping[str, str] = {}
+
     def __init__(
         self, detail: str, *, faults: Sequence[Fault] = (), retry_after_s: float | None = None
     ) -> None:
@@ -75,13 +79,13 @@ class MillraceError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is, whatever its constructor takes."""
-        return _rebuilt, (type(self), self.detail, self.faults, self.retry_after_s)
+        return _rebuilt, (type(self), self.detail, self.__dict__)
 
 
-def _rebuilt(kind: type[MillraceError], *arguments: Any) -> MillraceError:
-    detail, faults, retry_after_s = arguments
+def _rebuilt(kind: type[MillraceError], detail: str, rest: dict[str, Any]) -> MillraceError:
     error = kind.__new__(kind)
-    MillraceError.__init__(error, detail, faults=faults, retry_after_s=retry_after_s)
+    MillraceError.__init__(error, detail)
+    error.__dict__.update(rest)
     return error
 
 
@@ -140,6 +144,26 @@ class KeyReused(Invalid):
 class TooLate(MillraceError):
     status, code, retryable = 429, "predicted_wait", True
     title = "The predicted wait is longer than allowed"
+
+
+class QuotaExceeded(MillraceError):
+    """A limit of the tenant, or of its key, is used up. limit: which one, its value, whose it is
+    (`of`: "tenant" or "key"), and for which model, where it is for one."""
+
+    status, code, retryable = 429, "quota_exceeded", True
+    title = "A limit is used up"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        limit: Mapping[str, Any],
+        retry_after_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.more = {"limit": dict(limit)}
+        self.headers = headers or {}
 
 
 class Unreadable(MillraceError):
