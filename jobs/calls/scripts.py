@@ -92,11 +92,9 @@ local function charge(key, at, after)
     local fields, left = {}, {}
     for n, ahead in ipairs(after) do
         local place = at + 4 * n - 4
-        table.insert(fields, ARGV[place])
-        table.insert(fields, string.format('%.3f', now + ahead))
+        fields[2 * n - 1], fields[2 * n] = ARGV[place], string.format('%.3f', now + ahead)
         local units = math.max(0, ARGV[place + 2] - ahead / ARGV[place + 1])
-        table.insert(left, math.floor(units + 1e-6))
-        table.insert(left, string.format('%.3f', ahead))
+        left[2 * n - 1], left[2 * n] = math.floor(units + 1e-6), math.ceil(ahead)
     end
     redis.call('HSET', key, unpack(fields))
     redis.call('EXPIRE', key, 86400)
@@ -193,10 +191,12 @@ if n_rates + n_open > 0 then
     if n_rates > 0 then worst, after = rates(ARGV[22], 23, n_rates) end
     for n = 1, n_open do
         local key, most = ARGV[bounds + 2 * n - 2], tonumber(ARGV[bounds + 2 * n - 1])
-        redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
-        local drain = math.max(1, wait + launch)
-        if redis.call('ZCARD', key) >= most and (not worst or drain > worst[2]) then
-            worst = {n_rates + n, drain, 0}
+        if redis.call('ZCARD', key) >= most then
+            redis.call('ZREMRANGEBYSCORE', key, '-inf', now)  -- who asked may have died
+            local drain = math.max(1, wait + launch)
+            if redis.call('ZCARD', key) >= most and (not worst or drain > worst[2]) then
+                worst = {n_rates + n, drain, 0}
+            end
         end
     end
     if worst then return {'quota', tostring(worst[2]), worst[1], worst[3]} end
@@ -214,7 +214,6 @@ if n_open > 0 then
     for n = 1, n_open do
         keys[n] = ARGV[bounds + 2 * n - 2]
         redis.call('ZADD', keys[n], deadline, ARGV[3])
-        redis.call('EXPIRE', keys[n], 86400)
     end
     redis.call('HSET', KEYS[10], ARGV[3], table.concat(keys, ' '))
 end
