@@ -13,8 +13,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
+from api import ratelimits
 from jobs import clock, ids
-from jobs.errors import Fault, Invalid, Malformed, MillraceError, Unavailable
+from jobs.errors import (
+    Fault,
+    Invalid,
+    Malformed,
+    MillraceError,
+    QuotaExceeded,
+    Unavailable,
+)
 from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
@@ -34,7 +42,9 @@ def problem(error: MillraceError, request_id: str) -> Response:
     }
     if error.faults:
         body["errors"] = [fault.as_json() for fault in error.faults]
-    headers = {"X-Request-Id": request_id, **error.headers}
+    headers = {"X-Request-Id": request_id}
+    if isinstance(error, QuotaExceeded):
+        headers |= error.headers or ratelimits.of_job(error)
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:

@@ -102,16 +102,13 @@ class CallGateway:
         except RedisError:
             return False
 
-    async def charge(self, quota: Quota) -> dict[str, str]:
-        """Counts a request that is no call; the headers that say what is left. Raises
-        QuotaExceeded, RedisError."""
+    async def charge(self, quota: Quota) -> None:
+        """Counts a request that is no call. Raises QuotaExceeded, RedisError."""
         if quota is FREE:
-            return {}
-        found = await self._charge.ask([], charge_arguments(quota))
-        if no := refused(found, quota):
-            assert no.exceeded
+            return
+        no = refused(await self._charge.ask([], charge_arguments(quota)), quota)
+        if no and no.exceeded:
             raise exceeded(quota, no.exceeded)
-        return standing(quota, left_of(found, quota))
 
     async def infer(self, asked: Asked, ways: Iterable[Way]) -> tuple[Way, Answer]:
         """The first way that lets the call in, and its answer.

@@ -12,14 +12,23 @@ from math import ceil
 
 from api.refusals import later_s
 from jobs import clock
-from jobs.calls.quotas import Bound, Exceeded, Left, Quota
+from jobs.calls.quotas import Exceeded, Left, Quota
 from jobs.errors import QuotaExceeded
+from jobs.limits import Bound
 
-_NAMES = {"requests_per_s": "requests", "tokens_per_s": "tokens", "calls_in_flight": "calls"}
+_NAMES = {
+    "requests_per_s": "requests",
+    "tokens_per_s": "tokens",
+    "calls_in_flight": "calls",
+    "queued_items": "queued-items",
+    "stored_bytes": "stored-bytes",
+}
 _UNITS = {
     "requests_per_s": "",
     "tokens_per_s": ';qu="tokens"',
     "calls_in_flight": ';qu="concurrent-requests"',
+    "queued_items": ';qu="items"',
+    "stored_bytes": ';qu="content-bytes"',
 }
 _MOST_W_S = 60
 _SPREAD = 0.25
@@ -32,7 +41,7 @@ def standing(quota: Quota, left: Mapping[Bound, Left]) -> dict[str, str]:
         f'"{_name(bound)}";r={rate.units};t={ceil(rate.full_ms / 1000)}'
         for bound, rate in left.items()
     ]
-    headers = {"RateLimit-Policy": _policies(quota)}
+    headers = {"RateLimit-Policy": _policies(quota.bounds)}
     return headers | {"RateLimit": ", ".join(items)} if items else headers
 
 
@@ -40,27 +49,24 @@ def exceeded(quota: Quota, found: Exceeded) -> QuotaExceeded:
     """t, and Retry-After, are when the same request is let in if nobody else asks."""
     bound, at_a_time = found.bound, found.bound.name == "calls_in_flight"
     wait_s = found.wait_ms / 1000
-    again = "" if at_a_time else f";t={ceil(wait_s)}"
+    window_s = None if at_a_time else wait_s
     retry_s = later_s(found.wait_ms) if at_a_time else wait_s + clock.jitter(_SPREAD * wait_s)
     return QuotaExceeded(
-        f"{_whose(bound)} may make {_what(bound)}",
-        limit=described(bound),
+        f"{bound.whose} may make {_what(bound)}",
+        bound=bound,
         retry_after_s=retry_s,
-        headers={
-            "RateLimit-Policy": _policies(quota),
-            "RateLimit": f'"{_name(bound)}";r={found.left}{again}',
-        },
+        headers=_headers(_policies(quota.bounds), bound, found.left, window_s),
     )
 
 
-def described(bound: Bound) -> dict[str, object]:
-    """The limit, as a problem names it."""
-    whose = "key" if bound.key else "tenant"
-    return {"name": bound.name, "value": bound.most, "of": whose, "model": bound.model or None}
+def of_job(error: QuotaExceeded) -> dict[str, str]:
+    """The headers of a job that there is no room for."""
+    return _headers(_policies((error.bound,)), error.bound, error.left, error.retry_after_s)
 
 
-def _whose(bound: Bound) -> str:
-    return f"the key {bound.key}" if bound.key else "the tenant"
+def _headers(policies: str, bound: Bound, left: int, window_s: float | None) -> dict[str, str]:
+    again = "" if window_s is None else f";t={ceil(window_s)}"
+    return {"RateLimit-Policy": policies, "RateLimit": f'"{_name(bound)}";r={left}{again}'}
 
 
 def _what(bound: Bound) -> str:
@@ -77,14 +83,14 @@ def _name(bound: Bound) -> str:
 
 
 @lru_cache(4096)
-def _policies(quota: Quota) -> str:
-    return ", ".join(f'"{_name(b)}";{_amount(b)}{_UNITS[b.name]}' for b in quota.bounds)
+def _policies(bounds: tuple[Bound, ...]) -> str:
+    return ", ".join(f'"{_name(bound)}";{_amount(bound)}{_UNITS[bound.name]}' for bound in bounds)
 
 
 def _amount(bound: Bound) -> str:
     """q and w are whole numbers: 2.5 a second are 5 in 2."""
-    if bound.name == "calls_in_flight":
-        return f"q={bound.most:g}"
+    if bound.name not in ("requests_per_s", "tokens_per_s"):
+        return f"q={bound.most:.0f}"
     if bound.most < 1 / _MOST_W_S:
         return f"q=1;w={ceil(1 / bound.most)}"
     rate = Fraction(bound.most).limit_denominator(_MOST_W_S)

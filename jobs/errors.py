@@ -13,9 +13,11 @@
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
-    │   └── KeyReused            422  idempotency_key_reused
+    │   ├── KeyReused            422  idempotency_key_reused
+    │   └── TooManyItems         422  invalid
     ├── TooLate                  429  predicted_wait
     ├── QuotaExceeded            429  quota_exceeded
+    │   └── StorageFull          429  quota_exceeded
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -37,6 +39,7 @@ from typing import Any, ClassVar
 import orjson
 
 from jobs import clock
+from jobs.limits import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,6 @@ class MillraceError(Exception):
     """What WWW-Authenticate says."""
 
     more: Mapping[str, Any] = {}  # members of the problem that others haven't
-    headers: Mapping[str, str] = {}
 
     def __init__(
         self, detail: str, *, faults: Sequence[Fault] = (), retry_after_s: float | None = None
@@ -148,6 +150,16 @@ class Invalid(MillraceError):
     status, code, title = 422, "invalid", "The request is not valid"
 
 
+class TooManyItems(Invalid):
+    """More than a limit lets one job have."""
+
+    def __init__(self, bound: Bound) -> None:
+        message = f"{bound.whose} may send {bound.most:g} items at most ({bound.name})"
+        fault = Fault(("items",), "too_many_items", message)
+        super().__init__(f"{message}; nothing was stored", faults=[fault])
+        self.more = {"limit": bound.described()}
+
+
 class KeyReused(Invalid):
     code, title = "idempotency_key_reused", "Idempotency-Key is already used"
 
@@ -161,8 +173,7 @@ class TooLate(MillraceError):
 
 
 class QuotaExceeded(MillraceError):
-    """A limit of the tenant, or of its key, is used up. limit: which one, its value, whose it is
-    (`of`: "tenant" or "key"), and for which model, where it is for one."""
+    """A limit of the tenant, or of its key, is used up. left: of what it limits."""
 
     status, code, retryable = 429, "quota_exceeded", True
     title = "A limit is used up"
@@ -171,13 +182,21 @@ class QuotaExceeded(MillraceError):
         self,
         detail: str,
         *,
-        limit: Mapping[str, Any],
+        bound: Bound,
+        left: int = 0,
         retry_after_s: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail, retry_after_s=retry_after_s)
-        self.more = {"limit": dict(limit)}
+        self.bound, self.left = bound, left
+        self.more = {"limit": bound.described()}
         self.headers = headers or {}
+
+
+class StorageFull(QuotaExceeded):
+    """To wait doesn't help."""
+
+    retryable = False
 
 
 class Unreadable(MillraceError):

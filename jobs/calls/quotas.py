@@ -7,40 +7,13 @@ than it holds is let in when it is full, and waits the longer for the next time.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from jobs.identity import Limit
+from jobs.limits import Bound, Name, bounds_of
 
-Rate = Literal["requests_per_s", "tokens_per_s"]
-_RATES: tuple[Rate, ...] = ("requests_per_s", "tokens_per_s")
+_RATES: tuple[Name, ...] = ("requests_per_s", "tokens_per_s")
 
 _ROUNDING_MS = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One number of a Limit: what it is called there, and the number; model, key: as there."""
-
-    name: str
-    most: float
-    model: str = ""
-    key: str = ""
-
-    @property
-    def place(self) -> str:
-        """Where its bucket is kept, among those of the tenant: one for each number, so that
-        another limit counts at once."""
-        return f"{self.name}\n{self.model}\n{self.key}\n{self.most:g}"
-
-    @property
-    def step_ms(self) -> float:
-        """What one request, or token, takes of a rate."""
-        return 1000 / self.most
-
-    @property
-    def burst(self) -> float:
-        """As many at once."""
-        return max(1.0, self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +42,15 @@ FREE = Quota()
 def quota_of(tenant: str, limits: tuple[Limit, ...], model: str) -> Quota:
     """Of the limits that concern a caller, what bounds its calls to a model; "": what bounds its
     requests whatever the model is."""
-    rates, flights = [], []
-    for limit in limits:
-        if limit.model in ("", model):
-            where = limit.model, limit.key
-            rates += [
-                Bound(name, most, *where) for name in _RATES if (most := getattr(limit, name))
-            ]
-            if limit.calls_in_flight:
-                flights.append(Bound("calls_in_flight", limit.calls_in_flight, *where))
+    rates = [bound for name in _RATES for bound in bounds_of(limits, name, model)]
+    flights = bounds_of(limits, "calls_in_flight", model)
     return Quota(tenant, tuple(rates), tuple(flights)) if rates or flights else FREE
 
 
 @lru_cache(4096)
 def requests_of(tenant: str, limits: tuple[Limit, ...]) -> Quota:
     """What bounds a request that is no call: how many there may be in a second, of whatever."""
-    rates = quota_of(tenant, limits, "").rates
-    requests = tuple(bound for bound in rates if bound.name == "requests_per_s")
+    requests = tuple(bounds_of(limits, "requests_per_s", ""))
     return Quota(tenant, requests) if requests else FREE
 
 

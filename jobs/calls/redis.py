@@ -25,7 +25,8 @@ from jobs.calls.lanes import (
     Ticket,
 )
 from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_call
-from jobs.calls.quotas import FREE, Bound, Exceeded, Left, Quota
+from jobs.calls.quotas import FREE, Exceeded, Left, Quota
+from jobs.limits import Bound
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""

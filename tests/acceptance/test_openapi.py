@@ -27,6 +27,7 @@ OPERATIONS = [
     "GET /readyz",
     "GET /tenants",
     "GET /tenants/{tenant}",
+    "GET /tenants/{tenant}/limits",
     "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",
@@ -39,6 +40,7 @@ OPERATIONS = [
     "POST /keys/{key_id}/rotate",
     "POST /webhooks/secret",
     "PUT /tenants/{tenant}",
+    "PUT /tenants/{tenant}/limits",
 ]
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON.
