@@ -28,19 +28,25 @@ def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(epilog="Example: millrace limits acme --model minilm --requests-per-s 100")
 @click.argument("tenant")
 @click.option("--model", default="", help="for this model; else for all of them together")
-@click.option("--key", default="", help="for this key (key_…); else for all of them together")
+@click.option("--of-key", default="", help="for this key (key_…); else for all of them together")
 @click.option("--clear", is_flag=True, help="no limit of that model and key is left")
 @_numbers
 @client_command
 def limits(
-    tenant: str, model: str, key: str, clear: bool, url: str | None, as_json: bool, **numbers: Any
+    tenant: str,
+    model: str,
+    of_key: str,
+    clear: bool,
+    url: str | None,
+    as_json: bool,
+    **numbers: Any,
 ) -> None:
     """Shows a tenant's limits, or changes those that are named."""
     client, path = connect(url), f"/tenants/{tenant}/limits"
     found = client.request("GET", path)
     changes = {name: value or None for name, value in numbers.items() if value is not None}
     if changes or clear:
-        data = _changed(found["data"], model, key, {} if clear else changes, clear)
+        data = _changed(found["data"], model, of_key, {} if clear else changes, clear)
         found = client.request("PUT", path, json={"data": data})
     if as_json:
         click.echo(json.dumps(found))

@@ -7,12 +7,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
+from jobs import clock
 from jobs.blobs.folder import FolderBlobs
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Invalid, MillraceError, QuotaExceeded
 from jobs.identity import Limit
 from jobs.registry import SAMPLES
-from jobs.store import db, verbs
+from jobs.store import db, room, verbs
 from jobs.submit import Order, submit
 from tests.store import claim, count, job, settle
 
@@ -164,3 +165,18 @@ def test_as_the_api_sees_it_the_sums_are_the_same(database: Engine, database_url
     post(api, bound, items=2)
     assert exceeded(api, bound, items=2).left == 1
     api.dispose()
+
+
+def test_who_finds_much_room_needn_t_look_again_for_each_job(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
+    bound = Limit(queued_items=1000)
+    post(database, bound, items=1)
+    with database.connect() as other:
+        other.execute(room._LOCK, {"tenant": "default"})  # who looks would wait for it
+        post(database, bound, items=19)
+    with database.begin() as tx:  # what nobody counted
+        tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))
+    exceeded(database, bound, items=10)
