@@ -233,7 +233,7 @@ def _admit(
         if not answer.done():
             answer.set_result(no)
     elif quota is not FREE:
-        asked.standing.update(standing(quota, left_of(found, quota)))
+        asked.standing.update(standing(quota, left_of(found)))
 
 
 def _expire(answer: "asyncio.Future[Answer | Refused]", timeout_ms: int) -> None:

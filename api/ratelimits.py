@@ -5,7 +5,7 @@ A policy is named after what it counts, with "key-" before it where it is one ke
 behind it where it is for one model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -35,14 +35,14 @@ _SPREAD = 0.25
 """Those that were refused together don't come back together."""
 
 
-def standing(quota: Quota, left: Mapping[Bound, Left]) -> dict[str, str]:
-    """The headers of an answer: t is when all of a rate may be used again."""
-    items = [
-        f'"{_name(bound)}";r={rate.units};t={ceil(rate.full_ms / 1000)}'
-        for bound, rate in left.items()
-    ]
-    headers = {"RateLimit-Policy": _policies(quota.bounds)}
-    return headers | {"RateLimit": ", ".join(items)} if items else headers
+def standing(quota: Quota, left: Sequence[Left]) -> dict[str, str]:
+    """The headers of an answer. left: of each rate; t is when all of it may be used again."""
+    named = zip(_names(quota), left, strict=True)
+    items = [f'"{name}";r={rate.units};t={ceil(rate.full_ms / 1000)}' for name, rate in named]
+    headers = {"RateLimit-Policy": _policies(quota)}
+    if items:
+        headers["RateLimit"] = ", ".join(items)
+    return headers
 
 
 def exceeded(quota: Quota, found: Exceeded) -> QuotaExceeded:
@@ -55,13 +55,13 @@ def exceeded(quota: Quota, found: Exceeded) -> QuotaExceeded:
         f"{bound.whose} may make {_what(bound)}",
         bound=bound,
         retry_after_s=retry_s,
-        headers=_headers(_policies(quota.bounds), bound, found.left, window_s),
+        headers=_headers(_policies(quota), bound, found.left, window_s),
     )
 
 
 def of_job(error: QuotaExceeded) -> dict[str, str]:
     """The headers of a job that there is no room for."""
-    return _headers(_policies((error.bound,)), error.bound, error.left, error.retry_after_s)
+    return _headers(_policy(error.bound), error.bound, error.left, error.retry_after_s)
 
 
 def _headers(policies: str, bound: Bound, left: int, window_s: float | None) -> dict[str, str]:
@@ -83,8 +83,17 @@ def _name(bound: Bound) -> str:
 
 
 @lru_cache(4096)
-def _policies(bounds: tuple[Bound, ...]) -> str:
-    return ", ".join(f'"{_name(bound)}";{_amount(bound)}{_UNITS[bound.name]}' for bound in bounds)
+def _names(quota: Quota) -> tuple[str, ...]:
+    return tuple(map(_name, quota.rates))
+
+
+@lru_cache(4096)
+def _policies(quota: Quota) -> str:
+    return ", ".join(map(_policy, quota.bounds))
+
+
+def _policy(bound: Bound) -> str:
+    return f'"{_name(bound)}";{_amount(bound)}{_UNITS[bound.name]}'
 
 
 def _amount(bound: Bound) -> str:

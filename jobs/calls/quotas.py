@@ -16,10 +16,10 @@ _RATES: tuple[Name, ...] = ("requests_per_s", "tokens_per_s")
 _ROUNDING_MS = 1e-3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quota:
     """All that bounds the calls of one caller to one model. rates: as in Limit; flights: how many
-    calls may be open at a time."""
+    calls may be open at a time. Each is itself alone, so that what is known of it is found fast."""
 
     tenant: str = ""
     rates: tuple[Bound, ...] = ()

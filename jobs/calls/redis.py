@@ -1,7 +1,7 @@
 """Lanes in Redis: the keys, and each script's arguments. The api calls the same scripts on a
 pipe of its own; `Keys` and `put_arguments` are what both share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,7 +26,6 @@ from jobs.calls.lanes import (
 )
 from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_call
 from jobs.calls.quotas import FREE, Exceeded, Left, Quota
-from jobs.limits import Bound
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
@@ -127,14 +126,9 @@ def refused(answer: Any, quota: Quota = FREE) -> Refused | None:
     return Refused("quota", exceeded.wait_ms, exceeded)
 
 
-def left_of(answer: Any, quota: Quota) -> Mapping[Bound, Left]:
+def left_of(answer: Any) -> list[Left]:
     """What is left of each rate, after a call that PUT let in."""
-    numbers = answer[2:]
-    left = [
-        Left(units, float(full_ms))
-        for units, full_ms in zip(numbers[::2], numbers[1::2], strict=True)
-    ]
-    return dict(zip(quota.rates, left, strict=True))
+    return [Left(*pair) for pair in zip(answer[2::2], answer[3::2], strict=True)]
 
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
