@@ -29,6 +29,7 @@ from api.routes import (
     health,
     jobs,
     keys,
+    limits,
     results,
     submissions,
     tenants,
@@ -91,7 +92,19 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    ours = (calls, submissions, jobs, results, event_routes, webhooks, keys, tenants, audit, health)
+    ours = (
+        calls,
+        submissions,
+        jobs,
+        results,
+        event_routes,
+        webhooks,
+        keys,
+        tenants,
+        limits,
+        audit,
+        health,
+    )
     for module in ours:
         app.include_router(module.router)
     return app

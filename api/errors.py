@@ -13,9 +13,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
+from api import ratelimits
 from api.requests import request_id
 from jobs import clock
-from jobs.errors import Fault, Invalid, Malformed, MillraceError, Unavailable
+from jobs.errors import (
+    Fault,
+    Invalid,
+    Malformed,
+    MillraceError,
+    QuotaExceeded,
+    Unavailable,
+)
 from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
@@ -32,10 +40,13 @@ def problem(error: MillraceError, id: str) -> Response:
         "code": error.code,
         "retryable": error.retryable,
         "request_id": id,
+        **error.more,
     }
     if error.faults:
         body["errors"] = [fault.as_json() for fault in error.faults]
     headers = {"X-Request-Id": id}
+    if isinstance(error, QuotaExceeded):
+        headers |= error.headers or ratelimits.of_job(error)
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,14 +12,24 @@ from starlette.requests import ClientDisconnect
 
 from api.pipe import Pipe, PipeScript
 from api.pools import Pool, Pools
+from api.ratelimits import exceeded, standing
 from api.refusals import later_s, refusal
 from api.ways import Way
 from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
-from jobs.calls.redis import drop_arguments, put_arguments, refused, reply_key
+from jobs.calls.quotas import FREE, Quota, quota_of
+from jobs.calls.redis import (
+    charge_arguments,
+    drop_arguments,
+    left_of,
+    put_arguments,
+    refused,
+    reply_key,
+)
 from jobs.errors import DeadlinePassed, MillraceError, Unavailable
+from jobs.identity import Limit
 from jobs.registry import Model
 from jobs.states import JobClass
 
@@ -36,7 +46,8 @@ Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Who wants what until when. share: of the time that may be waited (api/pools.py); weight: its
-    tenant's; until_s: on the process's clock; gone: done once the client has left."""
+    tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
+    caller's; standing: the headers that tell of them, once the call is let in."""
 
     id: str
     tenant: str
@@ -47,6 +58,8 @@ class Asked:
     timeout_ms: int
     until_s: float
     gone: "asyncio.Future[Any]"
+    limits: tuple[Limit, ...] = ()
+    standing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,7 @@ class CallGateway:
         self._replies = Pipe(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
         self._put = PipeScript(self._pipe, scripts.PUT)
         self._drop = PipeScript(self._pipe, scripts.DROP)
+        self._charge = PipeScript(self._pipe, scripts.CHARGE)
         self.pools = Pools(self._pipe)
         self._most_waiting = most_waiting
         self._name = ids.show("api", ids.new())
@@ -88,6 +102,14 @@ class CallGateway:
         except RedisError:
             return False
 
+    async def charge(self, quota: Quota) -> None:
+        """Counts a request that is no call. Raises QuotaExceeded, RedisError."""
+        if quota is FREE:
+            return
+        no = refused(await self._charge.ask([], charge_arguments(quota)), quota)
+        if no and no.exceeded:
+            raise exceeded(quota, no.exceeded)
+
     async def infer(self, asked: Asked, ways: Iterable[Way]) -> tuple[Way, Answer]:
         """The first way that lets the call in, and its answer.
 
@@ -108,6 +130,10 @@ class CallGateway:
                 if answer[1] is None:  # an error may come soon because there was no launch
                     pool.answered(bucket, asked.timeout_ms, took_ms)
                 return way, answer
+            if answer.exceeded:
+                quota = quota_of(asked.tenant, asked.limits, way.model.name)
+                refusals.append(exceeded(quota, answer.exceeded))
+                break
             refusals.append(refusal(answer, way.model, terms, pool.profile.load_ms))
             if answer.why != "late":
                 closed = way.model
@@ -125,11 +151,14 @@ class CallGateway:
             asked.id, lane, asked.tenant, asked.value, way.size, self._name,
             asked.weight, asked.job_class,
         )  # fmt: skip
+        quota = FREE
+        if asked.limits:
+            quota = quota_of(asked.tenant, asked.limits, way.model.name)
         arguments = put_arguments(
             pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
-            most=self._most_waiting, terms=terms,
+            most=self._most_waiting, terms=terms, quota=quota,
         )  # fmt: skip
-        self._put.send(partial(_admit, answer), pool.names, arguments)
+        self._put.send(partial(_admit, answer, asked, quota), pool.names, arguments)
         self._waiting[asked.id] = waiting = _Waiting(call, pool, answer)
         try:
             return await answer
@@ -194,12 +223,17 @@ class CallGateway:
         return {id for (id, _), there in zip(asked, known, strict=True) if not there}
 
 
-def _admit(answer: "asyncio.Future[Answer | Refused]", found: Any) -> None:
+def _admit(
+    answer: "asyncio.Future[Answer | Refused]", asked: Asked, quota: Quota, found: Any
+) -> None:
     """What PUT returned: only a refusal ends the wait."""
     if isinstance(found, RedisError):
         _end(answer, found)
-    elif (no := refused(found)) and not answer.done():
-        answer.set_result(no)
+    elif no := refused(found, quota):
+        if not answer.done():
+            answer.set_result(no)
+    elif quota is not FREE:
+        asked.standing.update(standing(quota, left_of(found)))
 
 
 def _expire(answer: "asyncio.Future[Answer | Refused]", timeout_ms: int) -> None:

@@ -142,6 +142,12 @@ class PipeScript:
 
         self._pipe.send(unless_unknown, "EVALSHA", self._sha, len(keys), *keys, *arguments)
 
+    def ask(self, keys: Sequence[str], arguments: Sequence[Any]) -> "asyncio.Future[Any]":
+        """What it returns, or a RedisError."""
+        answer = asyncio.get_running_loop().create_future()
+        self.send(partial(_settle, answer), keys, arguments)
+        return answer
+
 
 def _settle(answer: "asyncio.Future[Any]", found: Any) -> None:
     if answer.done():

@@ -339,6 +339,15 @@ class FaultObject(BaseModel):
     message: str
 
 
+class LimitReached(BaseModel):
+    """Which limit a request would go over: its name and value, whose it is, for which model."""
+
+    name: str
+    value: float
+    of: Literal["tenant", "key"]
+    model: str | None
+
+
 class Problem(BaseModel):
     """RFC 9457."""
 
@@ -350,3 +359,44 @@ class Problem(BaseModel):
     retryable: bool
     request_id: str
     errors: list[FaultObject] | None = None
+    limit: LimitReached | None = None
+
+
+_PerSecond = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+_AtMost = Annotated[int, Strict(), Field(gt=0, le=2**31 - 1)]
+_AtMostBig = Annotated[int, Strict(), Field(gt=0, le=2**53)]
+
+
+class LimitObject(BaseModel):
+    """What may be used at most; null: as much as one likes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(
+        default="", max_length=200, pattern=r"^[A-Za-z0-9._-]*$",
+        description="for one model; empty: for all of them together",
+    )  # fmt: skip
+    key: str = Field(
+        default="", pattern=r"^(key_[0-7][0-9a-hjkmnp-tv-z]{25})?$",
+        description="for one key; empty: for all of them together",
+    )  # fmt: skip
+    requests_per_s: _PerSecond | None = Field(
+        default=None, description="calls; without a model: and submissions of jobs"
+    )
+    tokens_per_s: _PerSecond | None = Field(
+        default=None, description="of calls, in the unit of their model"
+    )
+    calls_in_flight: _AtMost | None = Field(default=None, description="at a time")
+    queued_items: _AtMostBig | None = Field(
+        default=None, description="without a result, over all jobs"
+    )
+    stored_bytes: _AtMostBig | None = Field(
+        default=None, description="inputs of all jobs, and outputs of those that ended"
+    )
+    job_items: _AtMost | None = Field(default=None, description="of one job")
+
+
+class LimitList(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    data: list[LimitObject] = Field(max_length=1000)

@@ -13,8 +13,11 @@
     ├── TooLarge                 413  too_large
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
-    │   └── KeyReused            422  idempotency_key_reused
+    │   ├── KeyReused            422  idempotency_key_reused
+    │   └── TooManyItems         422  invalid
     ├── TooLate                  429  predicted_wait
+    ├── QuotaExceeded            429  quota_exceeded
+    │   └── StorageFull          429  quota_exceeded
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -29,13 +32,14 @@
 Each class is one `type` of RFC 9457; the api's one handler renders them all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import orjson
 
 from jobs import clock
+from jobs.limits import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class MillraceError(Exception):
     challenge: ClassVar[str] = ""
     """What WWW-Authenticate says."""
 
+    more: Mapping[str, Any] = {}  # members of the problem that others haven't
+
     def __init__(
         self, detail: str, *, faults: Sequence[Fault] = (), retry_after_s: float | None = None
     ) -> None:
@@ -79,13 +85,13 @@ class MillraceError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is, whatever its constructor takes."""
-        return _rebuilt, (type(self), self.detail, self.faults, self.retry_after_s)
+        return _rebuilt, (type(self), self.detail, self.__dict__)
 
 
-def _rebuilt(kind: type[MillraceError], *arguments: Any) -> MillraceError:
-    detail, faults, retry_after_s = arguments
+def _rebuilt(kind: type[MillraceError], detail: str, rest: dict[str, Any]) -> MillraceError:
     error = kind.__new__(kind)
-    MillraceError.__init__(error, detail, faults=faults, retry_after_s=retry_after_s)
+    MillraceError.__init__(error, detail)
+    error.__dict__.update(rest)
     return error
 
 
@@ -144,6 +150,16 @@ class Invalid(MillraceError):
     status, code, title = 422, "invalid", "The request is not valid"
 
 
+class TooManyItems(Invalid):
+    """More than a limit lets one job have."""
+
+    def __init__(self, bound: Bound) -> None:
+        message = f"{bound.whose} may send {bound.most:g} items at most ({bound.name})"
+        fault = Fault(("items",), "too_many_items", message)
+        super().__init__(f"{message}; nothing was stored", faults=[fault])
+        self.more = {"limit": bound.described()}
+
+
 class KeyReused(Invalid):
     code, title = "idempotency_key_reused", "Idempotency-Key is already used"
 
@@ -154,6 +170,33 @@ class KeyReused(Invalid):
 class TooLate(MillraceError):
     status, code, retryable = 429, "predicted_wait", True
     title = "The predicted wait is longer than allowed"
+
+
+class QuotaExceeded(MillraceError):
+    """A limit of the tenant, or of its key, is used up. left: of what it limits."""
+
+    status, code, retryable = 429, "quota_exceeded", True
+    title = "A limit is used up"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        bound: Bound,
+        left: int = 0,
+        retry_after_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.bound, self.left = bound, left
+        self.more = {"limit": bound.described()}
+        self.headers = headers or {}
+
+
+class StorageFull(QuotaExceeded):
+    """To wait doesn't help."""
+
+    retryable = False
 
 
 class Unreadable(MillraceError):

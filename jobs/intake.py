@@ -12,7 +12,8 @@ import numpy as np
 
 from jobs import items
 from jobs.blobs.payloads import Payloads
-from jobs.errors import Fault, Invalid, Malformed
+from jobs.errors import Fault, Invalid, Malformed, TooManyItems
+from jobs.limits import Bound
 from jobs.registry import Model
 
 MAX_FAULTS = 1000  # a response names this many; it says how many more there are
@@ -25,7 +26,8 @@ class Intake:
     """The items of one job on their way in.
 
     Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
-    its start), `total` and `bounds` (the start of each slice, then the total).
+    its start), `total`, `input_bytes` and `bounds` (the start of each slice, then the total).
+    Where `bound` allows fewer items, the first one beyond it ends the intake.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Intake:
         *,
         strict: bool,
         max_items: int,
+        bound: Bound | None = None,
         payloads: Payloads | None = None,
     ) -> None:
         self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
@@ -45,6 +48,8 @@ class Intake:
         self._more_faults = 0
         self._kept = False
         self._model, self._strict, self._max_items = model, strict, max_items
+        self._bound = bound
+        self.input_bytes = 0
         self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
         payloads = payloads or Payloads()
         self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
@@ -54,9 +59,11 @@ class Intake:
 
     def add(self, value: Any, loc: tuple[str | int, ...], line: int | None = None) -> None:
         """Takes one item; what is wrong with it is kept for `finish`."""
-        item = items.check(value, loc, line, self._model, self._strict)
         seq = self.total
         self.total += 1
+        if self._bound and self.total > self._bound.most:
+            raise TooManyItems(self._bound)
+        item = items.check(value, loc, line, self._model, self._strict)
         if isinstance(item, list):
             self.fault(*item)
             return
@@ -67,6 +74,7 @@ class Intake:
             custom_id = _escape(item.custom_id)
         params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
         size = len(item.input)
+        self.input_bytes += size
         if size <= self._over_bytes:
             text = item.input.replace(b"\\", b"\\\\")
         else:  # with a fault nothing will be stored

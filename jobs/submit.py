@@ -1,6 +1,6 @@
 """Submitting a job: all of it is checked and spooled first, then stored in one transaction."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from jobs import ids, intake, items, views
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault
 from jobs.idempotency import Claim
+from jobs.identity import Limit
+from jobs.limits import most_items
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
 from jobs.store import idempotency
@@ -45,14 +47,16 @@ def submit(
     max_items: int = 10_000_000,
     claim: Claim | None = None,
     payloads: Payloads | None = None,
+    limits: Sequence[Limit] = (),
+    key: str = "",
 ) -> RowMapping:
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
-    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. Raises
-    UnknownModel, or Invalid with everything that is wrong; KeyInFlight or KeyReused where another
-    request has the key; BlobsAway where `payloads` has a store and it can't be reached. Nothing is
-    stored then.
+    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
+    concern the caller; key: the one (`key_…`) that it came by. Raises QuotaExceeded, UnknownModel,
+    or Invalid with everything that is wrong; KeyInFlight or KeyReused where another request has the
+    key; BlobsAway where `payloads` has a store and it can't be reached. Nothing is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
@@ -63,6 +67,7 @@ def submit(
         model,
         strict=order.on_invalid == "reject",
         max_items=max_items,
+        bound=most_items(limits, model.name),
         payloads=payloads,
     )
     try:
@@ -82,6 +87,9 @@ def submit(
             custom_ids=taken.custom_ids,
             expires_in_s=order.expires_in_s,
             webhook_url=order.webhook_url,
+            input_bytes=taken.input_bytes,
+            limits=tuple(limits),
+            key=key,
         )
         with acting(database, tenant) as tx:
             if claim:

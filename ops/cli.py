@@ -8,7 +8,17 @@ import httpx
 
 from jobs.settings import SettingsError
 from ops.client import Refused
-from ops.commands import admin, calls, jobs, keys, measuring, processes, simulating, webhooks
+from ops.commands import (
+    admin,
+    calls,
+    jobs,
+    keys,
+    limits,
+    measuring,
+    processes,
+    simulating,
+    webhooks,
+)
 
 
 class Cli(click.Group):
@@ -40,6 +50,7 @@ for command in (
     *jobs.COMMANDS,
     *webhooks.COMMANDS,
     *calls.COMMANDS,
+    *limits.COMMANDS,
     *keys.COMMANDS,
     *admin.COMMANDS,
     *measuring.COMMANDS,

@@ -61,16 +61,18 @@ async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
     model = await shared.calls.pools.choose(models.versions(asked.model))
     _check(model, asked)
 
+    standing: dict[str, str] = {}
+
     async def answer() -> bytes:
         found = ways(models, model, asked.input, asked.params)
-        return await _answer(request, shared, caller, found, asked, since_s)
+        return await _answer(request, shared, caller, found, asked, since_s, standing)
 
     if key is None:
-        return Response(await answer(), media_type=bodies.JSON)
+        return Response(await answer(), headers=standing, media_type=bodies.JSON)
     upload = idempotency.Upload(request, caller.tenant, key)
     upload.add(raw)
     body, replayed = await shared.kept.once(upload.finish(), asked.timeout_ms, answer)
-    headers = idempotency.REPLAYED if replayed else None
+    headers = idempotency.REPLAYED if replayed else standing
     return Response(body, headers=headers, media_type=bodies.JSON)
 
 
@@ -88,7 +90,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> 
 
 async def _answer(
     request: Request, shared: Context, caller: Caller, found: Iterator[Way], asked: CallRequest,
-    since_s: float,
+    since_s: float, standing: dict[str, str],
 ) -> bytes:  # fmt: skip
     gone = asyncio.ensure_future(request.receive())  # a client that goes takes its call back
     try:
@@ -102,6 +104,8 @@ async def _answer(
             timeout_ms=asked.timeout_ms,
             until_s=since_s + asked.timeout_ms / 1000,
             gone=gone,
+            limits=caller.limits,
+            standing=standing,
         )
         way, (output, error, units, timing) = await shared.calls.infer(call, found)
     finally:

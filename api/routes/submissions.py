@@ -16,6 +16,7 @@ from api.errors import faults_of
 from api.resources import Resources
 from api.schemas import Job, JobRequest
 from jobs import ids, items, ssrf, views
+from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.idempotency import Claim
 from jobs.identity import Caller
@@ -65,6 +66,8 @@ async def submit_job(request: Request, shared: Shared, caller: Submitter) -> Res
     item a line, with everything else as query parameters (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
     key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    if caller.limits:
+        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
     if key is None:
         return await _receive(request, shared, caller, None)
     upload = idempotency.Upload(request, caller.tenant, key)
@@ -188,6 +191,8 @@ def _store(
         max_items=shared.settings.max_items,
         claim=claim,
         payloads=shared.payloads,
+        limits=caller.limits,
+        key=caller.actor if caller.actor.startswith("key_") else "",
         **source,
     )
     return _accepted(row["id"], views.job_json(row))

@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol
 import orjson
 
 from jobs.calls.messages import Call, Reply
+from jobs.calls.quotas import FREE, Exceeded, Quota
 
-Why = Literal["no_worker", "overloaded", "late"]
+Why = Literal["no_worker", "overloaded", "late", "quota"]
 
 ALONE = "alone:"
 """Before the name of a lane whose calls were in the hands of a worker that died: each is launched
@@ -54,21 +55,42 @@ class Terms:
     slots: int = 1
 
     def wait_ms(self, free_ms: Sequence[float], others_ms: float, rows: int) -> float:
-        """Until a new call's launch starts. Before it are the launches of other lanes (others_ms,
-        all of them) and the full ones of its own, where `rows` wait; they take the slots in turn.
+        """Until a new call's launch starts. Before it are launches of other lanes (others_ms)
+        and the full ones of its own, where `rows` come before it; they take the slots in turn.
         free_ms: until each slot is free, ascending."""
         before_ms = others_ms + rows // self.full_rows * self.full_ms
         before = int(before_ms / self.full_ms + _ROUNDING) if self.full_ms else 0
         rounds, slot = divmod(before, len(free_ms))
         return free_ms[slot] + rounds * self.full_ms
 
-    def launch_ms(self, rows: int) -> float:
-        """The launch of a new call, where so many of its lane wait."""
-        return self.one_ms + rows % self.full_rows * self.step_ms
+    def launch_ms(self, rows: int, before: int) -> float:
+        """The launch of a new call, where so many of its lane wait, and so many before it."""
+        sharing = min(rows - before // self.full_rows * self.full_rows, self.full_rows - 1)
+        return self.one_ms + sharing * self.step_ms
 
     def cost_ms(self, rows: int) -> float:
         """What a new call adds to the launches of its lane, where so many wait."""
         return self.step_ms if rows % self.full_rows else self.one_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a tenant stands among those whose calls wait: how many wait in all lanes, how many of
+    them are its own, its weight, and the weights of all these tenants, with its own."""
+
+    waiting: int
+    own: int
+    weight: float
+    weights: float
+
+    @property
+    def before(self) -> float:
+        """Calls that are launched before a new one of this tenant, at most: tenants take turns."""
+        return min(self.waiting, (self.own + 1) * self.weights / self.weight)
+
+    def has_its_share(self, most: int) -> bool:
+        """Of the room for `most`."""
+        return self.own * self.weights >= most * self.weight
 
 
 def mean_gap(before_ms: float, gap_ms: float) -> float:
@@ -81,10 +103,12 @@ def mean_gap(before_ms: float, gap_ms: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a call isn't let in, and how long it would have waited for its launch."""
+    """Why a call isn't let in, and how long it would have waited for its launch, or for its
+    quota."""
 
     why: Why
     wait_ms: float = 0.0
+    exceeded: Exceeded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +150,10 @@ class Ticket:
     size in all (0: no bound), unless the pool launched after `launched_before_ms`. No rows: it
     launches something else.
 
-    Tenants take turns by what they were given, in rows, or in units where those are bounded; of
-    one tenant the most urgent goes first. took_ms: the predicted time of this launch; needs_ms: a
-    call with a deadline sooner than this is not worth taking; worker: who takes them, and will be
-    there for at least `lease_ms`; hand: what tells this take from its others.
+    Tenants take turns by what they were given, in rows, or in units where those are bounded, by
+    weight; of one tenant the most urgent goes first. took_ms: the predicted time of this launch;
+    needs_ms: a call with a deadline sooner than this is not worth taking; worker: who takes them,
+    and will be there for at least `lease_ms`; hand: what tells this take from its others.
     """
 
     lane: str
@@ -149,11 +173,19 @@ class CallLanes(Protocol):
     """The lanes of one model version."""
 
     def put(
-        self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+        self,
+        call: Call,
+        *,
+        target_ms: int,
+        timeout_ms: int,
+        most: int,
+        terms: Terms,
+        quota: Quota = FREE,
     ) -> Refused | None:
         """Queues a call, due after the smaller of target and timeout; says why where it can't:
-        no ready worker (who asked is remembered for WANTED_MS), already `most` calls waiting, or
-        an answer that would come too late."""
+        no ready worker (who asked is remembered for WANTED_MS), a quota that is used up, already
+        `most` calls waiting and its tenant's share of them, or an answer that would come too late.
+        Only a call that is let in is charged to its quota."""
         ...
 
     def look(self, slot: str) -> Look:

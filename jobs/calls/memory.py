@@ -15,17 +15,19 @@ from jobs.calls.lanes import (
     LaneLook,
     Look,
     Refused,
+    Standing,
     Terms,
     Ticket,
     mean_gap,
 )
 from jobs.calls.messages import Call, Reply
+from jobs.calls.quotas import FREE, Quota, Used
 
 
 class MemoryLanes:
-    """CallLanes without Redis. clock_ms: what the lanes call now."""
+    """CallLanes without Redis. clock_ms: what the lanes call now; used: what all models share."""
 
-    def __init__(self, clock_ms: Callable[[], float]) -> None:
+    def __init__(self, clock_ms: Callable[[], float], used: Used | None = None) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
         self._clock_ms = clock_ms
         self._lock = threading.Condition()
@@ -36,6 +38,8 @@ class MemoryLanes:
         self._alive: dict[str, float] = {}
         self._busy: dict[str, float] = {}
         self._served: dict[str, float] = {}  # by tenant: its virtual time
+        self._queued: dict[str, tuple[int, float]] = {}  # by tenant: its calls, its weight
+        self._used = used or Used()
         self._flushes: Counter[str] = Counter()
         self._profile = b""
         self._wanted_ms: float = -WANTED_MS
@@ -45,7 +49,14 @@ class MemoryLanes:
         self._woken: set[str] = set()
 
     def put(
-        self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+        self,
+        call: Call,
+        *,
+        target_ms: int,
+        timeout_ms: int,
+        most: int,
+        terms: Terms,
+        quota: Quota = FREE,
     ) -> Refused | None:
         with self._lock:
             now = self._clock_ms()
@@ -53,15 +64,18 @@ class MemoryLanes:
             if not replicas:
                 self._wanted_ms = now
                 return Refused("no_worker")
-            rows = len(self._lanes.get(call.lane, ()))
-            costs_ms = self._costs_ms
-            others_ms = sum(costs_ms.values()) - costs_ms.get(call.lane, 0.0)
-            free_ms = self._free_ms(now, replicas * terms.slots)
-            wait_ms = terms.wait_ms(free_ms, others_ms, rows)
-            if sum(map(len, self._lanes.values())) >= most:
+            rows, standing = len(self._lanes.get(call.lane, ())), self._standing(call)
+            before = min(rows, int(standing.before))
+            wait_ms = terms.wait_ms(
+                self._free_ms(now, replicas * terms.slots), self._others_ms(call, standing), before
+            )
+            ends_ms = wait_ms + terms.launch_ms(rows, before)
+            if exceeded := self._used.exceeded(quota, call.size, now, ends_ms):
+                return Refused("quota", exceeded.wait_ms, exceeded)
+            if standing.waiting >= most and standing.has_its_share(most):
                 return Refused("overloaded", wait_ms)
             probes = not wait_ms and not rows and now > self._last_launch_ms + PROBED_AFTER_MS
-            if wait_ms + terms.launch_ms(rows) > terms.allowed_ms and not probes:
+            if ends_ms > terms.allowed_ms and not probes:
                 return Refused("late", wait_ms)
             if self._called_ms:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
@@ -69,6 +83,7 @@ class MemoryLanes:
             if now >= self._watched_ms or rows + 1 >= self._watched_rows:
                 self._ring()
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
+            self._used.charge(quota, call.size, now, call.id, stamped.deadline_ms)
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
             return None
 
@@ -197,18 +212,20 @@ class MemoryLanes:
                     break
                 units += call.size
                 self._served[""] = times[tenant]
-                times[tenant] += call.size if ticket.units else 1
+                times[tenant] += (call.size if ticket.units else 1) / call.weight
                 taken.append(call)
-            elif call.deadline_ms > now:
-                self._tell(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
+            else:
+                self._used.ended(call.id)
+                if call.deadline_ms > now:
+                    self._tell(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
             gone.append(call)
             queues[tenant].pop(0)
             if not queues[tenant]:
                 del queues[tenant]
         self._served |= times
         self._leave(ticket.lane, {call.id for call in gone})
-        if ticket.lane not in self._lanes:
-            self._served.clear()  # nobody had to wait
+        if not self._lanes:
+            self._served.clear()  # nobody has to wait
         return taken
 
     def _recover(self, call: Call, now: float) -> None:
@@ -223,6 +240,20 @@ class MemoryLanes:
         lane = self._lanes.setdefault(call.lane, [])
         insort(lane, (due_ms, call), key=lambda entry: entry[0])
         self._costs_ms[call.lane] = self._costs_ms.get(call.lane, 0.0) + cost_ms
+        has, _ = self._queued.get(call.tenant, (0, 0.0))
+        self._queued[call.tenant] = has + 1, call.weight
+
+    def _standing(self, call: Call) -> Standing:
+        """Of a new call's tenant."""
+        own, counted = self._queued.get(call.tenant, (0, 0.0))
+        waiting = sum(calls for calls, _ in self._queued.values())
+        weights = sum(weight for _, weight in self._queued.values()) - counted + call.weight
+        return Standing(waiting, own, call.weight, weights)
+
+    def _others_ms(self, call: Call, standing: Standing) -> float:
+        """What waits in other lanes and comes before a new call."""
+        others_ms = sum(self._costs_ms.values()) - self._costs_ms.get(call.lane, 0.0)
+        return others_ms * standing.before / standing.waiting if standing.waiting else 0.0
 
     def _ring(self) -> None:
         self.rung = True
@@ -232,11 +263,21 @@ class MemoryLanes:
         """Takes calls out of their lane, with their share of its cost."""
         lane = self._lanes.get(name, [])
         kept = [entry for entry in lane if entry[1].id not in ids]
+        for _, call in lane:
+            if call.id in ids:
+                self._unqueue(call.tenant)
         if kept:
             self._costs_ms[name] *= len(kept) / len(lane)
             self._lanes[name] = kept
         elif lane:
             del self._lanes[name], self._costs_ms[name]
+
+    def _unqueue(self, tenant: str) -> None:
+        calls, weight = self._queued[tenant]
+        if calls > 1:
+            self._queued[tenant] = calls - 1, weight
+        else:
+            del self._queued[tenant]
 
     def _tell(self, reply_to: str, replies: list[Reply]) -> None:
         self.replies.setdefault(reply_to, []).append(replies)
@@ -247,6 +288,7 @@ class MemoryLanes:
             self._forget(reply.id)
 
     def _forget(self, id: str) -> None:
+        self._used.ended(id)
         if self._taken.pop(id, None):
             return
         for name in list(self._lanes):

@@ -3,7 +3,9 @@ pipe of its own; `Keys` and `put_arguments` are what both share."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -23,6 +25,7 @@ from jobs.calls.lanes import (
     Ticket,
 )
 from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_call
+from jobs.calls.quotas import FREE, Exceeded, Left, Quota
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
@@ -31,7 +34,7 @@ WAKE_TTL_S = 60
 """A slot that doesn't listen any more is woken no longer."""
 
 
-_KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served")
+_KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
 _EVER_MS = 1e12
 _LONGEST_LATE_S = 5.0  # for which an answer that is due may still come
 
@@ -61,21 +64,71 @@ def reply_key(reply_to: str) -> str:
 
 
 def put_arguments(
-    keys: Keys, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+    keys: Keys,
+    call: Call,
+    *,
+    target_ms: int,
+    timeout_ms: int,
+    most: int,
+    terms: Terms,
+    quota: Quota = FREE,
 ) -> list[Any]:
-    member = f"{call.size} {call.id} {call.tenant}"
+    member = f"{call.size} {call.id} {call.weight:g} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
     launch = [terms.one_ms, terms.step_ms, terms.full_rows, terms.full_ms]
     named = [keys.lane(call.lane), call.lane, call.id, member, pack_call(call)]
     costs = [allowed_ms, *launch, terms.slots, PROBED_AFTER_MS]
-    return [*named, *bounds, call.reply_to, call.size, *costs]
+    asker = [call.tenant, f"{call.weight:g}"]
+    arguments = [*named, *bounds, call.reply_to, call.size, *costs, *asker]
+    if quota is not FREE:
+        numbers = [len(quota.rates), len(quota.flights)]
+        arguments += [*numbers, *charge_arguments(quota, call.size), *_open_arguments(quota)]
+    return arguments
 
 
-def refused(answer: Any) -> Refused | None:
+def charge_arguments(quota: Quota, size: int = 0) -> list[Any]:
+    """The key of a quota's rates, and each of them, for a request of this size."""
+    key, *rates = _rate_arguments(quota)
+    costs = [
+        [*rate, quota.cost(bound, size)] for bound, rate in zip(quota.rates, rates, strict=True)
+    ]
+    return [key, *(argument for rate in costs for argument in rate)]
+
+
+@lru_cache(4096)
+def _rate_arguments(quota: Quota) -> tuple[Any, ...]:
+    rates = [(bound.place, bound.step_ms, bound.burst) for bound in quota.rates]
+    return f"millrace:rates:{quote(quota.tenant)}", *rates
+
+
+@lru_cache(4096)
+def _open_arguments(quota: Quota) -> tuple[Any, ...]:
+    """Keys without a space: a call's are kept together."""
+    prefix = f"millrace:open:{quote(quota.tenant)}"
+    keys = [f"{prefix}:{bound.model}:{bound.key}" for bound in quota.flights]
+    return tuple(
+        argument
+        for key, bound in zip(keys, quota.flights, strict=True)
+        for argument in (key, bound.most)
+    )
+
+
+def refused(answer: Any, quota: Quota = FREE) -> Refused | None:
     """What the script PUT returned."""
-    why, wait_ms = answer
-    return Refused(why.decode(), float(wait_ms)) if why else None
+    why, wait_ms = answer[:2]
+    if not why:
+        return None
+    if why != b"quota":
+        return Refused(why.decode(), float(wait_ms))
+    number, left = answer[2:]
+    exceeded = Exceeded(quota.bounds[number - 1], float(wait_ms), left)
+    return Refused("quota", exceeded.wait_ms, exceeded)
+
+
+def left_of(answer: Any) -> list[Left]:
+    """What is left of each rate, after a call that PUT let in."""
+    return [Left(*pair) for pair in zip(answer[2::2], answer[3::2], strict=True)]
 
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
@@ -109,12 +162,25 @@ class RedisLanes:
         self._recover = client.register_script(scripts.RECOVER)
 
     def put(
-        self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
+        self,
+        call: Call,
+        *,
+        target_ms: int,
+        timeout_ms: int,
+        most: int,
+        terms: Terms,
+        quota: Quota = FREE,
     ) -> Refused | None:
         arguments = put_arguments(
-            self.keys, call, target_ms=target_ms, timeout_ms=timeout_ms, most=most, terms=terms
+            self.keys,
+            call,
+            target_ms=target_ms,
+            timeout_ms=timeout_ms,
+            most=most,
+            terms=terms,
+            quota=quota,
         )
-        return refused(self._put(self.keys.all(), arguments))
+        return refused(self._put(self.keys.all(), arguments), quota)
 
     def look(self, slot: str) -> Look:
         found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])

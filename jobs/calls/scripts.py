@@ -3,14 +3,19 @@
 KEYS, all of one model version: 1 lanes (set of names), 2 calls (hash: id -> head, member and
 packed, a line each; the head is "enqueued deadline reply_to lane"), 3 ready (sorted set: worker ->
 until), 4 bell (list), 5 pool (hash), 6 taken (hash: id -> "worker#hand"), 7 alive (sorted set:
-worker -> until), 8 busy (sorted set: slot -> until), 9 served (hash: tenant -> its virtual time). A
-lane is a sorted set: member ("size id tenant") -> due. Times are milliseconds of Redis' own clock.
+worker -> until), 8 busy (sorted set: slot -> until), 9 served (hash: tenant -> its virtual time),
+10 bounded (hash: id -> the keys of what bounds how many calls are open, a space between). A lane is
+a sorted set: member ("size id weight tenant") -> due. Times are milliseconds of Redis' own clock.
+
+Of a tenant's quotas there is a hash of rates (when each bucket is full again), and for each bound
+on open calls a sorted set (id -> deadline): jobs/calls/quotas.py says which.
 
 The pool holds `launch` and `took` of the latest launch, `called` and `wanted` (when a call came,
 and when one found no worker), `gap` (lanes.mean_gap), `watched` and `watched_rows` (until when, or
 up to how many calls in a lane, nobody need ring), `profile`, `flush:<reason>`, and for each lane
 that is not empty `units:<lane>` (the sizes of its calls) and `cost:<lane>` (their predicted time);
-`cost` is the sum.
+`cost` is the sum. Of each tenant that waits it holds `queued:<tenant>` ("calls weight");
+`weights` is the sum of their weights.
 
 A call is in `calls` until it is answered, dropped or past its deadline; in a lane while it waits,
 in `taken` while a worker has it in hand.
@@ -29,9 +34,71 @@ end
 """
 
 _FORGET = """
+local function free(id, keys)
+    redis.call('HDEL', KEYS[10], id)
+    for key in string.gmatch(keys, '%S+') do redis.call('ZREM', key, id) end
+end
+
 local function forget(id)
     redis.call('HDEL', KEYS[2], id)
     redis.call('HDEL', KEYS[6], id)
+    local keys = redis.call('HGET', KEYS[10], id)
+    if keys then free(id, keys) end
+end
+"""
+
+# A tenant has so many more calls waiting; weight: of those that come.
+_QUEUE = """
+local function queue(tenant, more, weight)
+    local field = 'queued:' .. tenant
+    local known = redis.call('HGET', KEYS[5], field)
+    local had, counted = string.match(known or '0 0', '(%S+) (%S+)')
+    local has = had + more
+    weight = has > 0 and (weight or counted) or 0
+    if has > 0 then
+        redis.call('HSET', KEYS[5], field, has .. ' ' .. weight)
+    else
+        redis.call('HDEL', KEYS[5], field)
+    end
+    if tonumber(weight) ~= tonumber(counted) then
+        redis.call('HINCRBYFLOAT', KEYS[5], 'weights', weight - counted)
+    end
+end
+"""
+
+# What is left of the rates whose names, steps, bursts and costs are in ARGV from `at` on. Returns
+# the one that keeps the request out for longest (its number, for how long, what is left of it), or
+# how far each is ahead of now once it is charged.
+_RATES = """
+local function rates(key, at, count)
+    local names, worst, after = {}, nil, {}
+    for n = 1, count do names[n] = ARGV[at + 4 * n - 4] end
+    local kept = redis.call('HMGET', key, unpack(names))
+    for n = 1, count do
+        local place = at + 4 * n - 4
+        local step, burst, cost = ARGV[place + 1], tonumber(ARGV[place + 2]), ARGV[place + 3]
+        local ahead = math.max(0, (kept[n] or 0) - now)
+        local over = ahead + (math.min(cost, burst) - burst) * step
+        if over > 1e-3 and (not worst or over > worst[2]) then
+            worst = {n, over, math.max(0, math.floor(burst - ahead / step))}
+        end
+        after[n] = ahead + cost * step
+    end
+    return worst, after
+end
+
+-- Returns what is left of each, and in how many ms it is full again.
+local function charge(key, at, after)
+    local fields, left = {}, {}
+    for n, ahead in ipairs(after) do
+        local place = at + 4 * n - 4
+        fields[2 * n - 1], fields[2 * n] = ARGV[place], string.format('%.3f', now + ahead)
+        local units = math.max(0, ARGV[place + 2] - ahead / ARGV[place + 1])
+        left[2 * n - 1], left[2 * n] = math.floor(units + 1e-6), math.ceil(ahead)
+    end
+    redis.call('HSET', key, unpack(fields))
+    redis.call('EXPIRE', key, 86400)
+    return left
 end
 """
 
@@ -54,7 +121,9 @@ local function shrink(key, lane, before, gone, units)
         redis.call('SREM', KEYS[1], lane)
         redis.call('HDEL', KEYS[5], 'cost:' .. lane, 'units:' .. lane)
         redis.call('HINCRBYFLOAT', KEYS[5], 'cost', -cost)
-        if redis.call('SCARD', KEYS[1]) == 0 then redis.call('HSET', KEYS[5], 'cost', '0') end
+        if redis.call('SCARD', KEYS[1]) == 0 then
+            redis.call('HSET', KEYS[5], 'cost', '0', 'weights', '0')
+        end
     elseif gone > 0 then
         local less = -cost * gone / before
         redis.call('HINCRBYFLOAT', KEYS[5], 'cost:' .. lane, less)
@@ -64,13 +133,19 @@ local function shrink(key, lane, before, gone, units)
 end
 """
 
+# Tenants take turns (TAKE), so that of what waits so much at most is launched before a new call
+# (lanes.Standing). A caller without quotas has no arguments for them, and nothing is done.
 # ARGV: lane key, lane name, id, member, packed call, target ms, timeout ms, most waiting, reply to,
-# size; and the terms (lanes.Terms): allowed, one, step, full rows, full, slots; and
-# after how long without a launch a pool is probed.
-# Returns why not ('' for a call that is in), and how long it would have waited.
+# size; the terms (lanes.Terms): allowed, one, step, full rows, full, slots; after how long without
+# a launch a pool is probed; tenant, its weight; number of rates, of bounds on open calls, where
+# there are any: the key of the rates, and for each rate its name, step ms, burst, cost; for each
+# bound its key, and how many.
+# Returns why not ('' for a call that is in), and how long it would have waited; then, of quotas,
+# the number of the one that is exceeded and what is left of it, or what `charge` returns.
 PUT = (
     _NOW
     + _RING
+    + _RATES
     + """
 local replicas = redis.call('ZCOUNT', KEYS[3], now, '+inf')
 if replicas == 0 then
@@ -78,11 +153,19 @@ if replicas == 0 then
     return {'no_worker', '0'}
 end
 local slots = replicas * ARGV[16]
+local tenant = 'queued:' .. ARGV[18]
 local pool = redis.call('HMGET', KEYS[5], 'cost', 'cost:' .. ARGV[2], 'units:' .. ARGV[2],
-                        'called', 'gap', 'watched', 'watched_rows', 'launch')
+                        'called', 'gap', 'watched', 'watched_rows', 'launch', tenant, 'weights')
 local cost, own = tonumber(pool[1] or '0'), tonumber(pool[2] or '0')
 local rows = redis.call('ZCARD', ARGV[1])
-local one, step, full_rows, full = ARGV[12], ARGV[13], ARGV[14], tonumber(ARGV[15])
+local one, step, full_rows, full = ARGV[12], ARGV[13], tonumber(ARGV[14]), tonumber(ARGV[15])
+
+local waiting = redis.call('HLEN', KEYS[2]) - redis.call('HLEN', KEYS[6])
+local queued, counted = string.match(pool[9] or '0 0', '(%S+) (%S+)')
+local weight = tonumber(ARGV[19])
+local weights = math.max(weight, (pool[10] or 0) - counted + weight)
+local turns = math.min(waiting, (queued + 1) * weights / weight)
+local place = math.min(rows, math.floor(turns))
 
 -- Of the slots, ascending by when they are free: the idle ones, then the busy ones.
 local function free_in(slot)
@@ -91,19 +174,49 @@ local function free_in(slot)
     return place < 0 and 0 or busy[2 * place + 2] - now
 end
 
-local before = 0
+local before, first = 0, place - place % full_rows  -- of those that share its launch
 if full > 0 then
-    local before_ms = cost - own + math.floor(rows / full_rows) * full
-    before = math.floor(before_ms / full + 1e-6)
+    local others = waiting > 0 and (cost - own) * turns / waiting or 0
+    before = math.floor((others + first / full_rows * full) / full + 1e-6)
 end
 local wait = free_in(before % slots) + math.floor(before / slots) * full
-local launch = one + rows % full_rows * step
+local launch = one + math.min(rows - first, full_rows - 1) * step
 local adds = rows % full_rows == 0 and one or step
-local waiting = redis.call('HLEN', KEYS[2]) - redis.call('HLEN', KEYS[6])
-if waiting >= tonumber(ARGV[8]) then return {'overloaded', tostring(wait)} end
+local deadline = now + ARGV[7]
+
+local n_rates, n_open, after, left = tonumber(ARGV[20] or '0'), tonumber(ARGV[21] or '0'), nil, {}
+local bounds = 23 + 4 * n_rates
+if n_rates + n_open > 0 then
+    local worst = nil
+    if n_rates > 0 then worst, after = rates(ARGV[22], 23, n_rates) end
+    for n = 1, n_open do
+        local key, most = ARGV[bounds + 2 * n - 2], tonumber(ARGV[bounds + 2 * n - 1])
+        if redis.call('ZCARD', key) >= most then
+            redis.call('ZREMRANGEBYSCORE', key, '-inf', now)  -- who asked may have died
+            local drain = math.max(1, wait + launch)
+            if redis.call('ZCARD', key) >= most and (not worst or drain > worst[2]) then
+                worst = {n_rates + n, drain, 0}
+            end
+        end
+    end
+    if worst then return {'quota', tostring(worst[2]), worst[1], worst[3]} end
+end
+
+if waiting >= tonumber(ARGV[8]) and queued * weights >= ARGV[8] * weight then
+    return {'overloaded', tostring(wait)}
+end
 local probes = wait == 0 and rows == 0 and now > tonumber(pool[8] or '0') + ARGV[17]
 if wait + launch > tonumber(ARGV[11]) and not probes then return {'late', tostring(wait)} end
-local deadline = now + ARGV[7]
+
+if after then left = charge(ARGV[22], 23, after) end
+if n_open > 0 then
+    local keys = {}
+    for n = 1, n_open do
+        keys[n] = ARGV[bounds + 2 * n - 2]
+        redis.call('ZADD', keys[n], deadline, ARGV[3])
+    end
+    redis.call('HSET', KEYS[10], ARGV[3], table.concat(keys, ' '))
+end
 local times = string.format('%.3f %.3f ', now, deadline)
 redis.call('HSET', KEYS[2], ARGV[3],
            times .. ARGV[9] .. ' ' .. ARGV[2] .. '\\n' .. ARGV[4] .. '\\n' .. ARGV[5])
@@ -117,9 +230,22 @@ if pool[4] then
 end
 redis.call('HSET', KEYS[5], 'gap', gap, 'called', string.format('%.3f', now),
            'cost', cost + adds, 'cost:' .. ARGV[2], own + adds,
-           'units:' .. ARGV[2], (pool[3] or 0) + ARGV[10])
+           'units:' .. ARGV[2], (pool[3] or 0) + ARGV[10],
+           tenant, queued + 1 .. ' ' .. ARGV[19], 'weights', weights)
 if now >= tonumber(pool[6] or '0') or rows + 1 >= tonumber(pool[7]) then ring() end
-return {'', '0'}
+return {'', '0', unpack(left)}
+"""
+)
+
+# For a request that is no call, and bound by rates alone.
+# ARGV: the key of the rates, for each its name, step ms, burst, cost. Returns as PUT does.
+CHARGE = (
+    _NOW
+    + _RATES
+    + """
+local worst, after = rates(ARGV[1], 2, (#ARGV - 1) / 4)
+if worst then return {'quota', tostring(worst[2]), worst[1], worst[3]} end
+return {'', '0', unpack(charge(ARGV[1], 2, after))}
 """
 )
 
@@ -148,8 +274,9 @@ return {string.format('%.3f', now), pool[1] or '0', pool[2] or '0', pool[3] or '
 )
 
 # Tenants take turns by start-time fair queueing (Goyal et al. 1996), counted in rows, or in units
-# where those are bounded: the least virtual time is next, one that comes back starts where the
-# others are. Taking is a sign of life: Redis may have lost the worker's announcement a moment ago.
+# where those are bounded, by weight: the least virtual time is next, one that comes back starts
+# where the others are. Taking is a sign of life: Redis may have lost the worker's announcement a
+# moment ago.
 # ARGV: lane key, lane name, rows, units, launched before, took, needs, reason, worker, slot, its
 # lease ms, prefix of reply keys, their ttl s, code and message for a call that can't be answered in
 # time; hand. Returns {id, call}*, or nothing at all where the pool launched meanwhile.
@@ -158,6 +285,7 @@ TAKE = (
     + _RING
     + _FORGET
     + _GIVE_UP
+    + _QUEUE
     + _SHRINK
     + """
 if tonumber(redis.call('HGET', KEYS[5], 'launch') or '0') > tonumber(ARGV[5]) then return false end
@@ -181,12 +309,12 @@ end
 local members = redis.call('ZRANGE', ARGV[1], 0, -1)
 local tenants, queues = {}, {}
 for _, member in ipairs(members) do
-    local size, id, tenant = string.match(member, '^(%S+) (%S+) (.*)$')
+    local size, id, weight, tenant = string.match(member, '^(%S+) (%S+) (%S+) (.*)$')
     if not queues[tenant] then
         queues[tenant] = {next = 1}
         table.insert(tenants, tenant)
     end
-    table.insert(queues[tenant], {member = member, id = id, size = tonumber(size)})
+    table.insert(queues[tenant], {member = member, id = id, size = tonumber(size), weight = weight})
 end
 
 local start = tonumber(redis.call('HGET', KEYS[9], '') or '0')
@@ -208,8 +336,8 @@ while #taken < most do
     local n = turn()
     if not n then break end
     local tenant = tenants[n]
-    local queue = queues[tenant]
-    local entry = queue[queue.next]
+    local entries = queues[tenant]
+    local entry = entries[entries.next]
     local call = redis.call('HGET', KEYS[2], entry.id)
     local deadline, asker = string.match(call or '', '^%S+ (%S+) (%S+)')
     local left = deadline and deadline - now or 0
@@ -217,7 +345,7 @@ while #taken < most do
         if most_units > 0 and #taken > 0 and units + entry.size > most_units then break end
         units = units + entry.size
         start = times[tenant]
-        times[tenant] = start + (most_units > 0 and entry.size or 1)
+        times[tenant] = start + (most_units > 0 and entry.size or 1) / entry.weight
         redis.call('HSET', KEYS[6], entry.id, ARGV[9] .. '#' .. ARGV[16])
         table.insert(taken, {entry.id, call})
     elseif left > 0 then
@@ -227,16 +355,19 @@ while #taken < most do
     end
     table.insert(gone, entry.member)
     gone_units = gone_units + entry.size
-    queue.next = queue.next + 1
-    if not queue[queue.next] then table.remove(tenants, n) end
+    entries.next = entries.next + 1
+    if not entries[entries.next] then table.remove(tenants, n) end
 end
 
 for n = 1, #gone, 1000 do
     redis.call('ZREM', ARGV[1], unpack(gone, n, math.min(n + 999, #gone)))
 end
+for tenant, entries in pairs(queues) do
+    if entries.next > 1 then queue(tenant, 1 - entries.next) end
+end
 shrink(ARGV[1], ARGV[2], #members, #gone, gone_units)
-if #gone == #members then
-    redis.call('DEL', KEYS[9])  -- nobody had to wait
+if redis.call('SCARD', KEYS[1]) == 0 then
+    redis.call('DEL', KEYS[9])  -- nobody has to wait
 else
     redis.call('HSET', KEYS[9], '', start)
     for tenant, time in pairs(times) do redis.call('HSET', KEYS[9], tenant, time) end
@@ -254,6 +385,7 @@ return taken
 # ARGV: prefix of lane keys, id
 DROP = (
     _FORGET
+    + _QUEUE
     + _SHRINK
     + """
 local call = redis.call('HGET', KEYS[2], ARGV[2])
@@ -262,6 +394,7 @@ if call then
     local key = ARGV[1] .. lane
     local rows = redis.call('ZCARD', key)
     if redis.call('ZREM', key, member) == 1 then
+        queue(string.match(member, '^%S+ %S+ %S+ (.*)$'), -1)
         shrink(key, lane, rows, 1, tonumber(string.match(member, '^%S+')))
     end
 end
@@ -273,6 +406,7 @@ forget(ARGV[2])
 DISOWN = (
     _NOW
     + _RING
+    + _QUEUE
     + """
 local taken = redis.call('HGETALL', KEYS[6])
 for n = 1, #taken, 2 do
@@ -284,7 +418,9 @@ for n = 1, #taken, 2 do
         if lane then
             redis.call('ZADD', ARGV[1] .. lane, now, member)
             redis.call('SADD', KEYS[1], lane)
-            redis.call('HINCRBY', KEYS[5], 'units:' .. lane, string.match(member, '^%S+'))
+            local size, weight, tenant = string.match(member, '^(%S+) %S+ (%S+) (.*)$')
+            redis.call('HINCRBY', KEYS[5], 'units:' .. lane, size)
+            queue(tenant, 1, weight)
             ring()
         end
     end
@@ -294,15 +430,21 @@ end
 
 # In pieces: Lua's stack holds 8,000 arguments.
 # ARGV: reply key, its ttl s, packed replies, id*
-REPLY = """
+REPLY = (
+    _FORGET
+    + """
 redis.call('RPUSH', ARGV[1], ARGV[3])
 redis.call('EXPIRE', ARGV[1], ARGV[2])
 for n = 4, #ARGV, 1000 do
     local last = math.min(n + 999, #ARGV)
     redis.call('HDEL', KEYS[2], unpack(ARGV, n, last))
     redis.call('HDEL', KEYS[6], unpack(ARGV, n, last))
+    for place, keys in ipairs(redis.call('HMGET', KEYS[10], unpack(ARGV, n, last))) do
+        if keys then free(ARGV[n + place - 1], keys) end
+    end
 end
 """
+)
 
 # ARGV: worker, ttl ms as ready, ttl ms as alive, profile. Its slots are named "worker/n".
 ANNOUNCE = (
@@ -355,6 +497,7 @@ RECOVER = (
     + _RING
     + _FORGET
     + _GIVE_UP
+    + _QUEUE
     + """
 if redis.call('HLEN', KEYS[6]) == 0 then return 0 end
 
@@ -368,7 +511,9 @@ local function put_back(id, before, lane, member, after)
     redis.call('HDEL', KEYS[6], id)
     redis.call('ZADD', ARGV[1] .. alone, now, member)
     redis.call('SADD', KEYS[1], alone)
-    redis.call('HINCRBY', KEYS[5], 'units:' .. alone, string.match(member, '^%S+'))
+    local size, weight, tenant = string.match(member, '^(%S+) %S+ (%S+) (.*)$')
+    redis.call('HINCRBY', KEYS[5], 'units:' .. alone, size)
+    queue(tenant, 1, weight)
     ring()
 end
 

@@ -19,12 +19,21 @@ _FILL = text("""
     ON CONFLICT DO NOTHING
 """)
 
-COUNTS = """LATERAL (
+# The length of a text that lies aside is known without reading it. What refers to a blob is short,
+# begins with "@", and ends with the blob's length.
+OUTPUT_BYTES = """coalesce(sum(
+            CASE WHEN octet_length(r.output) < 300 AND starts_with(r.output, '@')
+                 THEN split_part(r.output, ' ', 3)::bigint
+                 ELSE octet_length(r.output) END), 0)"""
+"""Of results `r`."""
+
+COUNTS = f"""LATERAL (
         SELECT count(*) AS total,
                count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
                count(*) FILTER (WHERE outcome = 'failed') AS failed,
                count(*) FILTER (WHERE outcome = 'cancelled') AS cancelled,
-               count(*) FILTER (WHERE outcome = 'expired') AS expired
+               count(*) FILTER (WHERE outcome = 'expired') AS expired,
+               {OUTPUT_BYTES} AS output_bytes
         FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
     ) AS c"""
 """The results of slice `s`, counted."""
@@ -34,7 +43,7 @@ _END = text(f"""
     SET state = 'done', epoch = slices.epoch + 1, lease_owner = NULL, lease_until = NULL,
         finished_at = now(),
         n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired
+        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
     JOIN slices s USING (job_id, start),
     {COUNTS}
@@ -101,10 +110,11 @@ _CLOSE = text(f"""
                      WHEN c.expired > 0 THEN 'expired' ELSE 'completed' END,
         finished_at = now(), started_at = coalesce(started_at, now()),
         n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired
+        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
     FROM (SELECT job_id, bool_and(state = 'done') AS done,
                  sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
-                 sum(n_cancelled) AS cancelled, sum(n_expired) AS expired
+                 sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,
+                 sum(output_bytes) AS output_bytes
           FROM slices WHERE job_id = ANY(:jobs) GROUP BY job_id) AS c
     WHERE jobs.id = c.job_id AND c.done
     RETURNING jobs.*)

@@ -83,7 +83,8 @@ _SETTLE = text(f"""
         finished_at = CASE WHEN c.total = s.stop - s.start THEN now() END,
         lease_owner = NULL, lease_until = NULL,
         n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, charged_ms = 0
+        n_cancelled = c.cancelled, n_expired = c.expired, charged_ms = 0,
+        output_bytes = c.output_bytes
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
     JOIN slices s USING (job_id, start)
     JOIN jobs j ON j.id = mine.job_id,

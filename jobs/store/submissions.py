@@ -7,9 +7,10 @@ from uuid import UUID
 
 from sqlalchemy import RowMapping, text
 
+from jobs.identity import Limit
 from jobs.registry import Model
 from jobs.states import JobClass
-from jobs.store import partitions
+from jobs.store import partitions, room
 from jobs.store.db import WORK_CHANNEL, Tx, cursor, take_your_time
 
 PATIENCE_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
@@ -28,7 +29,8 @@ _MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job as it is stored. params, metadata: JSON texts; expires_in_s: None for never."""
+    """A job as it is stored. params, metadata: JSON texts; expires_in_s: None for never;
+    input_bytes: of all items, as JSON; limits, key: its caller's."""
 
     id: UUID
     tenant: str
@@ -40,6 +42,9 @@ class NewJob:
     custom_ids: bool
     expires_in_s: float | None
     webhook_url: str | None
+    input_bytes: int = 0
+    limits: tuple[Limit, ...] = ()
+    key: str = ""
 
 
 # One statement for all but the items: each round trip costs a small job as much as its work. It
@@ -47,10 +52,11 @@ class NewJob:
 _INSERT_JOB = text("""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                          custom_ids, total, expires_in_s, expires_at, webhook_url)
+                          custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
+                          key_id)
         VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
                 :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
-                :webhook_url)
+                :webhook_url, :input_bytes, :key)
         RETURNING *
     ), cut AS (
         INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority, due_at)
@@ -69,9 +75,11 @@ _INSERT_JOB = text("""
 
 def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> RowMapping:
     """Stores a job, tells keepers at commit, and returns its row as `reading.one` does. rows: COPY
-    text of `items`; bounds: each slice's start, then the total."""
+    text of `items`; bounds: each slice's start, then the total. Raises QuotaExceeded."""
+    asked = job.tenant, job.limits, job.model.name, bounds[-1], job.input_bytes
     if bounds[-1] > _MANY_ITEMS:
         take_your_time(tx)
+        room.check(tx, *asked, lock=False)
     # COPY refuses a table with row-level security: its partitions have none, and nobody else
     # may write to them.
     leaf = partitions.leaf(tx, "items", job.id)
@@ -80,6 +88,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
     ) as copy:
         while chunk := rows.read(_COPY_CHUNK):
             copy.write(chunk)
+    room.check(tx, *asked)  # after COPY: nobody waits for it
     values: dict[str, Any] = {
         "id": job.id,
         "tenant": job.tenant,
@@ -96,6 +105,8 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "stride_s": STRIDE_S,
         "urgent_share": _URGENT_SHARE,
         "webhook_url": job.webhook_url,
+        "input_bytes": job.input_bytes,
+        "key": job.key,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
         "channel": WORK_CHANNEL,

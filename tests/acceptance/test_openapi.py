@@ -31,6 +31,7 @@ OPERATIONS = [
     "GET /tenants",
     "GET /tenants/{tenant}",
     "GET /tenants/{tenant}/erasure",
+    "GET /tenants/{tenant}/limits",
     "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",
@@ -43,6 +44,7 @@ OPERATIONS = [
     "POST /keys/{key_id}/rotate",
     "POST /webhooks/secret",
     "PUT /tenants/{tenant}",
+    "PUT /tenants/{tenant}/limits",
 ]
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON, nor which scopes

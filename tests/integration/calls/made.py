@@ -12,6 +12,8 @@ from jobs.calls.lanes import (
     Ticket,
 )
 from jobs.calls.messages import Call, Reply, unpack_replies
+from jobs.calls.quotas import FREE as UNBOUND
+from jobs.calls.quotas import Quota
 from tests.wait import eventually
 
 MODEL = "model@1"
@@ -47,9 +49,11 @@ class Lanes:
         assert self.refusal(call, **bounds) is None
         return call
 
-    def refused(self, call: Call, terms: Terms = FREE, **bounds: int) -> Refused | None:
+    def refused(
+        self, call: Call, terms: Terms = FREE, quota: Quota = UNBOUND, **bounds: int
+    ) -> Refused | None:
         asked = {"target_ms": 250, "timeout_ms": 60_000, "most": 100, **bounds}
-        return self.lanes.put(call, **asked, terms=terms)
+        return self.lanes.put(call, **asked, terms=terms, quota=quota)
 
     def refusal(self, call: Call, **bounds: int) -> str | None:
         refused = self.refused(call, **bounds)

@@ -1,0 +1,275 @@
+"""Quotas of a whole platform: refused with what they are and when to come again, changed while it
+runs, and no tenant's flood is another's trouble."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.up import Platform, running
+from tests.wait import eventually
+
+SLOW = """
+[[model]]
+name = "slow"
+version = "1"
+engine = "function"
+target_ms = 1000
+options = { function = "workers.engines.samples:batchstring" }
+limits = { max_batch = 4, in_flight = 1 }
+
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("quotas")
+    models = home / "models.toml"
+    models.write_text(SLOW)
+    with running(home, models=models, lease_s=3.0) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def admin(platform: Platform) -> Iterator[httpx.Client]:
+    """With the first key that is made: from then on nobody comes without."""
+    with httpx.Client(base_url=platform.url, timeout=30) as http:
+        made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
+        assert made.status_code == 201, made.text
+        http.headers["Authorization"] = f"Bearer {made.json()['key']}"
+        eventually(lambda: http.get("/keys").status_code == 200)
+        yield http
+
+
+class Tenant:
+    """One of the tenants, and its key."""
+
+    def __init__(self, admin: httpx.Client, name: str) -> None:
+        self.name, self._admin = name, admin
+        made = admin.post("/keys", json={"tenant": name}).json()
+        self.key, self.key_id = made["key"], made["id"]
+        headers = {"Authorization": f"Bearer {self.key}"}
+        self.http = httpx.Client(base_url=admin.base_url, timeout=30, headers=headers)
+
+    def limit(self, *limits: dict[str, Any]) -> None:
+        """And waits until they are known."""
+        path = f"/tenants/{self.name}/limits"
+        put = self._admin.put(path, json={"data": list(limits)})
+        assert put.status_code == 200, put.text
+        assert put.json() == self.http.get(path).json()
+
+    def infer(self, model: str = "echo", text: str = "x", **headers: str) -> httpx.Response:
+        body = {"model": model, "input": text, "timeout_ms": 5000}
+        return self.http.post("/infer", json=body, headers=headers)
+
+    def submit(self, *items: str, model: str = "slow") -> httpx.Response:
+        return self.http.post("/jobs", json={"model": model, "items": list(items)})
+
+
+@pytest.fixture
+def tenant(admin: httpx.Client, request: pytest.FixtureRequest) -> Iterator[Tenant]:
+    made = Tenant(admin, request.node.name.partition("[")[0][:80].replace("_", "-"))
+    yield made
+    made.http.close()
+
+
+def is_refused(response: httpx.Response, name: str) -> dict[str, Any]:
+    assert response.status_code == 429, response.text
+    problem: dict[str, Any] = response.json()
+    assert problem["code"] == "quota_exceeded"
+    assert problem["limit"]["name"] == name
+    return problem
+
+
+def until_refused(tenant: Tenant, **asked: str) -> httpx.Response:
+    return next(a for _ in range(1000) if (a := tenant.infer(**asked)).status_code != 200)
+
+
+def test_requests_over_the_rate_are_refused_with_what_it_is_and_when_to_come_again(
+    tenant: Tenant,
+) -> None:
+    tenant.limit({"requests_per_s": 5})
+    eventually(lambda: "RateLimit" in tenant.infer().headers)
+    good = tenant.infer()
+    if good.status_code == 200:
+        assert good.headers["RateLimit-Policy"] == '"requests";q=5;w=1'
+        assert good.headers["RateLimit"].startswith('"requests";r=')
+    refused = until_refused(tenant)
+    problem = is_refused(refused, "requests_per_s")
+    assert problem["limit"] == {
+        "name": "requests_per_s", "value": 5.0, "of": "tenant", "model": None
+    }  # fmt: skip
+    assert problem["retryable"] is True
+    assert refused.headers["RateLimit-Policy"] == '"requests";q=5;w=1'
+    assert refused.headers["RateLimit"] == '"requests";r=0;t=1'
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert 0 < int(refused.headers["Retry-After-Ms"]) <= 250
+
+
+def test_who_waits_as_long_as_it_was_told_is_let_in(tenant: Tenant) -> None:
+    tenant.limit({"requests_per_s": 4, "tokens_per_s": 40})
+    eventually(lambda: "RateLimit" in tenant.infer().headers)
+    for _ in range(4):
+        refused = until_refused(tenant, text="x" * 15)
+        sleep(int(refused.headers["Retry-After-Ms"]) / 1000)  # what a client would do
+        assert tenant.infer(text="x" * 15).status_code == 200
+
+
+def test_a_limit_is_changed_while_calls_come(tenant: Tenant) -> None:
+    tenant.limit({"model": "echo", "requests_per_s": 0.01})
+    eventually(lambda: tenant.infer().status_code == 429)
+    assert tenant.infer("slow").status_code == 200
+    tenant.limit({"model": "echo", "requests_per_s": 1000})
+    eventually(lambda: tenant.infer().status_code == 200)
+    tenant.limit()
+    eventually(lambda: "RateLimit" not in tenant.infer().headers)
+
+
+def test_a_key_has_a_limit_of_its_own(tenant: Tenant, admin: httpx.Client) -> None:
+    other = Tenant(admin, tenant.name)
+    tenant.limit({"key": tenant.key_id, "requests_per_s": 0.01})
+    eventually(lambda: tenant.infer().status_code == 429)
+    refused = tenant.infer()
+    assert is_refused(refused, "requests_per_s")["limit"]["of"] == "key"
+    assert refused.headers["RateLimit-Policy"] == '"key-requests";q=1;w=100'
+    assert [other.infer().status_code for _ in range(3)] == [200] * 3
+    other.http.close()
+
+
+def test_replays_are_not_charged(tenant: Tenant) -> None:
+    tenant.limit({"requests_per_s": 0.01})
+    eventually(lambda: tenant.infer().status_code == 429)
+    tenant.limit({"requests_per_s": 0.02})
+    answers = []
+    eventually(
+        lambda: (
+            answers.append(tenant.infer(**{"Idempotency-Key": '"one"'}))
+            or answers[-1].status_code == 200
+        )
+    )
+    again = [tenant.infer(**{"Idempotency-Key": '"one"'}) for _ in range(3)]
+    assert [answer.headers.get("Idempotency-Replayed") for answer in again] == ["true"] * 3
+    assert tenant.infer(**{"Idempotency-Key": '"two"'}).status_code == 429
+
+
+def test_calls_in_flight_are_bounded(tenant: Tenant) -> None:
+    tenant.limit({"calls_in_flight": 3})
+    path = f"/tenants/{tenant.name}/limits"
+    assert tenant.http.get(path).json()["data"][0]["calls_in_flight"] == 3
+    eventually(lambda: "RateLimit-Policy" in tenant.infer("slow").headers)
+    with ThreadPoolExecutor(12) as threads:
+        answers = list(threads.map(lambda _: tenant.infer("slow"), range(12)))
+    by_status = sorted(answer.status_code for answer in answers)
+    assert by_status.count(200) >= 3
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    for answer in refused:
+        is_refused(answer, "calls_in_flight")
+        assert answer.headers["RateLimit-Policy"] == '"calls";q=3;qu="concurrent-requests"'
+        assert answer.headers["RateLimit"] == '"calls";r=0'
+    assert tenant.infer("slow").status_code == 200
+
+
+def test_submissions_of_jobs_count_as_requests(tenant: Tenant) -> None:
+    tenant.limit({"requests_per_s": 0.01})
+    eventually(lambda: tenant.submit("a").status_code == 429)
+    is_refused(tenant.submit("a"), "requests_per_s")
+
+
+def test_a_job_is_bounded_in_items_and_by_what_is_queued(tenant: Tenant) -> None:
+    tenant.limit({"job_items": 50, "model": "slow"}, {"queued_items": 60})
+    eventually(lambda: tenant.submit(*["x"] * 51).status_code == 422)
+    problem = tenant.submit(*["x"] * 51).json()
+    assert problem["errors"][0]["code"] == "too_many_items"
+    assert problem["limit"]["name"] == "job_items"
+    assert tenant.submit(*["x"] * 50).status_code == 202
+    refused = tenant.submit(*["x"] * 50)
+    assert is_refused(refused, "queued_items")["limit"]["value"] == 60
+    assert refused.headers["RateLimit-Policy"] == '"queued-items";q=60;qu="items"'
+    assert int(refused.headers["Retry-After"]) >= 1
+    eventually(lambda: tenant.submit(*["x"] * 20).status_code == 202)
+
+
+def test_stored_bytes_are_bounded_and_freed_by_deleting(tenant: Tenant) -> None:
+    tenant.limit({"stored_bytes": 1000})
+    eventually(lambda: tenant.submit("x" * 1000).status_code == 429)
+    first = tenant.submit("x" * 400, model="echo")
+    assert first.status_code == 202
+    path = first.headers["Location"]
+    eventually(lambda: tenant.http.get(path).json()["state"] == "completed")
+    refused = tenant.submit("x" * 400, model="echo")
+    problem = is_refused(refused, "stored_bytes")
+    assert problem["retryable"] is False
+    assert "Retry-After" not in refused.headers
+    assert tenant.http.delete(path).status_code == 204
+    assert tenant.submit("x" * 400, model="echo").status_code == 202
+
+
+def test_only_admins_set_limits_and_nobody_sees_anothers(
+    tenant: Tenant, admin: httpx.Client
+) -> None:
+    assert tenant.http.put(f"/tenants/{tenant.name}/limits", json={"data": []}).status_code == 403
+    assert tenant.http.get("/tenants/admins/limits").status_code == 404
+    assert tenant.http.get("/tenants/nobody-at-all/limits").status_code == 404
+    twice = {"data": [{"job_items": 1}, {"job_items": 2}]}
+    put = admin.put(f"/tenants/{tenant.name}/limits", json=twice)
+    assert (put.status_code, put.json()["errors"][0]["code"]) == (422, "duplicate")
+
+
+def test_the_command_changes_what_is_named_and_nothing_else(
+    tenant: Tenant, admin: httpx.Client, platform: Platform
+) -> None:
+    key = admin.headers["Authorization"].removeprefix("Bearer ")
+    environ = os.environ | {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
+
+    def limits(*options: str) -> str:
+        command = [sys.executable, "-m", "ops", "limits", tenant.name, *options]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    limits("--requests-per-s", "10", "--job-items", "5")
+    limits("--model", "echo", "--tokens-per-s", "2.5")
+    shown = limits("--requests-per-s", "0", "--calls-in-flight", "3")
+    assert shown.splitlines() == [
+        "all models  all keys  calls_in_flight=3  job_items=5",
+        "echo  all keys  tokens_per_s=2.5",
+    ]
+    assert limits("--model", "echo", "--clear").splitlines() == shown.splitlines()[:1]
+
+
+def test_one_tenants_flood_is_not_anothers_trouble(admin: httpx.Client) -> None:
+    flooder = Tenant(admin, "flooder")
+    light = [Tenant(admin, f"light-{n}") for n in range(3)]
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def flood() -> None:
+        while not stop.is_set():
+            seen.append(flooder.infer("slow").status_code)
+
+    threads = [threading.Thread(target=flood) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: 429 in seen)
+    since_s, answers = monotonic(), []
+    while monotonic() - since_s < 3:
+        answers += [(tenant.name, tenant.infer("slow").status_code) for tenant in light]
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert {status for _, status in answers} == {200}, answers
+    assert 200 in seen
+    for tenant in (flooder, *light):
+        tenant.http.close()
