@@ -13,6 +13,7 @@
     ├── Invalid                  422  invalid
     │   └── KeyReused            422  idempotency_key_reused
     ├── TooLate                  429  predicted_wait
+    ├── SpendCap                 429  spend_cap
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -29,6 +30,7 @@ Each class is one `type` of RFC 9457; the api's one handler renders them all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import orjson
@@ -140,6 +142,23 @@ class KeyReused(Invalid):
 class TooLate(MillraceError):
     status, code, retryable = 429, "predicted_wait", True
     title = "The predicted wait is longer than allowed"
+
+
+class SpendCap(MillraceError):
+    """This month's hard cap is reached: nothing new is taken in."""
+
+    status, code, title = 429, "spend_cap", "The spend cap of this month is reached"
+
+    def __init__(self) -> None:
+        now = clock.now()
+        next_month = (now.replace(day=1) + timedelta(days=32)).replace(
+            day=1, hour=0, minute=0, second=0, microsecond=0
+        )
+        detail = (
+            f"this tenant has spent its hard cap; the next month begins at {next_month:%Y-%m-%d} "
+            "00:00 UTC, unless an admin raises the cap before"
+        )
+        super().__init__(detail, retry_after_s=(next_month - now).total_seconds())
 
 
 class Unreadable(MillraceError):

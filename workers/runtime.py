@@ -59,6 +59,7 @@ class Runtime:
             incarnation,
             settings.lease_s,
             Payloads.of(settings),
+            self._file.price,
         )
         self._residents = Residents(
             settings, self._file, self._hosts, slices, self._database, redis, self._progress

@@ -3,7 +3,7 @@
 import threading
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from jobs.calls.lanes import (
@@ -19,7 +19,7 @@ from jobs.calls.lanes import (
     Ticket,
     mean_gap,
 )
-from jobs.calls.messages import Call, Reply
+from jobs.calls.messages import Call, Reply, Used
 
 
 class MemoryLanes:
@@ -43,6 +43,7 @@ class MemoryLanes:
         self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
         self.rung = False
         self._woken: set[str] = set()
+        self._used: dict[tuple[int, str, str], Used] = {}
 
     def put(
         self, call: Call, *, target_ms: int, timeout_ms: int, most: int, terms: Terms
@@ -137,7 +138,21 @@ class MemoryLanes:
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         with self._lock:
-            self._reply(reply_to, replies)
+            self._tell(reply_to, replies)
+            for reply in replies:
+                if self._forget(reply.id):
+                    self._count(reply)
+
+    def used(self, *, unfinished: bool = False) -> list[Used]:
+        with self._lock:
+            minute = int(self._clock_ms() // 60_000)
+            found = [one for one in self._used.values() if unfinished or one.minute < minute]
+            return sorted(found, key=lambda one: (one.minute, one.tenant, one.job_class))
+
+    def forget_used(self, used: Sequence[Used]) -> None:
+        with self._lock:
+            for one in used:
+                self._used.pop((one.minute, one.tenant, one.job_class), None)
 
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
@@ -246,11 +261,27 @@ class MemoryLanes:
         for reply in replies:
             self._forget(reply.id)
 
-    def _forget(self, id: str) -> None:
+    def _count(self, reply: Reply) -> None:
+        key = int(self._clock_ms() // 60_000), reply.tenant, reply.job_class
+        before = self._used.get(key) or Used(*key)
+        succeeded = reply.error is None
+        self._used[key] = replace(
+            before,
+            succeeded=before.succeeded + succeeded,
+            failed=before.failed + (not succeeded),
+            units=before.units + (reply.units if succeeded else 0),
+            device_us=before.device_us + reply.device_us,
+        )
+
+    def _forget(self, id: str) -> bool:
+        """Whether it was known."""
         if self._taken.pop(id, None):
-            return
+            return True
         for name in list(self._lanes):
-            self._leave(name, {id})
+            if any(call.id == id for _, call in self._lanes[name]):
+                self._leave(name, {id})
+                return True
+        return False
 
     def _replicas(self, now: float) -> int:
         return sum(until > now for until in self._ready.values())

@@ -292,17 +292,47 @@ end
 """
 )
 
-# In pieces: Lua's stack holds 8,000 arguments.
-# ARGV: reply key, its ttl s, packed replies, id*
-REPLY = """
+# A call that nobody knows any more was answered before, or given up: it is not counted again.
+# The last key: used (hash: "minute class what tenant" -> sum; minutes since 1970).
+# ARGV: reply key, its ttl s, packed replies; of each call its id, "class tenant", whether it
+# succeeded (1 or 0), its size, its microseconds on the device.
+REPLY = (
+    _NOW
+    + """
 redis.call('RPUSH', ARGV[1], ARGV[3])
 redis.call('EXPIRE', ARGV[1], ARGV[2])
-for n = 4, #ARGV, 1000 do
-    local last = math.min(n + 999, #ARGV)
-    redis.call('HDEL', KEYS[2], unpack(ARGV, n, last))
-    redis.call('HDEL', KEYS[6], unpack(ARGV, n, last))
+
+local sums = {}
+for n = 4, #ARGV, 5 do
+    redis.call('HDEL', KEYS[6], ARGV[n])
+    if redis.call('HDEL', KEYS[2], ARGV[n]) == 1 then
+        local sum = sums[ARGV[n + 1]]
+        if not sum then
+            sum = {succeeded = 0, failed = 0, units = 0, device_us = 0}
+            sums[ARGV[n + 1]] = sum
+        end
+        if ARGV[n + 2] == '1' then
+            sum.succeeded = sum.succeeded + 1
+            sum.units = sum.units + ARGV[n + 3]
+        else
+            sum.failed = sum.failed + 1
+        end
+        sum.device_us = sum.device_us + ARGV[n + 4]
+    end
+end
+
+local minute = math.floor(now / 60000)
+for whose, sum in pairs(sums) do
+    local class, tenant = string.match(whose, '^(%S+) (.*)$')
+    for what, count in pairs(sum) do
+        if count > 0 then
+            local field = minute .. ' ' .. class .. ' ' .. what .. ' ' .. tenant
+            redis.call('HINCRBY', KEYS[#KEYS], field, string.format('%.0f', count))
+        end
+    end
 end
 """
+)
 
 # ARGV: worker, ttl ms as ready, ttl ms as alive, profile. Its slots are named "worker/n".
 ANNOUNCE = (

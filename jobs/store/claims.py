@@ -19,7 +19,7 @@ MAX_SLICES = 500
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run one slice. params: the job's, as JSON.
+    """The right to run one slice. params, job_class: the job's; params as JSON.
 
     suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
     """
@@ -33,6 +33,7 @@ class Lease:
     params: str
     suspect: bool = False
     retrying: bool = False
+    job_class: str = "standard"
 
 
 # The best slices of each model that this worker serves, as many as fit its room for that model.
@@ -69,7 +70,8 @@ _CLAIM = """
     FROM kept
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, tenant_id, model || '@' || version,
-              (SELECT params FROM jobs WHERE jobs.id = slices.job_id), suspect, retrying
+              (SELECT params FROM jobs WHERE jobs.id = slices.job_id), suspect, retrying,
+              (SELECT class FROM jobs WHERE jobs.id = slices.job_id)
 """
 _CLAIM_USUAL = text(_CLAIM.format(suspect="NOT suspect", most=MAX_SLICES))
 _CLAIM_SUSPECT = text(_CLAIM.format(suspect="suspect", most=1))
