@@ -78,10 +78,11 @@ def _classes(entry: Any, where: str, problems: list[str]) -> dict[str, Decimal]:
 
 def _number(value: Any, name: str, where: str, problems: list[str]) -> Decimal:
     """As it stands in the file: the shortest decimal that is this float."""
-    number = type(value) in (int, float) and Decimal(repr(value))
-    if number is not False and number.is_finite() and 0 <= number <= _MOST:
-        if -int(number.as_tuple().exponent) <= _MOST_DECIMALS:
-            return number
+    number = Decimal("inf")
+    if type(value) in (int, float) and value == value:
+        number = Decimal(repr(value))
+    if 0 <= number <= _MOST and number == round(number, _MOST_DECIMALS):
+        return number
     problems.append(
         f"{where}: price.{name} must be a number from 0 to {_MOST:,}, of at most "
         f"{_MOST_DECIMALS} decimals"

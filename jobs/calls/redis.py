@@ -198,7 +198,10 @@ class RedisLanes:
             minute, job_class, what, tenant = field.decode().split(" ", 3)
             if unfinished or int(minute) < over:
                 sums.setdefault((int(minute), tenant, job_class), {})[what] = int(value)
-        return [Used(*key, **counts) for key, counts in sorted(sums.items())]
+        return [
+            Used(*key, *(counts.get(what, 0) for what in _USED))
+            for key, counts in sorted(sums.items())
+        ]
 
     def forget_used(self, used: Sequence[Used]) -> None:
         fields = [

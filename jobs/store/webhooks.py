@@ -26,7 +26,7 @@ Endpoint = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One try of a delivery. about: the job's row as it ended, or else its data, as JSON; tries: this
+    """One try of a delivery. about: the job's row as it ended, or other data, as JSON; tries: this
     one included."""
 
     id: UUID

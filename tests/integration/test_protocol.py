@@ -126,7 +126,7 @@ class Protocol(RuleBasedStateMachine):
             ]
             results = [_result(*row) for row in rows if row[3] in ("succeeded", "failed")]
             attempts = [_attempt(*row) for row in rows if row[3] == "transient"]
-            left = {(finished[index].job_id, seq) for index, seq, *_ in rows}
+            left = {(row[0].job_id, row[1]) for row in rows}
             again = [
                 _result(lease, seq, None, "succeeded")
                 for lease in finished
