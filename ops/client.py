@@ -60,10 +60,11 @@ def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
 
 
 class Client:
-    """Talks to one api."""
+    """Talks to one api, as who has this key."""
 
-    def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S)
+    def __init__(self, url: str, key: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
         return self._ok(self._http.request(method, path, **options)).json()

@@ -12,16 +12,21 @@ from ops.up import Platform
 
 OPERATIONS = [
     "DELETE /jobs/{job_id}",
+    "DELETE /keys/{key_id}",
     "GET /jobs",
     "GET /jobs/{job_id}",
     "GET /jobs/{job_id}/events",
     "GET /jobs/{job_id}/items/{seq}",
     "GET /jobs/{job_id}/results",
     "GET /jobs/{job_id}/webhooks",
+    "GET /keys",
+    "GET /keys/{key_id}",
     "GET /livez",
     "GET /models",
     "GET /models/{model}/ready",
     "GET /readyz",
+    "GET /tenants",
+    "GET /tenants/{tenant}",
     "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",
@@ -30,7 +35,10 @@ OPERATIONS = [
     "POST /jobs/{job_id}/resume",
     "POST /jobs/{job_id}/retry",
     "POST /jobs/{job_id}/webhooks/redeliver",
+    "POST /keys",
+    "POST /keys/{key_id}/rotate",
     "POST /webhooks/secret",
+    "PUT /tenants/{tenant}",
 ]
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON.
