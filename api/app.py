@@ -22,7 +22,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
-from api.routes import calls, health, jobs, keys, results, submissions, tenants, webhooks
+from api.routes import calls, health, jobs, keys, results, submissions, tenants, usage, webhooks
 from api.routes import events as event_routes
 from api.schemas import Problem
 from api.serving import follow
@@ -80,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    ours = (calls, submissions, jobs, results, event_routes, webhooks, keys, tenants, health)
+    ours = (calls, submissions, jobs, results, event_routes, webhooks, usage, keys, tenants, health)
     for module in ours:
         app.include_router(module.router)
     return app

@@ -8,7 +8,7 @@ import httpx
 
 from jobs.settings import SettingsError
 from ops.client import Refused
-from ops.commands import calls, jobs, keys, measuring, processes, simulating, webhooks
+from ops.commands import calls, jobs, keys, measuring, processes, simulating, usage, webhooks
 
 
 class Cli(click.Group):
@@ -39,6 +39,7 @@ for command in (
     *processes.COMMANDS,
     *jobs.COMMANDS,
     *webhooks.COMMANDS,
+    *usage.COMMANDS,
     *calls.COMMANDS,
     *keys.COMMANDS,
     *measuring.COMMANDS,

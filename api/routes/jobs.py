@@ -14,7 +14,7 @@ from jobs import ids, views
 from jobs.cancel import cancel
 from jobs.identity import Caller
 from jobs.states import JobState
-from jobs.store import reading, verbs
+from jobs.store import reading, spend, verbs
 from jobs.store.db import Tx
 
 router = APIRouter(tags=["jobs"])
@@ -91,7 +91,13 @@ def resume_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
 @router.post("/jobs/{job_id}/retry", response_model=Job)
 def retry_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    return _verb(shared, caller, job_id, verbs.retry)
+    return _verb(shared, caller, job_id, _retry)
+
+
+def _retry(tx: Tx, job: UUID, tenant: str) -> str:
+    """That is new work."""
+    spend.refuse(tx, tenant)
+    return verbs.retry(tx, job, tenant)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)

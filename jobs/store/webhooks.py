@@ -174,6 +174,17 @@ def of_job(tx: Tx, tenant: str, job: UUID) -> Sequence[RowMapping]:
     return tx.execute(_OF_JOB, {"tenant": tenant, "job": job}).mappings().all()
 
 
+_OF_TENANT = text("""
+    SELECT * FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id IS NULL
+    ORDER BY created_at DESC LIMIT 20
+""")
+
+
+def of_tenant(tx: Tx, tenant: str) -> Sequence[RowMapping]:
+    """Those that are of no job, the latest first."""
+    return tx.execute(_OF_TENANT, {"tenant": tenant}).mappings().all()
+
+
 def send_again(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:
     """Makes the job's latest delivery due now, with all its tries before it; None: it has none."""
     return tx.execute(_AGAIN, {"tenant": tenant, "job": job}).mappings().one_or_none()
