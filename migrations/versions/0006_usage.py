@@ -25,7 +25,6 @@ CREATE TABLE usage (
     CHECK ((kind = 'items') = (job_id IS NOT NULL AND start IS NOT NULL))
 );
 CREATE INDEX usage_tenant ON usage (tenant_id, at);
-CREATE INDEX usage_job ON usage (job_id) WHERE kind = 'items';
 -- A minute is moved here from Redis once, however often it is tried.
 CREATE UNIQUE INDEX usage_calls ON usage (at, tenant_id, model, version, class)
     WHERE kind = 'calls';
