@@ -27,6 +27,8 @@ OPERATIONS = [
     "GET /readyz",
     "GET /tenants",
     "GET /tenants/{tenant}",
+    "GET /usage",
+    "GET /webhooks/endpoint",
     "GET /webhooks/secret",
     "POST /infer",
     "POST /jobs",
@@ -39,6 +41,7 @@ OPERATIONS = [
     "POST /keys/{key_id}/rotate",
     "POST /webhooks/secret",
     "PUT /tenants/{tenant}",
+    "PUT /webhooks/endpoint",
 ]
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON.
