@@ -8,6 +8,7 @@ from hashlib import sha256
 from math import inf
 
 from api.listening import listen
+from api.oidc import Tokens
 from api.recognized import Found, Recognized
 from jobs import clock, ids, keys
 from jobs.errors import Unauthenticated
@@ -15,7 +16,7 @@ from jobs.identity import OPEN, ROLES, Caller
 from jobs.settings import LOOPBACK, Settings
 from jobs.store import db, tenants
 from jobs.store import keys as store
-from jobs.store.tenancy import acting
+from jobs.store.tenancy import act, acting
 
 _CONNECTIONS = 3
 _STATEMENT_S = 5.0
@@ -39,7 +40,8 @@ class Credentials:
             settings.database_url, _CONNECTIONS, statement_timeout_s=_STATEMENT_S, role=db.API
         )
         self._url = settings.database_url
-        self._may_be_open = settings.host in LOOPBACK
+        self._tokens = Tokens(settings) if settings.oidc_issuer else None
+        self._may_be_open = settings.host in LOOPBACK and not self._tokens
         self._recognized = Recognized(self._find)
         self._listening: asyncio.Task[None] | None = None
 
@@ -74,12 +76,15 @@ class Credentials:
 
     def _is_one(self, credential: bytes) -> bool:
         """Whether it looks like one: what doesn't is not looked up."""
-        return len(credential) == _KEY_BYTES and credential.startswith(b"mk_")
+        if credential.startswith(b"mk_"):
+            return len(credential) == _KEY_BYTES
+        return self._tokens is not None and credential.count(b".") == 2
 
     def _find(self, credential: bytes) -> Found:
         if credential == _NOTHING:
             return self._everybody()
-        return self._holder(credential.decode("latin-1"))
+        text = credential.decode("latin-1")
+        return self._holder(text) if keys.is_key(text) else self._subject(text)
 
     def _everybody(self) -> Found:
         """On loopback, until the first key is made."""
@@ -89,21 +94,28 @@ class Credentials:
             return Found(replace(OPEN, **tenants.terms(tx, OPEN.tenant)._asdict()))
 
     def _holder(self, key: str) -> Found:
-        if not keys.is_key(key):
-            return Found(None)
         with self._database.begin() as tx:
             row = store.find(tx, keys.hash_of(key))
-        if row is None:
-            return Found(None)
-        left_s, shown = row["left_s"], ids.show("key", row["id"])
-        ends_s = inf if left_s is None else clock.monotonic() + left_s
-        with acting(self._database, row["tenant_id"]) as tx:
-            terms = tenants.terms(tx, row["tenant_id"], shown)
+            if row is None:
+                return Found(None)
+            tenant, shown = row["tenant_id"], ids.show("key", row["id"])
+            act(tx, tenant)
+            terms = tenants.terms(tx, tenant, shown)
             if row["to_note"]:
                 store.note_use(tx, row["id"])
-        role = row["role"]
-        scopes = ROLES[role].intersection(row["scopes"])
-        return Found(Caller(row["tenant_id"], role, scopes, shown, **terms._asdict()), ends_s)
+        scopes = ROLES[row["role"]].intersection(row["scopes"])
+        ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
+        return Found(Caller(tenant, row["role"], scopes, shown, **terms._asdict()), ends_s)
+
+    def _subject(self, token: str) -> Found:
+        said = self._tokens.read(token) if self._tokens else None
+        if said is None:
+            return Found(None)
+        with acting(self._database, said.tenant) as tx:
+            terms = tenants.terms(tx, said.tenant)
+        actor = f"oidc:{said.subject}"
+        ends_s = clock.monotonic() + said.ends - clock.now().timestamp()
+        return Found(Caller(said.tenant, said.role, said.scopes, actor, **terms._asdict()), ends_s)
 
 
 def _credential(headers: Headers) -> bytes:

@@ -16,7 +16,7 @@ from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
 
-FRESH_S = 1.0
+FRESH_S = 1.5
 """Who is asked for after that is looked up again, beside the request."""
 GOOD_S = 3.0
 """And after that before it is answered."""
@@ -107,7 +107,7 @@ class Recognized:
         """The lookup in hand, or a new one."""
         if looking := self._looking.get(name):
             return looking
-        if len(self._looking) >= _MOST_LOOKUPS:
+        if name not in self._known and len(self._looking) >= _MOST_LOOKUPS:
             raise Overloaded("too many credentials are looked up now", retry_after_s=_RETRY_S)
         looking = asyncio.create_task(self._look_up(name, credential))
         self._looking[name] = looking
@@ -121,6 +121,8 @@ class Recognized:
         while changes != self._changes:  # what is found is older than a change that we heard of
             changes = self._changes
             found = await loop.run_in_executor(threads, self._find, credential)
+        if clock.monotonic() >= found.ends_s:
+            found = Found(None)
         self._keep(name, found)
         return found
 
@@ -137,7 +139,7 @@ class Recognized:
 
     def _keep(self, name: bytes, found: Found) -> None:
         now_s = clock.monotonic()
-        if found.caller is None or now_s >= found.ends_s:
+        if found.caller is None:
             self._known.pop(name, None)
             self._nobodies[name] = now_s + GOOD_S
             if len(self._nobodies) > _MOST_NOBODIES:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from jobs.blobs import store
 from jobs.sealing import MIN_KEY
@@ -99,6 +99,12 @@ class Settings:
             return self.broker_url or self.redis_url
         return "redis+socket://" + self.redis_url.removeprefix("unix://").partition("?")[0]
 
+    @property
+    def url(self) -> str:
+        """Where the api is reached from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
     def evolve(self, **changes: Any) -> "Settings":
         return Settings(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
 
@@ -170,19 +176,23 @@ def _oidc(settings: Settings) -> list[str]:
         if not getattr(settings, f"oidc_{name}")
     ]
     for name in ("issuer", "jwks_url"):
-        url = urlsplit(getattr(settings, f"oidc_{name}"))
-        if url.geturl() and not _is_trusted(url):
+        url = getattr(settings, f"oidc_{name}")
+        if url and not is_trusted_url(url):
             problems.append(
-                f"MILLRACE_OIDC_{name.upper()} is {url.geturl()!r}; it begins with https://, "
+                f"MILLRACE_OIDC_{name.upper()} is {url!r}; it begins with https://, "
                 "on loopback with http://"
             )
     return problems
 
 
-def _is_trusted(url: SplitResult) -> bool:
-    """Keys that came in the clear could be anybody's."""
-    schemes = {"https", "http"} if url.hostname in LOOPBACK else {"https"}
-    return url.scheme in schemes and bool(url.hostname)
+def is_trusted_url(url: str) -> bool:
+    """Whether what comes from there is its: in the clear it could be anybody's."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    schemes = {"https", "http"} if parts.hostname in LOOPBACK else {"https"}
+    return parts.scheme in schemes and bool(parts.hostname)
 
 
 def _ranges(settings: Settings) -> list[str]:

@@ -20,7 +20,7 @@ _DAY_S = 86_400.0
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
-@click.group("keys")
+@click.group("keys", epilog="Example: millrace keys create --tenant acme --role admin")
 def all_keys() -> None:
     """API keys, on the database itself: the first one can be made before anything runs."""
 

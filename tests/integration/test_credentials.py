@@ -9,24 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from api import recognized
+from api import oidc, recognized
 from api.credentials import Credentials
 from jobs import clock, ids
 from jobs.errors import Unauthenticated, Unavailable
 from jobs.identity import OPEN, ROLES, Caller, Limit
-from jobs.keys import NewKey
 from jobs.settings import Settings
-from jobs.store import keys, tenants
+from jobs.store import db, keys, tenants
+from ops.embedded import EmbeddedServers
+from tests.identity_provider import running
+from tests.keys import make_key
 
 Test = Callable[[Credentials], Coroutine[Any, Any, None]]
-
-
-def make(database: Engine, tenant: str = "acme", **more: Any) -> tuple[str, str]:
-    """(a new key, its id)"""
-    asked = NewKey(tenant, **more)
-    with database.begin() as tx:
-        row = keys.create(tx, asked)
-    return asked.secret, ids.show("key", row["id"])
 
 
 def headers(key: str) -> list[tuple[bytes, bytes]]:
@@ -79,7 +73,7 @@ def away(database: Engine) -> Iterator[None]:
 
 
 def test_a_key_stands_for_its_tenant_and_what_it_may(database: Engine, settings: Settings) -> None:
-    key, id = make(database, role="operator", scopes=frozenset({"read", "operate"}))
+    key, id = make_key(database, role="operator", scopes=frozenset({"read", "operate"}))
     with database.begin() as tx:
         tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
         for of in ("", id, "key_another"):
@@ -104,7 +98,7 @@ def test_without_any_key_everybody_on_loopback_is_let_in_and_the_first_key_ends_
     async def test(credentials: Credentials) -> None:
         assert await credentials.recognize([]) == OPEN
         assert await who(credentials, "whatever") == OPEN
-        key, _ = make(database)
+        key, _ = make_key(database)
         await becomes(credentials, "whatever", lambda caller: caller is None, 1)
         assert (found := await who(credentials, key))
         assert (found.tenant, found.scopes) == ("acme", ROLES["tenant"])
@@ -126,7 +120,7 @@ def test_who_listens_elsewhere_lets_nobody_in_without_a_key(settings: Settings) 
 def test_a_revoked_key_is_refused_at_once_or_without_word_of_it_within_seconds(
     database: Engine, settings: Settings, listening: bool
 ) -> None:
-    key, id = make(database)
+    key, id = make_key(database)
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, key)
@@ -138,7 +132,7 @@ def test_a_revoked_key_is_refused_at_once_or_without_word_of_it_within_seconds(
 
 
 def test_a_key_ends_when_it_expires(database: Engine, settings: Settings) -> None:
-    key, _ = make(database, lives_s=0.6)
+    key, _ = make_key(database, lives_s=0.6)
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, key)
@@ -148,7 +142,7 @@ def test_a_key_ends_when_it_expires(database: Engine, settings: Settings) -> Non
 
 
 def test_a_rotated_key_goes_on_as_long_as_it_was_said(database: Engine, settings: Settings) -> None:
-    key, id = make(database, scopes=frozenset({"read"}))
+    key, id = make_key(database, scopes=frozenset({"read"}))
     with database.begin() as tx:
         row, new = keys.rotate(tx, "*", ids.parse("key", id), overlap_s=1.0)
         old = keys.get(tx, "acme", ids.parse("key", id))
@@ -166,7 +160,7 @@ def test_a_rotated_key_goes_on_as_long_as_it_was_said(database: Engine, settings
 
 
 def test_new_terms_hold_at_once(database: Engine, settings: Settings) -> None:
-    key, _ = make(database)
+    key, _ = make_key(database)
 
     async def test(credentials: Credentials) -> None:
         assert (found := await who(credentials, key))
@@ -193,7 +187,7 @@ def test_new_terms_hold_at_once(database: Engine, settings: Settings) -> None:
 def test_what_is_no_key_is_refused_without_a_look(
     database: Engine, settings: Settings, sent: list[tuple[bytes, bytes]]
 ) -> None:
-    make(database)
+    make_key(database)
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, "mk_" + "x" * 43) is None
@@ -204,7 +198,7 @@ def test_what_is_no_key_is_refused_without_a_look(
 
 
 def test_two_credentials_are_none(database: Engine, settings: Settings) -> None:
-    key, _ = make(database)
+    key, _ = make_key(database)
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, key)
@@ -215,7 +209,7 @@ def test_two_credentials_are_none(database: Engine, settings: Settings) -> None:
 
 
 def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Settings) -> None:
-    key, id = make(database)
+    key, id = make_key(database)
 
     def used() -> Any:
         with database.connect() as tx:
@@ -237,21 +231,22 @@ def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Set
     on(settings, test)
 
 
-def test_while_nobody_can_look_those_go_on_that_were_known_for_five_minutes(
-    database: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key, _ = make(database)
-    stranger, _ = make(database)
+def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes(
+    servers: EmbeddedServers, database: Engine, settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    key, _ = make_key(database)
+    stranger, _ = make_key(database)
     now_s = [clock.monotonic()]
     monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, key)
-        credentials._recognized._find = _gone
+        _shut(servers, database.url.database)
         for _ in range(50):
-            now_s[0] += 5.9
+            now_s[0] += recognized.AWAY_S / 51
             assert await who(credentials, key)
-        with pytest.raises(Unavailable):
+        with pytest.raises(db.AWAY):
             await who(credentials, stranger)
         now_s[0] += recognized.AWAY_S
         with pytest.raises(Unavailable):
@@ -260,12 +255,53 @@ def test_while_nobody_can_look_those_go_on_that_were_known_for_five_minutes(
     on(settings, test, listening=False)
 
 
-def _gone(credential: bytes) -> recognized.Found:
-    raise Unavailable("the database can't be reached")
+def _shut(servers: EmbeddedServers, name: str | None) -> None:
+    """Nobody gets into this database from now on, and whoever is in it is thrown out."""
+    elsewhere = db.connect(servers.postgres.url, pool_size=1)
+    with elsewhere.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+        connection.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"),
+            {"name": name},
+        )
+    elsewhere.dispose()
+
+
+_END_OTHERS = text("""
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+""")
+
+
+def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
+    database: Engine, settings: Settings
+) -> None:
+    key, id = make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            tx.execute(_END_OTHERS)
+        async with asyncio.timeout(10):
+            while not _listeners(database):
+                await asyncio.sleep(0.01)
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            keys.revoke(tx, "*", ids.parse("key", id))
+        await becomes(credentials, key, lambda caller: caller is None, 1)
+
+    on(settings, test)
+
+
+def _listeners(database: Engine) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN \"millrace_keys\"'"
+    with database.connect() as tx:
+        found: int = tx.scalars(text(query)).one()
+    return found
 
 
 def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Settings) -> None:
-    key, _ = make(database)
+    key, _ = make_key(database)
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, key)
@@ -273,3 +309,63 @@ def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Se
             assert tx.scalars(text("SELECT count(*) FROM api_keys")).one() == 0
 
     on(settings, test)
+
+
+def test_tokens_of_an_identity_provider_stand_for_who_they_say(
+    database: Engine, settings: Settings
+) -> None:
+    with database.begin() as tx:
+        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
+    key, id = make_key(database, "beta")
+
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            found = await who(credentials, provider.token(role="operator", scope="read operate"))
+            scopes = frozenset({"read", "operate"})
+            assert found == Caller("acme", "operator", scopes, "oidc:somebody", 3.0)
+            assert await who(credentials, provider.token(aud="another")) is None
+            assert (of_key := await who(credentials, key))
+            assert of_key.actor == id
+
+        on(provider.settings(settings), test)
+
+
+def test_with_an_identity_provider_nobody_is_let_in_without_a_credential(
+    settings: Settings,
+) -> None:
+    async def test(credentials: Credentials) -> None:
+        with pytest.raises(Unauthenticated):
+            await credentials.recognize([])
+
+    with running() as provider:
+        on(provider.settings(settings), test)
+
+
+def test_a_token_counts_until_its_end_and_not_longer(settings: Settings) -> None:
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            token = provider.token(exp=int(clock.now().timestamp()) + 2)
+            assert await who(credentials, token)
+            await becomes(credentials, token, lambda caller: caller is None, 3)
+
+        on(provider.settings(settings), test)
+
+
+def test_while_the_providers_keys_are_away_known_tokens_go_on_and_others_may_come_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "_KEYS_S", 0.01)
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            known = provider.token()
+            assert await who(credentials, known)
+            provider.broken = True
+            credentials.forget("")
+            assert await who(credentials, known)
+            with pytest.raises(Unavailable):
+                await who(credentials, provider.token(sub="another"))
+
+        on(provider.settings(settings), test)
