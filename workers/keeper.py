@@ -63,7 +63,7 @@ def services(settings: Settings) -> list[Service]:
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("forget endpoints", 3600.0, endpoints.forget),
         Service("sum up spend", 1.0, spend.sum_up),
-        Service("tell of spend", 1.0, spend.tell),
+        Service("tell of spend", 5.0, spend.tell),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
         *(Service(name, every_s, duty) for name, every_s, duty in cleaning.duties(settings)),
     ]
