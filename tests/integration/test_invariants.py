@@ -240,3 +240,14 @@ def test_the_command_tells_what_holds_and_fails_where_something_is_broken(
     (broken_one,) = (row for row in found["invariants"] if not row["holds"])
     assert (broken_one["invariant"], broken_one["name"]) == (4, "leases")
     assert broken_one["violations"][0]["job"] == ids.show("job", jobs["done"])
+
+
+def test_a_job_from_before_the_ledger_is_not_missed_in_it(
+    database: Engine, jobs: dict[str, UUID]
+) -> None:
+    with database.begin() as tx:
+        tx.execute(text("TRUNCATE usage, spend"))
+    assert broken(database) == {"ledger"}
+    with database.begin() as tx:
+        tx.execute(text("UPDATE jobs SET billed = false"))
+    assert broken(database) == set()
