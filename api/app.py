@@ -33,6 +33,7 @@ from api.routes import (
     results,
     submissions,
     tenants,
+    usage,
     webhooks,
 )
 from api.routes import events as event_routes
@@ -99,6 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
         results,
         event_routes,
         webhooks,
+        usage,
         keys,
         tenants,
         limits,

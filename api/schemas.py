@@ -132,7 +132,7 @@ class Delivery(BaseModel):
 
     id: str
     type: str
-    generation: int
+    generation: int | None = Field(description="of the job; null: it is of no job")
     url: str
     state: Literal["pending", "delivered", "failed", "disabled"]
     tries: int
@@ -145,6 +145,45 @@ class Delivery(BaseModel):
 
 class DeliveryList(BaseModel):
     data: list[Delivery]
+
+
+class Endpoint(BaseModel):
+    """Where you are told what is of no job: `usage.threshold`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str | None = Field(max_length=2000, pattern=NO_NUL, description="null: nowhere")
+
+
+class EndpointState(Endpoint):
+    deliveries: list[Delivery] = Field(description="the latest, of this and of earlier URLs")
+
+
+class UsageSum(BaseModel):
+    """units: of what succeeded, by their name; device_ms: of all; amount: exact, as a decimal."""
+
+    succeeded: int
+    failed: int
+    units: dict[str, int]
+    device_ms: float
+    amount: str
+
+
+class UsageGroup(UsageSum):
+    """What it was asked by, and its sums."""
+
+    tenant: str = ""
+    model: str = ""
+    version: str = ""
+    job_class: str = Field(default="", alias="class")
+    kind: Literal["items", "calls"] = "items"
+    day: str = ""
+    month: str = ""
+
+
+class Usage(BaseModel):
+    data: list[UsageGroup]
+    total: UsageSum
 
 
 class SigningSecret(BaseModel):

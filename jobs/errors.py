@@ -18,6 +18,7 @@
     ├── TooLate                  429  predicted_wait
     ├── QuotaExceeded            429  quota_exceeded
     │   └── StorageFull          429  quota_exceeded
+    ├── SpendCap                 429  spend_cap
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -34,6 +35,7 @@ Each class is one `type` of RFC 9457; the api's one handler renders them all.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import orjson
@@ -197,6 +199,23 @@ class StorageFull(QuotaExceeded):
     """To wait doesn't help."""
 
     retryable = False
+
+
+class SpendCap(MillraceError):
+    """This month's hard cap is reached: nothing new is taken in."""
+
+    status, code, title = 429, "spend_cap", "The spend cap of this month is reached"
+
+    def __init__(self) -> None:
+        now = clock.now()
+        next_month = (now.replace(day=1) + timedelta(days=32)).replace(
+            day=1, hour=0, minute=0, second=0, microsecond=0
+        )
+        detail = (
+            f"this tenant has spent its hard cap; the next month begins at {next_month:%Y-%m-%d} "
+            "00:00 UTC, unless an admin raises the cap before"
+        )
+        super().__init__(detail, retry_after_s=(next_month - now).total_seconds())
 
 
 class Unreadable(MillraceError):

@@ -1,10 +1,12 @@
 """The models file, followed: versions come and go while processes run."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 from jobs import degrade, registry
+from jobs.prices import Price
 from jobs.registry import Model, Registry
 from jobs.settings import SettingsError
 
@@ -14,7 +16,8 @@ _Stamp: TypeAlias = tuple[int, int, int] | None
 
 class ModelsFile:
     """What is declared now. A file that is broken is reported, and changes nothing; so is an entry
-    that changed under its name and version. Raises SettingsError if it is broken from the start."""
+    that changed under its name and version, its price aside. Raises SettingsError if it is broken
+    from the start."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -39,6 +42,10 @@ class ModelsFile:
         self.models = Registry(models)
         return True
 
+    def price(self, model: Model) -> Price:
+        """Of this moment; of a model that is declared no more, its last one."""
+        return (self.models.get(model.key) or model).price
+
 
 def _with_old_entries(before: Registry, found: Registry) -> list[Model]:
     """A version means one thing for as long as anybody runs it."""
@@ -46,7 +53,7 @@ def _with_old_entries(before: Registry, found: Registry) -> list[Model]:
     for model in found:
         if old.get(model.key, model) != model:
             _log.error("%s has changed: give it another version; the old one stays", model.key)
-    return [old.get(model.key, model) for model in found]
+    return [replace(old.get(model.key, model), price=model.price) for model in found]
 
 
 def _stamp(path: Path | None) -> _Stamp:

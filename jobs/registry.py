@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jobs import degrade
+from jobs import degrade, prices
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
+from jobs.prices import Price
 from jobs.settings import SettingsError
 from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
 
@@ -109,7 +110,7 @@ class Model:
     bucketing: whether only inputs of about one length share a launch, where length matters.
     degrade: what may be done with a call before it is refused.
     memory_mb: what it takes of a worker's MILLRACE_MEMORY_MB; 0: what its engine says once it is
-    loaded.
+    loaded. price: what its use costs; the one thing that may change under a version.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Model:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     limits: Limits = field(default_factory=Limits)
     degrade: Degrade = field(default_factory=Degrade)
+    price: Price = field(default_factory=Price, compare=False)
 
     @property
     def key(self) -> str:
@@ -172,6 +174,10 @@ class Registry:
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._by_key.values())
+
+    def get(self, key: str) -> Model | None:
+        """The one that has this `name@version`."""
+        return self._by_key.get(key)
 
     def resolve(self, asked: str) -> Model:
         """The model for "name" or "name@version"; raises UnknownModel."""
@@ -287,9 +293,10 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
     limits = _limits(entry.get("limits", {}), where, problems)
     kind = KINDS.get(str(entry.get("engine")))
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
+    price = prices.read(entry.get("price", {}), where, problems)
     if len(problems) > before:
         return None
-    return Model(**{**entry, "limits": limits, "degrade": degraded})
+    return Model(**{**entry, "limits": limits, "degrade": degraded, "price": price})
 
 
 def _limits(entry: Any, where: str, problems: list[str]) -> Limits:

@@ -16,7 +16,7 @@ from jobs.identity import Limit
 from jobs.limits import most_items
 from jobs.registry import Model, Registry
 from jobs.states import JobClass
-from jobs.store import idempotency
+from jobs.store import idempotency, spend
 from jobs.store.submissions import NewJob, insert_job
 from jobs.store.tenancy import acting
 
@@ -54,9 +54,10 @@ def submit(
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
     to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
-    concern the caller; key: the one (`key_…`) that it came by. Raises QuotaExceeded, UnknownModel,
-    or Invalid with everything that is wrong; KeyInFlight or KeyReused where another request has the
-    key; BlobsAway where `payloads` has a store and it can't be reached. Nothing is stored then.
+    concern the caller; key: the one (`key_â¦`) that it came by. Raises QuotaExceeded, SpendCap,
+    UnknownModel, or Invalid with everything that is wrong; KeyInFlight or KeyReused where another
+    request has the key; BlobsAway where `payloads` has a store and it can't be reached. Nothing is
+    stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
@@ -94,6 +95,7 @@ def submit(
         with acting(database, tenant) as tx:
             if claim:
                 idempotency.take(tx, claim)
+            spend.refuse(tx, tenant)
             row = insert_job(tx, job, taken.rows, taken.bounds)
             if claim:
                 idempotency.keep(tx, claim, job_id, views.job_json(row))

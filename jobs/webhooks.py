@@ -46,9 +46,13 @@ def headers(id: str, timestamp: int, body: bytes, keys: Sequence[str]) -> dict[s
     }
 
 
-def body(type: str, job: str) -> bytes:
-    """The message. type: `job.completed`, …; job: the job's row as it ended, as JSON."""
-    ended = views.job_object(_row(orjson.loads(job)))
+def body(type: str, about: str) -> bytes:
+    """The message. type: `job.completed`, …, of which `about` is the job's row as it ended; or
+    another one, of which it is the data and the time, `at`. JSON."""
+    data = orjson.loads(about)
+    if not type.startswith("job."):
+        return orjson.dumps({"type": type, "timestamp": data["at"], "data": data})
+    ended = views.job_object(_row(data))
     return orjson.dumps({"type": type, "timestamp": ended["finished_at"], "data": ended})
 
 

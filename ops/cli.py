@@ -17,6 +17,7 @@ from ops.commands import (
     measuring,
     processes,
     simulating,
+    usage,
     webhooks,
 )
 
@@ -49,6 +50,7 @@ for command in (
     *processes.COMMANDS,
     *jobs.COMMANDS,
     *webhooks.COMMANDS,
+    *usage.COMMANDS,
     *calls.COMMANDS,
     *limits.COMMANDS,
     *keys.COMMANDS,

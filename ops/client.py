@@ -105,6 +105,14 @@ class Client:
             self._ok(response)
             yield from response.iter_lines()
 
+    def usage_csv(self, **query: Any) -> Iterator[str]:
+        """The lines of GET /usage as CSV, as they stream in."""
+        with self._http.stream("GET", "/usage", params={**query, "format": "csv"}) as response:
+            if response.is_error:
+                response.read()
+            self._ok(response)
+            yield from response.iter_lines()
+
     def infer(
         self, model: str, value: Any, timeout_ms: int = 10_000, key: str | None = None
     ) -> dict[str, Any]:

@@ -17,16 +17,28 @@ from jobs import clock
 from jobs.errors import BlobsAway, NotFound
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
-from jobs.store import db, endings, endpoints, idempotency, partitions, reaping, verbs, workers
+from jobs.store import (
+    db,
+    endings,
+    endpoints,
+    idempotency,
+    partitions,
+    reaping,
+    spend,
+    verbs,
+    workers,
+)
 from jobs.store.db import Tx
 from workers import broker, cleaning
 from workers.dying import end_process
+from workers.metering import CallMeter
 from workers.nudger import Nudger
 from workers.recovery import CallRecovery
 from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
 _MODELS_S = 1.0  # the models file is looked at so often
+_BILL_S = 5.0  # minutes of calls that are over are looked for so often
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -50,6 +62,8 @@ def services(settings: Settings) -> list[Service]:
         Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("forget endpoints", 3600.0, endpoints.forget),
+        Service("sum up spend", 1.0, spend.sum_up),
+        Service("tell of spend", 5.0, spend.tell),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
         *(Service(name, every_s, duty) for name, every_s, duty in cleaning.duties(settings)),
     ]
@@ -82,10 +96,11 @@ class Keeper:
         self._calls = CallRecovery(settings.redis_url, self._models)
         self._webhooks = WebhookSender(settings)
         self._services = services(settings)
-        connections = len(self._services) + 1
+        connections = len(self._services) + 2
         self._database: Database = db.connect(
             settings.database_url, pool_size=connections, role=db.WORKER
         )
+        self._meter = CallMeter(settings.redis_url, self._database, self._models)
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -102,6 +117,7 @@ class Keeper:
             for name, target in (
                 ("nudge", self._nudge),
                 ("recover calls", self._recover),
+                ("bill calls", self._bill),
                 ("webhooks", lambda: self._webhooks.run(self._stopping)),
             )
         ]
@@ -153,6 +169,14 @@ class Keeper:
             except RedisError as error:
                 _log.warning("recovering calls: %s", error)
             self._stopping.wait(self._settings.keeper_interval_s)
+
+    def _bill(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._meter.run_once()
+            except (RedisError, SQLAlchemyError, psycopg.Error) as error:
+                _log.warning("billing calls: %s", error)
+            self._stopping.wait(_BILL_S)
 
     def _listen(self) -> None:
         url = db.plain_url(self._settings.database_url)

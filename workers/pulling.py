@@ -94,16 +94,13 @@ class CallPuller:
     def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         """Answers the calls of a launch (outputs: theirs, in order), a message an api process."""
         by_asker: dict[str, list[Reply]] = {}
-        own = _own(launch)
-        for entry, output in zip(launch.calls, outputs, strict=True):
+        own, device_us = _own(launch), launch.device_us
+        for entry, output, us in zip(launch.calls, outputs, device_us, strict=False):
             text, error = outcome(output)
+            call, timing = entry.owner, _timing(launch, entry, own[entry.owner.tenant])
             reply = Reply(
-                entry.owner.id,
-                text,
-                error,
-                entry.size,
-                _timing(launch, entry, own[entry.owner.tenant]),
-            )
+                call.id, text, error, entry.size, timing, call.tenant, call.job_class, us
+            )  # fmt: skip
             by_asker.setdefault(entry.owner.reply_to, []).append(reply)
         wanted_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
         until_s = min(wanted_s, clock.monotonic() + _OFFERED_S)

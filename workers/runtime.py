@@ -60,6 +60,7 @@ class Runtime:
             settings.lease_s,
             Payloads.of(settings),
             settings.pool,
+            self._file.price,
         )
         self._residents = Residents(
             settings, self._file, self._hosts, slices, self._database, redis, self._progress

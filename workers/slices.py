@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import orjson
@@ -10,6 +10,7 @@ from sqlalchemy import Engine as Database
 
 from jobs import clock
 from jobs.blobs.payloads import Payloads
+from jobs.prices import Price
 from jobs.registry import Model
 from jobs.store import claims, settling, workers
 from jobs.store.claims import Guests, InputRow, Lease
@@ -33,7 +34,8 @@ _FETCH_FOR_S = 5.0  # how long a blob store that is away is asked for inputs
 
 class SliceRunner:
     """The slices of one incarnation, from claim to settlement. Any thread may call `work`. hosts:
-    those that there are now; one leaves by `retire`, once it is not busy any more."""
+    those that there are now; one leaves by `retire`, once it is not busy any more. price: what a
+    model's use costs now."""
 
     def __init__(
         self,
@@ -43,10 +45,11 @@ class SliceRunner:
         lease_s: float,
         stored: Payloads,
         pool: str = "default",
+        price: Callable[[Model], Price] = lambda model: model.price,
     ) -> None:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
-        self._payloads, self._pool = stored, pool
+        self._payloads, self._pool, self._price = stored, pool, price
         self._turn = 0  # whose slices are claimed next
         self._claiming = threading.Lock()
         self._welcoming = threading.Lock()
@@ -278,7 +281,9 @@ class SliceRunner:
         results = payloads.stash(self._payloads, computed, give_up_s)
         if results is None:
             return
-        while (settled := self._record(leases, results, attempts)) is None:
+        models = {self._host(holding).model for holding in finished}
+        prices = {model.key: self._price(model) for model in models}
+        while (settled := self._record(leases, results, attempts, prices)) is None:
             if clock.monotonic() > give_up_s:
                 return
             clock.sleep(pause_s)
@@ -296,14 +301,18 @@ class SliceRunner:
         return results, attempts
 
     def _record(
-        self, leases: Sequence[Lease], results: Sequence[Result], attempts: Sequence[Attempt]
+        self,
+        leases: Sequence[Lease],
+        results: Sequence[Result],
+        attempts: Sequence[Attempt],
+        prices: Mapping[str, Price],
     ) -> int | None:
         with self._lock:
             launches, self._launches = self._launches, []
         try:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
-                return settling.settle(tx, leases, results, attempts, pool=self._pool)
+                return settling.settle(tx, leases, results, attempts, prices, pool=self._pool)
         except AWAY as error:
             _log.warning("can't record %d results yet: %s", len(results), error)
             with self._lock:

@@ -20,7 +20,15 @@ from api.requests import new_request_id
 from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
 from jobs import clock, ids, items
-from jobs.errors import DeadlinePassed, Fault, Invalid, MillraceError, Unavailable, WorkerLost
+from jobs.errors import (
+    DeadlinePassed,
+    Fault,
+    Invalid,
+    MillraceError,
+    SpendCap,
+    Unavailable,
+    WorkerLost,
+)
 from jobs.identity import Caller
 from jobs.registry import Model
 
@@ -64,6 +72,8 @@ async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
     standing: dict[str, str] = {}
 
     async def answer() -> bytes:
+        if caller.spent:
+            raise SpendCap
         found = ways(models, model, asked.input, asked.params)
         return await _answer(request, shared, caller, found, asked, since_s, standing)
 

@@ -15,7 +15,7 @@ from jobs import ids, views
 from jobs.cancel import cancel
 from jobs.identity import Caller
 from jobs.states import JobState
-from jobs.store import reading, verbs
+from jobs.store import reading, spend, verbs
 from jobs.store.db import Tx
 
 router = APIRouter(tags=["jobs"])
@@ -98,8 +98,14 @@ def resume_job(request: Request, shared: Shared, caller: Submitter, job_id: JobI
 @router.post("/jobs/{job_id}/retry", response_model=Job)
 def retry_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    _do(request, shared, caller, job_id, verbs.retry)
+    _do(request, shared, caller, job_id, _retry)
     return get_job(shared, caller, job_id)
+
+
+def _retry(tx: Tx, job: UUID, tenant: str) -> str:
+    """That is new work."""
+    spend.refuse(tx, tenant)
+    return verbs.retry(tx, job, tenant)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)

@@ -14,15 +14,14 @@ from api.auth import Submitter
 from api.context import Context, Shared
 from api.errors import faults_of
 from api.resources import Resources
+from api.routes.webhooks import url_faults
 from api.schemas import Job, JobRequest
-from jobs import ids, items, ssrf, views
+from jobs import ids, items, views
 from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.idempotency import Claim
 from jobs.identity import Caller
 from jobs.intake import bounded_lines
-from jobs.settings import Settings
-from jobs.ssrf import AllowList
 from jobs.store.idempotency import find
 from jobs.submit import Order, submit
 
@@ -145,17 +144,6 @@ def _submit_ndjson(
     return _store(shared, caller, fields, faults, claim, lines=body)
 
 
-def _webhook_faults(settings: Settings, url: str | None) -> list[Fault]:
-    if url is None:
-        return []
-    if no := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
-        return [Fault(("webhook", "url"), *no)]
-    if not settings.secret_key:
-        why = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"
-        return [Fault(("webhook",), "not_configured", why)]
-    return []
-
-
 def _seconds(text: str) -> float | None:
     return None if text == "null" else float(text)
 
@@ -174,7 +162,7 @@ def _store(
     try:
         asked = JobRequest.model_validate(fields)
         order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
-        faults += _webhook_faults(shared.settings, order.webhook_url)
+        faults += url_faults(shared.settings, order.webhook_url, ("webhook", "url"))
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):

@@ -8,10 +8,12 @@ from api import audit
 from api.auth import Reader, Submitter
 from api.context import Shared
 from api.routes.common import JobId, job_of, json_response
-from api.schemas import Delivery, DeliveryList, SigningSecret
-from jobs import signing
-from jobs.errors import Conflict
-from jobs.store import endpoints
+from api.schemas import Delivery, DeliveryList, Endpoint, EndpointState, SigningSecret
+from jobs import signing, ssrf
+from jobs.errors import Conflict, Fault, Invalid
+from jobs.settings import Settings
+from jobs.ssrf import AllowList
+from jobs.store import endpoints, spend
 from jobs.store import webhooks as store
 from jobs.webhooks import delivery_object
 
@@ -58,3 +60,37 @@ def rotate_secret(request: Request, shared: Shared, caller: Submitter) -> dict[s
     with shared.acting(caller.tenant) as tx:
         audit.note(tx, request, caller, "webhook_secret.rotate", _SECRET)
         return signing.rotate(tx, shared.settings.secret_key, caller.tenant)
+
+
+@router.get("/webhooks/endpoint", response_model=EndpointState)
+def look_at_endpoint(shared: Shared, caller: Reader) -> Response:
+    """Where you are told what is of no job, and what was sent there."""
+    with shared.acting(caller.tenant) as tx:
+        rows = store.of_tenant(tx, caller.tenant)
+        url = spend.endpoint(tx, caller.tenant)
+    return json_response({"url": url, "deliveries": [delivery_object(row) for row in rows]})
+
+
+@router.put("/webhooks/endpoint", response_model=EndpointState)
+def set_endpoint(shared: Shared, caller: Submitter, asked: Endpoint) -> Response:
+    """Sets it: `usage.threshold` goes there, at 80 and 100 % of the month's soft cap. One that was
+    disabled is enabled by it."""
+    if faults := url_faults(shared.settings, asked.url, ("body", "url")):
+        raise Invalid(faults[0].message, faults=faults)
+    with shared.acting(caller.tenant) as tx:
+        spend.set_endpoint(tx, caller.tenant, asked.url)
+        if asked.url:
+            endpoints.forgive(tx, (caller.tenant, asked.url))
+    return look_at_endpoint(shared, caller)
+
+
+def url_faults(settings: Settings, url: str | None, loc: tuple[str, ...]) -> list[Fault]:
+    """Why nothing can be sent there."""
+    if url is None:
+        return []
+    if no := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
+        return [Fault(loc, *no)]
+    if not settings.secret_key:
+        why = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"
+        return [Fault(loc[:1], "not_configured", why)]
+    return []

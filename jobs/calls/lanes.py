@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from jobs.calls.messages import Call, Reply
+from jobs.calls.messages import Call, Reply, Used
 from jobs.calls.quotas import FREE, Exceeded, Quota
 
 Why = Literal["no_worker", "overloaded", "late", "quota"]
@@ -220,7 +220,16 @@ class CallLanes(Protocol):
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Sends the replies of one launch to one api process, in one message; their calls are
-        forgotten in the same step."""
+        forgotten, and counted where they were known, in the same step."""
+        ...
+
+    def used(self, *, unfinished: bool = False) -> list[Used]:
+        """What calls used in the minutes that are over, until it is forgotten; or in this one
+        too."""
+        ...
+
+    def forget_used(self, used: Sequence[Used]) -> None:
+        """Forgets minutes that were moved elsewhere."""
         ...
 
     def announce(

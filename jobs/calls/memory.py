@@ -3,7 +3,7 @@
 import threading
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from jobs.calls.lanes import (
@@ -20,14 +20,14 @@ from jobs.calls.lanes import (
     Ticket,
     mean_gap,
 )
-from jobs.calls.messages import Call, Reply
-from jobs.calls.quotas import FREE, Quota, Used
+from jobs.calls.messages import Call, Reply, Used
+from jobs.calls.quotas import FREE, Charged, Quota
 
 
 class MemoryLanes:
     """CallLanes without Redis. clock_ms: what the lanes call now; used: what all models share."""
 
-    def __init__(self, clock_ms: Callable[[], float], used: Used | None = None) -> None:
+    def __init__(self, clock_ms: Callable[[], float], charged: Charged | None = None) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
         self._clock_ms = clock_ms
         self._lock = threading.Condition()
@@ -39,7 +39,7 @@ class MemoryLanes:
         self._busy: dict[str, float] = {}
         self._served: dict[str, float] = {}  # by tenant: its virtual time
         self._queued: dict[str, tuple[int, float]] = {}  # by tenant: its calls, its weight
-        self._used = used or Used()
+        self._quotas = charged or Charged()
         self._flushes: Counter[str] = Counter()
         self._profile = b""
         self._wanted_ms: float = -WANTED_MS
@@ -47,6 +47,7 @@ class MemoryLanes:
         self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
         self.rung = False
         self._woken: set[str] = set()
+        self._used: dict[tuple[int, str, str], Used] = {}
 
     def put(
         self,
@@ -70,7 +71,7 @@ class MemoryLanes:
                 self._free_ms(now, replicas * terms.slots), self._others_ms(call, standing), before
             )
             ends_ms = wait_ms + terms.launch_ms(rows, before)
-            if exceeded := self._used.exceeded(quota, call.size, now, ends_ms):
+            if exceeded := self._quotas.exceeded(quota, call.size, now, ends_ms):
                 return Refused("quota", exceeded.wait_ms, exceeded)
             if standing.waiting >= most and standing.has_its_share(most):
                 return Refused("overloaded", wait_ms)
@@ -83,7 +84,7 @@ class MemoryLanes:
             if now >= self._watched_ms or rows + 1 >= self._watched_rows:
                 self._ring()
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
-            self._used.charge(quota, call.size, now, call.id, stamped.deadline_ms)
+            self._quotas.charge(quota, call.size, now, call.id, stamped.deadline_ms)
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
             return None
 
@@ -152,7 +153,21 @@ class MemoryLanes:
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         with self._lock:
-            self._reply(reply_to, replies)
+            self._tell(reply_to, replies)
+            for reply in replies:
+                if self._forget(reply.id):
+                    self._count(reply)
+
+    def used(self, *, unfinished: bool = False) -> list[Used]:
+        with self._lock:
+            minute = int(self._clock_ms() // 60_000)
+            found = [one for one in self._used.values() if unfinished or one.minute < minute]
+            return sorted(found, key=lambda one: (one.minute, one.tenant, one.job_class))
+
+    def forget_used(self, used: Sequence[Used]) -> None:
+        with self._lock:
+            for one in used:
+                self._used.pop((one.minute, one.tenant, one.job_class), None)
 
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
@@ -215,7 +230,7 @@ class MemoryLanes:
                 times[tenant] += (call.size if ticket.units else 1) / call.weight
                 taken.append(call)
             else:
-                self._used.ended(call.id)
+                self._quotas.ended(call.id)
                 if call.deadline_ms > now:
                     self._tell(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
             gone.append(call)
@@ -287,12 +302,28 @@ class MemoryLanes:
         for reply in replies:
             self._forget(reply.id)
 
-    def _forget(self, id: str) -> None:
-        self._used.ended(id)
+    def _count(self, reply: Reply) -> None:
+        key = int(self._clock_ms() // 60_000), reply.tenant, reply.job_class
+        before = self._used.get(key) or Used(*key)
+        succeeded = reply.error is None
+        self._used[key] = replace(
+            before,
+            succeeded=before.succeeded + succeeded,
+            failed=before.failed + (not succeeded),
+            units=before.units + (reply.units if succeeded else 0),
+            device_us=before.device_us + reply.device_us,
+        )
+
+    def _forget(self, id: str) -> bool:
+        """Whether it was known."""
+        self._quotas.ended(id)
         if self._taken.pop(id, None):
-            return
+            return True
         for name in list(self._lanes):
-            self._leave(name, {id})
+            if any(call.id == id for _, call in self._lanes[name]):
+                self._leave(name, {id})
+                return True
+        return False
 
     def _replicas(self, now: float) -> int:
         return sum(until > now for until in self._ready.values())

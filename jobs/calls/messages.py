@@ -28,13 +28,31 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The end of one call: an output (JSON text), or an error (code, message). timing in ms."""
+    """The end of one call: an output (JSON text), or an error (code, message). timing in ms;
+    tenant, job_class, device_us: who is billed for which share of the device's time."""
 
     id: str
     output: bytes | None
     error: tuple[str, str] | None
     units: int
     timing: dict[str, Any]
+    tenant: str = ""
+    job_class: JobClass = "standard"
+    device_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What the calls of one tenant and class used in one minute (since 1970) of the lanes' clock:
+    those that were answered, each once."""
+
+    minute: int
+    tenant: str
+    job_class: str
+    succeeded: int = 0
+    failed: int = 0
+    units: int = 0
+    device_us: int = 0
 
 
 def pack_call(call: Call) -> bytes:

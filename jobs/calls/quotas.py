@@ -71,7 +71,7 @@ class Exceeded:
     left: int = 0
 
 
-class Used:
+class Charged:
     """What was used of quotas, in this process."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Lanes in Redis: the keys, and each script's arguments. The api calls the same scripts on a
 pipe of its own; `Keys` and `put_arguments` are what both share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ from jobs.calls.lanes import (
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, Reply, pack_call, pack_replies, unpack_call
+from jobs.calls.messages import Call, Reply, Used, pack_call, pack_replies, unpack_call
 from jobs.calls.quotas import FREE, Exceeded, Left, Quota
 
 REPLY_TTL_S = 30
@@ -32,6 +32,11 @@ REPLY_TTL_S = 30
 
 WAKE_TTL_S = 60
 """A slot that doesn't listen any more is woken no longer."""
+
+LATE_MS = 2000
+"""A minute is over so long after its end: a clock may be set back a little."""
+
+_USED = ("succeeded", "failed", "units", "device_us")
 
 
 _KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
@@ -145,6 +150,14 @@ def connect(url: str, timeout_s: float = 5.0) -> "Redis":
     )
 
 
+def with_usage(client: "Redis") -> Iterator[str]:
+    """The models (name@version) of which anything was used that nobody has moved yet; by a look at
+    every key."""
+    before, after = Keys("*")("used").split("*")
+    for key in client.scan_iter(match=f"{before}*{after}", count=1000):
+        yield key.decode().removeprefix(before).removesuffix(after)
+
+
 class RedisLanes:
     """CallLanes in Redis, 6.2 or later."""
 
@@ -234,9 +247,34 @@ class RedisLanes:
         self._drop(self.keys.all(), drop_arguments(self.keys, call))
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
-        ids = [reply.id for reply in replies]
-        message: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
-        self._reply(self.keys.all(), [*message, *ids])
+        arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
+        for reply in replies:
+            succeeded = int(reply.error is None)
+            arguments += (reply.id, f"{reply.job_class} {reply.tenant}", succeeded)
+            arguments += (reply.units, reply.device_us)
+        self._reply([*self.keys.all(), self.keys("used")], arguments)
+
+    def used(self, *, unfinished: bool = False) -> list[Used]:
+        found: Any = self._redis.hgetall(self.keys("used"))
+        seconds, microseconds = self._redis.time()
+        now_ms = seconds * 1000 + microseconds / 1000
+        over = int((now_ms - LATE_MS) // 60_000)
+        sums: dict[tuple[int, str, str], dict[str, int]] = {}
+        for field, value in found.items():
+            minute, job_class, what, tenant = field.decode().split(" ", 3)
+            if unfinished or int(minute) < over:
+                sums.setdefault((int(minute), tenant, job_class), {})[what] = int(value)
+        return [
+            Used(*key, *(counts.get(what, 0) for what in _USED))
+            for key, counts in sorted(sums.items())
+        ]
+
+    def forget_used(self, used: Sequence[Used]) -> None:
+        fields = [
+            f"{one.minute} {one.job_class} {what} {one.tenant}" for one in used for what in _USED
+        ]
+        if fields:
+            self._redis.hdel(self.keys("used"), *fields)
 
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""

@@ -428,19 +428,47 @@ end
 """
 )
 
-# In pieces: Lua's stack holds 8,000 arguments.
-# ARGV: reply key, its ttl s, packed replies, id*
+# A call that nobody knows any more was answered before, or given up: it is not counted again.
+# The last key: used (hash: "minute class what tenant" -> sum; minutes since 1970).
+# ARGV: reply key, its ttl s, packed replies; of each call its id, "class tenant", whether it
+# succeeded (1 or 0), its size, its microseconds on the device.
 REPLY = (
-    _FORGET
+    _NOW
+    + _FORGET
     + """
 redis.call('RPUSH', ARGV[1], ARGV[3])
 redis.call('EXPIRE', ARGV[1], ARGV[2])
-for n = 4, #ARGV, 1000 do
-    local last = math.min(n + 999, #ARGV)
-    redis.call('HDEL', KEYS[2], unpack(ARGV, n, last))
-    redis.call('HDEL', KEYS[6], unpack(ARGV, n, last))
-    for place, keys in ipairs(redis.call('HMGET', KEYS[10], unpack(ARGV, n, last))) do
-        if keys then free(ARGV[n + place - 1], keys) end
+local bounded = redis.call('EXISTS', KEYS[10]) == 1
+
+local sums = {}
+for n = 4, #ARGV, 5 do
+    redis.call('HDEL', KEYS[6], ARGV[n])
+    local keys = bounded and redis.call('HGET', KEYS[10], ARGV[n])
+    if keys then free(ARGV[n], keys) end
+    if redis.call('HDEL', KEYS[2], ARGV[n]) == 1 then
+        local sum = sums[ARGV[n + 1]]
+        if not sum then
+            sum = {succeeded = 0, failed = 0, units = 0, device_us = 0}
+            sums[ARGV[n + 1]] = sum
+        end
+        if ARGV[n + 2] == '1' then
+            sum.succeeded = sum.succeeded + 1
+            sum.units = sum.units + ARGV[n + 3]
+        else
+            sum.failed = sum.failed + 1
+        end
+        sum.device_us = sum.device_us + ARGV[n + 4]
+    end
+end
+
+local minute = math.floor(now / 60000)
+for whose, sum in pairs(sums) do
+    local class, tenant = string.match(whose, '^(%S+) (.*)$')
+    for what, count in pairs(sum) do
+        if count > 0 then
+            local field = minute .. ' ' .. class .. ' ' .. what .. ' ' .. tenant
+            redis.call('HINCRBY', KEYS[#KEYS], field, string.format('%.0f', count))
+        end
     end
 end
 """

@@ -25,7 +25,7 @@ _MOST_TENANTS = 50  # that one claim looks at: those that have had least
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run one slice. params: the job's, as JSON.
+    """The right to run one slice. params, job_class: the job's; params as JSON.
 
     suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
     priority, due_at: its place among those of its tenant; weight: of the tenant's share.

@@ -192,8 +192,56 @@ _TENANTS = _each_table(
     WHERE t.tenant_id <> j.tenant_id
     GROUP BY t.job_id, t.tenant_id, j.tenant_id
     """,
-    (*_OF_JOBS, "webhook_deliveries", "idempotency_keys", "deletions"),
+    (*_OF_JOBS, "usage", "webhook_deliveries", "idempotency_keys", "deletions"),
 )
+
+# Of an earlier generation only what did not succeed is archived: it took its time on the device.
+_LEDGER = """
+    SELECT j.id, format('billed are %s items, %s units, %s us; its results are %s, %s, %s',
+                        b.succeeded, b.units, b.device_us, r.succeeded, r.units, r.device_us)
+    FROM (SELECT job_id, sum(succeeded) AS succeeded, sum(units) AS units,
+                 sum(device_us) AS device_us
+          FROM usage WHERE kind = 'items' GROUP BY job_id) AS b
+    FULL JOIN (SELECT job_id, count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
+                      coalesce(sum(units) FILTER (WHERE outcome = 'succeeded'), 0) AS units,
+                      sum(device_us) AS device_us
+               FROM (SELECT job_id, outcome, units, device_us FROM results
+                     UNION ALL
+                     SELECT job_id, outcome, units, device_us FROM results_archive) AS every
+               GROUP BY job_id) AS r USING (job_id)
+    JOIN jobs j ON j.id = job_id AND j.billed AND NOT j.results_pruned
+    WHERE (coalesce(b.succeeded, 0), coalesce(b.units, 0), coalesce(b.device_us, 0))
+          <> (coalesce(r.succeeded, 0), coalesce(r.units, 0), coalesce(r.device_us, 0))
+"""
+
+# A slice that was split keeps its start: none ever goes.
+_LEDGER_NAMES = """
+    SELECT u.job_id, format('slice %s is billed as %s@%s, %s; the job is of %s@%s, %s', u.start,
+                            u.model, u.version, u.class, j.model, j.version, j.class)
+    FROM usage u JOIN jobs j ON j.id = u.job_id
+    WHERE (u.model, u.version, u.class) <> (j.model, j.version, j.class)
+    UNION ALL
+    SELECT u.job_id, format('slice %s is billed, and there is none', u.start)
+    FROM usage u JOIN jobs j ON j.id = u.job_id
+    WHERE NOT EXISTS (SELECT FROM slices s WHERE s.job_id = u.job_id AND s.start = u.start)
+"""
+
+_LEDGER_FROZEN = """
+    SELECT CAST(NULL AS uuid), 'the trigger usage_frozen is missing or disabled'
+    WHERE NOT EXISTS (SELECT FROM pg_trigger
+                      WHERE tgname = 'usage_frozen' AND tgrelid = CAST('usage' AS regclass)
+                        AND tgenabled IN ('O', 'A'))
+"""
+
+_SPEND = """
+    SELECT CAST(NULL AS uuid), format('%s spent %s in %s, the ledger says %s', tenant_id,
+                                      coalesce(s.amount, 0), month, coalesce(u.amount, 0))
+    FROM (SELECT tenant_id, CAST(date_trunc('month', at, 'UTC') AS date) AS month,
+                 sum(amount) AS amount FROM usage GROUP BY 1, 2) AS u
+    FULL JOIN (SELECT tenant_id, month, sum(amount) AS amount FROM spend GROUP BY 1, 2) AS s
+              USING (tenant_id, month)
+    WHERE coalesce(s.amount, 0) <> coalesce(u.amount, 0)
+"""
 
 INVARIANTS = (
     Invariant(
@@ -225,6 +273,10 @@ INVARIANTS = (
     ),
     Invariant(7, "ended", "what has ended is done, and stays as it ended", _ENDED),
     Invariant(8, "tenants", "all rows of a job are of its tenant", _TENANTS),
+    Invariant(9, "ledger", "a job is billed for its results, each once", _LEDGER),
+    Invariant(9, "ledger_names", "what is billed names a slice of its job", _LEDGER_NAMES),
+    Invariant(9, "ledger_frozen", "the database refuses to change the ledger", _LEDGER_FROZEN),
+    Invariant(9, "spend", "a month's spend is what the ledger says", _SPEND),
 )
 
 

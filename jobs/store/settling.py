@@ -2,16 +2,19 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Row, text
 
+from jobs.prices import Price
 from jobs.states import Outcome
 from jobs.store import turns
 from jobs.store.claims import Lease, keys
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.endings import COUNTS, close_finished_jobs, end_slices
+from jobs.store.ledger import BILL_ITEMS, item_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,18 @@ _LOCK_MINE = text("""
     ORDER BY s.job_id, s.start FOR UPDATE OF s
 """)
 
-# Its columns are Result's fields, in their order.
-_INSERT_RESULTS = """
-    INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output, error,
-                         attempts, device_us)
-    SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::int[],
-                         %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
-                         %b::int[])
-    ON CONFLICT DO NOTHING
+# Its columns are Result's fields, in their order; then those of the leases. What it inserts goes
+# into the ledger, and nothing else does.
+_INSERT_RESULTS = f"""
+    WITH recorded AS (
+        INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
+                             error, attempts, device_us)
+        SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::int[],
+                             %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
+                             %b::int[])
+        ON CONFLICT DO NOTHING
+        RETURNING job_id, seq, outcome, units, device_us
+    ), {BILL_ITEMS}
 """
 
 _INSERT_ATTEMPTS = """
@@ -116,12 +123,13 @@ def settle(
     leases: Sequence[Lease],
     results: Sequence[Result],
     attempts: Sequence[Attempt] = (),
+    prices: Mapping[str, Price] = MappingProxyType({}),
     *,
     pool: str = "default",
 ) -> int:
     """Gives leases back with what was computed: a slice that has all its results is done, any
     other is claimable again at no cost, or when its next attempt is due. Jobs that are complete
-    by this end here.
+    by this end here. prices: by name@version, for the ledger; what has none is free.
 
     pool: where its tenants were charged at the claim; what they used beyond it is added.
     A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
@@ -131,7 +139,8 @@ def settle(
         ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
         results, attempts = _within(ranges, results), _within(ranges, attempts)
     if results:
-        cursor(tx).execute(_INSERT_RESULTS, _columns(Result, results))
+        columns = [*_columns(Result, results), *item_columns(leases, prices)]
+        cursor(tx).execute(_INSERT_RESULTS, columns)
     if attempts:
         cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts))
     if not mine:

@@ -7,6 +7,7 @@ from sqlalchemy import RowMapping, text
 
 from jobs.errors import Conflict, NotFound
 from jobs.identity import Limit
+from jobs.store import spend
 from jobs.store.db import Tx, notify_keys
 
 _ENSURE = text("INSERT INTO tenants (tenant_id) VALUES (:tenant) ON CONFLICT DO NOTHING")
@@ -45,7 +46,7 @@ def terms(tx: Tx, tenant: str, key: str = "") -> Terms:
     weight = tx.scalars(_WEIGHT, {"tenant": tenant}).one_or_none()
     rows = tx.execute(_LIMITS, {"tenant": tenant, "key": key}).mappings()
     limits = tuple(Limit(**row) for row in rows)
-    return Terms(1.0 if weight is None else weight, limits)
+    return Terms(1.0 if weight is None else weight, limits, spend.reached(tx, tenant))
 
 
 def ensure(tx: Tx, tenant: str) -> None:

@@ -15,7 +15,7 @@ from jobs.store.db import Tx
 
 # Beside the UPDATE that ends jobs, of which `closed` are the rows.
 DELIVER = """
-    INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, job)
+    INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
     SELECT tenant_id, id, generation, webhook_url, 'job.' || state, to_jsonb(closed)
     FROM closed WHERE webhook_url IS NOT NULL
 """
@@ -26,13 +26,14 @@ Endpoint = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One try of a delivery. job: the job's row as it ended, as JSON; tries: this one included."""
+    """One try of a delivery. about: the job's row as it ended, or other data, as JSON; tries: this
+    one included."""
 
     id: UUID
     tenant: str
     url: str
     type: str
-    job: str
+    about: str
     tries: int
 
     @property
@@ -62,7 +63,7 @@ _SET_ASIDE = text("""
 """)
 
 _DUE = text("""
-    SELECT id, tenant_id, url, type, CAST(job AS text), tries + 1
+    SELECT id, tenant_id, url, type, CAST(about AS text), tries + 1
     FROM webhook_deliveries AS d
     WHERE state = 'pending' AND due_at <= now()
       AND NOT EXISTS (SELECT FROM webhook_endpoints e
@@ -171,6 +172,17 @@ _AGAIN = text("""
 def of_job(tx: Tx, tenant: str, job: UUID) -> Sequence[RowMapping]:
     """A job's deliveries, the latest generation first."""
     return tx.execute(_OF_JOB, {"tenant": tenant, "job": job}).mappings().all()
+
+
+_OF_TENANT = text("""
+    SELECT * FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id IS NULL
+    ORDER BY created_at DESC LIMIT 20
+""")
+
+
+def of_tenant(tx: Tx, tenant: str) -> Sequence[RowMapping]:
+    """Those that are of no job, the latest first."""
+    return tx.execute(_OF_TENANT, {"tenant": tenant}).mappings().all()
 
 
 def send_again(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:

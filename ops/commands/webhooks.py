@@ -53,4 +53,25 @@ def webhook_secret(rotate: bool, url: str | None, as_json: bool) -> None:
     click.echo(found["secret"] or shown)
 
 
-COMMANDS = (webhooks, redeliver, webhook_secret)
+@click.command(
+    "webhook-endpoint", epilog="Example: millrace webhook-endpoint https://acme.example/usage"
+)
+@click.argument("endpoint", required=False)
+@click.option("--none", "nowhere", is_flag=True, help="tell nobody any more")
+@client_command
+def webhook_endpoint(endpoint: str | None, nowhere: bool, url: str | None, as_json: bool) -> None:
+    """Shows or sets where you are told that your soft cap nears."""
+    client = connect(url)
+    if endpoint or nowhere:
+        found = client.request("PUT", "/webhooks/endpoint", json={"url": endpoint})
+    else:
+        found = client.request("GET", "/webhooks/endpoint")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    click.echo(found["url"] or "nowhere")
+    for delivery in found["deliveries"]:
+        _show_delivery(delivery, False)
+
+
+COMMANDS = (webhooks, redeliver, webhook_secret, webhook_endpoint)

@@ -53,7 +53,7 @@ def test_a_deleted_job_is_gone_at_once_with_all_that_describes_it(database: Engi
             text("INSERT INTO idempotency_keys VALUES ('default', 'k', '', :id, '{}')"), {"id": id}
         )
         tx.execute(
-            text("""INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, job)
+            text("""INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
                     VALUES ('default', :id, 1, 'https://x', 'job.completed', '{}')"""),
             {"id": id},
         )

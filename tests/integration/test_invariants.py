@@ -2,6 +2,7 @@
 
 import json
 import threading
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import Result as Ran
 from sqlalchemy import Engine, text
 
 from jobs import ids
+from jobs.prices import Price
 from jobs.registry import SAMPLES
 from jobs.store import claims, db, invariants, settling, verbs
 from jobs.store.claims import Lease
@@ -77,8 +79,29 @@ BREAKS = {
         "UPDATE items SET tenant_id = 'other' WHERE job_id = :done AND seq = 1",
         "UPDATE {leaf} SET tenant_id = 'other' WHERE job_id = :done AND seq = 1",
         "UPDATE results_archive SET tenant_id = 'other'",
-        "INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, job) "
+        "INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about) "
         "VALUES ('other', :done, 1, '', '', '{}')",
+    ],
+    "ledger": [
+        "TRUNCATE usage",
+        "INSERT INTO usage SELECT * FROM usage WHERE job_id = :done",
+        "UPDATE {leaf} SET units = 2 WHERE job_id = :done AND seq = 2",
+        "UPDATE results_archive SET device_us = device_us + 1 WHERE seq = 0",
+    ],
+    "ledger_names": [
+        "UPDATE jobs SET class = 'bulk' WHERE id = :done",
+        "INSERT INTO usage (tenant_id, kind, job_id, start, model, version, class, succeeded, "
+        "failed, units, device_us, amount) "
+        "VALUES ('default', 'items', :done, 1, 'echo', '1', 'standard', 0, 0, 0, 0, 0)",
+    ],
+    "ledger_frozen": [
+        "DROP TRIGGER usage_frozen ON usage",
+        "ALTER TABLE usage DISABLE TRIGGER usage_frozen",
+    ],
+    "spend": [
+        "DELETE FROM spend",
+        "UPDATE spend SET amount = amount + 1",
+        "INSERT INTO spend VALUES ('default', '2026-01-01', 1)",
     ],
 }
 
@@ -95,7 +118,8 @@ def jobs(database: Engine) -> dict[str, UUID]:
     with database.begin() as tx:
         leases = claims.claim(tx, 1, {ECHO: 9}, lease_s=60)
         ours = [lease for lease in leases if lease.job_id != found["leased"]]
-        settling.settle(tx, ours, [row for lease in ours for row in _results(lease, found)])
+        rows = [row for lease in ours for row in _results(lease, found)]
+        settling.settle(tx, ours, rows, prices={ECHO.key: Price(per_item=Decimal(1))})
         verbs.retry(tx, found["retried"])
     return found
 
@@ -126,7 +150,7 @@ def test_all_invariants_hold_on_what_the_store_does(
 
 
 def test_every_invariant_of_the_design_is_asked() -> None:
-    assert {i.number for i in invariants.INVARIANTS} == set(range(1, 9))
+    assert {i.number for i in invariants.INVARIANTS} == set(range(1, 10))
     assert {i.name for i in invariants.INVARIANTS} == BREAKS.keys() | {"never_updated"}
 
 
@@ -216,3 +240,14 @@ def test_the_command_tells_what_holds_and_fails_where_something_is_broken(
     (broken_one,) = (row for row in found["invariants"] if not row["holds"])
     assert (broken_one["invariant"], broken_one["name"]) == (4, "leases")
     assert broken_one["violations"][0]["job"] == ids.show("job", jobs["done"])
+
+
+def test_a_job_from_before_the_ledger_is_not_missed_in_it(
+    database: Engine, jobs: dict[str, UUID]
+) -> None:
+    with database.begin() as tx:
+        tx.execute(text("TRUNCATE usage, spend"))
+    assert broken(database) == {"ledger"}
+    with database.begin() as tx:
+        tx.execute(text("UPDATE jobs SET billed = false"))
+    assert broken(database) == set()

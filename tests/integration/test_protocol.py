@@ -5,6 +5,7 @@ know of it. After every step the invariants hold, and in the end every job does 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import Engine, text
 
+from jobs.prices import Price
 from jobs.registry import SAMPLES
 from jobs.states import TERMINAL
-from jobs.store import claims, endings, invariants, reaping, settling, verbs, workers
+from jobs.store import claims, endings, invariants, reaping, settling, spend, verbs, workers
 from jobs.store.claims import Lease
 from jobs.store.db import Tx
 from jobs.store.settling import Attempt, Result
@@ -25,7 +27,10 @@ from jobs.submit import Order, submit
 
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 600.0
-TABLES = "jobs, slices, items, results, results_archive, attempts, workers, worker_models"
+TABLES = (
+    "jobs, slices, items, results, results_archive, attempts, workers, worker_models, usage, spend"
+)
+PRICES = {ECHO.key: Price(Decimal("0.1"), Decimal(7), Decimal("0.3"))}
 
 
 class Crash(Exception):
@@ -108,7 +113,8 @@ class Protocol(RuleBasedStateMachine):
     )
     def settle(self, n: int, data: Any, end: str, forgets: bool) -> None:
         """Some slices, with what became of some of their items. A worker that `forgets` offers
-        the same again: its answer from the database was lost."""
+        the same again: its answer from the database was lost. What is recorded already is offered
+        once more in any case."""
         worker = self.workers[n]
         finished = [lease for lease in worker.leases if data.draw(st.booleans())]
         fates = st.sampled_from(["succeeded", "failed", "transient", "released"])
@@ -120,7 +126,14 @@ class Protocol(RuleBasedStateMachine):
             ]
             results = [_result(*row) for row in rows if row[3] in ("succeeded", "failed")]
             attempts = [_attempt(*row) for row in rows if row[3] == "transient"]
-            return settling.settle(tx, finished, results, attempts)
+            left = {(row[0].job_id, row[1]) for row in rows}
+            again = [
+                _result(lease, seq, None, "succeeded")
+                for lease in finished
+                for seq in range(lease.start, lease.stop)
+                if (lease.job_id, seq) not in left
+            ]
+            return settling.settle(tx, finished, [*results, *again], attempts, PRICES)
 
         self._transaction(act, end == "before")
         if not forgets:
@@ -155,6 +168,10 @@ class Protocol(RuleBasedStateMachine):
     @rule(crash=st.booleans())
     def go_on_cancelling(self, crash: bool) -> None:
         self._transaction(_end_cancelled, crash)
+
+    @rule(crash=st.booleans())
+    def sum_up(self, crash: bool) -> None:
+        self._transaction(lambda tx: spend.sum_up(tx, most=1), crash)
 
     @rule()
     def sweep(self) -> None:
@@ -218,7 +235,7 @@ class Protocol(RuleBasedStateMachine):
         with self.database.begin() as tx:
             rows = claims.read_inputs(tx, leases) if leases else []
             results = [_result(leases[row[0]], row[1], row[4], "succeeded") for row in rows]
-            settling.settle(tx, leases, results)
+            settling.settle(tx, leases, results, prices=PRICES)
         return bool(leases)
 
     def _transaction(self, act: Callable[[Tx], Any], crash: bool) -> Any:
@@ -244,7 +261,7 @@ def _result(lease: Lease, seq: int, failures: str | None, outcome: str) -> Resul
     output = None if error else '"x"'
     return Result(
         lease.job_id, "default", seq, "failed" if error else "succeeded", 1, 0.0, None, output,
-        error, n,
+        error, n, 100 + seq,
     )  # fmt: skip
 
 

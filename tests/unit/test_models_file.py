@@ -83,3 +83,25 @@ def test_a_file_that_is_broken_from_the_start_is_said_so(path: Path) -> None:
 
 def test_the_samples_never_change() -> None:
     assert not ModelsFile(None).poll()
+
+
+def test_a_price_may_change_under_its_version(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = ModelsFile(path)
+    [model] = file.models
+    write(path, ENTRY.format(1, 50) + "price = { per_item = 2 }\n")
+    assert file.poll()
+    assert file.price(model).per_item == 2
+    assert caplog.text == ""
+    write(path, ENTRY.format(1, 70) + "price = { per_item = 3 }\n")
+    assert file.poll()
+    [changed] = file.models
+    assert (changed.target_ms, file.price(model).per_item) == (50, 3)
+
+
+def test_what_is_declared_no_more_keeps_its_last_price(path: Path) -> None:
+    write(path, ENTRY.format(1, 50) + "price = { per_item = 2 }\n")
+    file = ModelsFile(path)
+    [model] = file.models
+    write(path, ENTRY.format(2, 50))
+    assert file.poll()
+    assert file.price(model).per_item == 2

@@ -14,6 +14,7 @@ name = "echo"
 version = "1"
 engine = "echo"
 limits = { max_batch = 200, window_ms = 5, slice_items = 500 }
+price = { per_item = 0.1, per_1k_units = 0.3, per_device_s = 7 }
 
 [[model]]
 name = "shout"
@@ -21,6 +22,7 @@ version = "1"
 engine = "function"
 options = { function = "ops.bench.chaos.functions:shout" }
 limits = { max_batch = 50, slice_items = 500 }
+price = { per_item = 0.01 }
 
 [[model]]
 name = "moody"

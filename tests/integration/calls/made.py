@@ -76,6 +76,21 @@ class Lanes:
     def answer(self, *ids: str) -> None:
         self.lanes.reply("api-1", [Reply(id, b'"done"', None, 3, {}) for id in ids])
 
+    def answer_as(self, call: Call, *, failed: bool = False, device_us: int = 0) -> None:
+        """As a worker does, which knows whose call it is."""
+        end: Any = (None, ("engine_error", "it broke")) if failed else (b'"done"', None)
+        whose = call.tenant, call.job_class, device_us
+        self.lanes.reply("api-1", [Reply(call.id, *end, call.size, {}, *whose)])
+
+    def used(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
+        """By tenant and class, over all minutes: succeeded, failed, units, device_us."""
+        sums: dict[tuple[str, str], Any] = {}
+        for one in self.lanes.used(unfinished=True):
+            counts = one.succeeded, one.failed, one.units, one.device_us
+            before = sums.get((one.tenant, one.job_class), (0, 0, 0, 0))
+            sums[one.tenant, one.job_class] = tuple(map(sum, zip(before, counts, strict=True)))
+        return sums
+
     def answers(self) -> list[tuple[str, Any, list[str] | None]]:
         """(id, output, error) of all that one api process was sent."""
         return [

@@ -71,14 +71,14 @@ def test_who_leaves_rings_for_the_calls_that_wait(
         redis_client.delete(in_redis.keys.bell)  # a slot heard it, and stopped
 
 
-def test_nothing_of_an_answered_call_stays_in_redis(
+def test_nothing_of_an_answered_call_stays_in_redis_but_that_it_was(
     in_redis: RedisLanes, redis_client: "redis.Redis"
 ) -> None:
     put(in_redis, "a")
     [call] = take(in_redis)
     in_redis.reply("api-1", [Reply(call.id, b"1", None, 1, {})])
     kept = set(redis_client.scan_iter()) - {in_redis.keys.bell.encode()}
-    ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool", "busy")}
+    ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool", "busy", "used")}
     assert kept == ours | {reply_key("api-1").encode()}
 
 

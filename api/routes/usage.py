@@ -1,0 +1,68 @@
+"""What was used, and what it cost: sums of the ledger."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api.auth import Reader, require
+from api.context import Shared
+from api.routes.common import TENANT_OR_ALL, json_response
+from api.schemas import Usage
+from jobs import clock
+from jobs.store import usage
+from jobs.store.usage import BY, By
+from jobs.usage import Report
+
+router = APIRouter(tags=["usage"])
+CSV = "text/csv"
+_ONE = f"({'|'.join(BY)})"
+
+
+@router.get(
+    "/usage",
+    response_model=Usage,
+    responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+)
+def get_usage(
+    request: Request,
+    shared: Shared,
+    caller: Reader,
+    by: Annotated[
+        str,
+        Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY)),
+    ] = "model,day",
+    since: Annotated[
+        date | None, Query(alias="from", description="a day, UTC; absent: the month's first")
+    ] = None,
+    until: Annotated[
+        date | None, Query(alias="to", description="a day that is not included; absent: tomorrow")
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        Query(pattern=TENANT_OR_ALL, description="for operators: another one, or * for all"),
+    ] = None,
+    format: Annotated[
+        str | None, Query(pattern="^(json|csv)$", description="absent: by the Accept header")
+    ] = None,
+) -> Response:
+    """Your own usage, summed up. `units` are of what succeeded, `device_ms` of all; `amount` is
+    exact, by the prices of the time. Calls are there a minute or two after they were answered."""
+    whose = tenant or caller.tenant
+    if whose != caller.tenant:
+        require(caller, "operate")
+    wanted = _distinct(by)
+    today = clock.now().date()
+    first, end = since or today.replace(day=1), until or today + timedelta(days=1)
+    with shared.acting(whose) as tx:
+        rows = usage.sums(tx, whose, wanted, first, end)
+    report = Report(wanted, rows, shared.models)
+    if format == "csv" or (format is None and CSV in request.headers.get("accept", "")):
+        return StreamingResponse(report.csv_lines(), media_type=CSV)
+    return json_response(report.as_json())
+
+
+def _distinct(by: str) -> Sequence[By]:
+    return [cast(By, name) for name in dict.fromkeys(by.split(",")) if name]
