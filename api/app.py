@@ -14,7 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import errors, openapi
+from api import errors, openapi, pages, security
+from api.connection import bounded
 from api.context import Context
 from api.events import JobEvents
 from api.gateway import CallGateway
@@ -26,11 +27,14 @@ from api.routes import events as event_routes
 from api.schemas import Problem
 from api.serving import follow
 from jobs.blobs.payloads import Payloads
+from jobs.errors import Malformed
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 
 _CONNECTIONS = 10
+MOST_PARAMETERS = 64
+"""Of a query."""
 _SWITCH_S = 0.0005
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
@@ -72,10 +76,13 @@ def create_app(settings: Settings) -> FastAPI:
         title="Millrace",
         version="0.1.0",
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses=dict.fromkeys(_STATUSES, _PROBLEM),
     )
     errors.install(app)
     openapi.install(app)
+    pages.install(app, settings)
     for module in (calls, submissions, jobs, results, event_routes, webhooks, health):
         app.include_router(module.router)
     return app
@@ -89,7 +96,11 @@ class _Api(FastAPI):
         if scope["type"] == "http" and scope["path"] == calls.PATH and scope["method"] == "POST":
             await calls.serve(scope, receive, send, self.state.context)
         else:
+            if scope["type"] == "http" and scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+                error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
+                return await errors.answer_to(error)(scope, receive, send)
             await super().__call__(scope, receive, send)
+        return None
 
 
 class _Server(uvicorn.Server):
@@ -113,7 +124,10 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=bounded(settings.slow_client_s),  # type: ignore[arg-type]
+        ws="none",
+        headers=security.headers(settings),
+        **security.tls(settings),
         access_log=False,
         proxy_headers=False,  # who is in front of us changes no answer
         log_level="warning",

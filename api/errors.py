@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 _TYPES = "https://millrace.dev/problems/"
 
 
-def problem(error: MillraceError, request_id: str) -> Response:
+def as_json(error: MillraceError, request_id: str) -> dict[str, Any]:
+    """RFC 9457's object."""
     body: dict[str, Any] = {
         "type": _TYPES + error.code.replace("_", "-"),
         "title": error.title,
@@ -33,12 +34,19 @@ def problem(error: MillraceError, request_id: str) -> Response:
     }
     if error.faults:
         body["errors"] = [fault.as_json() for fault in error.faults]
+    return body
+
+
+def problem(error: MillraceError, request_id: str) -> Response:
     headers = {"X-Request-Id": request_id}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
     return Response(
-        orjson.dumps(body), error.status, headers, media_type="application/problem+json"
+        orjson.dumps(as_json(error, request_id)),
+        error.status,
+        headers,
+        media_type="application/problem+json",
     )
 
 

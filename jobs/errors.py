@@ -9,10 +9,12 @@
     │   └── KeyInFlight          409  idempotency_key_in_flight
     ├── Pruned                   410  pruned
     ├── TooLarge                 413  too_large
+    ├── UrlTooLong               414  url_too_long
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
     │   └── KeyReused            422  idempotency_key_reused
     ├── TooLate                  429  predicted_wait
+    ├── HeadTooLarge             431  head_too_large
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -122,6 +124,10 @@ class TooLarge(MillraceError):
     status, code, title = 413, "too_large", "The body is too large"
 
 
+class UrlTooLong(MillraceError):
+    status, code, title = 414, "url_too_long", "The URL is too long"
+
+
 class UnsupportedMedia(MillraceError):
     status, code, title = 415, "unsupported_media_type", "Unsupported content type"
 
@@ -140,6 +146,10 @@ class KeyReused(Invalid):
 class TooLate(MillraceError):
     status, code, retryable = 429, "predicted_wait", True
     title = "The predicted wait is longer than allowed"
+
+
+class HeadTooLarge(MillraceError):
+    status, code, title = 431, "head_too_large", "The headers are too large"
 
 
 class Unreadable(MillraceError):

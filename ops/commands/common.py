@@ -7,7 +7,7 @@ import click
 
 from jobs.settings import Settings
 from ops import configure
-from ops.client import Client
+from ops.client import Client, trusting
 
 
 def client_command(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,4 +19,5 @@ def client_command(function: Callable[..., Any]) -> Callable[..., Any]:
 def connect(url: str | None) -> Client:
     """The api at that address, or the one of this configuration."""
     found: Settings = configure.load()
-    return Client(url or f"http://{found.host}:{found.port}")
+    url = url or found.url
+    return Client(url, trusting(found) if url.startswith("https:") else True)
