@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -97,19 +97,24 @@ def tls_proxy(
     """The port of loopback where a server behind a Unix socket is reached by TLS: from the first
     byte, or as PostgreSQL does it. With a client_ca, a client needs a certificate of it."""
     context = server_context(pair, client_ca)
+    transports: list[asyncio.WriteTransport] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, EOFError, ssl.SSLError):
+        transports.append(plain := writer.transport)
+        try:
             if postgres:
                 while await reader.readexactly(8) != _PG_SSL_REQUEST:  # that was for GSS
                     writer.write(b"N")
                 writer.write(b"S")
                 await writer.start_tls(context)
             inner_reader, inner_writer = await asyncio.open_unix_connection(socket_path)
+            transports.append(inner_writer.transport)
             await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+        except (OSError, EOFError):
+            plain.abort()  # also where the handshake came to nothing
         writer.close()
 
-    with _on_a_thread(serve, None if postgres else context) as port:
+    with _on_a_thread(serve, None if postgres else context, transports) as port:
         yield port
 
 
@@ -126,6 +131,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 def _on_a_thread(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     context: ssl.SSLContext | None,
+    transports: list[asyncio.WriteTransport],
 ) -> Iterator[int]:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)  # clients that are refused are no failure
@@ -141,6 +147,10 @@ def _on_a_thread(
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        for transport in transports:
+            transport.abort()
+        for _ in range(5):  # each says so in a turn of its own
+            await asyncio.sleep(0)
 
     server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
     try:
