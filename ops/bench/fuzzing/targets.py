@@ -57,9 +57,7 @@ _ALLOW = AllowList.parse("localhost,10.0.0.0/8,fd00::/8")
 
 
 def webhook_url(raw: bytes) -> None:
-    ssrf.refuse_url(
-        raw.decode("utf-8", "surrogateescape"), _ALLOW
-    )
+    ssrf.refuse_url(raw.decode("utf-8", "surrogateescape"), _ALLOW)
 
 
 def call_body(raw: bytes) -> None:
