@@ -14,15 +14,16 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import errors, openapi, pages, security
+from api import door, errors, openapi, pages, security
 from api.connection import bounded
 from api.context import Context
+from api.credentials import Credentials
 from api.events import JobEvents
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
-from api.routes import calls, health, jobs, results, submissions, webhooks
+from api.routes import calls, health, jobs, keys, results, submissions, tenants, webhooks
 from api.routes import events as event_routes
 from api.schemas import Problem
 from api.serving import follow
@@ -41,7 +42,7 @@ _PROBLEM: dict[str, Any] = {
     "description": "What went wrong, as RFC 9457 has it",
     "content": {"application/problem+json": {}},
 }
-_STATUSES = (400, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
+_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -54,13 +55,15 @@ def create_app(settings: Settings) -> FastAPI:
         events = JobEvents(database)
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
-        ingest = Ingest(settings)
+        ingest, credentials = Ingest(settings), Credentials(settings)
         app.state.context = Context(
-            settings, file, database, payloads, gateway, ingest, events, kept, Uploads()
-        )
+            settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
+            credentials,
+        )  # fmt: skip
         following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
+        credentials.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
@@ -70,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         await events.stop()
         await gateway.stop()
         await kept.stop()
+        await credentials.stop()
         database.dispose()
 
     app = _Api(
@@ -83,7 +87,8 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     openapi.install(app)
     pages.install(app, settings)
-    for module in (calls, submissions, jobs, results, event_routes, webhooks, health):
+    ours = (calls, submissions, jobs, results, event_routes, webhooks, keys, tenants, health)
+    for module in ours:
         app.include_router(module.router)
     return app
 
@@ -94,6 +99,7 @@ class _Api(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == calls.PATH and scope["method"] == "POST":
+            scope["app"] = self
             await calls.serve(scope, receive, send, self.state.context)
         else:
             if scope["type"] == "http" and scope["query_string"].count(b"&") >= MOST_PARAMETERS:
@@ -112,7 +118,11 @@ class _Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; requests in hand are finished."""
+    """Serves until SIGTERM or SIGINT; requests in hand are finished.
+
+    Raises SettingsError where it must not listen on that address.
+    """
+    _check_door(settings)
     # A thread that comes back from the database waits this long for the GIL, not ten times it.
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal that ended it once more, when it is done: that is no failure.
@@ -138,3 +148,11 @@ def serve(settings: Settings) -> None:
     server.run()
     if not server.started:
         sys.exit(3)  # as uvicorn.run does
+
+
+def _check_door(settings: Settings) -> None:
+    database = db.connect(settings.database_url, pool_size=1, role=db.API)
+    try:
+        door.check(settings, database)
+    finally:
+        database.dispose()

@@ -4,22 +4,40 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
 
-from jobs.identity import OPEN, Caller, Scope
+from api.context import Context
+from jobs.errors import Forbidden
+from jobs.identity import Caller, Scope
+
+_BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="bearer",
+    description="an API key (`mk_…`), or a token of the identity provider that is configured",
+)
 
 
 async def caller_of(request: Request) -> Caller:
-    """On loopback, as long as no key was made: everybody is `default`, with every right."""
-    return OPEN
+    """Who is asking. Raises Unauthenticated."""
+    context: Context = request.scope["app"].state.context
+    return await context.credentials.recognize(request.scope["headers"])
 
 
 async def may(request: Request, scope: Scope) -> Caller:
-    """Who is asking, where the credential has this scope."""
-    return await caller_of(request)
+    """Who is asking, where the credential has this scope. Raises Unauthenticated, Forbidden."""
+    caller = await caller_of(request)
+    require(caller, scope)
+    return caller
 
 
-def _may(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    async def check(request: Request) -> Caller:
+def require(caller: Caller, scope: Scope) -> None:
+    """Raises Forbidden where the credential lacks it."""
+    if scope not in caller.scopes:
+        raise Forbidden(f"this credential lacks the scope {scope}")
+
+
+def _may(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+    async def check(request: Request, _: Annotated[object, Depends(_BEARER)]) -> Caller:
         return await may(request, scope)
 
     return check

@@ -69,11 +69,6 @@ class Connection(HttpToolsProtocol):
         elif self._around > MAX_HEAD:
             self._refuse(Malformed("there is more around the body than in it"))
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:  # behind the body: nothing here reads trailers, nor keeps them
-            raise self._refused(Malformed("trailers are not taken"))
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         if len(self.url) > MAX_URL:
             raise self._refused(UrlTooLong(f"the URL has more than {MAX_URL:,} bytes"))
@@ -86,6 +81,7 @@ class Connection(HttpToolsProtocol):
         self._body = self._around = 0
         self._since_s = self.loop.time()
         super().on_headers_complete()
+        self.headers = []  # trailers end up here, and nowhere
 
     def on_body(self, body: bytes) -> None:
         self._around = 0

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.credentials import Credentials
 from api.events import JobEvents
 from api.gateway import CallGateway
 from api.idempotency import Uploads
@@ -20,6 +21,7 @@ class Context(Resources):
     events: JobEvents
     kept: KeptAnswers
     uploads: Uploads
+    credentials: Credentials
 
 
 async def _context(request: Request) -> Context:

@@ -39,6 +39,8 @@ def as_json(error: MillraceError, request_id: str) -> dict[str, Any]:
 
 def problem(error: MillraceError, request_id: str) -> Response:
     headers = {"X-Request-Id": request_id}
+    if error.challenge:
+        headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))

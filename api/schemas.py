@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
+from jobs.identity import SCOPES, Role, Scope
+from jobs.keys import MAX_OVERLAP_S, OVERLAP_S, TENANT
 from jobs.states import JobClass, JobState, Outcome
 
 NO_NUL = r"^[^\x00]*$"
@@ -151,6 +153,82 @@ class SigningSecret(BaseModel):
     secret: str | None = Field(description="`whsec_…`, shown once; null ever after")
     created_at: str
     previous_signs_until: str | None = Field(description="while a rotation lasts")
+
+
+class KeyRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: str = Field(pattern=TENANT, description="whose it is")
+    name: str = Field(default="", max_length=200, pattern=NO_NUL, description="to know it by")
+    role: Role = "tenant"
+    scopes: list[Scope] | None = Field(
+        default=None, min_length=1, max_length=len(SCOPES), description="absent: all of the role"
+    )
+    expires_in_s: float | None = Field(
+        default=None, gt=0, le=315_360_000, strict=True, description="absent: never"
+    )
+
+
+class KeyOverlap(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    overlap_s: float = Field(
+        default=OVERLAP_S,
+        ge=0,
+        le=MAX_OVERLAP_S,
+        strict=True,
+        description="so long the key before it goes on",
+    )
+
+
+class Key(BaseModel):
+    """An API key; hint: how it begins."""
+
+    id: str
+    tenant: str
+    name: str
+    hint: str
+    role: Role
+    scopes: list[Scope]
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    replaced_by: str | None = Field(description="the key that it was rotated to")
+
+
+class MadeKey(Key):
+    key: str = Field(description="`mk_…`, shown this once")
+
+
+class KeyPage(BaseModel):
+    data: list[Key]
+    next: str | None = Field(description="`after` of the next page; null on the last one")
+
+
+class TenantTerms(BaseModel):
+    """weight: of its share; caps: of a month's spend."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    weight: float = Field(default=1, ge=0.001, le=1000, strict=True)
+    soft_cap: float | None = Field(
+        default=None, ge=0, le=1e12, strict=True, description="the webhook is told; null: none"
+    )
+    hard_cap: float | None = Field(
+        default=None, ge=0, le=1e12, strict=True, description="and here it ends; null: never"
+    )
+
+
+class Tenant(TenantTerms):
+    tenant: str
+    created_at: str
+    erased_at: str | None
+
+
+class TenantPage(BaseModel):
+    data: list[Tenant]
+    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class ItemState(BaseModel):

@@ -3,6 +3,8 @@
     MillraceError                500  internal
     ├── Malformed                400  malformed
     │   └── KeyMissing           400  idempotency_key_missing
+    ├── Unauthenticated          401  unauthenticated
+    ├── Forbidden                403  forbidden
     ├── NotFound                 404  not_found
     │   └── UnknownModel         404  unknown_model
     ├── Conflict                 409  conflict
@@ -66,6 +68,8 @@ class MillraceError(Exception):
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
     retryable: ClassVar[bool] = False
+    challenge: ClassVar[str] = ""
+    """What WWW-Authenticate says."""
 
     def __init__(
         self, detail: str, *, faults: Sequence[Fault] = (), retry_after_s: float | None = None
@@ -93,6 +97,16 @@ class Malformed(MillraceError):
 
 class KeyMissing(Malformed):
     code, title = "idempotency_key_missing", "Idempotency-Key is missing"
+
+
+class Unauthenticated(MillraceError):
+    status, code, title = 401, "unauthenticated", "No valid credential"
+    challenge = "Bearer"
+
+
+class Forbidden(MillraceError):
+    status, code, title = 403, "forbidden", "The credential doesn't allow this"
+    challenge = 'Bearer error="insufficient_scope"'
 
 
 class NotFound(MillraceError):

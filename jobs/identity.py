@@ -36,7 +36,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One who was recognized. actor: a key's id (`key_…`), a token's subject, or "loopback".
+    """One who was recognized. actor: a key's id (`key_…`), a token's subject (`oidc:…`), or
+    "loopback".
 
     weight, limits: the tenant's, as far as they concern this credential; spent: this month's hard
     cap is reached.

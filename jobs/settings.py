@@ -72,6 +72,11 @@ class Settings:
     )
     blob_over_kb: int = _setting(64, "payloads longer than this go to the blob store, KiB")
     s3_endpoint: str = _setting("", "address of an S3 that is not Amazon's")
+    oidc_issuer: str = _setting("", "identity provider whose tokens are taken: its URL")
+    oidc_audience: str = _setting("", "what its tokens are for: their `aud`")
+    oidc_jwks_url: str = _setting("", "its keys; empty: it says where they are itself")
+    oidc_tenant_claim: str = _setting("tenant", "the claim that names the tenant")
+    oidc_role_claim: str = _setting("role", "the claim that names the role; absent: tenant")
     pool: str = _setting("default", "the pool that a worker belongs to")
     device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")
     max_json_mb: int = _setting(64, "largest JSON body, MiB")
@@ -237,6 +242,37 @@ def _retention(settings: Settings) -> list[str]:
     return problems
 
 
+def _oidc(settings: Settings) -> list[str]:
+    if not settings.oidc_issuer:
+        named = [name for name in ("audience", "jwks_url") if getattr(settings, f"oidc_{name}")]
+        return [
+            f"MILLRACE_OIDC_{name.upper()} is set, but not MILLRACE_OIDC_ISSUER" for name in named
+        ]
+    problems = [
+        f"MILLRACE_OIDC_{name.upper()} must be set with MILLRACE_OIDC_ISSUER"
+        for name in ("audience", "tenant_claim", "role_claim")
+        if not getattr(settings, f"oidc_{name}")
+    ]
+    for name in ("issuer", "jwks_url"):
+        url = getattr(settings, f"oidc_{name}")
+        if url and not is_trusted_url(url):
+            problems.append(
+                f"MILLRACE_OIDC_{name.upper()} is {url!r}; it begins with https://, "
+                "on loopback with http://"
+            )
+    return problems
+
+
+def is_trusted_url(url: str) -> bool:
+    """Whether what comes from there is its: in the clear it could be anybody's."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    schemes = {"https", "http"} if parts.hostname in LOOPBACK else {"https"}
+    return parts.scheme in schemes and bool(parts.hostname)
+
+
 def _ranges(settings: Settings) -> list[str]:
     problems = []
     if not 0 <= settings.port <= 65535:
@@ -275,6 +311,7 @@ def _ranges(settings: Settings) -> list[str]:
         _ = settings.blobs and store.parse(settings.blobs)
     except ValueError as error:
         problems.append(f"MILLRACE_BLOBS: {error}")
+    problems += _oidc(settings)
     if settings.secret_key and len(settings.secret_key) < MIN_KEY:
         problems.append(
             f"MILLRACE_SECRET_KEY must have {MIN_KEY} characters or more; `openssl rand -base64 32`"
@@ -284,11 +321,6 @@ def _ranges(settings: Settings) -> list[str]:
         AllowList.parse(settings.webhook_allow)
     except ValueError as error:
         problems.append(f"MILLRACE_WEBHOOK_ALLOW: {error}")
-    if settings.host not in LOOPBACK:
-        problems.append(
-            f"MILLRACE_HOST is {settings.host}: without API keys the api serves loopback alone; "
-            "use 127.0.0.1 and a proxy that authenticates"
-        )
     return problems
 
 

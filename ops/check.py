@@ -8,6 +8,7 @@ from typing import Any
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from api import door
 from jobs import ids, registry, settings
 from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
@@ -100,11 +101,11 @@ def _database(found: Settings) -> list[str]:
     try:
         if not is_current(engine):
             return ["MILLRACE_DATABASE_URL: the database is not migrated; run `millrace migrate`"]
+        return door.problems(found, engine)
     except SQLAlchemyError as error:
         return [f"MILLRACE_DATABASE_URL: {str(error).splitlines()[0]}"]
     finally:
         engine.dispose()
-    return []
 
 
 def _blobs(found: Settings) -> list[str]:

@@ -8,7 +8,7 @@ import httpx
 
 from jobs.settings import SettingsError
 from ops.client import Refused
-from ops.commands import calls, jobs, measuring, processes, simulating, webhooks
+from ops.commands import calls, jobs, keys, measuring, processes, simulating, webhooks
 
 
 class Cli(click.Group):
@@ -40,6 +40,7 @@ for command in (
     *jobs.COMMANDS,
     *webhooks.COMMANDS,
     *calls.COMMANDS,
+    *keys.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
 ):

@@ -71,10 +71,14 @@ def trusting(found: Settings) -> ssl.SSLContext:
 
 
 class Client:
-    """Talks to one api. verify: for https, as `trusting` makes it; without it, the system's CAs."""
+    """Talks to one api, as who has this key. verify: for https, as `trusting` makes it; without
+    it, the system's CAs."""
 
-    def __init__(self, url: str, verify: ssl.SSLContext | bool = True) -> None:
-        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, verify=verify)
+    def __init__(
+        self, url: str, key: str | None = None, verify: ssl.SSLContext | bool = True
+    ) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers, verify=verify)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
         return self._ok(self._http.request(method, path, **options)).json()

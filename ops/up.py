@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from api import door
 from jobs import clock, settings
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
@@ -71,12 +72,12 @@ class Platform:
     def start(self, stop_asked: Callable[[], bool] = lambda: False) -> None:
         """Returns once the first call would be answered, or a stop is asked.
 
-        Raises EmbeddedError, PortTaken, TimeoutError; then nothing is left running.
+        Raises EmbeddedError, PortTaken, SettingsError, TimeoutError; then nothing is left running.
         """
         _check_port(self.settings)
         try:
             self.servers.start()
-            _migrate(self.settings)
+            _prepare(self.settings)
             self.supervisor.start()
             self._await_ready(stop_asked)
         except BaseException:
@@ -129,10 +130,11 @@ def _is_ready(client: httpx.Client) -> bool:
         return False
 
 
-def _migrate(found: Settings) -> None:
+def _prepare(found: Settings) -> None:
     engine = db.connect(found.database_url, pool_size=1)
     try:
         migrate(engine)
+        door.check(found, engine)
     finally:
         engine.dispose()
 

@@ -1,27 +1,48 @@
 """What the routes of jobs share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
+from uuid import UUID
 
 import orjson
 from fastapi import Path, Response
 from sqlalchemy import RowMapping
 
 from api import bodies
+from api.resources import Resources
 from jobs import ids
 from jobs.errors import NotFound
+from jobs.identity import Caller
+from jobs.keys import TENANT
 from jobs.store import reading
 from jobs.store.db import Tx
+from jobs.store.tenancy import EVERYBODY, act
 
 JOB_ID = "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[str, Path(description="job_…", pattern=JOB_ID)]
 
 
-def find_job(tx: Tx, tenant: str, job_id: str) -> RowMapping:
+@contextmanager
+def job_of(shared: Resources, caller: Caller, job_id: str) -> Iterator[tuple[Tx, RowMapping]]:
+    """The job, and a transaction that sees its tenant's rows alone: the caller's own or, for an
+    operator, whoever's it is. Raises NotFound."""
     id = ids.parse("job", job_id)
-    row = reading.get(tx, tenant, id) if id else None
-    if row is None:
-        raise NotFound(f"there is no job {job_id}")
-    return row
+    with shared.acting(caller.tenant) as tx:
+        row = reading.get(tx, caller.tenant, id) if id else None
+        if row is None and id and caller.may("operate"):
+            row = _anybodys(tx, id)
+        if row is None:
+            raise NotFound(f"there is no job {job_id}")
+        yield tx, row
+
+
+def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
+    act(tx, EVERYBODY)
+    tenant = reading.owner(tx, id)
+    act(tx, tenant or "")
+    return reading.get(tx, tenant, id) if tenant else None
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

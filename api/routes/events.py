@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from api.auth import Reader
 from api.context import Shared
 from api.events import event_id
-from api.routes.common import JobId, find_job
+from api.routes.common import JobId, job_of
 from jobs import views
 from jobs.states import TERMINAL
 
@@ -35,8 +35,8 @@ def job_events(
 ) -> Response:
     """The job object now, and again whenever its state or its counts have changed, until it is
     terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
-    with shared.acting(caller.tenant) as tx:
-        job = views.job_object(find_job(tx, caller.tenant, job_id))
+    with job_of(shared, caller, job_id) as (_, row):
+        job = views.job_object(row)
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
     headers = {"X-Accel-Buffering": "no"}

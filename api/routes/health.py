@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.auth import Reader
 from api.context import Context, Shared
 from api.schemas import Health, ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
@@ -40,7 +41,7 @@ async def readyz(shared: Shared) -> dict[str, str]:
 
 
 @router.get("/models", response_model=ModelList)
-def list_models(shared: Shared) -> dict[str, list[ModelState]]:
+def list_models(shared: Shared, caller: Reader) -> dict[str, list[ModelState]]:
     """Every model version that is declared here, and what else workers have: a version that was
     removed serves until its work is done."""
     standing = _standing(shared)
@@ -54,7 +55,7 @@ def list_models(shared: Shared) -> dict[str, list[ModelState]]:
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
-def model_ready(shared: Shared, model: str) -> ModelState:
+def model_ready(shared: Shared, caller: Reader, model: str) -> ModelState:
     """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
     versions, standing = shared.models.versions(model), _standing(shared)
     for found in versions:

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from api.auth import Reader, Submitter
+from api.auth import Reader, Submitter, require
 from api.context import Context, Shared
-from api.routes.common import JOB_ID, JobId, find_job, json_response
+from api.routes.common import JOB_ID, TENANT_OR_ALL, JobId, job_of, json_response
 from api.schemas import NO_NUL, Job, JobPage
 from jobs import ids, views
 from jobs.cancel import cancel
@@ -26,6 +26,10 @@ def list_jobs(
     caller: Reader,
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
+    tenant: Annotated[
+        str | None,
+        Query(description="for operators: another tenant, or * for all", pattern=TENANT_OR_ALL),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[
         str | None, Query(description="`next` of the page before", pattern=JOB_ID)
@@ -33,10 +37,11 @@ def list_jobs(
 ) -> Response:
     """Newest first."""
     name, _, version = (model or "").partition("@")
-    with shared.acting(caller.tenant) as tx:
+    whose = _whose(caller, tenant)
+    with shared.acting(whose) as tx:
         rows = reading.page(
             tx,
-            caller.tenant,
+            whose,
             state=state,
             model=name or None,
             version=version or None,
@@ -47,20 +52,27 @@ def list_jobs(
     return json_response({"data": [views.job_object(row) for row in rows[:limit]], "next": more})
 
 
+def _whose(caller: Caller, asked: str | None) -> str:
+    if asked in (None, caller.tenant):
+        return caller.tenant
+    require(caller, "operate")
+    return str(asked)
+
+
 @router.get("/jobs/{job_id}", response_model=Job)
 def get_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """The job object, with live counts."""
-    with shared.acting(caller.tenant) as tx:
-        return json_response(views.job_object(find_job(tx, caller.tenant, job_id)))
+    with job_of(shared, caller, job_id) as (_, job):
+        return json_response(views.job_object(job))
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
 def cancel_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
     very large job the answer may come while it is still `cancelling`."""
-    with shared.acting(caller.tenant) as tx:
-        job = find_job(tx, caller.tenant, job_id)
-    cancel(shared.database, job["id"], caller.tenant)
+    with job_of(shared, caller, job_id) as (_, job):
+        pass
+    cancel(shared.database, job["id"], job["tenant_id"])
     return get_job(shared, caller, job_id)
 
 
@@ -85,14 +97,14 @@ def retry_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
 def delete_job(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
-    with shared.acting(caller.tenant) as tx:
-        verbs.delete(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
+    with job_of(shared, caller, job_id) as (tx, job):
+        verbs.delete(tx, job["id"], job["tenant_id"])
     return Response(status_code=204)
 
 
 def _verb(
     shared: Context, caller: Caller, job_id: str, verb: Callable[[Tx, UUID, str], str]
 ) -> Response:
-    with shared.acting(caller.tenant) as tx:
-        verb(tx, find_job(tx, caller.tenant, job_id)["id"], caller.tenant)
+    with job_of(shared, caller, job_id) as (tx, job):
+        verb(tx, job["id"], job["tenant_id"])
     return get_job(shared, caller, job_id)

@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping
 from api import bodies, compression
 from api.auth import Reader
 from api.context import Shared
-from api.routes.common import JobId, find_job, json_response
+from api.routes.common import JobId, job_of, json_response
 from api.schemas import ItemState
 from jobs import views
 from jobs.blobs import lines, payloads
@@ -40,11 +40,10 @@ def get_results(
     """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
     `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
     whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
-    with shared.acting(caller.tenant) as tx:
-        job = find_job(tx, caller.tenant, job_id)
+    with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
         span = reading.span(
-            tx, caller.tenant, job["id"], job["total"],
+            tx, job["tenant_id"], job["id"], job["total"],
             after=after, gaps=gaps, outcome=outcome, limit=limit,
         )  # fmt: skip
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
@@ -63,10 +62,9 @@ def get_item(
     shared: Shared, caller: Reader, job_id: JobId, seq: Annotated[int, Path(ge=0, le=2**31 - 1)]
 ) -> Response:
     """One item: its input, its end, and the launch that it was in."""
-    with shared.acting(caller.tenant) as tx:
-        job = find_job(tx, caller.tenant, job_id)
+    with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
-        row = reading.item(tx, caller.tenant, job["id"], seq)
+        row = reading.item(tx, job["tenant_id"], job["id"], seq)
     if row is None:
         raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
     unit = shared.models.unit(job["model"], job["version"])

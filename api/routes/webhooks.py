@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from api.auth import Reader, Submitter
 from api.context import Shared
-from api.routes.common import JobId, find_job, json_response
+from api.routes.common import JobId, job_of, json_response
 from api.schemas import Delivery, DeliveryList, SigningSecret
 from jobs import signing
 from jobs.errors import Conflict
@@ -20,8 +20,8 @@ router = APIRouter(tags=["webhooks"])
 @router.get("/jobs/{job_id}/webhooks", response_model=DeliveryList)
 def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """One for each time that the job ended, the latest first."""
-    with shared.acting(caller.tenant) as tx:
-        rows = store.of_job(tx, caller.tenant, find_job(tx, caller.tenant, job_id)["id"])
+    with job_of(shared, caller, job_id) as (tx, job):
+        rows = store.of_job(tx, job["tenant_id"], job["id"])
     return json_response({"data": [delivery_object(row) for row in rows]})
 
 
@@ -29,11 +29,11 @@ def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
 def redeliver(shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
     is enabled by it."""
-    with shared.acting(caller.tenant) as tx:
-        row = store.send_again(tx, caller.tenant, find_job(tx, caller.tenant, job_id)["id"])
+    with job_of(shared, caller, job_id) as (tx, job):
+        row = store.send_again(tx, job["tenant_id"], job["id"])
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
-        endpoints.forgive(tx, (caller.tenant, row["url"]))
+        endpoints.forgive(tx, (job["tenant_id"], row["url"]))
     return json_response(delivery_object(row), 202)
 
 

@@ -28,6 +28,18 @@ API, WORKER = "millrace_api", "millrace_worker"
 WORK_CHANNEL = "millrace_work"
 """NOTIFY on it says that slices became claimable."""
 
+KEYS_CHANNEL = "millrace_keys"
+"""NOTIFY on it says that what credentials stand for has changed; its payload is whose do."""
+
+PATIENCE: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,  # keepalives say nothing while a query waits to be received
+}
+"""What a connection is given, so that a server that stopped answering is noticed."""
+
 
 def connect(
     url: str,
@@ -55,12 +67,8 @@ def connect(
         pool_pre_ping=True,
         hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
-            "connect_timeout": 5,
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
-            "keepalives_idle": 10,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 25_000,  # keepalives say nothing while a query waits to be received
+            **PATIENCE,
         },
     )
 
@@ -84,6 +92,12 @@ def take_your_time(tx: Tx) -> None:
 def notify_work(tx: Tx) -> None:
     """Tells keepers, at commit, that there is something to claim."""
     tx.execute(text(f"NOTIFY {WORK_CHANNEL}"))
+
+
+def notify_keys(tx: Tx, tenant: str) -> None:
+    """Tells api processes, at commit, that this tenant's keys, limits or terms changed."""
+    about = {"channel": KEYS_CHANNEL, "tenant": tenant}
+    tx.execute(text("SELECT pg_notify(:channel, :tenant)"), about)
 
 
 def plain_url(url: str) -> str:

@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping, TextClause, text
 
 from jobs.errors import Conflict
 from jobs.store.db import Tx
-from jobs.store.tenancy import acting
+from jobs.store.tenancy import EVERYBODY, acting
 
 # Counts of an open job are the sums over its slices; those of a finished one stand on its row.
 _JOB = """
@@ -35,20 +35,24 @@ RECENT_S = 15.0
 
 _ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
 _WATCHED = text(_JOB.format(jobs="SELECT * FROM jobs WHERE id = ANY(:ids)"))
-_PAGE = text(
-    _JOB.format(
-        jobs="""SELECT * FROM jobs
-                WHERE tenant_id = :tenant AND (CAST(:after AS uuid) IS NULL OR id < :after)
-                  AND (CAST(:state AS text) IS NULL OR state = :state)
-                  AND (CAST(:model AS text) IS NULL OR model = :model)
-                  AND (CAST(:version AS text) IS NULL OR version = :version)
-                ORDER BY id DESC LIMIT :limit"""
-    )
-)
+_PAGE_JOBS = """SELECT * FROM jobs
+    WHERE {whose} (CAST(:after AS uuid) IS NULL OR id < :after)
+      AND (CAST(:state AS text) IS NULL OR state = :state)
+      AND (CAST(:model AS text) IS NULL OR model = :model)
+      AND (CAST(:version AS text) IS NULL OR version = :version)
+    ORDER BY id DESC LIMIT :limit"""
+_PAGE = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="tenant_id = :tenant AND")))
+_PAGE_OF_ALL = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="")))
+_OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
 
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
     return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def owner(tx: Tx, id: UUID) -> str | None:
+    """Whose job that is, for who may see everybody's."""
+    return tx.scalars(_OWNER, {"id": id}).one_or_none()
 
 
 def watched(tx: Tx, ids: Collection[UUID]) -> list[RowMapping]:
@@ -71,7 +75,8 @@ def page(
     after: UUID | None,
     limit: int,
 ) -> list[RowMapping]:
-    """Newest first; `after` is the id of the last job of the page before."""
+    """Newest first; `after` is the id of the last job of the page before. tenant: one, or
+    EVERYBODY."""
     values = {
         "tenant": tenant,
         "state": state,
@@ -80,7 +85,8 @@ def page(
         "after": after,
         "limit": limit,
     }
-    return list(tx.execute(_PAGE, values).mappings())
+    page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE
+    return list(tx.execute(page, values).mappings())
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,5 +19,10 @@ _ACT = text("SELECT set_config('millrace.tenant', :tenant, true)")
 def acting(database: Database, tenant: str) -> Iterator[Tx]:
     """A transaction in which this tenant's rows are there, and no others."""
     with database.begin() as tx:
-        tx.execute(_ACT, {"tenant": tenant})
+        act(tx, tenant)
         yield tx
+
+
+def act(tx: Tx, tenant: str) -> None:
+    """From here to its end the transaction is this tenant's."""
+    tx.execute(_ACT, {"tenant": tenant})

@@ -50,13 +50,13 @@ def run_batch(batch: Batch) -> Outcome:
     from ops.bench.fuzzing.mutate import deep, mutated
     from ops.bench.fuzzing.targets import TARGETS
 
-    random, fuzzed = Random(f"{batch.target}/{batch.seed}"), TARGETS[batch.target]
-    outcome = Outcome(batch.target, batch.inputs)
+    random, corpus = Random(f"{batch.target}/{batch.seed}"), TARGETS[batch.target].corpus
+    outcome, read = Outcome(batch.target, batch.inputs), TARGETS[batch.target].read
     for _ in range(batch.inputs):
-        raw = deep(random) if random.random() < _DEEP else mutated(random, fuzzed.corpus)
+        raw = deep(random) if random.random() < _DEEP else mutated(random, corpus)
         since_s = time.process_time()
         try:
-            fuzzed.read(raw)
+            read(raw)
         except Exception as error:
             outcome.found.append((f"{type(error).__name__}: {error}"[:300], raw))
         if time.process_time() - since_s > _SLOW_S:
@@ -73,8 +73,9 @@ def run(inputs: int, seed: int) -> None:
     crashes = slow = 0
     with ProcessPoolExecutor(os.cpu_count(), initializer=_bounded) as pool:
         waiting = [pool.submit(run_batch, batch) for batch in _batches(inputs, seed)]
-        with click.progressbar(waiting, label="fuzzing", file=click.get_text_stream("stderr")) as w:
-            for future in w:
+        err = click.get_text_stream("stderr")
+        with click.progressbar(waiting, label="fuzzing", file=err) as progress:
+            for future in progress:
                 try:
                     outcome = future.result()
                 except BrokenProcessPool:

@@ -9,15 +9,29 @@ from jobs.settings import Settings
 from ops import configure
 from ops.client import Client, trusting
 
+_KEY = "millrace.key"
+
 
 def client_command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --url and --json."""
+    """The options --url, --key and --json."""
     function = click.option("--json", "as_json", is_flag=True, help="print JSON")(function)
+    function = click.option(
+        "--key",
+        envvar="MILLRACE_API_KEY",
+        expose_value=False,
+        callback=_remember,
+        help="an API key; the environment keeps it better: MILLRACE_API_KEY",
+    )(function)
     return click.option("--url", envvar="MILLRACE_URL", help="the api's address")(function)
 
 
+def _remember(context: click.Context, parameter: click.Parameter, key: str | None) -> None:
+    context.meta[_KEY] = key
+
+
 def connect(url: str | None) -> Client:
-    """The api at that address, or the one of this configuration."""
+    """The api at that address, or the one of this configuration; with the key that was given."""
     found: Settings = configure.load()
+    key = click.get_current_context().meta.get(_KEY)
     url = url or found.url
-    return Client(url, trusting(found) if url.startswith("https:") else True)
+    return Client(url, key, trusting(found) if url.startswith("https:") else True)

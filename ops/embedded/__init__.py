@@ -13,10 +13,17 @@ A home holds:
                 temporary folder
 """
 
-from ops.embedded.errors import EmbeddedError
+from ops.embedded.errors import EmbeddedError, HomeInUse
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
 from ops.embedded.servers import EmbeddedServers
 
-__all__ = ["EmbeddedError", "EmbeddedPostgres", "EmbeddedRedis", "EmbeddedServers", "HomeLock"]
+__all__ = [
+    "EmbeddedError",
+    "EmbeddedPostgres",
+    "EmbeddedRedis",
+    "EmbeddedServers",
+    "HomeInUse",
+    "HomeLock",
+]

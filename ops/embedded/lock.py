@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ops.embedded.errors import EmbeddedError
+from ops.embedded.errors import EmbeddedError, HomeInUse
 
 
 class HomeLock:
@@ -16,14 +16,14 @@ class HomeLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Raises EmbeddedError, naming the holder, if the home has an owner."""
+        """Raises HomeInUse, naming the holder, if the home has an owner."""
         fd = self._open()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(fd, 20).decode(errors="replace").strip() or "unknown"
             os.close(fd)
-            raise EmbeddedError(
+            raise HomeInUse(
                 f"{self.home} is in use by process {holder}. "
                 "Stop that one, or name another folder with MILLRACE_HOME."
             ) from None

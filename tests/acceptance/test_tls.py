@@ -110,7 +110,7 @@ def platform(
 
 def test_a_job_and_a_call_go_by_mutual_tls_everywhere(platform: Platform) -> None:
     assert platform.url.startswith("https://")
-    client = Client(platform.url, trusting(platform.settings))
+    client = Client(platform.url, verify=trusting(platform.settings))
     assert client.infer("echo", "hello")["output"] == "hello"
     job = client.submit([b'"a"\n'] * 2000, model="echo")["id"]  # stored by COPY
     assert client.wait(job)["counts"]["succeeded"] == 2000

@@ -58,10 +58,11 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
             "MILLRACE_LEASE_S": "0.5",
             "MILLRACE_KEEPER_INTERVAL_S": "0",
             "MILLRACE_AWAIT_WORKERS": "perhaps",
-            "MILLRACE_HOST": "0.0.0.0",
+            "MILLRACE_OIDC_AUDIENCE": "x",
         }
     )
-    named = ["PRT", "PORT", "AWAIT_WORKERS", "LEASE_S", "KEEPER_INTERVAL_S", "MAX_ITEMS", "HOST"]
+    named = ["PRT", "PORT", "AWAIT_WORKERS", "LEASE_S", "KEEPER_INTERVAL_S", "MAX_ITEMS"]
+    named.append("OIDC_AUDIENCE")
     for name, problem in zip(named, found, strict=True):
         assert f"MILLRACE_{name} " in problem
 
@@ -82,15 +83,31 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "absent.toml can't be read" in problem
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "millrace.example"])
-def test_without_keys_only_loopback_is_served(host: str) -> None:
-    [problem] = problems({"MILLRACE_HOST": host})
-    assert f"MILLRACE_HOST is {host}" in problem
+OIDC = {"MILLRACE_OIDC_ISSUER": "https://id.example", "MILLRACE_OIDC_AUDIENCE": "millrace"}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_loopback_is_served(host: str) -> None:
-    assert load({"MILLRACE_HOST": host}).host == host
+@pytest.mark.parametrize(
+    "more", [{}, {"MILLRACE_OIDC_JWKS_URL": "http://127.0.0.1:1/keys"}, {"MILLRACE_HOST": "::"}]
+)
+def test_an_identity_provider_is_taken(more: dict[str, str]) -> None:
+    assert load(OIDC | more).oidc_tenant_claim == "tenant"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"MILLRACE_OIDC_ISSUER": ""}, "AUDIENCE is set, but not MILLRACE_OIDC_ISSUER"),
+        ({"MILLRACE_OIDC_AUDIENCE": ""}, "AUDIENCE must be set with MILLRACE_OIDC_ISSUER"),
+        ({"MILLRACE_OIDC_ISSUER": "http://id.example"}, "ISSUER is 'http://id.example'; it begins"),
+        ({"MILLRACE_OIDC_ISSUER": "id.example"}, "ISSUER is 'id.example'; it begins"),
+        ({"MILLRACE_OIDC_JWKS_URL": "file:///keys"}, "JWKS_URL is 'file:///keys'; it begins"),
+    ],
+)
+def test_an_identity_provider_that_nobody_could_trust_is_refused(
+    changes: dict[str, str], named: str
+) -> None:
+    [problem] = problems(OIDC | changes)
+    assert named in problem
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from unittest import mock
 
 from sqlalchemy import URL, Engine, create_engine
 
+from api import credentials
 from api.resources import Resources
 from api.routes import calls, submissions
-from jobs import ids, ssrf
+from jobs import ids, keys, ssrf
 from jobs.blobs.payloads import Payloads
 from jobs.errors import MillraceError
 from jobs.idempotency import parse_key
@@ -70,6 +71,24 @@ def call_body(raw: bytes) -> None:
             model.size(asked.input, asked.params)
     except MillraceError as error:
         _sendable(error)
+
+
+def credential(raw: bytes) -> None:
+    """The headers that say who is asking, up to the look-up of what they hold."""
+    headers = []
+    for line in raw.splitlines():
+        name, _, value = line.partition(b":")
+        headers.append((name.strip().lower(), value.strip()))
+    try:
+        found = credentials._credential(headers)
+    except MillraceError as error:
+        return _sendable(error)
+    return _looked_up(found)
+
+
+def _looked_up(found: bytes) -> None:
+    if text := keys.is_key(found.decode("latin-1")) and found.decode("latin-1"):
+        keys.hash_of(text)
 
 
 class Stored(MillraceError):
@@ -150,6 +169,12 @@ _KEYS = [
     b'"a \\"quoted\\" \\\\ key";p=1;q="x";r=:YQ==:;s=?1',
     b'  "k"  ',
 ]
+_HEADERS = [
+    b"authorization: Bearer mk_" + b"a" * 43,
+    b"Authorization:bearer  eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln",
+    b"x-api-key: mk_" + b"Z" * 43 + b"\nhost: x",
+    b"authorization: Basic dTpw\nx-api-key: mk_x",
+]
 _URLS = [
     b"https://example.com/hook?a=b",
     b"http://localhost:8080/x",
@@ -161,8 +186,9 @@ _URLS = [
 ]
 
 TARGETS: Mapping[str, Fuzzed] = {
-    "ndjson": Fuzzed(ndjson, _ITEMS, 0.25),
+    "ndjson": Fuzzed(ndjson, _ITEMS, 0.2),
     "idempotency_key": Fuzzed(idempotency_key, _KEYS, 0.2),
+    "credential": Fuzzed(credential, _HEADERS, 0.05),
     "webhook_url": Fuzzed(webhook_url, _URLS, 0.2),
     "call_body": Fuzzed(call_body, _CALLS, 0.15),
     "job_body": Fuzzed(job_body, _JOBS, 0.1),

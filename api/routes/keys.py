@@ -1,0 +1,85 @@
+"""API keys of every tenant, for admins."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from api.auth import Admin
+from api.context import Shared
+from api.routes.common import json_response
+from api.schemas import Key, KeyOverlap, KeyPage, KeyRequest, MadeKey
+from jobs import ids
+from jobs.keys import TENANT, NewKey, key_object
+from jobs.store import keys as store
+from jobs.store.tenancy import EVERYBODY
+
+router = APIRouter(tags=["keys"])
+
+KEY_ID = "^key_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+_KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID)]
+
+
+@router.post("/keys", status_code=201, response_model=MadeKey)
+def create_key(shared: Shared, caller: Admin, asked: KeyRequest) -> Response:
+    """Makes a key, and shows it this once."""
+    new = NewKey(
+        asked.tenant,
+        asked.name,
+        asked.role,
+        None if asked.scopes is None else frozenset(asked.scopes),
+        asked.expires_in_s,
+    )
+    with shared.acting(EVERYBODY) as tx:
+        row = store.create(tx, new)
+    return _made({"key": new.secret, **key_object(row)})
+
+
+@router.get("/keys", response_model=KeyPage)
+def list_keys(
+    shared: Shared,
+    caller: Admin,
+    tenant: Annotated[str | None, Query(pattern=TENANT)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    after: Annotated[
+        str | None, Query(description="`next` of the page before", pattern=KEY_ID)
+    ] = None,
+) -> Response:
+    """Newest first, with those that are revoked or have expired."""
+    since = ids.parse("key", after) if after else None
+    with shared.acting(EVERYBODY) as tx:
+        rows = store.page(tx, tenant or EVERYBODY, since, limit + 1)
+    found = [key_object(row) for row in rows[:limit]]
+    more = found[-1]["id"] if len(rows) > limit else None
+    return json_response({"data": found, "next": more})
+
+
+@router.get("/keys/{key_id}", response_model=Key)
+def get_key(shared: Shared, caller: Admin, key_id: _KeyId) -> Response:
+    """What is known of it; `last_used_at` to the minute."""
+    with shared.acting(EVERYBODY) as tx:
+        return json_response(key_object(store.get(tx, EVERYBODY, ids.parse("key", key_id))))
+
+
+@router.post("/keys/{key_id}/rotate", status_code=201, response_model=MadeKey)
+def rotate_key(
+    shared: Shared, caller: Admin, key_id: _KeyId, asked: KeyOverlap | None = None
+) -> Response:
+    """Makes a new key in its place, with the same rights and as long a life, and shows it this
+    once. The one before it goes on for `overlap_s`."""
+    overlap_s = (asked or KeyOverlap()).overlap_s
+    with shared.acting(EVERYBODY) as tx:
+        row, secret = store.rotate(tx, EVERYBODY, ids.parse("key", key_id), overlap_s)
+    return _made({"key": secret, **key_object(row)})
+
+
+@router.delete("/keys/{key_id}", status_code=204, response_class=Response)
+def revoke_key(shared: Shared, caller: Admin, key_id: _KeyId) -> Response:
+    """For ever, and at once."""
+    with shared.acting(EVERYBODY) as tx:
+        store.revoke(tx, EVERYBODY, ids.parse("key", key_id))
+    return Response(status_code=204)
+
+
+def _made(key: dict[str, Any]) -> Response:
+    headers = {"Location": f"/keys/{key['id']}", "Cache-Control": "no-store"}
+    return json_response(key, 201, headers)

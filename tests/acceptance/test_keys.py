@@ -1,0 +1,314 @@
+"""Who may do what on a platform that runs: from the first key on, nobody comes in without one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.settings import SettingsError
+from ops.client import Client
+from ops.up import Platform, running
+from tests.identity_provider import IdentityProvider
+from tests.identity_provider import running as provider_running
+from tests.keys import make_key_at
+from tests.wait import eventually
+
+CALL = {"model": "echo", "input": "x"}
+JOB = {"model": "echo", "items": ["x"]}
+SOON_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A platform where a key was made."""
+    with running(tmp_path_factory.mktemp("closed")) as started:
+        make_key_at(started.settings.database_url, "first")
+        yield started
+
+
+@pytest.fixture
+def new_key(closed: Platform) -> Callable[..., tuple[str, str]]:
+    return lambda *a, **more: make_key_at(closed.settings.database_url, *a, **more)
+
+
+def ask(platform: Platform, key: str | None, method: str, path: str, **more: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return httpx.request(method, platform.url + path, headers=headers, timeout=30, **more)
+
+
+def submit(platform: Platform, key: str) -> str:
+    answer = ask(platform, key, "POST", "/jobs", json=JOB)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def ends(platform: Platform, key: str) -> None:
+    """It is refused within seconds, for jobs and for calls."""
+    for method, path, body in (("GET", "/jobs", None), ("POST", "/infer", CALL)):
+        eventually(
+            lambda m=method, p=path, b=body: (  # type: ignore[misc]
+                ask(platform, key, m, p, json=b).status_code == 401
+            ),
+            SOON_S,
+        )
+
+
+def command(platform: Platform, *words: str, key: str = "") -> Any:
+    environ = os.environ | platform.settings.environment() | {"MILLRACE_API_KEY": key}
+    environ |= {"MILLRACE_DATABASE_URL": "", "MILLRACE_REDIS_URL": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "ops", *words],
+        env=environ, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_first_key_that_is_made_while_it_runs_ends_the_open_door(platform: Platform) -> None:
+    for credential in (None, "mk_whatever"):
+        assert ask(platform, credential, "GET", "/jobs").status_code == 200
+        assert ask(platform, credential, "POST", "/infer", json=CALL).status_code == 200
+    made = command(platform, "keys", "create", "--tenant", "acme", "--json")
+    assert made["id"].startswith("key_")
+    ends(platform, "mk_whatever")
+    for method, path, body in (("GET", "/jobs", None), ("POST", "/infer", CALL)):
+        answer = ask(platform, None, method, path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert ask(platform, made["key"], method, path, json=body).status_code == 200
+    for path in ("/livez", "/readyz", "/openapi.json", "/docs"):
+        assert ask(platform, None, "GET", path).status_code == 200
+    assert ask(platform, None, "GET", "/models").status_code == 401
+    jobs = command(platform, "jobs", "--json", key=made["key"])
+    assert jobs == {"data": [], "next": None}
+
+
+@pytest.mark.parametrize("by", ["command", "route"])
+def test_a_revoked_key_is_refused_and_nothing_tells_it_from_one_that_never_was(
+    closed: Platform, new_key: Callable[..., tuple[str, str]], by: str
+) -> None:
+    key, id = new_key("acme")
+    admin, _ = new_key("ops", role="admin")
+    for method, path, body in (("GET", "/jobs", None), ("POST", "/infer", CALL)):
+        assert ask(closed, key, method, path, json=body).status_code == 200
+    if by == "command":
+        command(closed, "keys", "revoke", id, "--json")
+    else:
+        assert ask(closed, admin, "DELETE", f"/keys/{id}").status_code == 204
+    ends(closed, key)
+    revoked, unknown = (ask(closed, sent, "GET", "/jobs") for sent in (key, "mk_" + "x" * 43))
+    same = [{**one.json(), "request_id": ""} for one in (revoked, unknown)]
+    assert same[0] == same[1]
+    assert ask(closed, admin, "GET", f"/keys/{id}").json()["revoked_at"]
+
+
+def test_a_key_that_expires_is_refused_from_then_on(
+    closed: Platform, new_key: Callable[..., tuple[str, str]]
+) -> None:
+    key, _ = new_key("acme", lives_s=1.5)
+    assert ask(closed, key, "GET", "/jobs").status_code == 200
+    assert ask(closed, key, "POST", "/infer", json=CALL).status_code == 200
+    ends(closed, key)
+
+
+def test_a_rotated_key_and_its_successor_both_count_for_the_overlap(
+    closed: Platform, new_key: Callable[..., tuple[str, str]]
+) -> None:
+    key, id = new_key("acme", scopes=frozenset({"read", "infer"}))
+    admin, _ = new_key("ops", role="admin")
+    answer = ask(closed, admin, "POST", f"/keys/{id}/rotate", json={"overlap_s": 1.5})
+    assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
+    made = answer.json()
+    assert (made["tenant"], made["scopes"]) == ("acme", ["infer", "read"])
+    for one in (key, made["key"]):
+        assert ask(closed, one, "GET", "/jobs").status_code == 200
+    ends(closed, key)
+    assert ask(closed, made["key"], "POST", "/infer", json=CALL).status_code == 200
+    assert ask(closed, admin, "GET", f"/keys/{id}").json()["replaced_by"] == made["id"]
+    assert ask(closed, admin, "POST", f"/keys/{id}/rotate").status_code == 409
+    again = command(closed, "keys", "rotate", made["id"], "--overlap-s", "0", "--json")
+    assert again["tenant"] == "acme"
+    ends(closed, made["key"])
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "path", "body"),
+    [
+        ("read", "GET", "/jobs", None),
+        ("read", "GET", "/models", None),
+        ("submit", "POST", "/jobs", JOB),
+        ("submit", "GET", "/webhooks/secret", None),
+        ("infer", "POST", "/infer", CALL),
+        ("admin", "GET", "/keys", None),
+        ("admin", "POST", "/keys", {"tenant": "acme", "role": "admin"}),
+        ("admin", "GET", "/tenants", None),
+        ("admin", "PUT", "/tenants/acme", {"weight": 9}),
+        ("operate", "GET", "/jobs?tenant=*", None),
+        ("operate", "GET", "/jobs?tenant=another", None),
+    ],
+)
+def test_what_a_key_has_no_scope_for_is_refused_by_the_scopes_name(
+    closed: Platform, new_key: Callable[..., tuple[str, str]], scope: str,
+    method: str, path: str, body: Any,
+) -> None:  # fmt: skip
+    others = {"read", "submit", "infer", "operate"} - {scope}
+    key, _ = new_key("acme", role="operator", scopes=frozenset(others))
+    answer = ask(closed, key, method, path, json=body)
+    if scope == "operate":
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert answer.status_code == 403
+    assert scope in answer.json()["detail"]
+    assert "insufficient_scope" in answer.headers["www-authenticate"]
+
+
+def test_a_tenant_sees_its_own_and_an_operator_works_on_everybodys(
+    closed: Platform, new_key: Callable[..., tuple[str, str]]
+) -> None:
+    (acme, _), (beta, _) = new_key("acme"), new_key("beta")
+    operator, _ = new_key("ops", role="operator")
+    id = submit(closed, acme)
+    client = Client(closed.url, acme)
+    client.wait(id)
+    client.close()
+    none = "job_" + "0" * 26
+    for path in ("", "/results", "/events", "/items/0", "/webhooks"):
+        for method in ("GET",):
+            mine = ask(closed, operator, method, f"/jobs/{id}{path}")
+            assert mine.status_code == 200, path
+            foreign, absent = (
+                ask(closed, beta, method, f"/jobs/{one}{path}") for one in (id, none)
+            )
+            assert foreign.status_code == absent.status_code == 404
+            assert (
+                foreign.text.replace(id, none).split("request_id")[0]
+                == (absent.text.split("request_id")[0])
+            )
+    for verb in ("cancel", "pause", "resume", "retry"):
+        assert ask(closed, beta, "POST", f"/jobs/{id}/{verb}").status_code == 404
+    assert ask(closed, operator, "POST", f"/jobs/{id}/cancel").json()["id"] == id
+    listed = {
+        which: [job["id"] for job in ask(closed, operator, "GET", f"/jobs{which}").json()["data"]]
+        for which in ("", "?tenant=acme", "?tenant=*", "?tenant=beta")
+    }
+    assert id in listed["?tenant=acme"]
+    assert id in listed["?tenant=*"]
+    assert id not in listed[""] + listed["?tenant=beta"]
+    assert ask(closed, beta, "GET", "/jobs?tenant=beta").status_code == 200
+    assert ask(closed, beta, "DELETE", f"/jobs/{id}").status_code == 404
+    assert ask(closed, operator, "DELETE", f"/jobs/{id}").status_code == 204
+    assert ask(closed, acme, "GET", f"/jobs/{id}").status_code == 404
+
+
+def test_an_admin_makes_keys_and_sets_terms_over_http(
+    closed: Platform, new_key: Callable[..., tuple[str, str]]
+) -> None:
+    admin, id = new_key("ops", role="admin")
+    wanted = {"tenant": "gamma", "name": "ci", "scopes": ["read"], "expires_in_s": 60}
+    made = ask(closed, admin, "POST", "/keys", json=wanted).json()
+    assert ask(closed, made["key"], "GET", "/jobs").status_code == 200
+    assert ask(closed, made["key"], "POST", "/infer", json=CALL).status_code == 403
+    shown = ask(closed, admin, "GET", f"/keys/{made['id']}")
+    assert made["key"] not in shown.text
+    assert (shown.json()["hint"], shown.json()["name"]) == (made["key"][:8], "ci")
+    eventually(lambda: ask(closed, admin, "GET", f"/keys/{made['id']}").json()["last_used_at"])
+    [listed] = ask(closed, admin, "GET", "/keys?tenant=gamma").json()["data"]
+    assert listed["id"] == made["id"]
+    page = ask(closed, admin, "GET", "/keys?limit=1").json()
+    after = ask(closed, admin, "GET", f"/keys?limit=1&after={page['next']}").json()
+    assert page["data"][0]["id"] > after["data"][0]["id"]
+    assert ask(closed, admin, "GET", "/tenants/gamma").json()["weight"] == 1
+    terms = {"weight": 2.5, "soft_cap": 10.5, "hard_cap": None}
+    put = ask(closed, admin, "PUT", "/tenants/gamma", json=terms).json()
+    assert {name: put[name] for name in terms} == terms
+    told = command(closed, "tenant", "gamma", "--weight", "4", "--json")
+    assert (told["weight"], told["soft_cap"]) == (4, 10.5)
+    names = [one["tenant"] for one in ask(closed, admin, "GET", "/tenants").json()["data"]]
+    assert names == sorted(names)
+    assert {"gamma", "ops"} <= set(names)
+    for body in (
+        {"tenant": "*"},
+        {"tenant": "a b"},
+        {"tenant": "x", "scopes": ["admin"]},
+        {"tenant": "x", "scopes": []},
+        {"tenant": "x", "role": "root"},
+    ):
+        assert ask(closed, admin, "POST", "/keys", json=body).status_code == 422
+    assert ask(closed, admin, "GET", f"/keys/key_{'0' * 26}").status_code == 404
+
+
+def test_a_worker_and_a_client_know_each_other_by_the_key_in_the_environment(
+    closed: Platform, new_key: Callable[..., tuple[str, str]]
+) -> None:
+    key, _ = new_key("delta")
+    said = command(closed, "infer", "--model", "echo", "hello", "--json", key=key)
+    assert said["output"] == "hello"
+    refused = subprocess.run(
+        [sys.executable, "-m", "ops", "jobs", "--url", closed.url],
+        env=os.environ | {"MILLRACE_API_KEY": "mk_wrong"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert refused.returncode == 1
+    assert "No valid credential" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[IdentityProvider]:
+    with provider_running() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def trusting(
+    provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Platform]:
+    with running(tmp_path_factory.mktemp("oidc"), **provider.named()) as started:
+        yield started
+
+
+@pytest.mark.parametrize("kid", ["RS256", "ES256", "EdDSA"])
+def test_tokens_of_the_identity_provider_are_let_in(
+    trusting: Platform, provider: IdentityProvider, kid: str
+) -> None:
+    acme, beta = provider.token(kid), provider.token(kid, tenant="beta")
+    operator = provider.token(kid, tenant="ops", role="operator")
+    id = submit(trusting, acme)
+    assert ask(trusting, acme, "POST", "/infer", json=CALL).status_code == 200
+    assert ask(trusting, beta, "GET", f"/jobs/{id}").status_code == 404
+    assert ask(trusting, operator, "GET", f"/jobs/{id}").status_code == 200
+    narrow = provider.token(kid, scope="openid infer")
+    assert ask(trusting, narrow, "POST", "/infer", json=CALL).status_code == 200
+    assert ask(trusting, narrow, "GET", "/jobs").status_code == 403
+    for bad in (
+        None,
+        provider.token(kid, aud="another"),
+        provider.token(kid, exp=1),
+        provider.token(kid, tenant=None),
+        acme[:-8] + "AAAAAAAA",
+    ):
+        assert ask(trusting, bad, "GET", "/jobs").status_code == 401
+        assert ask(trusting, bad, "POST", "/infer", json=CALL).status_code == 401
+
+
+def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SettingsError, match="millrace keys create"),
+        running(tmp_path, host="0.0.0.0"),
+    ):
+        pass
+    environ = os.environ | {"MILLRACE_HOME": str(tmp_path)}
+    made = subprocess.run(
+        [sys.executable, "-m", "ops", "keys", "create", "--tenant", "acme", "--json"],
+        env=environ, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    key = json.loads(made.stdout)["key"]
+    with running(tmp_path, host="0.0.0.0") as platform:
+        assert ask(platform, None, "GET", "/jobs").status_code == 401
+        assert ask(platform, key, "POST", "/infer", json=CALL).status_code == 200

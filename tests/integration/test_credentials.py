@@ -1,0 +1,328 @@
+"""Who is recognized by what, on a real database: at once where it changes, and for a while where
+nobody can look."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from api import oidc, recognized
+from api.credentials import Credentials
+from jobs import clock, ids
+from jobs.errors import Unauthenticated, Unavailable
+from jobs.identity import OPEN, ROLES, Caller, Limit
+from jobs.settings import Settings
+from jobs.store import keys, tenants
+from tests.identity_provider import running
+from tests.keys import make_key
+
+Test = Callable[[Credentials], Coroutine[Any, Any, None]]
+
+
+def headers(key: str) -> list[tuple[bytes, bytes]]:
+    return [(b"host", b"x"), (b"authorization", f"Bearer {key}".encode())]
+
+
+async def who(credentials: Credentials, key: str) -> Caller | None:
+    try:
+        return await credentials.recognize(headers(key))
+    except Unauthenticated:
+        return None
+
+
+async def becomes(
+    credentials: Credentials, key: str, wanted: Callable[[Caller | None], object], within_s: float
+) -> None:
+    async with asyncio.timeout(within_s):
+        while not wanted(await who(credentials, key)):
+            await asyncio.sleep(0.005)
+
+
+def on(settings: Settings, test: Test, listening: bool = True) -> None:
+    async def run() -> None:
+        credentials = Credentials(settings)
+        heard = asyncio.Event()
+        forget = credentials.forget
+
+        def hear(tenant: str) -> None:
+            forget(tenant)
+            heard.set()
+
+        credentials.forget = hear  # type: ignore[method-assign]
+        try:
+            if listening:
+                credentials.start()
+                await asyncio.wait_for(heard.wait(), 10)
+            await asyncio.wait_for(test(credentials), 30)
+        finally:
+            await credentials.stop()
+
+    asyncio.run(run())
+
+
+@contextmanager
+def away(database: Engine) -> Iterator[None]:
+    """Whoever looks for a key gets no answer."""
+    with database.begin() as tx:
+        tx.execute(text("ALTER TABLE api_keys RENAME COLUMN hash TO gone"))
+    yield
+
+
+def test_a_key_stands_for_its_tenant_and_what_it_may(database: Engine, settings: Settings) -> None:
+    key, id = make_key(database, role="operator", scopes=frozenset({"read", "operate"}))
+    with database.begin() as tx:
+        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
+        for of in ("", id, "key_another"):
+            tx.execute(
+                text("INSERT INTO limits (tenant_id, key_id, job_items) VALUES ('acme', :of, 7)"),
+                {"of": of},
+            )
+
+    async def test(credentials: Credentials) -> None:
+        found = await credentials.recognize([(b"x-api-key", key.encode())])
+        limits = (Limit(job_items=7), Limit(key=id, job_items=7))
+        scopes = frozenset({"read", "operate"})
+        assert found == Caller("acme", "operator", scopes, id, 3.0, limits)
+        assert await credentials.recognize(headers(key)) is found
+
+    on(settings, test)
+
+
+def test_without_any_key_everybody_on_loopback_is_let_in_and_the_first_key_ends_it_at_once(
+    database: Engine, settings: Settings
+) -> None:
+    async def test(credentials: Credentials) -> None:
+        assert await credentials.recognize([]) == OPEN
+        assert await who(credentials, "whatever") == OPEN
+        key, _ = make_key(database)
+        await becomes(credentials, "whatever", lambda caller: caller is None, 1)
+        assert (found := await who(credentials, key))
+        assert (found.tenant, found.scopes) == ("acme", ROLES["tenant"])
+        with pytest.raises(Unauthenticated):
+            await credentials.recognize([])
+
+    on(settings, test)
+
+
+def test_who_listens_elsewhere_lets_nobody_in_without_a_key(settings: Settings) -> None:
+    async def test(credentials: Credentials) -> None:
+        with pytest.raises(Unauthenticated):
+            await credentials.recognize([])
+
+    on(settings.evolve(host="0.0.0.0"), test)
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_a_revoked_key_is_refused_at_once_or_without_word_of_it_within_seconds(
+    database: Engine, settings: Settings, listening: bool
+) -> None:
+    key, id = make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            keys.revoke(tx, "*", ids.parse("key", id))
+        await becomes(credentials, key, lambda caller: caller is None, 1 if listening else 4)
+
+    on(settings, test, listening)
+
+
+def test_a_key_ends_when_it_expires(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database, lives_s=0.6)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        await becomes(credentials, key, lambda caller: caller is None, 2)
+
+    on(settings, test)
+
+
+def test_a_rotated_key_goes_on_as_long_as_it_was_said(database: Engine, settings: Settings) -> None:
+    key, id = make_key(database, scopes=frozenset({"read"}))
+    with database.begin() as tx:
+        row, new = keys.rotate(tx, "*", ids.parse("key", id), overlap_s=1.0)
+        old = keys.get(tx, "acme", ids.parse("key", id))
+    assert (old["replaced_by"], row["expires_at"]) == (row["id"], None)
+
+    async def test(credentials: Credentials) -> None:
+        first, second = await who(credentials, key), await who(credentials, new)
+        assert first
+        assert second
+        assert (first.tenant, first.scopes) == (second.tenant, second.scopes)
+        await becomes(credentials, key, lambda caller: caller is None, 3)
+        assert await who(credentials, new)
+
+    on(settings, test)
+
+
+def test_new_terms_hold_at_once(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert (found := await who(credentials, key))
+        assert found.weight == 1
+        with database.begin() as tx:
+            tenants.put(tx, "acme", weight=4.0, soft_cap=None, hard_cap=None)
+        await becomes(credentials, key, lambda caller: caller and caller.weight == 4, 1)
+
+    on(settings, test)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [],
+        [(b"authorization", b"Bearer " + b"x" * 10_000)],
+        [(b"authorization", b"Basic bWs6")],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Bearer mk_short")],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"x-api-key", b"")],
+    ],
+)
+def test_what_is_no_key_is_refused_without_a_look(
+    database: Engine, settings: Settings, sent: list[tuple[bytes, bytes]]
+) -> None:
+    make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, "mk_" + "x" * 43) is None
+        with away(database), pytest.raises(Unauthenticated):
+            await credentials.recognize(sent)
+
+    on(settings, test)
+
+
+def test_two_credentials_are_none(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        with pytest.raises(Unauthenticated):
+            await credentials.recognize([*headers(key), (b"x-api-key", key.encode())])
+
+    on(settings, test)
+
+
+def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Settings) -> None:
+    key, id = make_key(database)
+
+    def used() -> Any:
+        with database.connect() as tx:
+            return keys.get(tx, "acme", ids.parse("key", id))["last_used_at"]
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        first = used()
+        assert first
+        credentials.forget("")
+        assert await who(credentials, key)
+        assert used() == first
+        with database.begin() as tx:
+            tx.execute(text("UPDATE api_keys SET last_used_at = now() - interval '61 s'"))
+        credentials.forget("")
+        assert await who(credentials, key)
+        assert used() >= first
+
+    on(settings, test)
+
+
+def test_while_nobody_can_look_those_go_on_that_were_known_for_five_minutes(
+    database: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, _ = make_key(database)
+    stranger, _ = make_key(database)
+    now_s = [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        credentials._recognized._find = _gone
+        for _ in range(50):
+            now_s[0] += 5.9
+            assert await who(credentials, key)
+        with pytest.raises(Unavailable):
+            await who(credentials, stranger)
+        now_s[0] += recognized.AWAY_S
+        with pytest.raises(Unavailable):
+            await who(credentials, key)
+
+    on(settings, test, listening=False)
+
+
+def _gone(credential: bytes) -> recognized.Found:
+    raise Unavailable("the database can't be reached")
+
+
+def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        with credentials._database.begin() as tx:
+            assert tx.scalars(text("SELECT count(*) FROM api_keys")).one() == 0
+
+    on(settings, test)
+
+
+def test_tokens_of_an_identity_provider_stand_for_who_they_say(
+    database: Engine, settings: Settings
+) -> None:
+    with database.begin() as tx:
+        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
+    key, id = make_key(database, "beta")
+
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            found = await who(credentials, provider.token(role="operator", scope="read operate"))
+            scopes = frozenset({"read", "operate"})
+            assert found == Caller("acme", "operator", scopes, "oidc:somebody", 3.0)
+            assert await who(credentials, provider.token(aud="another")) is None
+            assert (of_key := await who(credentials, key))
+            assert of_key.actor == id
+
+        on(provider.settings(settings), test)
+
+
+def test_with_an_identity_provider_nobody_is_let_in_without_a_credential(
+    settings: Settings,
+) -> None:
+    async def test(credentials: Credentials) -> None:
+        with pytest.raises(Unauthenticated):
+            await credentials.recognize([])
+
+    with running() as provider:
+        on(provider.settings(settings), test)
+
+
+def test_a_token_counts_until_its_end_and_not_longer(settings: Settings) -> None:
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            token = provider.token(exp=int(clock.now().timestamp()) + 2)
+            assert await who(credentials, token)
+            await becomes(credentials, token, lambda caller: caller is None, 3)
+
+        on(provider.settings(settings), test)
+
+
+def test_while_the_providers_keys_are_away_known_tokens_go_on_and_others_may_come_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "_KEYS_S", 0.01)
+    with running() as provider:
+
+        async def test(credentials: Credentials) -> None:
+            known = provider.token()
+            assert await who(credentials, known)
+            provider.broken = True
+            credentials.forget("")
+            assert await who(credentials, known)
+            with pytest.raises(Unavailable):
+                await who(credentials, provider.token(sub="another"))
+
+        on(provider.settings(settings), test)
