@@ -94,4 +94,14 @@ def fuzz(inputs: int, seed: int) -> None:
     run(inputs, seed)
 
 
+@bench.command(epilog="Example: millrace bench schema --cases 2000")
+@click.option("--cases", default=10_000, show_default=True, help="with a key, and without")
+@click.option("--seed", default=1, show_default=True, help="of the requests")
+def schema(cases: int, seed: int) -> None:
+    """Requests made up from /openapi.json: is every answer as documented, and soon?"""
+    from ops.bench.schema import run
+
+    run(cases, seed)
+
+
 COMMANDS = (demo, bench)
