@@ -1,5 +1,5 @@
-"""`millrace bench schema`: requests that schemathesis makes up from /openapi.json, every check, with
-a valid key and with none, against a platform of its own.
+"""`millrace bench schema`: requests that schemathesis makes up from /openapi.json, every check,
+with a valid key and with none, against a platform of its own.
 
 A violation is an answer that isn't as documented; a hang, one that takes longer than the patience.
 """
