@@ -5,11 +5,13 @@ A violation is an answer that isn't as documented; a hang, one that takes longer
 """
 
 import json
+import os
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import cache
+from multiprocessing import get_context
 from typing import Any
 
 import httpx
@@ -33,7 +35,6 @@ ASKED = {
 }
 _PATIENCE_S = 20.0
 _LEAST = 10
-_THREADS = 4
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON.
 _NOT_CHECKED = {"POST /jobs": [positive_data_acceptance]}
@@ -46,25 +47,30 @@ def _ndjson(context: Any, value: Any) -> bytes:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the cases; shared by threads."""
+    """What came of the cases."""
 
     cases: int = 0
     server_errors: int = 0
     hangs: int = 0
     violations: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
-    lock: Lock = field(default_factory=Lock)
+
+    def __iadd__(self, other: "Tally") -> "Tally":
+        self.cases += other.cases
+        self.server_errors += other.server_errors
+        self.hangs += other.hangs
+        self.violations += other.violations
+        self.statuses += other.statuses
+        return self
 
 
 def run(cases: int, seed_: int) -> None:
     """cases: with a key, and as many without."""
-    load_all_checks()
     report, since_s = Report("schema", ASKED), time.monotonic()
     with own_platform() as platform:
-        key = _admin_key(platform)
-        with_key, without = Tally(), Tally()
-        _explore(platform, {"Authorization": f"Bearer {key}"}, cases, seed_, with_key)
-        _explore(platform, {}, cases, seed_, without)
+        headers = {"Authorization": f"Bearer {_admin_key(platform)}"}
+        with_key = _explore(platform, headers, cases, seed_)
+        without = _explore(platform, {}, cases, seed_)
         alive = httpx.get(f"{platform.url}/livez", timeout=_PATIENCE_S).status_code == 200
     for name, tally in (("with", with_key), ("without", without)):
         say(f"{name} a key: {dict(sorted(tally.statuses.items()))}")
@@ -91,25 +97,32 @@ def _admin_key(platform: Platform) -> str:
     return key
 
 
-def _explore(
-    platform: Platform, headers: dict[str, str], cases: int, seed_: int, tally: Tally
-) -> None:
-    document = schemathesis.openapi.from_url(f"{platform.url}/openapi.json")
-    operations = [found.ok() for found in document.get_all_operations()]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        while tally.cases < cases and operations:
-            share = max(_LEAST, -(-(cases - tally.cases) // len(operations)))
-            say(f"{len(operations)} operations, {share} cases of each")
-            counts = pool.map(lambda op: _try(op, headers, share, seed_, tally), operations)  # noqa: B023
+def _explore(platform: Platform, headers: dict[str, str], cases: int, seed_: int) -> Tally:
+    labels, tally = list(_operations(platform.url)), Tally()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        while tally.cases < cases and labels:
+            share = max(_LEAST, -(-(cases - tally.cases) // len(labels)))
+            say(f"{len(labels)} operations, {share} cases of each")
+            tries = [pool.submit(_try, platform.url, n, headers, share, seed_) for n in labels]
+            found = [future.result() for future in tries]
+            for one in found:
+                tally += one
             # Of some there are few to make up: the others take their part.
-            operations = [op for op, made in zip(operations, counts, strict=True) if made >= share]
+            labels = [n for n, one in zip(labels, found, strict=True) if one.cases >= share]
             seed_ += 1
+    return tally
 
 
-def _try(operation: Any, headers: dict[str, str], cases: int, seed_: int, tally: Tally) -> int:
-    """Returns how many there were."""
-    made = 0
-    not_checked = _NOT_CHECKED.get(operation.label, [])
+@cache
+def _operations(url: str) -> dict[str, Any]:
+    load_all_checks()
+    document = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    return {found.ok().label: found.ok() for found in document.get_all_operations()}
+
+
+def _try(url: str, label: str, headers: dict[str, str], cases: int, seed_: int) -> Tally:
+    """So many requests to one operation; in a process of its own, as hypothesis has no threads."""
+    tally, not_checked = Tally(), _NOT_CHECKED.get(label, [])
 
     @seed(seed_)
     @settings(
@@ -119,15 +132,13 @@ def _try(operation: Any, headers: dict[str, str], cases: int, seed_: int, tally:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy())
+    @given(case=_operations(url)[label].as_strategy())
     def each(case: Any) -> None:
-        nonlocal made
-        made += 1
         _one(case, session, headers, not_checked, tally)
 
     with requests.Session() as session:
         each()
-    return made
+    return tally
 
 
 def _one(
@@ -138,26 +149,20 @@ def _one(
     tally: Tally,
 ) -> None:
     label = case.operation.label
+    tally.cases += 1
     try:
         response = case.call(session=session, headers=headers, timeout=_PATIENCE_S)
-    except requests.Timeout:
-        with tally.lock:
-            tally.cases += 1
-            tally.hangs += 1
-            tally.violations[f"{label}: no answer in {_PATIENCE_S:g} s"] += 1
-        return
-    found: list[str] = []
-    try:
+        tally.statuses[response.status_code] += 1
+        tally.server_errors += response.status_code >= 500
         case.validate_response(
             response,
             headers=headers,
             excluded_checks=not_checked,
-            transport_kwargs={"session": session, "headers": dict(headers), "timeout": _PATIENCE_S},
+            transport_kwargs={"session": session, "headers": headers, "timeout": _PATIENCE_S},
         )
+    except requests.Timeout:
+        tally.hangs += 1
+        tally.violations[f"{label}: no answer in {_PATIENCE_S:g} s"] += 1
     except FailureGroup as group:
-        found = [f"{label}: {type(one).__name__}: {one}"[:400] for one in group.exceptions]
-    with tally.lock:
-        tally.cases += 1
-        tally.statuses[response.status_code] += 1
-        tally.server_errors += response.status_code >= 500
-        tally.violations.update(found)
+        for one in group.exceptions:
+            tally.violations[f"{label}: {type(one).__name__}: {str(one)[:300]}"] += 1
