@@ -99,7 +99,6 @@ class _Api(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == calls.PATH and scope["method"] == "POST":
-            scope["app"] = self
             await calls.serve(scope, receive, send, self.state.context)
         else:
             if scope["type"] == "http" and scope["query_string"].count(b"&") >= MOST_PARAMETERS:

@@ -16,7 +16,7 @@ from jobs.identity import OPEN, ROLES, Caller
 from jobs.settings import LOOPBACK, Settings
 from jobs.store import db, tenants
 from jobs.store import keys as store
-from jobs.store.tenancy import acting
+from jobs.store.tenancy import act, acting
 
 _CONNECTIONS = 3
 _STATEMENT_S = 5.0
@@ -96,17 +96,16 @@ class Credentials:
     def _holder(self, key: str) -> Found:
         with self._database.begin() as tx:
             row = store.find(tx, keys.hash_of(key))
-        if row is None:
-            return Found(None)
-        left_s, shown = row["left_s"], ids.show("key", row["id"])
-        ends_s = inf if left_s is None else clock.monotonic() + left_s
-        with acting(self._database, row["tenant_id"]) as tx:
-            terms = tenants.terms(tx, row["tenant_id"], shown)
+            if row is None:
+                return Found(None)
+            tenant, shown = row["tenant_id"], ids.show("key", row["id"])
+            act(tx, tenant)
+            terms = tenants.terms(tx, tenant, shown)
             if row["to_note"]:
                 store.note_use(tx, row["id"])
-        role = row["role"]
-        scopes = ROLES[role].intersection(row["scopes"])
-        return Found(Caller(row["tenant_id"], role, scopes, shown, **terms._asdict()), ends_s)
+        scopes = ROLES[row["role"]].intersection(row["scopes"])
+        ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
+        return Found(Caller(tenant, row["role"], scopes, shown, **terms._asdict()), ends_s)
 
     def _subject(self, token: str) -> Found:
         said = self._tokens.read(token) if self._tokens else None

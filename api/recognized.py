@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import inf
 
 from jobs import clock
-from jobs.errors import Overloaded, Unavailable
+from jobs.errors import Unavailable
 from jobs.identity import Caller
 from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
 
-FRESH_S = 1.0
+FRESH_S = 1.5
 """Who is asked for after that is looked up again, beside the request."""
 GOOD_S = 3.0
 """And after that before it is answered."""
@@ -107,8 +107,8 @@ class Recognized:
         """The lookup in hand, or a new one."""
         if looking := self._looking.get(name):
             return looking
-        if len(self._looking) >= _MOST_LOOKUPS:
-            raise Overloaded("too many credentials are looked up now", retry_after_s=_RETRY_S)
+        if name not in self._known and len(self._looking) >= _MOST_LOOKUPS:
+            raise Unavailable("too many credentials are looked up now", retry_after_s=_RETRY_S)
         looking = asyncio.create_task(self._look_up(name, credential))
         self._looking[name] = looking
         looking.add_done_callback(lambda task: self._done(name, task))

@@ -125,9 +125,10 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """Where the api listens."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+        """Where the api is reached from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def evolve(self, **changes: Any) -> "Settings":
         return Settings(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)

@@ -140,7 +140,8 @@ def _prepare(found: Settings) -> None:
 
 
 def _check_port(found: Settings) -> None:
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in found.host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((found.host, found.port))

@@ -77,7 +77,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> 
     """The same, for who comes without FastAPI."""
     request = Request(scope, receive)
     try:
-        response = await infer(request, shared, await may(request, "infer"))
+        response = await infer(request, shared, await may(request, shared, "infer"))
     except Exception as error:
         response = answer_to(error)
     await response(scope, receive, send)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from jobs.settings import SettingsError
+from ops import check
 from ops.client import Client
 from ops.up import Platform, running
 from tests.identity_provider import IdentityProvider
@@ -19,15 +21,30 @@ from tests.identity_provider import running as provider_running
 from tests.keys import make_key_at
 from tests.wait import eventually
 
+MODELS = """
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
 CALL = {"model": "echo", "input": "x"}
 JOB = {"model": "echo", "items": ["x"]}
 SOON_S = 5.0
 
 
+@contextmanager
+def quickly(home: Path, **settings: Any) -> Iterator[Platform]:
+    """A platform with the quickest model alone."""
+    models = home / "models.toml"
+    models.write_text(MODELS)
+    with running(home, models=models, **settings) as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """A platform where a key was made."""
-    with running(tmp_path_factory.mktemp("closed")) as started:
+    with quickly(tmp_path_factory.mktemp("closed")) as started:
         make_key_at(started.settings.database_url, "first")
         yield started
 
@@ -208,7 +225,7 @@ def test_a_tenant_sees_its_own_and_an_operator_works_on_everybodys(
 def test_an_admin_makes_keys_and_sets_terms_over_http(
     closed: Platform, new_key: Callable[..., tuple[str, str]]
 ) -> None:
-    admin, id = new_key("ops", role="admin")
+    admin, _ = new_key("ops", role="admin")
     wanted = {"tenant": "gamma", "name": "ci", "scopes": ["read"], "expires_in_s": 60}
     made = ask(closed, admin, "POST", "/keys", json=wanted).json()
     assert ask(closed, made["key"], "GET", "/jobs").status_code == 200
@@ -237,12 +254,15 @@ def test_an_admin_makes_keys_and_sets_terms_over_http(
         {"tenant": "x", "scopes": ["admin"]},
         {"tenant": "x", "scopes": []},
         {"tenant": "x", "role": "root"},
+        {"tenant": "x", "name": "a\x00"},
     ):
         assert ask(closed, admin, "POST", "/keys", json=body).status_code == 422
+    torn = ask(closed, admin, "POST", "/keys", content=rb'{"tenant": "x", "name": "\ud800"}')
+    assert torn.status_code == 422
     assert ask(closed, admin, "GET", f"/keys/key_{'0' * 26}").status_code == 404
 
 
-def test_a_worker_and_a_client_know_each_other_by_the_key_in_the_environment(
+def test_commands_send_the_key_of_their_environment(
     closed: Platform, new_key: Callable[..., tuple[str, str]]
 ) -> None:
     key, _ = new_key("delta")
@@ -259,6 +279,20 @@ def test_a_worker_and_a_client_know_each_other_by_the_key_in_the_environment(
     assert "No valid credential" in refused.stderr
 
 
+def test_no_log_has_a_key(closed: Platform, new_key: Callable[..., tuple[str, str]]) -> None:
+    key, id = new_key("acme")
+    secret = key[8:]
+    submit(closed, key)
+    made = ask(closed, new_key("ops", role="admin")[0], "POST", f"/keys/{id}/rotate").json()
+    ask(closed, key + "x", "GET", "/jobs")
+    logs = list((closed.settings.home / "logs").iterdir())
+    assert any(log.name == "api.log" for log in logs)
+    for log in logs:
+        said = log.read_text(errors="replace")
+        assert secret not in said
+        assert made["key"][8:] not in said
+
+
 @pytest.fixture(scope="module")
 def provider() -> Iterator[IdentityProvider]:
     with provider_running() as started:
@@ -269,7 +303,7 @@ def provider() -> Iterator[IdentityProvider]:
 def trusting(
     provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("oidc"), **provider.named()) as started:
+    with quickly(tmp_path_factory.mktemp("oidc"), **provider.named()) as started:
         yield started
 
 
@@ -297,10 +331,21 @@ def test_tokens_of_the_identity_provider_are_let_in(
         assert ask(trusting, bad, "POST", "/infer", json=CALL).status_code == 401
 
 
+def test_check_says_that_beyond_loopback_a_key_is_missing(
+    closed: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOST", "0.0.0.0")
+    for home, missing in ((tmp_path, 1), (closed.settings.home, 0)):
+        monkeypatch.setenv("MILLRACE_HOME", str(home))
+        wrong = check.problems()
+        assert len(wrong) == missing
+        assert all("millrace keys create" in problem for problem in wrong)
+
+
 def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(tmp_path: Path) -> None:
     with (
         pytest.raises(SettingsError, match="millrace keys create"),
-        running(tmp_path, host="0.0.0.0"),
+        quickly(tmp_path, host="0.0.0.0"),
     ):
         pass
     environ = os.environ | {"MILLRACE_HOME": str(tmp_path)}
@@ -309,6 +354,6 @@ def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(tmp_path: Pat
         env=environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     key = json.loads(made.stdout)["key"]
-    with running(tmp_path, host="0.0.0.0") as platform:
+    with quickly(tmp_path, host="0.0.0.0") as platform:
         assert ask(platform, None, "GET", "/jobs").status_code == 401
         assert ask(platform, key, "POST", "/infer", json=CALL).status_code == 200

@@ -2,6 +2,7 @@
 nobody can look."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,8 @@ from jobs import clock, ids
 from jobs.errors import Unauthenticated, Unavailable
 from jobs.identity import OPEN, ROLES, Caller, Limit
 from jobs.settings import Settings
-from jobs.store import keys, tenants
+from jobs.store import db, keys, tenants
+from ops.embedded import EmbeddedServers
 from tests.identity_provider import running
 from tests.keys import make_key
 
@@ -230,9 +232,10 @@ def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Set
     on(settings, test)
 
 
-def test_while_nobody_can_look_those_go_on_that_were_known_for_five_minutes(
-    database: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes(
+    servers: EmbeddedServers, database: Engine, settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     key, _ = make_key(database)
     stranger, _ = make_key(database)
     now_s = [clock.monotonic()]
@@ -240,11 +243,11 @@ def test_while_nobody_can_look_those_go_on_that_were_known_for_five_minutes(
 
     async def test(credentials: Credentials) -> None:
         assert await who(credentials, key)
-        credentials._recognized._find = _gone
+        _shut(servers, database.url.database)
         for _ in range(50):
-            now_s[0] += 5.9
+            now_s[0] += recognized.AWAY_S / 51
             assert await who(credentials, key)
-        with pytest.raises(Unavailable):
+        with pytest.raises(db.AWAY):
             await who(credentials, stranger)
         now_s[0] += recognized.AWAY_S
         with pytest.raises(Unavailable):
@@ -253,8 +256,66 @@ def test_while_nobody_can_look_those_go_on_that_were_known_for_five_minutes(
     on(settings, test, listening=False)
 
 
-def _gone(credential: bytes) -> recognized.Found:
-    raise Unavailable("the database can't be reached")
+def _shut(servers: EmbeddedServers, name: str | None) -> None:
+    """Nobody gets into this database from now on, and whoever is in it is thrown out."""
+    elsewhere = db.connect(servers.postgres.url, pool_size=1)
+    with elsewhere.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+        connection.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"),
+            {"name": name},
+        )
+    elsewhere.dispose()
+
+
+_END_OTHERS = text("""
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+""")
+
+
+def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
+    database: Engine, settings: Settings
+) -> None:
+    key, id = make_key(database)
+
+    async def test(credentials: Credentials) -> None:
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            tx.execute(_END_OTHERS)
+        async with asyncio.timeout(10):
+            while not _listeners(database):
+                await asyncio.sleep(0.01)
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            keys.revoke(tx, "*", ids.parse("key", id))
+        await becomes(credentials, key, lambda caller: caller is None, 1)
+
+    on(settings, test)
+
+
+def _listeners(database: Engine) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN \"millrace_keys\"'"
+    with database.connect() as tx:
+        found: int = tx.scalars(text(query)).one()
+    return found
+
+
+def test_a_check_costs_a_call_less_than_a_twentieth_of_a_ms(
+    database: Engine, settings: Settings
+) -> None:
+    key, _ = make_key(database)
+    checks, most_s = 20_000, 0.000_05
+
+    async def test(credentials: Credentials) -> None:
+        sent = [(b"host", b"x"), (b"content-type", b"application/json"), *headers(key)]
+        await credentials.recognize(sent)
+        since_s = time.process_time()
+        for _ in range(checks):
+            await credentials.recognize(sent)
+        assert (time.process_time() - since_s) / checks < most_s
+
+    on(settings, test)
 
 
 def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Settings) -> None:
