@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+TOOLS := .tools
+LOCK := ops/requirements.lock
+SBOM := build/sbom.cdx.json
 
-.PHONY: demo test check chaos up bench lock clean
+.PHONY: demo test check chaos up bench lock clean tools sbom audit supply-chain
 
 demo: $(INSTALLED)
 	$(BIN)/millrace demo
@@ -44,5 +47,25 @@ lock:
 	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu//' > ops/requirements.lock
 	touch $(INSTALLED)
 
+# What is installed (CycloneDX 1.6), and whether it is known to be vulnerable. The tools have an
+# environment of their own: the product's lock doesn't grow by them.
+supply-chain: sbom audit
+
+sbom: $(TOOLS)/installed
+	mkdir -p $(dir $(SBOM))
+	$(TOOLS)/bin/cyclonedx-py requirements $(LOCK) --pyproject pyproject.toml \
+		--sv 1.6 --of JSON --output-reproducible -o $(SBOM)
+	@echo $(SBOM)
+
+audit: $(TOOLS)/installed
+	$(TOOLS)/bin/python ops/audit.py $(LOCK)
+
+tools: $(TOOLS)/installed
+
+$(TOOLS)/installed: ops/tools.lock
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/pip install -q --disable-pip-version-check -r ops/tools.lock
+	touch $@
+
 clean:
-	rm -rf $(VENV) .millrace
+	rm -rf $(VENV) $(TOOLS) build .millrace

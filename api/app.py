@@ -14,7 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import door, errors, openapi
+from api import door, errors, openapi, pages, security
+from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
 from api.events import JobEvents
@@ -22,7 +23,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
-from api.requests import stamped
+from api.requests import new_request_id, stamped
 from api.routes import (
     audit,
     calls,
@@ -40,11 +41,14 @@ from api.routes import events as event_routes
 from api.schemas import Problem
 from api.serving import follow
 from jobs.blobs.payloads import Payloads
+from jobs.errors import Malformed
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 
 _CONNECTIONS = 10
+MOST_PARAMETERS = 64
+"""Of a query."""
 _SWITCH_S = 0.0005
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
@@ -89,10 +93,13 @@ def create_app(settings: Settings) -> FastAPI:
         title="Millrace",
         version="0.1.0",
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses=dict.fromkeys(_STATUSES, _PROBLEM),
     )
     errors.install(app)
     openapi.install(app)
+    pages.install(app, settings)
     ours = (
         calls,
         submissions,
@@ -117,11 +124,15 @@ class _Api(FastAPI):
     without all that it does before and after. That is most of the time that a call takes here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == calls.PATH and scope["method"] == "POST":
-            await calls.serve(scope, receive, send, self.state.context)
-        else:
-            send = stamped(scope, send) if scope["type"] == "http" else send
+        if scope["type"] != "http":
             await super().__call__(scope, receive, send)
+        elif scope["path"] == calls.PATH and scope["method"] == "POST":
+            await calls.serve(scope, receive, send, self.state.context)
+        elif scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+            error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
+            await errors.answer_to(error, new_request_id())(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, stamped(scope, send))
 
 
 class _Server(uvicorn.Server):
@@ -149,7 +160,10 @@ def serve(settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=bounded(settings.slow_client_s),  # type: ignore[arg-type]
+        ws="none",
+        headers=security.headers(settings),
+        **security.tls(settings),
         access_log=False,
         proxy_headers=False,  # who is in front of us changes no answer
         log_level="warning",

@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 _TYPES = "https://millrace.dev/problems/"
 
 
-def problem(error: MillraceError, id: str) -> Response:
-    """id: the request's."""
+def as_json(error: MillraceError, id: str) -> dict[str, Any]:
+    """RFC 9457's object. id: the request's."""
     body: dict[str, Any] = {
         "type": _TYPES + error.code.replace("_", "-"),
         "title": error.title,
@@ -44,6 +44,10 @@ def problem(error: MillraceError, id: str) -> Response:
     }
     if error.faults:
         body["errors"] = [fault.as_json() for fault in error.faults]
+    return body
+
+
+def problem(error: MillraceError, id: str) -> Response:
     headers = {"X-Request-Id": id}
     if isinstance(error, QuotaExceeded):
         headers |= error.headers or ratelimits.of_job(error)
@@ -53,7 +57,10 @@ def problem(error: MillraceError, id: str) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
     return Response(
-        orjson.dumps(body), error.status, headers, media_type="application/problem+json"
+        orjson.dumps(as_json(error, id)),
+        error.status,
+        headers,
+        media_type="application/problem+json",
     )
 
 

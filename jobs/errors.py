@@ -11,6 +11,7 @@
     │   └── KeyInFlight          409  idempotency_key_in_flight
     ├── Pruned                   410  pruned
     ├── TooLarge                 413  too_large
+    ├── UrlTooLong               414  url_too_long
     ├── UnsupportedMedia         415  unsupported_media_type
     ├── Invalid                  422  invalid
     │   ├── KeyReused            422  idempotency_key_reused
@@ -19,6 +20,7 @@
     ├── QuotaExceeded            429  quota_exceeded
     │   └── StorageFull          429  quota_exceeded
     ├── SpendCap                 429  spend_cap
+    ├── HeadTooLarge             431  head_too_large
     ├── Unreadable               500  payload_unreadable
     │   ├── PayloadLost          500  payload_lost
     │   └── PayloadCorrupt       500  payload_corrupt
@@ -144,6 +146,10 @@ class TooLarge(MillraceError):
     status, code, title = 413, "too_large", "The body is too large"
 
 
+class UrlTooLong(MillraceError):
+    status, code, title = 414, "url_too_long", "The URL is too long"
+
+
 class UnsupportedMedia(MillraceError):
     status, code, title = 415, "unsupported_media_type", "Unsupported content type"
 
@@ -216,6 +222,10 @@ class SpendCap(MillraceError):
             "00:00 UTC, unless an admin raises the cap before"
         )
         super().__init__(detail, retry_after_s=(next_month - now).total_seconds())
+
+
+class HeadTooLarge(MillraceError):
+    status, code, title = 431, "head_too_large", "The headers are too large"
 
 
 class Unreadable(MillraceError):

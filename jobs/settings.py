@@ -14,6 +14,15 @@ from jobs.sealing import MIN_KEY
 from jobs.ssrf import AllowList
 
 _PREFIX = "MILLRACE_"
+_FILE = "_FILE"
+"""Behind the name of a secret: its value is the content of that file."""
+_SHOWN = {"host", "port", "db", "sslmode", "sslrootcert", "sslcert", "sslkey"} | {
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_cert_reqs",
+}
+"""Parameters of an address that `millrace check` shows."""
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -44,10 +53,18 @@ class Settings:
     home: Path = _setting(None, "data folder of the embedded services")
     host: str = _setting("127.0.0.1", "address the api listens on")
     port: int = _setting(8000, "port the api listens on")
-    database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one")
-    redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one")
+    tls_cert: Path | None = _setting(None, "the api's certificate, with its chain (PEM): https")
+    tls_key: Path | None = _setting(None, "the private key of that certificate (PEM)")
+    tls_client_ca: Path | None = _setting(
+        None, "clients must present a certificate of this CA (PEM)"
+    )
+    ca: Path | None = _setting(None, "the command line trusts this CA (PEM), not the system's")
+    client_cert: Path | None = _setting(None, "certificate that the command line presents (PEM)")
+    client_key: Path | None = _setting(None, "the private key of that certificate (PEM)")
+    database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one", secret=True)
+    redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one", secret=True)
     broker_url: str = _setting(
-        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: the Redis"
+        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: the Redis", secret=True
     )
     models: Path | None = _setting(None, "models file (TOML); without one: the samples")
     blobs: str = _setting(
@@ -65,6 +82,9 @@ class Settings:
     max_json_mb: int = _setting(64, "largest JSON body, MiB")
     max_ndjson_mb: int = _setting(8192, "largest NDJSON body, MiB")
     max_items: int = _setting(10_000_000, "most items in one job")
+    slow_client_s: float = _setting(
+        30.0, "a request's head, and the next bytes of its body, must come within this, seconds"
+    )
     max_queued_calls: int = _setting(2000, "most calls waiting for one model version")
     require_idempotency_key: bool = _setting(False, "refuse jobs and calls without such a key")
     idempotency_hours: float = _setting(24.0, "a job's Idempotency-Key is remembered, hours")
@@ -94,16 +114,21 @@ class Settings:
 
     @property
     def broker(self) -> str:
-        """Celery's broker; where none is named, the Redis, as kombu spells its socket."""
-        if self.broker_url or not self.redis_url.startswith("unix://"):
-            return self.broker_url or self.redis_url
-        return "redis+socket://" + self.redis_url.removeprefix("unix://").partition("?")[0]
+        """Celery's broker; where none is named, the Redis. kombu has spellings of its own for a
+        socket, and for TLS: without ssl_cert_reqs it would connect in the clear."""
+        url = self.broker_url or self.redis_url
+        if url.startswith("unix://"):
+            return "redis+socket://" + url.removeprefix("unix://").partition("?")[0]
+        if url.startswith("rediss://") and "ssl_cert_reqs=" not in url:
+            return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
+        return url
 
     @property
     def url(self) -> str:
         """Where the api is reached from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def evolve(self, **changes: Any) -> "Settings":
         return Settings(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
@@ -113,7 +138,8 @@ class Settings:
         nothing of ours shines through."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         named = {_PREFIX + k.upper(): "" if v is None else str(v) for k, v in values.items()}
-        return named | {_PREFIX + "CONFIG": ""}
+        files = {_PREFIX + f.name.upper() + _FILE: "" for f in fields(self) if is_secret(f)}
+        return named | files | {_PREFIX + "CONFIG": ""}
 
 
 def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
@@ -127,12 +153,65 @@ def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
         problems.append(f"MILLRACE_CONFIG: {path} is not valid TOML: {error}")
         return {}
     known = {_PREFIX + f.name.upper() for f in fields(Settings)}
+    known |= {_PREFIX + f.name.upper() + _FILE for f in fields(Settings) if is_secret(f)}
     problems += [
         f"{path}: {name} is not a setting; `millrace check` lists them all"
         for name in found
         if name not in known
     ]
     return found
+
+
+def is_secret(setting: Any) -> bool:
+    """Whether this field of Settings is one, or an address that may hold one."""
+    return bool(setting.metadata["secret"])
+
+
+def shown(url: str) -> str:
+    """An address without what may be secret in it: a password, and parameters that nobody knows."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(set)"
+    user, at, host = parts.netloc.rpartition("@")
+    given = [parameter.partition("=") for parameter in filter(None, parts.query.split("&"))]
+    known = [f"{name}={value if name in _SHOWN else '…'}" for name, _, value in given]
+    query = "?" + "&".join(known) if known else ""
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}{query}"
+
+
+def _secret(name: str, given: Mapping[str, Any], problems: list[str]) -> Any:
+    """A secret's value: given as it is, or as the path of a file that holds it alone."""
+    value, path = given.get(name), given.get(name + _FILE)
+    if path in (None, ""):
+        return value
+    if value not in (None, ""):
+        problems.append(f"{name} and {name}{_FILE} are both set; one of them is enough")
+        return None
+    try:
+        return Path(str(path)).expanduser().read_text().strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        problems.append(f"{name}{_FILE}: {path} can't be read: {why}")
+        return None
+
+
+def _tls(settings: Settings) -> list[str]:
+    problems = []
+    for cert, key in (("tls_cert", "tls_key"), ("client_cert", "client_key")):
+        if (getattr(settings, cert) is None) != (getattr(settings, key) is None):
+            names = f"{_PREFIX}{cert.upper()} and {_PREFIX}{key.upper()}"
+            problems.append(f"{names} belong together: one is set, the other isn't")
+    if settings.tls_client_ca and not settings.tls_cert:
+        problems.append(
+            "MILLRACE_TLS_CLIENT_CA asks clients for certificates: set MILLRACE_TLS_CERT and "
+            "MILLRACE_TLS_KEY too"
+        )
+    for name in ("tls_cert", "tls_key", "tls_client_ca", "ca", "client_cert", "client_key"):
+        path = getattr(settings, name)
+        if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
+            problems.append(f"{_PREFIX}{name.upper()}: {path} is no file that can be read")
+    return problems
 
 
 def _convert(name: str, kind: Any, value: Any, problems: list[str]) -> Any:
@@ -209,7 +288,10 @@ def _ranges(settings: Settings) -> list[str]:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:
         problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
+    if not 0 < settings.slow_client_s < inf:
+        problems.append("MILLRACE_SLOW_CLIENT_S must be more than 0")
     problems += _retention(settings)
+    problems += _tls(settings)
     problems += [
         f"{_PREFIX}{name.upper()} must be a number more than 0"
         for name in ("idempotency_hours", "call_idempotency_s")
@@ -252,10 +334,11 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     problems: list[str] = []
     config = environ.get(_PREFIX + "CONFIG")
     found = _read_file(config, problems) if config else {}
+    given = {**found, **environ}
     values = {}
     for f in fields(Settings):
         name = _PREFIX + f.name.upper()
-        value = environ.get(name, found.get(name))
+        value = _secret(name, given, problems) if is_secret(f) else given.get(name)
         if value not in (None, ""):
             values[f.name] = _convert(name, f.type, value, problems)
     settings = Settings(**{name: value for name, value in values.items() if value is not None})

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from jobs.artifacts import verified
+
 MIN_TOKENS = 3
 """The least a text can be cut to: one token between the two special ones."""
 MAX_TOKENS = 256
@@ -16,6 +18,7 @@ MAX_TOKENS = 256
 POSITIONS = 512
 """Position embeddings of all-MiniLM-L6-v2: the most tokens a text can have."""
 
+_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 _LONGEST_TOKENIZED = 4096  # characters: a longer text is nearly always one that is cut
 
 
@@ -32,11 +35,16 @@ def minilm_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
+def minilm_tokenizer() -> Path:
+    """Its tokenizer's file, verified. Raises Untrusted."""
+    return verified(minilm_folder() / "tokenizer.json", _TOKENIZER_SHA256)
+
+
 @cache
 def _tokenizer() -> Any:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(minilm_tokenizer()))
     tokenizer.no_padding()
     tokenizer.enable_truncation(POSITIONS)
     return tokenizer

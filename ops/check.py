@@ -34,12 +34,8 @@ def explain(found: Settings) -> Iterator[Finding]:
     """Every setting, with its value and what it is for. Passwords in URLs are not shown."""
     for f in fields(Settings):
         value = str(getattr(found, f.name) or "")
-        if f.metadata["secret"] and value:
-            value = "(set)"
-        if "@" in value and "://" in value:
-            scheme, _, rest = value.partition("://")
-            user, _, host = rest.rpartition("@")
-            value = f"{scheme}://{user.partition(':')[0]}@{host}"
+        if settings.is_secret(f) and value:
+            value = settings.shown(value) if "://" in value else "(set)"
         yield Finding(f"MILLRACE_{f.name.upper()}", value, f.metadata["help"])
 
 

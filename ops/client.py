@@ -1,11 +1,13 @@
 """A client of the HTTP api, for the command line, the demo and the benchmarks."""
 
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import httpx
 
 from jobs import clock, ids
+from jobs.settings import Settings
 from jobs.states import TERMINAL
 
 _POLL_S = 0.2
@@ -59,12 +61,24 @@ def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
     return post()
 
 
-class Client:
-    """Talks to one api, as who has this key."""
+def trusting(found: Settings) -> ssl.SSLContext:
+    """Whom this configuration trusts, and the certificate that it presents."""
+    context = ssl.create_default_context(cafile=found.ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if found.client_cert:
+        context.load_cert_chain(found.client_cert, found.client_key)
+    return context
 
-    def __init__(self, url: str, key: str | None = None) -> None:
+
+class Client:
+    """Talks to one api, as who has this key. verify: for https, as `trusting` makes it; without
+    it, the system's CAs."""
+
+    def __init__(
+        self, url: str, key: str | None = None, verify: ssl.SSLContext | bool = True
+    ) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else None
-        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers)
+        self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers, verify=verify)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
         return self._ok(self._http.request(method, path, **options)).json()

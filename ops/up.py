@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ import httpx
 
 from api import door
 from jobs import clock, settings
-from jobs.settings import Settings
+from jobs.settings import Settings, SettingsError
 from jobs.store import db
 from migrations.run import migrate
 from ops import configure
+from ops.client import trusting
 from ops.embedded import EmbeddedPostgres, EmbeddedServers, secret_key
 from ops.processes import Child, Supervisor
 from ops.watched import WatchedWorker
@@ -22,6 +24,10 @@ from ops.watched import WatchedWorker
 _POLL_S = 0.1
 _READY_WITHIN_S = 120.0
 _GRACE_S = 30.0
+_UP_ASKS_TOO = (
+    "MILLRACE_TLS_CLIENT_CA asks clients for certificates, and `millrace up` is one when it waits "
+    "for its api: set MILLRACE_CLIENT_CERT and MILLRACE_CLIENT_KEY"
+)
 
 
 class PortTaken(Exception):
@@ -32,6 +38,8 @@ class Platform:
     """Everything `millrace up` runs. Every method belongs to the main thread."""
 
     def __init__(self, found: Settings, workers: int = 1, logs: Path | None = None) -> None:
+        if found.tls_client_ca and not found.client_cert:
+            raise SettingsError([_UP_ASKS_TOO])
         if not (found.secret_key or found.database_url):
             secret_key.ensure(found.home)
         self.settings = configure.fill_in(found).evolve(await_workers=True)
@@ -78,7 +86,7 @@ class Platform:
 
     def _await_ready(self, stop_asked: Callable[[], bool]) -> None:
         deadline_s = clock.monotonic() + _READY_WITHIN_S
-        with httpx.Client(base_url=self.url, timeout=5) as client:
+        with httpx.Client(base_url=self.url, timeout=5, verify=_own_api(self.settings)) as client:
             while not stop_asked() and not _is_ready(client):
                 self.poll()
                 if clock.monotonic() > deadline_s:
@@ -105,6 +113,14 @@ class Platform:
 def _child(name: str, module: str, found: Settings, logs: Path | None) -> Child:
     log = logs and logs / f"{name}.log"
     return Child(name, [sys.executable, "-m", module], found.environment(), log)
+
+
+def _own_api(found: Settings) -> ssl.SSLContext:
+    """Of the api that we started ourselves: it is asked nothing but whether it is ready, at the
+    address that it listens on, which its certificate needn't name."""
+    context = trusting(found)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _is_ready(client: httpx.Client) -> bool:

@@ -39,5 +39,5 @@ def job_events(
         job = views.job_object(row)
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(shared.events.stream(job), headers=headers, media_type=_EVENTS)

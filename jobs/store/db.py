@@ -65,6 +65,7 @@ def connect(
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
+        hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
             **PATIENCE,

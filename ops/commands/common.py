@@ -7,7 +7,7 @@ import click
 
 from jobs.settings import Settings
 from ops import configure
-from ops.client import Client
+from ops.client import Client, trusting
 
 _KEY = "millrace.key"
 
@@ -33,4 +33,5 @@ def connect(url: str | None) -> Client:
     """The api at that address, or the one of this configuration; with the key that was given."""
     found: Settings = configure.load()
     key = click.get_current_context().meta.get(_KEY)
-    return Client(url or found.url, key)
+    url = url or found.url
+    return Client(url, key, trusting(found) if url.startswith("https:") else True)

@@ -87,4 +87,24 @@ def chaos(seed: int, minutes: float, faults: int | None, recorded: bool) -> None
     run(seed, minutes, faults, recorded)
 
 
+@bench.command(epilog="Example: millrace bench fuzz --seed 7")
+@click.option("--inputs", default=1_000_000, show_default=True, help="in all")
+@click.option("--seed", default=1, show_default=True, help="the same seed makes the same inputs")
+def fuzz(inputs: int, seed: int) -> None:
+    """Hostile inputs for everything that reads what clients send: nothing may escape."""
+    from ops.bench.fuzz import run
+
+    run(inputs, seed)
+
+
+@bench.command(epilog="Example: millrace bench schema --cases 2000")
+@click.option("--cases", default=10_000, show_default=True, help="with a key, and without")
+@click.option("--seed", default=1, show_default=True, help="of the requests")
+def schema(cases: int, seed: int) -> None:
+    """Requests made up from /openapi.json: is every answer as documented, and soon?"""
+    from ops.bench.schema import run
+
+    run(cases, seed)
+
+
 COMMANDS = (demo, bench)

@@ -50,6 +50,9 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "logging_collector": "off",
+    # Details and contexts quote rows, statements may hold values: payloads are never in logs.
+    "log_error_verbosity": "terse",
+    "log_min_error_statement": "panic",
     # Containers with a limit on huge pages answer their use with SIGBUS.
     "huge_pages": "off",
     # /dev/shm is 64 MB, or less, in containers; PostgreSQL doesn't start on 1 MB of it.

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from jobs.settings import Settings
+from jobs.settings import Settings, is_secret
 from jobs.store.invariants import INVARIANTS
 from ops.cli import main
 
@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "ops" / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 SETTINGS = {f"MILLRACE_{f.name.upper()}" for f in fields(Settings)}
+SETTINGS |= {f"MILLRACE_{f.name.upper()}_FILE" for f in fields(Settings) if is_secret(f)}
 OUTSIDE_SETTINGS = {"MILLRACE_CONFIG", "MILLRACE_URL", "MILLRACE_SHARED"}
 SOURCES = [
     f"/{path.relative_to(ROOT)}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.blobs import store
-from jobs.settings import Settings, SettingsError, load
+from jobs.settings import Settings, SettingsError, load, shown
 
 
 def problems(environ: dict[str, str]) -> list[str]:
@@ -211,3 +211,98 @@ def ages(items: str, results: str, jobs: str) -> dict[str, str]:
         "MILLRACE_KEEP_RESULTS_DAYS": results,
         "MILLRACE_KEEP_JOBS_DAYS": jobs,
     }
+
+
+SECRETS = ["secret_key", "database_url", "redis_url", "broker_url"]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_may_stand_in_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("redis://:a-password-of-more-than-32-characters@h\n")
+    found = load({f"MILLRACE_{name.upper()}_FILE": str(tmp_path / "secret")})
+    assert getattr(found, name) == "redis://:a-password-of-more-than-32-characters@h"
+    assert "password" not in repr(found)
+
+
+def test_a_secret_is_given_once(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x" * 32)
+    environ = {
+        "MILLRACE_SECRET_KEY": "y" * 32,
+        "MILLRACE_SECRET_KEY_FILE": str(tmp_path / "secret"),
+    }
+    [problem] = problems(environ)
+    assert problem.startswith("MILLRACE_SECRET_KEY and MILLRACE_SECRET_KEY_FILE are both set")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_secret_that_cant_be_read_is_named_by_its_path(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_bytes(content)
+    [problem] = problems({"MILLRACE_REDIS_URL_FILE": str(path)})
+    assert problem.startswith(f"MILLRACE_REDIS_URL_FILE: {path} can't be read")
+
+
+def test_what_is_no_secret_stands_in_no_file(tmp_path: Path) -> None:
+    [problem] = problems(config(tmp_path, 'MILLRACE_HOST_FILE = "/x"\n'))
+    assert "MILLRACE_HOST_FILE is not a setting" in problem
+    assert load(config(tmp_path, 'MILLRACE_SECRET_KEY_FILE = ""\n')).secret_key == ""
+
+
+def test_a_child_process_reads_no_secret_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x" * 32)
+    environ = {"MILLRACE_SECRET_KEY_FILE": str(tmp_path / "secret")}
+    settings = load(environ)
+    assert load(environ | settings.environment()) == settings
+
+
+@pytest.mark.parametrize(
+    ("url", "as_shown"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://:pw@h:1/0?password=pw&db=1", "redis://@h:1/0?password=…&db=1"),
+        ("postgresql://u:pw@h/d?sslmode=verify-full", "postgresql://u@h/d?sslmode=verify-full"),
+        ("postgresql://u:p%40w:x@h/d?sslpassword=pw", "postgresql://u@h/d?sslpassword=…"),
+        ("amqp://u:pw@[::1]:5672//", "amqp://u@[::1]:5672//"),
+        ("amqp://u:pw@[::1:5672//", "(set)"),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret(url: str, as_shown: str) -> None:
+    assert shown(url) == as_shown
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("rediss://h:1/0", "rediss://h:1/0?ssl_cert_reqs=required"),
+        (
+            "rediss://h/0?ssl_ca_certs=/ca.pem",
+            "rediss://h/0?ssl_ca_certs=/ca.pem&ssl_cert_reqs=required",
+        ),
+        ("rediss://h/0?ssl_cert_reqs=none", "rediss://h/0?ssl_cert_reqs=none"),
+    ],
+)
+def test_a_broker_by_tls_checks_certificates(url: str, broker: str) -> None:
+    assert Settings(redis_url=url).broker == broker
+    assert Settings(broker_url=url).broker == broker
+
+
+def test_certificates_and_keys_belong_together_and_are_there(tmp_path: Path) -> None:
+    pem = tmp_path / "x.pem"
+    pem.touch()
+    [problem] = problems({"MILLRACE_TLS_CERT": str(pem)})
+    assert "MILLRACE_TLS_CERT and MILLRACE_TLS_KEY belong together" in problem
+    [problem] = problems({"MILLRACE_TLS_CLIENT_CA": str(pem)})
+    assert problem.startswith("MILLRACE_TLS_CLIENT_CA asks clients for certificates")
+    [problem] = problems({"MILLRACE_CA": str(tmp_path / "absent.pem")})
+    assert problem.endswith("absent.pem is no file that can be read")
+    found = load({"MILLRACE_TLS_CERT": str(pem), "MILLRACE_TLS_KEY": str(pem)})
+    assert found.url == "https://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize("patience", ["0", "-1", "nan", "inf"])
+def test_patience_with_slow_clients_has_an_end(patience: str) -> None:
+    [problem] = problems({"MILLRACE_SLOW_CLIENT_S": patience})
+    assert "MILLRACE_SLOW_CLIENT_S" in problem

@@ -5,27 +5,37 @@ of transformers or sentence-transformers is imported.
 """
 
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from jobs import artifacts
 from jobs.sizes import minilm_folder
 from workers.engines.embedding import Embedder
 
 HEADS = 12
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of the weights in the package that ops/requirements.lock names."""
 
 
 class MiniLM(Embedder):
-    """Vectors of 384 numbers a text; options and params are those of `Embedder`."""
+    """Vectors of 384 numbers a text; the other options and the params are those of `Embedder`.
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(_weights, HEADS, **options)
+    weights: a safetensors file of the same architecture, in place of the package's own.
+    sha256: its SHA-256; what doesn't match isn't loaded.
+    """
+
+    def __init__(self, weights: str = "", sha256: str = "", **options: Any) -> None:
+        path = Path(weights) if weights else minilm_folder() / "model.safetensors"
+        if not weights:
+            sha256 = sha256 or SHA256
+        super().__init__(partial(_weights, path, sha256), HEADS, **options)
 
 
-def _weights(place: torch.device) -> Mapping[str, Tensor]:
-    weights: Mapping[str, Tensor] = load_file(
-        minilm_folder() / "model.safetensors", device=str(place)
-    )
+def _weights(path: Path, sha256: str, place: torch.device) -> Mapping[str, Tensor]:
+    weights: Mapping[str, Tensor] = load_file(artifacts.weights(path, sha256), device=str(place))
     return weights

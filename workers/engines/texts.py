@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from jobs.sizes import MIN_TOKENS, POSITIONS, minilm_folder
+from jobs.sizes import MIN_TOKENS, POSITIONS, minilm_tokenizer
 from workers.engines.protocol import InvalidInput, Prepared
 
 _PIECE = 64
@@ -24,7 +24,7 @@ class Texts:
         # Tokenizing overlaps a forward pass that has the cores already.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._max_tokens = max_tokens
-        self._tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
+        self._tokenizer = Tokenizer.from_file(str(minilm_tokenizer()))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
 

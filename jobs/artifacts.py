@@ -1,0 +1,37 @@
+"""Files of models: read only where they are what was declared, and never as code."""
+
+import hashlib
+from pathlib import Path
+
+SAFE = ".safetensors"
+
+
+class Untrusted(Exception):
+    """A file of a model that is not loaded; says why, and what to do."""
+
+
+def verified(path: Path, sha256: str) -> Path:
+    """The same path, once its content has this SHA-256 (hexadecimal). Raises Untrusted."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Untrusted(f"{path} can't be read: {error.strerror}") from error
+    if found != sha256.lower():
+        raise Untrusted(
+            f"{path} is not the file that was declared: its SHA-256 is {found}, not {sha256}; "
+            "install it again, or declare the new one"
+        )
+    return path
+
+
+def weights(path: Path, sha256: str) -> Path:
+    """The same path, once it is safe to load: safetensors, as declared. Raises Untrusted."""
+    if path.suffix != SAFE:
+        raise Untrusted(
+            f"{path.name} is not loaded: only {SAFE} is. Pickled weights (.bin, .pt, .ckpt) run "
+            "code of whoever wrote them; convert them with safetensors.torch.save_file"
+        )
+    if not sha256:
+        raise Untrusted(f"options.sha256 is missing: `sha256sum {path}` shows it")
+    return verified(path, sha256)

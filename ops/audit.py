@@ -1,0 +1,58 @@
+"""`make audit`: are there known vulnerabilities in what the lock file installs?
+
+Run by the tools' own Python (ops/tools.lock), so it imports nothing of ours. Exit status: 0: all
+packages were looked up, none has one; 1: some have; 2: that couldn't be told.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+_WITHIN_S = 600
+
+
+def main(lock: str) -> int:
+    command = [sys.executable, "-m", "pip_audit", "--requirement", lock, "--no-deps"]
+    command += ["--disable-pip", "--format", "json", "--progress-spinner", "off"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        print(f"audit: the vulnerability service didn't answer in {_WITHIN_S} s", file=sys.stderr)
+        return 2
+    try:
+        found = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        last = (done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
+        print(f"audit: nothing was audited: {last}", file=sys.stderr)
+        return 2
+    status, lines = verdict(found)
+    print("\n".join(lines), file=sys.stderr if status else sys.stdout)
+    return status
+
+
+def verdict(found: list[dict[str, Any]]) -> tuple[int, list[str]]:
+    """The exit status, and what to say. A package that couldn't be looked up is not well."""
+    vulnerable = [package for package in found if package.get("vulns")]
+    skipped = [package["name"] for package in found if "skip_reason" in package]
+    lines = [
+        f"audit: {package['name']} {package['version']}: {vuln['id']}"
+        f" (mended in {', '.join(vuln.get('fix_versions') or ['no release yet'])})"
+        for package in vulnerable
+        for vuln in package["vulns"]
+    ]
+    if skipped or not found:
+        some = ", ".join(skipped[:5]) + (" …" if len(skipped) > 5 else "")
+        lines.append(
+            f"audit: {len(skipped)} of {len(found)} packages couldn't be looked up: the "
+            f"vulnerability service can't be reached from here, or doesn't know them: {some}"
+        )
+    if vulnerable:
+        return 1, lines
+    if skipped or not found:
+        return 2, lines
+    return 0, [f"audit: {len(found)} packages, no known vulnerability"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

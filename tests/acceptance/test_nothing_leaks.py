@@ -1,0 +1,174 @@
+"""Secrets and payloads stay out of logs, answers, `millrace check`, reprs and argument lists."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import httpx
+import pytest
+
+from jobs import settings as configuration
+from jobs.settings import Settings, is_secret
+from ops.client import Client
+from ops.embedded import EmbeddedServers
+from ops.up import Platform, running
+from tests.wait import eventually
+
+SECRET = "hunter2-is-a-secret-of-32-characters"
+PASSWORD = "correct-horse-battery"
+PAYLOAD = "the-patient-has-flu"
+MODELS = """
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+limits = { max_item_bytes = 1000 }
+
+[[model]]
+name = "quoting"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.quoting_samples:quoting" }
+"""
+
+
+def with_password(url: str, user: str = "") -> str:
+    """The same server: on its socket no password is asked for, and so any will do."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{user}:{PASSWORD}@{rest.rpartition('@')[2]}"
+
+
+@pytest.fixture(scope="module")
+def platform(
+    tmp_path_factory: pytest.TempPathFactory, servers: EmbeddedServers, migrated: str
+) -> Iterator[Platform]:
+    folder = tmp_path_factory.mktemp("leaks")
+    (folder / "models.toml").write_text(MODELS)
+    given = {"secret_key": SECRET, "database_url": with_password(migrated, "millrace")}
+    files = {}
+    for name, value in given.items():
+        (folder / name).write_text(value + "\n")  # as editors and `echo` leave it
+        files[f"MILLRACE_{name.upper()}_FILE"] = str(folder / name)
+    found = configuration.load(files)
+    with running(
+        folder / "home",
+        models=folder / "models.toml",
+        lease_s=2.0,
+        **{name: getattr(found, name) for name in given},
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def answers(platform: Platform) -> list[str]:
+    """Bodies and headers of answers to requests that go well, and that don't."""
+    client = Client(platform.url)
+    valid = f"{PAYLOAD} is valid"
+    job = client.submit([json.dumps(valid).encode() + b"\n"], model="echo")["id"]
+    failing = client.submit([json.dumps(PAYLOAD).encode() + b"\n"], model="quoting")["id"]
+    for id in (job, failing):
+        client.wait(id)
+    asked = [
+        httpx.post(f"{platform.url}/infer", json=body, timeout=20)
+        for body in (
+            {"model": "echo", "input": valid},
+            {"model": "quoting", "input": PAYLOAD},
+            {"model": "echo", "input": PAYLOAD * 1000},
+            {"model": "minilm", "input": PAYLOAD},
+            {"model": "echo", "input": PAYLOAD, "params": {PAYLOAD: PAYLOAD}},
+            {"model": "echo", "input": PAYLOAD, "timeout_ms": PAYLOAD},
+        )
+    ]
+    asked += [
+        httpx.post(f"{platform.url}/jobs", json=body, timeout=20)
+        for body in (
+            {"model": "echo", "items": [PAYLOAD * 1000]},
+            {"model": "echo", "items": [{"input": PAYLOAD, "custom_id": "\0" + PAYLOAD}]},
+            {"model": "echo", "items": PAYLOAD},
+            {"model": "echo", "items": ["a"], "metadata": {"k": PAYLOAD * 1000}},
+            {"model": "echo", "items": ["a"], "priority": PAYLOAD},
+        )
+    ]
+    asked.append(httpx.post(f"{platform.url}/jobs", content=PAYLOAD + "{", timeout=20))
+    paths = ("/readyz", "/livez", "/models", "/webhooks/secret", f"/jobs/{job}", "/nowhere")
+    asked += [httpx.get(f"{platform.url}{path}") for path in paths]
+    client.close()
+    return [f"{answer.headers} {answer.text}" for answer in asked]
+
+
+def logs(platform: Platform) -> dict[str, str]:
+    return {path.name: path.read_text() for path in platform.settings.home.rglob("*.log")}
+
+
+def test_secrets_that_are_given_in_files_are_read(platform: Platform) -> None:
+    assert platform.settings.secret_key == SECRET
+    assert PASSWORD in platform.settings.database_url
+
+
+def test_no_secret_is_in_a_log_or_an_answer(platform: Platform, answers: list[str]) -> None:
+    found = logs(platform)
+    assert {"api.log", "keeper.log", "worker-1.log"} <= found.keys()
+    for text in [*found.values(), *answers]:
+        assert SECRET not in text
+        assert PASSWORD not in text
+
+
+def test_no_secret_is_in_a_log_when_what_it_opens_is_away(
+    tmp_path: Path, servers: EmbeddedServers
+) -> None:
+    """Every address leads nowhere: what is said of that names no password."""
+    away = {
+        "MILLRACE_HOME": str(tmp_path),
+        "MILLRACE_DATABASE_URL": f"postgresql://u:{PASSWORD}@127.0.0.1:1/x",
+        "MILLRACE_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:1/0?password={PASSWORD}",
+        "MILLRACE_BROKER_URL": f"amqp://u:{PASSWORD}@127.0.0.1:1//",
+        "MILLRACE_SECRET_KEY": SECRET,
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    for command in (["check"], ["check", "--json"], ["migrate"], ["check", "--invariants"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ops", *command], env=away, capture_output=True, timeout=60
+        )
+        said = (done.stdout + done.stderr).decode()
+        assert done.returncode != 0
+        assert said
+        assert PASSWORD not in said, command
+        assert SECRET not in said, command
+
+
+def test_check_shows_no_secret(platform: Platform) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ops", "check"],
+        env={**platform.settings.environment(), "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        timeout=60,
+    )
+    said = done.stdout.decode()
+    assert done.returncode == 0, done.stderr.decode()
+    assert "MILLRACE_SECRET_KEY" in said
+    assert PASSWORD not in said
+    assert SECRET not in said
+
+
+def test_no_secret_is_in_a_repr(platform: Platform) -> None:
+    assert SECRET not in repr(platform.settings)
+    assert PASSWORD not in repr(platform.settings)
+    named = {f.name for f in fields(Settings) if is_secret(f)}
+    assert {"secret_key", "database_url", "redis_url", "broker_url"} <= named
+
+
+def test_no_secret_is_in_an_argument_list(platform: Platform) -> None:
+    for child in platform.supervisor.children:
+        line = Path(f"/proc/{child.pid}/cmdline").read_bytes().decode()
+        assert "python" in line
+        assert SECRET not in line
+        assert PASSWORD not in line
+
+
+def test_no_payload_is_in_a_log(platform: Platform, answers: list[str]) -> None:
+    eventually(lambda: "ready" in "".join(logs(platform).values()))
+    for name, text in logs(platform).items():
+        assert PAYLOAD not in text, name

@@ -1,0 +1,243 @@
+"""Heads without an end, bodies that trickle, nesting without a floor: each is refused, and costs
+the others nothing."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from api.app import MOST_PARAMETERS
+from api.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
+from ops.up import Platform, running
+
+PATIENCE_S = 0.5
+JSON = {"Content-Type": "application/json"}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("slow")
+    with running(home, max_json_mb=1, slow_client_s=PATIENCE_S) as started:
+        yield started
+
+
+class Raw:
+    """A connection, byte by byte."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.socket = socket.create_connection(
+            (platform.settings.host, platform.settings.port), timeout=20
+        )
+
+    def send(self, data: bytes) -> bool:
+        """Whether the other side still takes it."""
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            return False
+        return True
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """All that comes until the other side closes: status, headers, body."""
+        got = b""
+        try:
+            while data := self.socket.recv(65_536):
+                got += data
+        except ConnectionResetError:
+            pass
+        head, _, body = got.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+        return int(lines[0].split()[1]) if got else 0, headers, body
+
+    def refused(self) -> int:
+        status, headers, body = self.answer()
+        assert headers["content-type"] == "application/problem+json"
+        assert headers["connection"] == "close"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert json.loads(body)["status"] == status
+        return status
+
+
+@pytest.fixture
+def raw(platform: Platform) -> Iterator[Raw]:
+    made = Raw(platform)
+    yield made
+    made.socket.close()
+
+
+HEAD = b"POST /infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+CALL = b'{"model": "echo", "input": "x"}'
+
+
+def test_a_head_that_trickles_is_cut_off(raw: Raw) -> None:
+    since_s = time.monotonic()
+    raw.send(HEAD)
+    assert raw.refused() == 400
+    assert PATIENCE_S * 0.9 < time.monotonic() - since_s < PATIENCE_S + 5
+
+
+def test_one_byte_at_a_time_gives_a_head_no_more_time(raw: Raw) -> None:
+    since_s = time.monotonic()
+    raw.socket.settimeout(0.01)
+    for byte in HEAD * 100:
+        raw.send(bytes([byte]))
+        try:
+            if raw.socket.recv(1, socket.MSG_PEEK):
+                break
+        except TimeoutError:
+            pass
+    raw.socket.settimeout(20)
+    assert raw.refused() == 400
+    assert time.monotonic() - since_s < PATIENCE_S + 5
+
+
+def test_a_connection_that_says_nothing_is_closed(raw: Raw) -> None:
+    assert raw.answer() == (0, {}, b"")
+
+
+@pytest.mark.parametrize("path", [b"/infer", b"/jobs"])
+def test_a_body_that_stops_is_cut_off(platform: Platform, raw: Raw, path: bytes) -> None:
+    raw.send(HEAD.replace(b"/infer", path) + b"Content-Length: 5000\r\n\r\n" + CALL)
+    assert raw.refused() == 400
+
+
+def test_a_chunked_body_that_trickles_for_ever_is_cut_off(raw: Raw) -> None:
+    raw.send(HEAD.replace(b"/infer", b"/jobs") + b"Transfer-Encoding: chunked\r\n\r\n")
+    since_s = time.monotonic()
+    while raw.send(b"1\r\n \r\n") and time.monotonic() - since_s < 10:
+        time.sleep(0.02)  # a slow client is the point
+    assert time.monotonic() - since_s < 5
+
+
+def test_a_body_that_keeps_coming_is_taken_however_long_it_takes(raw: Raw) -> None:
+    parts, part = 40, b'"%b"\n' % (b"x" * 1000)
+    head = HEAD.replace(b"/infer", b"/jobs?model=echo").replace(b"/json", b"/x-ndjson")
+    raw.send(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (parts * len(part)))
+    for _ in range(parts):
+        assert raw.send(part)
+        time.sleep(PATIENCE_S / 10)
+    assert raw.answer()[0] == 202
+
+
+def test_a_call_that_takes_long_is_not_cut_off(platform: Platform, raw: Raw) -> None:
+    """Only what the client owes is timed; an answer may take its time."""
+    stream = httpx.post(f"{platform.url}/jobs", json={"model": "echo", "items": ["a"]}).json()
+    raw.send(b"GET /jobs/%b/events HTTP/1.1\r\nHost: x\r\n\r\n" % stream["id"].encode())
+    assert raw.socket.recv(10).startswith(b"HTTP/1.1 2")
+
+
+def test_a_connection_is_kept_alive_between_calls(raw: Raw) -> None:
+    for _ in range(2):
+        raw.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(CALL) + CALL)
+        got = b""
+        while not got.endswith(b"}"):
+            got += raw.socket.recv(65_536)
+        assert got.startswith(b"HTTP/1.1 200")
+        time.sleep(PATIENCE_S * 2.5)  # longer than any request may take
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * (MAX_HEAD + 10), 431),
+        (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * (MAX_HEADERS + 1) + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100_000, 431),
+        (b"GET /?" + b"a" * MAX_URL + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"no http\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    ],
+)
+def test_heads_beyond_all_bounds_are_refused(raw: Raw, head: bytes, status: int) -> None:
+    raw.send(head)
+    assert raw.refused() == status
+
+
+@pytest.mark.parametrize("before", [b"1;x=", b"0\r\nx: "], ids=["extension", "trailer"])
+def test_what_stands_around_chunks_without_end_is_cut_off(raw: Raw, before: bytes) -> None:
+    raw.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + before)
+    sent = 0
+    while raw.send(b"a" * 10_000) and sent < 100_000_000:
+        sent += 10_000
+    assert sent < 20_000_000  # what sockets buffer
+
+
+def test_a_trailer_is_no_header(raw: Raw) -> None:
+    chunked = b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n"
+    raw.send(HEAD + chunked % (len(CALL), CALL) + b"Idempotency-Key: not, readable\r\n\r\n")
+    assert raw.answer()[0] == 200
+
+
+def test_a_body_without_end_after_its_answer_is_cut_off(raw: Raw) -> None:
+    raw.send(HEAD + b"Content-Length: 999999999999\r\n\r\n")
+    since_s = time.monotonic()
+    while raw.send(b"x" * 100_000) and time.monotonic() - since_s < 10:
+        pass
+    assert time.monotonic() - since_s < 5
+
+
+def test_a_query_of_many_parameters_is_refused(platform: Platform) -> None:
+    query = "&".join("a=1" for _ in range(MOST_PARAMETERS + 1))
+    assert httpx.get(f"{platform.url}/jobs?{query}").status_code == 400
+
+
+@pytest.mark.parametrize("depth", [1000, 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model": "echo", "input": %s}',
+        '{"model": "echo", "items": [%s]}',
+        '{"model": "echo", "items": ["a"], "params": %s}',
+        '{"model": "echo", "items": ["a"], "metadata": {"a": %s}}',
+        '{"model": "echo", "items": ["a"], "x": %s}',
+    ],
+)
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_deep_nesting_is_refused_wherever_it_stands(
+    platform: Platform, body: str, depth: int, brackets: str
+) -> None:
+    opening, closing = ("[", "]") if brackets == "[]" else ('{"a":', "}")
+    content = body % (opening * depth + "1" + closing * depth)
+    path = "/infer" if "input" in body else "/jobs"
+    answer = httpx.post(f"{platform.url}{path}", content=content, headers=JSON)
+    assert answer.status_code in (400, 422), answer.text[:300]
+
+
+@pytest.mark.parametrize("depth", [1000, 100_000])
+def test_deep_nesting_in_lines_and_queries_is_refused(platform: Platform, depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    url = f"{platform.url}/jobs?model=echo"
+    answer = httpx.post(url, content=deep, headers=NDJSON)
+    assert (answer.status_code, answer.json()["errors"][0]["line"]) == (422, 1)
+    for name in ("params", "metadata", "webhook"):
+        answer = httpx.post(f"{url}&{name}={deep[:4000]}", content='"a"', headers=NDJSON)
+        assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("path", ["/infer", "/jobs"])
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "identity, gzip"])
+def test_compressed_bodies_are_refused(platform: Platform, path: str, encoding: str) -> None:
+    headers = JSON | {"Content-Encoding": encoding}
+    assert httpx.post(f"{platform.url}{path}", content=b"x", headers=headers).status_code == 415
+
+
+@pytest.mark.parametrize(
+    "path", ["/livez", "/jobs", "/jobs/job_x", "/nowhere", "/openapi.json", "/docs"]
+)
+def test_every_answer_says_how_it_may_be_used(platform: Platform, path: str) -> None:
+    headers = httpx.get(f"{platform.url}{path}", headers={"Origin": "https://evil"}).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+    assert not [name for name in headers if name.startswith("access-control-")]
+    assert "strict-transport-security" not in headers  # this is no https
+    if path == "/docs":
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy

@@ -1,0 +1,264 @@
+"""TLS and mutual TLS: clients to the api, and all of us to Redis and PostgreSQL."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+import psycopg
+import pytest
+import redis
+import uvloop
+from click.testing import CliRunner
+from kombu import Connection
+from kombu.exceptions import KombuError
+
+from api.pipe import Pipe
+from jobs.settings import Settings, SettingsError
+from jobs.store import db
+from ops.cli import main
+from ops.client import Client, trusting
+from ops.embedded import EmbeddedServers
+from ops.up import Platform, running
+from tests.tls import Authority, Pair, tls_proxy
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ours"), "ours")
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A CA that nobody here trusts."""
+    return Authority(tmp_path_factory.mktemp("theirs"), "theirs")
+
+
+@pytest.fixture(scope="module")
+def server(ours: Authority) -> Pair:
+    return ours.pair("server")
+
+
+@pytest.fixture(scope="module")
+def visitor(ours: Authority) -> Pair:
+    return ours.pair("visitor")
+
+
+def redis_url(port: int, ca: Authority, pair: Pair | None = None) -> str:
+    files = {"ssl_ca_certs": ca.cert}
+    if pair:
+        files |= {"ssl_certfile": pair.cert, "ssl_keyfile": pair.key}
+    return f"rediss://127.0.0.1:{port}/0?{urlencode(files)}"
+
+
+def postgres_url(base: str, port: int, ca: Authority, pair: Pair | None = None) -> str:
+    """base: of the database, over its socket."""
+    user, name = base.split("//")[1].split("@")[0], base.split("?")[0].rpartition("/")[2]
+    files = {"sslmode": "verify-full", "sslrootcert": ca.cert}
+    if pair:
+        files |= {"sslcert": pair.cert, "sslkey": pair.key}
+    return f"postgresql+psycopg://{user}@127.0.0.1:{port}/{name}?{urlencode(files)}"
+
+
+@contextmanager
+def redis_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None) -> Iterator[int]:
+    path = servers.redis.url.removeprefix("unix://").partition("?")[0]
+    with tls_proxy(path, pair, client_ca) as port:
+        yield port
+
+
+@contextmanager
+def postgres_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None) -> Iterator[int]:
+    layout = servers.postgres.layout
+    [path] = [found for found in layout.run.glob(".s.PGSQL.*") if found.suffix != ".lock"]
+    with tls_proxy(str(path), pair, client_ca, postgres=True) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def platform(
+    tmp_path_factory: pytest.TempPathFactory,
+    servers: EmbeddedServers,
+    migrated: str,
+    ours: Authority,
+    server: Pair,
+    visitor: Pair,
+) -> Iterator[Platform]:
+    """Mutual TLS everywhere: to the api, to Redis (calls, broker) and to PostgreSQL."""
+    ca = ours.cert
+    with (
+        redis_by_tls(servers, server, ca) as redis_port,
+        postgres_by_tls(servers, server, ca) as postgres_port,
+        running(
+            tmp_path_factory.mktemp("tls"),
+            database_url=postgres_url(migrated, postgres_port, ours, visitor),
+            redis_url=redis_url(redis_port, ours, visitor),
+            secret_key="a key of the tests, 32 characters or more",
+            tls_cert=server.cert,
+            tls_key=server.key,
+            tls_client_ca=ca,
+            ca=ca,
+            client_cert=visitor.cert,
+            client_key=visitor.key,
+        ) as started,
+    ):
+        yield started
+
+
+def test_a_job_and_a_call_go_by_mutual_tls_everywhere(platform: Platform) -> None:
+    assert platform.url.startswith("https://")
+    client = Client(platform.url, verify=trusting(platform.settings))
+    assert client.infer("echo", "hello")["output"] == "hello"
+    job = client.submit([b'"a"\n'] * 2000, model="echo")["id"]  # stored by COPY
+    assert client.wait(job)["counts"]["succeeded"] == 2000
+    client.close()
+
+
+def test_answers_by_tls_ask_for_tls_from_then_on(platform: Platform) -> None:
+    answer = httpx.get(f"{platform.url}/livez", verify=trusting(platform.settings))
+    assert answer.headers["strict-transport-security"] == "max-age=31536000"
+
+
+def test_the_command_line_presents_its_certificate(platform: Platform) -> None:
+    environ = {"MILLRACE_URL": platform.url} | {
+        name: platform.settings.environment()[name]
+        for name in ("MILLRACE_CA", "MILLRACE_CLIENT_CERT", "MILLRACE_CLIENT_KEY")
+    }
+    done = CliRunner().invoke(main, ["infer", "--model", "echo", "hello"], env=environ)
+    assert (done.exit_code, "hello" in done.output) == (0, True), done.output
+
+
+def test_a_client_without_a_certificate_is_refused(platform: Platform) -> None:
+    without = platform.settings.evolve(client_cert=None, client_key=None)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{platform.url}/livez", verify=trusting(without))
+
+
+def test_a_client_with_a_certificate_of_another_ca_is_refused(
+    platform: Platform, theirs: Authority
+) -> None:
+    stranger = theirs.pair("stranger")
+    other = platform.settings.evolve(client_cert=stranger.cert, client_key=stranger.key)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{platform.url}/livez", verify=trusting(other))
+
+
+def test_an_api_of_another_ca_is_not_trusted(platform: Platform, theirs: Authority) -> None:
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(f"{platform.url}/livez", verify=trusting(Settings(ca=theirs.cert)))
+
+
+def test_tls_before_1_2_is_refused(platform: Platform) -> None:
+    context = trusting(platform.settings)
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{platform.url}/livez", verify=context)
+
+
+def test_up_needs_a_certificate_where_its_api_asks_for_one(server: Pair, ours: Authority) -> None:
+    found = Settings(tls_cert=server.cert, tls_key=server.key, tls_client_ca=ours.cert)
+    with pytest.raises(SettingsError, match="MILLRACE_CLIENT_CERT"):
+        Platform(found)
+
+
+# -- Redis: the clients of calls, the pipe, the broker
+
+REDIS_WAYS = {
+    "client": lambda url: redis.Redis.from_url(url).ping(),
+    "pipe": lambda url: uvloop.run(_asked_by_pipe(url)),
+    "broker": lambda url: _broker_connects(Settings(redis_url=url).broker),
+}
+by_each_way = pytest.mark.parametrize("way", REDIS_WAYS)
+
+
+async def _asked_by_pipe(url: str) -> None:
+    pipe = Pipe(url, timeout_s=5)
+    try:
+        assert await pipe.ask("ECHO", b"x" * 1_000_000) == b"x" * 1_000_000
+        found = await asyncio.gather(*(pipe.ask("ECHO", str(n)) for n in range(500)))
+        assert found == [str(n).encode() for n in range(500)]
+    finally:
+        await pipe.close()
+
+
+def _broker_connects(url: str) -> None:
+    with Connection(url, transport_options={"socket_timeout": 5}) as connection:
+        connection.ensure_connection(max_retries=1, interval_start=0)
+        connection.default_channel.client.ping()
+
+
+@by_each_way
+def test_redis_is_reached_by_mutual_tls(
+    servers: EmbeddedServers, ours: Authority, server: Pair, visitor: Pair, way: str
+) -> None:
+    with redis_by_tls(servers, server, ours.cert) as port:
+        REDIS_WAYS[way](redis_url(port, ours, visitor))
+
+
+@by_each_way
+def test_a_redis_of_another_ca_is_refused(
+    servers: EmbeddedServers, ours: Authority, theirs: Authority, way: str
+) -> None:
+    with redis_by_tls(servers, theirs.pair("server"), None) as port:
+        REDIS_WAYS[way](redis_url(port, theirs))  # the proxy is well
+        with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
+            REDIS_WAYS[way](redis_url(port, ours))
+
+
+@by_each_way
+def test_a_redis_that_asks_for_a_certificate_gets_one_or_refuses(
+    servers: EmbeddedServers, ours: Authority, server: Pair, way: str
+) -> None:
+    with (
+        redis_by_tls(servers, server, ours.cert) as port,
+        pytest.raises((redis.RedisError, OSError, KombuError)),
+    ):
+        REDIS_WAYS[way](redis_url(port, ours))
+
+
+# -- PostgreSQL: SQLAlchemy, and psycopg itself
+
+
+def test_postgres_is_reached_by_mutual_tls(
+    servers: EmbeddedServers, database_url: str, ours: Authority, server: Pair, visitor: Pair
+) -> None:
+    with postgres_by_tls(servers, server, ours.cert) as port:
+        url = postgres_url(database_url, port, ours, visitor)
+        engine = db.connect(url, pool_size=1)
+        with engine.begin() as tx:
+            assert db.driver(tx).pgconn.ssl_in_use
+            db.cursor(tx).execute("CREATE TEMP TABLE copied (x text)")
+            with db.cursor(tx).copy("COPY copied FROM STDIN") as copy:
+                copy.write(b"x" * 100_000 + b"\n")
+        with psycopg.connect(db.plain_url(url), autocommit=True) as listener:
+            listener.execute(f"LISTEN {db.WORK_CHANNEL}")
+            with engine.begin() as tx:
+                db.notify_work(tx)
+            assert [found.channel for found in listener.notifies(timeout=10, stop_after=1)]
+        engine.dispose()
+
+
+def test_a_postgres_of_another_ca_is_refused(
+    servers: EmbeddedServers, database_url: str, ours: Authority, theirs: Authority
+) -> None:
+    with postgres_by_tls(servers, theirs.pair("server"), None) as port:
+        psycopg.connect(db.plain_url(postgres_url(database_url, port, theirs))).close()
+        with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
+            psycopg.connect(db.plain_url(postgres_url(database_url, port, ours)))
+
+
+def test_a_postgres_that_asks_for_a_certificate_gets_one_or_refuses(
+    servers: EmbeddedServers, database_url: str, ours: Authority, server: Pair
+) -> None:
+    with (
+        postgres_by_tls(servers, server, ours.cert) as port,
+        pytest.raises(psycopg.OperationalError),
+    ):
+        psycopg.connect(db.plain_url(postgres_url(database_url, port, ours)))

@@ -1,0 +1,162 @@
+"""Certificates, and a proxy that ends TLS before a server that knows none."""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_PG_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, as PEM files."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """A CA of its own, which certifies servers on loopback and clients."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._name = folder, name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._cert = self._signed(name, self._key, is_ca=True)
+        self.cert = _write(folder / f"{name}.pem", self._cert)
+
+    def pair(self, name: str) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        cert = _write(self._folder / f"{name}.pem", self._signed(name, key, is_ca=False))
+        path = self._folder / f"{name}.key"
+        path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        path.chmod(0o600)  # libpq takes no other
+        return Pair(cert, path)
+
+    def _signed(
+        self, name: str, key: ec.EllipticCurvePrivateKey, *, is_ca: bool
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        hosts = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+        ours = key if is_ca else self._key
+        public = ours.public_key()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(_name(name))
+            .issuer_name(_name(name if is_ca else self._name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False)
+            .sign(ours, hashes.SHA256())
+        )
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _write(path: Path, cert: x509.Certificate) -> Path:
+    path.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def server_context(pair: Pair, client_ca: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+    context.load_cert_chain(pair.cert, pair.key)
+    context.verify_mode = ssl.CERT_REQUIRED if client_ca else ssl.CERT_NONE
+    return context
+
+
+@contextmanager
+def tls_proxy(
+    socket_path: str, pair: Pair, client_ca: Path | None = None, *, postgres: bool = False
+) -> Iterator[int]:
+    """The port of loopback where a server behind a Unix socket is reached by TLS: from the first
+    byte, or as PostgreSQL does it. With a client_ca, a client needs a certificate of it."""
+    context = server_context(pair, client_ca)
+    transports: list[asyncio.WriteTransport] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        transports.append(plain := writer.transport)
+        try:
+            if postgres:
+                while await reader.readexactly(8) != _PG_SSL_REQUEST:  # that was for GSS
+                    writer.write(b"N")
+                writer.write(b"S")
+                await writer.start_tls(context)
+            inner_reader, inner_writer = await asyncio.open_unix_connection(socket_path)
+            transports.append(inner_writer.transport)
+            await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+        except (OSError, EOFError):
+            plain.abort()  # also where the handshake came to nothing
+        writer.close()
+
+    with _on_a_thread(serve, None if postgres else context, transports) as port:
+        yield port
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _on_a_thread(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    context: ssl.SSLContext | None,
+    transports: list[asyncio.WriteTransport],
+) -> Iterator[int]:
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # clients that are refused are no failure
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+
+    async def stop() -> None:
+        server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for transport in transports:
+            transport.abort()
+        for _ in range(5):  # each says so in a turn of its own
+            await asyncio.sleep(0)
+
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
