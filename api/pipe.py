@@ -69,6 +69,8 @@ class Pipe(asyncio.Protocol):
         if self._connecting:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
+        if self._transport:
+            self._transport.abort()  # TLS would say goodbye, and wait for an answer to that
         await self._connection.disconnect(nowait=True)
         self._fail(ConnectionError("the connection was closed"))
 

@@ -47,6 +47,13 @@ def database_url(servers: EmbeddedServers, migrated: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def module_database_url(servers: EmbeddedServers) -> Iterator[str]:
+    """An empty one, for a platform that lives as long as its module."""
+    with _new_database(servers, "template1") as url:
+        yield url
+
+
 @pytest.fixture
 def database(database_url: str) -> Iterator[Engine]:
     engine = db.connect(database_url, pool_size=4)

@@ -43,11 +43,11 @@ def with_password(url: str, user: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def platform(
-    tmp_path_factory: pytest.TempPathFactory, servers: EmbeddedServers, migrated: str
+    tmp_path_factory: pytest.TempPathFactory, module_database_url: str
 ) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("leaks")
     (folder / "models.toml").write_text(MODELS)
-    given = {"secret_key": SECRET, "database_url": with_password(migrated, "millrace")}
+    given = {"secret_key": SECRET, "database_url": with_password(module_database_url, "millrace")}
     files = {}
     for name, value in given.items():
         (folder / name).write_text(value + "\n")  # as editors and `echo` leave it
