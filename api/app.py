@@ -103,7 +103,6 @@ class _Api(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == calls.PATH and scope["method"] == "POST":
-            scope["app"] = self
             await calls.serve(scope, receive, send, self.state.context)
         else:
             send = stamped(scope, send) if scope["type"] == "http" else send

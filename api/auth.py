@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
-from api.context import Context
+from api.context import Context, Shared
 from jobs.errors import Forbidden
 from jobs.identity import Caller, Scope
 
@@ -17,15 +17,9 @@ _BEARER = HTTPBearer(
 )
 
 
-async def caller_of(request: Request) -> Caller:
-    """Who is asking. Raises Unauthenticated."""
-    context: Context = request.scope["app"].state.context
-    return await context.credentials.recognize(request.scope["headers"])
-
-
-async def may(request: Request, scope: Scope) -> Caller:
+async def may(request: Request, shared: Context, scope: Scope) -> Caller:
     """Who is asking, where the credential has this scope. Raises Unauthenticated, Forbidden."""
-    caller = await caller_of(request)
+    caller = await shared.credentials.recognize(request.scope["headers"])
     require(caller, scope)
     return caller
 
@@ -37,8 +31,10 @@ def require(caller: Caller, scope: Scope) -> None:
 
 
 def _may(scope: Scope) -> Callable[..., Awaitable[Caller]]:
-    async def check(request: Request, _: Annotated[object, Depends(_BEARER)]) -> Caller:
-        return await may(request, scope)
+    async def check(
+        request: Request, shared: Shared, _: Annotated[object, Depends(_BEARER)]
+    ) -> Caller:
+        return await may(request, shared, scope)
 
     return check
 

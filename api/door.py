@@ -8,11 +8,18 @@ from jobs.store import keys
 
 def problems(settings: Settings, database: Database) -> list[str]:
     """Why the api can't listen on this address: nobody could use it."""
-    if settings.host in LOOPBACK or settings.oidc_issuer:
+    if not wants_keys(settings):
         return []
     with database.begin() as tx:
-        if keys.any_key(tx):
-            return []
+        return [] if keys.any_key(tx) else no_key(settings)
+
+
+def wants_keys(settings: Settings) -> bool:
+    return settings.host not in LOOPBACK and not settings.oidc_issuer
+
+
+def no_key(settings: Settings) -> list[str]:
+    """What there is to say where none was made."""
     return [
         f"MILLRACE_HOST is {settings.host}: beyond loopback the api wants credentials, and no key "
         "was made yet; `millrace keys create --tenant NAME --role admin` makes the first, or name "

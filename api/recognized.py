@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from jobs import clock
-from jobs.errors import Overloaded, Unavailable
+from jobs.errors import Unavailable
 from jobs.identity import Caller
 from jobs.store.db import AWAY
 
@@ -108,7 +108,7 @@ class Recognized:
         if looking := self._looking.get(name):
             return looking
         if name not in self._known and len(self._looking) >= _MOST_LOOKUPS:
-            raise Overloaded("too many credentials are looked up now", retry_after_s=_RETRY_S)
+            raise Unavailable("too many credentials are looked up now", retry_after_s=_RETRY_S)
         looking = asyncio.create_task(self._look_up(name, credential))
         self._looking[name] = looking
         looking.add_done_callback(lambda task: self._done(name, task))

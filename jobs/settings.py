@@ -99,6 +99,12 @@ class Settings:
             return self.broker_url or self.redis_url
         return "redis+socket://" + self.redis_url.removeprefix("unix://").partition("?")[0]
 
+    @property
+    def url(self) -> str:
+        """Where the api is reached from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
     def evolve(self, **changes: Any) -> "Settings":
         return Settings(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
 

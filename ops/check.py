@@ -18,6 +18,7 @@ from jobs.store import db, invariants
 from jobs.store.invariants import Invariant, Violation
 from migrations.run import is_current
 from ops import configure
+from ops.embedded.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,8 @@ def problems() -> list[str]:
         registry.load(found.models)
     except SettingsError as error:
         wrong += error.problems
-    if found.database_url:
-        wrong += _database(configure.fill_in(found))
+    filled = configure.fill_in(found)
+    wrong += _database(filled) if found.database_url else _embedded(filled)
     if found.redis_url:
         wrong += _redis(found)
     if found.blobs:
@@ -108,6 +109,19 @@ def _database(found: Settings) -> list[str]:
         return door.problems(found, engine)
     except SQLAlchemyError as error:
         return [f"MILLRACE_DATABASE_URL: {str(error).splitlines()[0]}"]
+    finally:
+        engine.dispose()
+
+
+def _embedded(found: Settings) -> list[str]:
+    """Whether keys were made, as far as that can be told while its database may not run."""
+    if not door.wants_keys(found):
+        return []
+    engine = db.connect(found.database_url, pool_size=1)
+    try:
+        return door.problems(found, engine)
+    except SQLAlchemyError:
+        return [] if Layout.of(found.home).data.exists() else door.no_key(found)
     finally:
         engine.dispose()
 

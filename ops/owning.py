@@ -6,6 +6,7 @@ from getpass import getuser
 from typing import Any
 
 from sqlalchemy import Engine as Database
+from sqlalchemy.exc import OperationalError
 
 from jobs import clock, ids, settings
 from jobs.settings import SettingsError
@@ -23,7 +24,7 @@ _POLL_S = 0.1
 @contextmanager
 def everybodys() -> Iterator[Tx]:
     """A transaction that sees the rows of all tenants. The embedded database is started for it, and
-    migrated, where it doesn't run."""
+    migrated, where it doesn't run. Raises EmbeddedError, SettingsError."""
     found = settings.load()
     servers = EmbeddedServers(found.home, postgres=not found.database_url, redis=False)
     database = db.connect(configure.fill_in(found).database_url, pool_size=1)
@@ -31,6 +32,8 @@ def everybodys() -> Iterator[Tx]:
         _prepare(servers, database, embedded=not found.database_url)
         with acting(database, EVERYBODY) as tx:
             yield tx
+    except OperationalError as error:
+        raise SettingsError([f"the database: {str(error).splitlines()[0]}"]) from error
     finally:
         database.dispose()
         servers.stop()

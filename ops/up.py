@@ -59,7 +59,7 @@ class Platform:
 
     @property
     def url(self) -> str:
-        return f"http://{self.settings.host}:{self.settings.port}"
+        return self.settings.url
 
     def start(self, stop_asked: Callable[[], bool] = lambda: False) -> None:
         """Returns once the first call would be answered, or a stop is asked.
@@ -124,7 +124,8 @@ def _prepare(found: Settings) -> None:
 
 
 def _check_port(found: Settings) -> None:
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in found.host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((found.host, found.port))

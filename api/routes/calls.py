@@ -79,7 +79,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> 
     request = Request(scope, receive)
     id = new_request_id()
     try:
-        response = await infer(request, shared, await may(request, "infer"))
+        response = await infer(request, shared, await may(request, shared, "infer"))
         response.raw_headers.append((b"x-request-id", id.encode()))
     except Exception as error:
         response = answer_to(error, id)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping, TextClause, text
 
 from jobs import ids, keys
 from jobs.errors import Conflict, NotFound
@@ -17,11 +17,12 @@ _INSERT = text("""
             now() + make_interval(secs => CAST(:lives_s AS float8)))
     RETURNING *
 """)
-_GET = text("""
+_ONE = """
     SELECT *, expires_at <= now() AS expired,
            extract(epoch FROM expires_at - created_at)::float8 AS lives_s
-    FROM api_keys WHERE id = :id AND (tenant_id = :tenant OR :tenant = '*') FOR UPDATE
-""")
+    FROM api_keys WHERE id = :id AND (tenant_id = :tenant OR :tenant = '*')
+"""
+_GET, _LOCK = text(_ONE), text(_ONE + "FOR UPDATE")
 _PAGE = text("""
     SELECT * FROM api_keys
     WHERE (tenant_id = :tenant OR :tenant = '*') AND (CAST(:after AS uuid) IS NULL OR id < :after)
@@ -69,7 +70,11 @@ def create(tx: Tx, asked: NewKey) -> RowMapping:
 
 def get(tx: Tx, tenant: str, id: UUID | None) -> RowMapping:
     """A key of this tenant, or anybody's for EVERYBODY. Raises NotFound."""
-    row = tx.execute(_GET, {"tenant": tenant, "id": id}).mappings().one_or_none()
+    return _one(tx, _GET, tenant, id)
+
+
+def _one(tx: Tx, query: TextClause, tenant: str, id: UUID | None) -> RowMapping:
+    row = tx.execute(query, {"tenant": tenant, "id": id}).mappings().one_or_none()
     if row is None:
         raise NotFound(f"there is no key {ids.show('key', id) if id else 'of that id'}")
     return row
@@ -84,7 +89,7 @@ def page(tx: Tx, tenant: str, after: UUID | None, limit: int) -> Sequence[RowMap
 def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowMapping, str]:
     """A new key in place of this one, which goes on for `overlap_s` at most, and the new one's
     secret. It lives as long as the old one was to. Raises NotFound, Conflict."""
-    old = get(tx, tenant, id)
+    old = _one(tx, _LOCK, tenant, id)
     if old["revoked_at"] or old["expired"] or old["replaced_by"]:
         what = "was revoked" if old["revoked_at"] else "has expired" if old["expired"] else ""
         raise Conflict(f"the key {what or 'was rotated before'}; make a new one")
@@ -98,7 +103,7 @@ def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowM
 
 def revoke(tx: Tx, tenant: str, id: UUID | None) -> None:
     """For ever, and at once. Raises NotFound."""
-    row = get(tx, tenant, id)
+    row = _one(tx, _LOCK, tenant, id)
     tx.execute(_REVOKE, {"id": id})
     notify_keys(tx, row["tenant_id"])
 

@@ -33,4 +33,4 @@ def connect(url: str | None) -> Client:
     """The api at that address, or the one of this configuration; with the key that was given."""
     found: Settings = configure.load()
     key = click.get_current_context().meta.get(_KEY)
-    return Client(url or f"http://{found.host}:{found.port}", key)
+    return Client(url or found.url, key)

@@ -21,7 +21,7 @@ _DAY_S = 86_400.0
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
-@click.group("keys")
+@click.group("keys", epilog="Example: millrace keys create --tenant acme --role admin")
 def all_keys() -> None:
     """API keys, on the database itself: the first one can be made before anything runs."""
 
@@ -31,7 +31,7 @@ def all_keys() -> None:
 @click.option("--name", default="", help="to know it by")
 @click.option("--role", type=click.Choice(list(ROLES)), default="tenant", show_default=True)
 @click.option("--scopes", default="", help=f"some of {','.join(SCOPES)}; without: all of the role")
-@click.option("--expires-in-days", type=click.FloatRange(min=0, min_open=True), help="else never")
+@click.option("--expires-in-days", type=click.FloatRange(0, 3650, min_open=True), help="else never")
 @_json
 def create(
     tenant: str, name: str, role: str, scopes: str, expires_in_days: float | None, as_json: bool

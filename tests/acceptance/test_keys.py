@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from jobs.settings import SettingsError
+from ops import check
 from ops.client import Client
 from ops.up import Platform, running
 from tests.identity_provider import IdentityProvider
@@ -253,8 +254,11 @@ def test_an_admin_makes_keys_and_sets_terms_over_http(
         {"tenant": "x", "scopes": ["admin"]},
         {"tenant": "x", "scopes": []},
         {"tenant": "x", "role": "root"},
+        {"tenant": "x", "name": "a\x00"},
     ):
         assert ask(closed, admin, "POST", "/keys", json=body).status_code == 422
+    torn = ask(closed, admin, "POST", "/keys", content=rb'{"tenant": "x", "name": "\ud800"}')
+    assert torn.status_code == 422
     assert ask(closed, admin, "GET", f"/keys/key_{'0' * 26}").status_code == 404
 
 
@@ -273,6 +277,20 @@ def test_commands_send_the_key_of_their_environment(
     )
     assert refused.returncode == 1
     assert "No valid credential" in refused.stderr
+
+
+def test_no_log_has_a_key(closed: Platform, new_key: Callable[..., tuple[str, str]]) -> None:
+    key, id = new_key("acme")
+    secret = key[8:]
+    submit(closed, key)
+    made = ask(closed, new_key("ops", role="admin")[0], "POST", f"/keys/{id}/rotate").json()
+    ask(closed, key + "x", "GET", "/jobs")
+    logs = list((closed.settings.home / "logs").iterdir())
+    assert any(log.name == "api.log" for log in logs)
+    for log in logs:
+        said = log.read_text(errors="replace")
+        assert secret not in said
+        assert made["key"][8:] not in said
 
 
 @pytest.fixture(scope="module")
@@ -311,6 +329,17 @@ def test_tokens_of_the_identity_provider_are_let_in(
     ):
         assert ask(trusting, bad, "GET", "/jobs").status_code == 401
         assert ask(trusting, bad, "POST", "/infer", json=CALL).status_code == 401
+
+
+def test_check_says_that_beyond_loopback_a_key_is_missing(
+    closed: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOST", "0.0.0.0")
+    for home, missing in ((tmp_path, 1), (closed.settings.home, 0)):
+        monkeypatch.setenv("MILLRACE_HOME", str(home))
+        wrong = check.problems()
+        assert len(wrong) == missing
+        assert all("millrace keys create" in problem for problem in wrong)
 
 
 def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(tmp_path: Path) -> None:

@@ -66,3 +66,10 @@ def test_a_stream_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(httpx.ReadError):
         made.submit(iter(LINES), model="echo")
     assert len(sent) == 1
+
+
+def test_the_key_goes_with_every_request() -> None:
+    for key, sent in ((None, None), ("mk_x", "Bearer mk_x")):
+        made = Client("http://x", key)
+        assert made._http.headers.get("authorization") == sent
+        made.close()

@@ -83,6 +83,20 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "absent.toml can't be read" in problem
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("millrace.example", "http://millrace.example:8000"),
+    ],
+)
+def test_the_api_is_reached_where_it_listens(host: str, url: str) -> None:
+    assert load({"MILLRACE_HOST": host}).url == url
+
+
 OIDC = {"MILLRACE_OIDC_ISSUER": "https://id.example", "MILLRACE_OIDC_AUDIENCE": "millrace"}
 
 

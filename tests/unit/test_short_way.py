@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from api.context import Context
 from api.routes import calls
+from jobs.identity import OPEN, Caller
 from jobs.registry import SAMPLES, Model
 from jobs.settings import Settings
 
@@ -18,10 +20,17 @@ async def _choose(versions: Sequence[Model]) -> Model:
     return versions[0]
 
 
+async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
+    """Everybody, where no key was sent; else who may read."""
+    sent = dict(headers).get(b"x-api-key")
+    return replace(OPEN, scopes=frozenset({"read"})) if sent else OPEN
+
+
 CONTEXT = SimpleNamespace(
     settings=Settings(),
     models=SAMPLES,
     calls=SimpleNamespace(pools=SimpleNamespace(choose=_choose)),
+    credentials=SimpleNamespace(recognize=_recognize),
 )
 
 
@@ -66,6 +75,12 @@ def test_what_nobody_expected_is_our_fault(caplog: pytest.LogCaptureFixture) -> 
     body = b'{"model": "echo", "input": 1}'
     assert code(post(chunk(body), context=SimpleNamespace())) == (500, "internal")
     assert "unexpected" in caplog.text
+
+
+def test_who_may_not_call_is_refused_unread() -> None:
+    answer = post(headers={"content-type": "application/json", "x-api-key": "x"})
+    assert code(answer) == (403, "forbidden")
+    assert "infer" in answer[1]["detail"]
 
 
 def test_a_body_may_come_in_pieces() -> None:
