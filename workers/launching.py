@@ -27,6 +27,8 @@ def run(
             raise WrongNumberOfOutputs(f"{len(outputs)} outputs for {len(batch)} inputs")
         return outputs
     except RateLimited as limit:
+        if len(batch) > 1:  # its words may quote one of them, and others be another tenant's
+            limit = RateLimited("what runs this model is rate limited", limit.retry_after_s)
         return [limit] * len(batch)
     except (Exception, SystemExit) as error:
         # Without its frames, which hold what the failed launch had allocated.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from workers import launching
 from workers.engines.echo import Echo
+from workers.engines.protocol import RateLimited
 from workers.recorder import WrongNumberOfOutputs
 
 
@@ -78,6 +79,18 @@ class TooLarge(Echo):
 
 def test_a_launch_too_large_for_the_device_succeeds_in_parts() -> None:
     assert launching.run(TooLarge().run, list(range(30)), {}) == list(range(30))
+
+
+class Limited(Echo):
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        raise RateLimited(f"too soon for {batch[-1]}", 7.0)
+
+
+def test_a_rate_limit_tells_nobody_of_those_who_shared_the_launch() -> None:
+    ours, theirs = launching.run(Limited().run, ["ours", "theirs"], {})
+    assert (ours.retry_after_s, theirs.retry_after_s) == (7.0, 7.0)
+    assert "theirs" not in str(ours)
+    assert str(launching.run(Limited().run, ["alone"], {})[0]) == "too soon for alone"
 
 
 class Interrupted(Echo):
