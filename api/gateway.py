@@ -38,6 +38,7 @@ _BLOCK_S = 5
 _SILENT_S = 10.0
 _RETRY_S = 0.2
 _WATCH_S = 1.0
+_PATIENCE_S = 0.5
 
 Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 """output, error, units, timing"""
@@ -103,10 +104,17 @@ class CallGateway:
             return False
 
     async def charge(self, quota: Quota) -> None:
-        """Counts a request that is no call. Raises QuotaExceeded, RedisError."""
+        """Counts a request that is no call. Raises QuotaExceeded; where Redis is silent it is let
+        in: no job waits for Redis."""
         if quota is FREE:
             return
-        no = refused(await self._charge.ask([], charge_arguments(quota)), quota)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                found = await self._charge.ask([], charge_arguments(quota))
+        except (RedisError, TimeoutError) as error:
+            _log.warning("couldn't count a request of %s: %s", quota.tenant, error)
+            return
+        no = refused(found, quota)
         if no and no.exceeded:
             raise exceeded(quota, no.exceeded)
 

@@ -401,9 +401,9 @@ class Problem(BaseModel):
     limit: LimitReached | None = None
 
 
-_PerSecond = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-_AtMost = Annotated[int, Strict(), Field(gt=0, le=2**31 - 1)]
-_AtMostBig = Annotated[int, Strict(), Field(gt=0, le=2**53)]
+_PerSecond = Annotated[float, Field(ge=1e-6, le=1e9, strict=True)]
+_AtMost = Annotated[_WholeNumber, Field(gt=0, le=2**31 - 1)]
+_AtMostBig = Annotated[_WholeNumber, Field(gt=0, le=2**53)]
 
 
 class LimitObject(BaseModel):

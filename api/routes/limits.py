@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from api import audit
 from api.auth import Admin, Reader
 from api.context import Shared
 from api.routes.common import json_response
@@ -27,12 +28,16 @@ def get_limits(shared: Shared, caller: Reader, tenant: TenantName) -> Response:
 
 
 @router.put("/tenants/{tenant}/limits", response_model=LimitList)
-def put_limits(shared: Shared, caller: Admin, tenant: TenantName, asked: LimitList) -> Response:
+def put_limits(
+    request: Request, shared: Shared, caller: Admin, tenant: TenantName, asked: LimitList
+) -> Response:
     """These take the place of all that there were, within seconds, for what comes from then on."""
     limits = [Limit(**limit.model_dump()) for limit in asked.data]
     _check(limits)
     with shared.acting(tenant) as tx:
         store.put(tx, tenant, limits)
+        noted = [limit.model_dump(exclude_defaults=True) for limit in asked.data]
+        audit.note(tx, request, caller, "limits.put", tenant, tenant, limits=noted)
         return _shown(store.of(tx, tenant))
 
 

@@ -72,13 +72,14 @@ def look_at_endpoint(shared: Shared, caller: Reader) -> Response:
 
 
 @router.put("/webhooks/endpoint", response_model=EndpointState)
-def set_endpoint(shared: Shared, caller: Submitter, asked: Endpoint) -> Response:
+def set_endpoint(request: Request, shared: Shared, caller: Submitter, asked: Endpoint) -> Response:
     """Sets it: `usage.threshold` goes there, at 80 and 100 % of the month's soft cap. One that was
     disabled is enabled by it."""
     if faults := url_faults(shared.settings, asked.url, ("body", "url")):
         raise Invalid(faults[0].message, faults=faults)
     with shared.acting(caller.tenant) as tx:
         spend.set_endpoint(tx, caller.tenant, asked.url)
+        audit.note(tx, request, caller, "webhook_endpoint.put", "webhook endpoint")
         if asked.url:
             endpoints.forgive(tx, (caller.tenant, asked.url))
     return look_at_endpoint(shared, caller)

@@ -27,7 +27,8 @@ _KNOWN = text("""
 _LEAVE = text("""
     INSERT INTO tenants AS t (tenant_id, erased_at) VALUES (:tenant, now())
     ON CONFLICT (tenant_id) DO UPDATE
-    SET erased_at = coalesce(t.erased_at, now()), weight = 1, soft_cap = NULL, hard_cap = NULL
+    SET erased_at = coalesce(t.erased_at, now()), weight = 1, soft_cap = NULL, hard_cap = NULL,
+        webhook_url = NULL
 """)
 _REVOKE = text("""
     UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()), name = '', hint = ''
@@ -53,6 +54,8 @@ _LEFT = text("""
            (SELECT count(*) FROM idempotency_keys WHERE tenant_id = :tenant)
                + (SELECT count(*) FROM webhook_secrets WHERE tenant_id = :tenant)
                + (SELECT count(*) FROM webhook_endpoints WHERE tenant_id = :tenant)
+               + (SELECT count(*) FROM webhook_deliveries
+                  WHERE tenant_id = :tenant AND job_id IS NULL)
                + (SELECT count(*) FROM limits WHERE tenant_id = :tenant) AS others
     FROM tenants t,
          (SELECT count(*) AS jobs, coalesce(sum(total - erased), 0) AS items
@@ -77,6 +80,8 @@ _LEAVING = text("""
         OR EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = t.tenant_id)
         OR EXISTS (SELECT FROM webhook_secrets s WHERE s.tenant_id = t.tenant_id)
         OR EXISTS (SELECT FROM webhook_endpoints e WHERE e.tenant_id = t.tenant_id)
+        OR EXISTS (SELECT FROM webhook_deliveries d
+                   WHERE d.tenant_id = t.tenant_id AND d.job_id IS NULL)
         OR EXISTS (SELECT FROM limits l WHERE l.tenant_id = t.tenant_id)
         OR EXISTS (SELECT FROM turns u WHERE u.tenant_id = t.tenant_id))
     ORDER BY erased_at FOR NO KEY UPDATE SKIP LOCKED
@@ -112,7 +117,8 @@ _SILENCE = """
 _UNSEND = """
     DELETE FROM webhook_deliveries
     WHERE id IN (SELECT id FROM webhook_deliveries
-                 WHERE tenant_id = :tenant AND state = 'pending' LIMIT :most FOR UPDATE)
+                 WHERE tenant_id = :tenant AND (state = 'pending' OR job_id IS NULL)
+                 LIMIT :most FOR UPDATE)
 """
 _FORGET_KEYS = """
     DELETE FROM idempotency_keys

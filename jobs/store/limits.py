@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from sqlalchemy import text
 
 from jobs.identity import Limit
+from jobs.store import tenants
 from jobs.store.db import Tx, notify_keys
 
 _NUMBERS = tuple(field.name for field in fields(Limit) if field.name not in ("model", "key"))
@@ -28,7 +29,8 @@ def of(tx: Tx, tenant: str) -> list[Limit]:
 
 def put(tx: Tx, tenant: str, limits: Iterable[Limit]) -> None:
     """These take the place of all that there were; api processes know at once. No two of them are
-    for the same model and key."""
+    for the same model and key. Raises Conflict where the tenant was erased."""
+    tenants.ensure(tx, tenant)
     tx.execute(_LOCK, {"tenant": tenant})
     tx.execute(_CLEAR, {"tenant": tenant})
     for limit in limits:

@@ -106,7 +106,7 @@ _HALVE = (
     text(f"""
         UPDATE slices
         SET n_succeeded = c.succeeded, n_failed = c.failed,
-            n_cancelled = c.cancelled, n_expired = c.expired
+            n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
         FROM slices s, {COUNTS}
         WHERE s.job_id = :job AND s.start IN (:start, :middle)
           AND slices.job_id = s.job_id AND slices.start = s.start

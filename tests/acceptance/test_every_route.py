@@ -57,6 +57,9 @@ WALK = {
     "DELETE /jobs/{job_id}": Way("submit", 204, about="job"),
     "GET /webhooks/secret": Way("submit"),
     "POST /webhooks/secret": Way("submit"),
+    "GET /webhooks/endpoint": Way("read"),
+    "PUT /webhooks/endpoint": Way("submit", more={"json": {"url": None}}),
+    "GET /usage": Way("read"),
     "GET /audit": Way("admin"),
     "GET /keys": Way("admin"),
     "POST /keys": Way("admin", 201, more={"json": {"tenant": "alice"}}),
@@ -66,6 +69,8 @@ WALK = {
     "GET /tenants": Way("admin"),
     "GET /tenants/{tenant}": Way("admin", about="tenant"),
     "PUT /tenants/{tenant}": Way("admin", about="tenant", more={"json": {"weight": 2}}),
+    "GET /tenants/{tenant}/limits": Way("read", about="tenant"),
+    "PUT /tenants/{tenant}/limits": Way("admin", about="tenant", more={"json": {"data": []}}),
     "DELETE /tenants/{tenant}": Way("admin", 202, about="tenant"),
     "GET /tenants/{tenant}/erasure": Way("admin", about="erased tenant"),
 }

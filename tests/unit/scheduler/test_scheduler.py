@@ -194,4 +194,4 @@ def test_a_profile_tells_what_the_launches_of_each_bucket_take() -> None:
     assert (times[64].full_rows, times[64].full_ms) == (8, pytest.approx(10 + 51.2, rel=0.02))
     assert times[64].one_ms == pytest.approx(16.4, rel=0.02)
     terms = replica.scheduler.profile().terms(64, 2, 200)
-    assert terms.launch_ms(7) == pytest.approx(times[64].full_ms)
+    assert terms.launch_ms(7, 7) == pytest.approx(times[64].full_ms)
