@@ -51,18 +51,15 @@ OPERATIONS = [
 ]
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON, nor which scopes
-<<<<<<< HEAD
-# a key of which role may have, nor to which URLs anything is sent.
-NOT_CHECKED = {
-    label: [positive_data_acceptance]
-    for label in ("POST /jobs", "POST /keys", "PUT /webhooks/endpoint")
-}
-=======
-# a key of which role may have.
-# Nor that no two limits are for the same model and key.
-_MORE_THAN_SAID = ("POST /jobs", "POST /keys", "PUT /tenants/{tenant}/limits")
+# a key of which role may have, that no two limits are for the same model and key, nor to which URLs
+# anything is sent.
+_MORE_THAN_SAID = (
+    "POST /jobs",
+    "POST /keys",
+    "PUT /tenants/{tenant}/limits",
+    "PUT /webhooks/endpoint",
+)
 NOT_CHECKED = {label: [positive_data_acceptance] for label in _MORE_THAN_SAID}
->>>>>>> quotas
 
 
 @schemathesis.serializer("application/x-ndjson")
