@@ -130,7 +130,8 @@ def _explore(
 def _operations(url: str) -> dict[str, Any]:
     load_all_checks()
     document = schemathesis.openapi.from_url(f"{url}/openapi.json")
-    return {found.ok().label: found.ok() for found in document.get_all_operations()}
+    found: list[Any] = [one.ok() for one in document.get_all_operations()]  # type: ignore[union-attr]
+    return {operation.label: operation for operation in found}
 
 
 def _try(url: str, label: str, headers: dict[str, str], cases: int, seed_: int, job: str) -> Tally:
