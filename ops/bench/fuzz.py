@@ -6,6 +6,7 @@ escapes but an error that the api answers with; what does is saved, and printed.
 
 import os
 import resource
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -73,8 +74,7 @@ def run(inputs: int, seed: int) -> None:
     crashes = slow = 0
     with ProcessPoolExecutor(os.cpu_count(), initializer=_bounded) as pool:
         waiting = [pool.submit(run_batch, batch) for batch in _batches(inputs, seed)]
-        err = click.get_text_stream("stderr")
-        with click.progressbar(waiting, label="fuzzing", file=err) as progress:
+        with click.progressbar(waiting, label="fuzzing", file=sys.stderr) as progress:
             for future in progress:
                 try:
                     outcome = future.result()
