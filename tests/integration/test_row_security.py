@@ -5,6 +5,7 @@ import ast
 import io
 import re
 from collections.abc import Callable, Iterator
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from api.app import create_app
 from jobs import ids
 from jobs.errors import Conflict, MillraceError
 from jobs.idempotency import Claim
+from jobs.identity import Limit
 from jobs.keys import NewKey
 from jobs.registry import SAMPLES
 from jobs.settings import Settings
@@ -30,10 +32,13 @@ from jobs.store import (
     endpoints,
     idempotency,
     keys,
+    limits,
     partitions,
     reading,
+    spend,
     submissions,
     tenants,
+    usage,
     verbs,
     webhook_secrets,
     webhooks,
@@ -117,6 +122,11 @@ _MORE = (
     """,
     "INSERT INTO limits (tenant_id, model, job_items) VALUES (:alice, :mark, 5)",
     "INSERT INTO turns VALUES (:mark, :alice, 1)",
+    "INSERT INTO spend VALUES (:alice, date_trunc('month', now(), 'UTC'), 5)",
+    "INSERT INTO spend_told VALUES (:alice, date_trunc('month', now(), 'UTC'), 80)",
+    "UPDATE tenants SET soft_cap = 1, hard_cap = 1, webhook_url = :mark WHERE tenant_id = :alice",
+    """INSERT INTO webhook_deliveries (tenant_id, url, type, about)
+       VALUES (:alice, :mark, 'usage.threshold', '{}')""",
 )
 
 
@@ -339,6 +349,15 @@ DEEDS: dict[str, Deed] = {
     "departures.begin": lambda tx, job: departures.begin(tx, MALLORY),
     "departures.left": lambda tx, job: departures.left(tx, MALLORY),
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
+    "limits.of": lambda tx, job: limits.of(tx, MALLORY),
+    "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
+    "spend.refuse": lambda tx, job: spend.refuse(tx, MALLORY),
+    "spend.endpoint": lambda tx, job: spend.endpoint(tx, MALLORY),
+    "spend.set_endpoint": lambda tx, job: spend.set_endpoint(tx, MALLORY, None),
+    "usage.sums": lambda tx, job: usage.sums(
+        tx, MALLORY, ("model",), date(2000, 1, 1), date(2100, 1, 1)
+    ),
+    "webhooks.of_tenant": lambda tx, job: webhooks.of_tenant(tx, MALLORY),
     "idempotency.find": lambda tx, job: idempotency.find(tx, HERS),
     "idempotency.take": lambda tx, job: idempotency.take(tx, HERS),
     "idempotency.keep": lambda tx, job: idempotency.keep(tx, HERS, job["id"], b"{}"),
@@ -389,9 +408,11 @@ NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "keys.find", "keys.any_key", "keys.note_use",
     "reading.RECENT_S", "submissions.NewJob",
+    "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("reading.", "webhooks."))} | {
+    "spend.endpoint", "usage.sums", "limits.of",
     "audit.page", "keys.get", "keys.page", "tenants.get", "tenants.page", "tenants.terms"
 }  # fmt: skip
 
