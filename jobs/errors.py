@@ -89,13 +89,15 @@ class MillraceError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is, whatever its constructor takes."""
-        return _rebuilt, (type(self), self.detail, self.__dict__)
+        return _rebuilt, (type(self), self.args, vars(self))
 
 
-def _rebuilt(kind: type[MillraceError], detail: str, rest: dict[str, Any]) -> MillraceError:
-    error = kind.__new__(kind)
-    MillraceError.__init__(error, detail)
-    error.__dict__.update(rest)
+def _rebuilt(
+    kind: type[MillraceError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> MillraceError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(fields)
     return error
 
 

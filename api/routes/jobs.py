@@ -98,11 +98,11 @@ def resume_job(request: Request, shared: Shared, caller: Submitter, job_id: JobI
 @router.post("/jobs/{job_id}/retry", response_model=Job)
 def retry_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    _do(request, shared, caller, job_id, _retry)
+    _do(request, shared, caller, job_id, retry)
     return get_job(shared, caller, job_id)
 
 
-def _retry(tx: Tx, job: UUID, tenant: str) -> str:
+def retry(tx: Tx, job: UUID, tenant: str) -> str:
     """That is new work."""
     spend.refuse(tx, tenant)
     return verbs.retry(tx, job, tenant)

@@ -16,7 +16,9 @@ DOCS = ROOT / "ops" / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 SETTINGS = {f"MILLRACE_{f.name.upper()}" for f in fields(Settings)}
 SETTINGS |= {f"MILLRACE_{f.name.upper()}_FILE" for f in fields(Settings) if is_secret(f)}
-OUTSIDE_SETTINGS = {"MILLRACE_CONFIG", "MILLRACE_URL", "MILLRACE_SHARED"}
+OUTSIDE_SETTINGS = {
+    "MILLRACE_CONFIG", "MILLRACE_URL", "MILLRACE_SHARED", "MILLRACE_API_KEY"
+}  # fmt: skip
 SOURCES = [
     f"/{path.relative_to(ROOT)}"
     for folder in ("api", "jobs", "migrations", "ops", "tests", "workers")
