@@ -258,6 +258,8 @@ class ModelHost:
         params: Mapping[str, Any],
     ) -> None:
         """Prepares items of one slice and queues them. One that the model refuses ends at once."""
+        lease = holding.lease
+        tenant, weight, place = lease.tenant, lease.weight, lease.place
         for since in range(0, len(seqs), _PIECE):
             piece = slice(since, since + _PIECE)
             with self._progress.within(self.model.limits.max_launch_s, items=1):
@@ -269,8 +271,7 @@ class ModelHost:
                     refused.append(Ended(seq, 0, 0.0, None, entry))
                 else:
                     entry.owner, entry.seq = holding, seq
-                    entry.tenant, entry.weight = holding.lease.tenant, holding.lease.weight
-                    entry.place = holding.lease.place
+                    entry.tenant, entry.weight, entry.place = tenant, weight, place
                     entries.append(entry)
             if refused:
                 holding.end(refused)

@@ -12,25 +12,27 @@ from workers.scheduler.entries import Entry, Place
 
 @dataclass(slots=True)
 class _Line:
-    """One tenant's items in one lane: by their place, those of one place first in, first out."""
+    """One tenant's items in one lane: a queue for each slice, in the order of their places."""
 
-    places: list[Place] = field(default_factory=list)
-    at: dict[Place, deque[Entry]] = field(default_factory=dict)
+    queues: list[tuple[Place, int, deque[Entry]]] = field(default_factory=list)
+    of: dict[Any, deque[Entry]] = field(default_factory=dict)  # by owner
 
-    def put(self, entry: Entry) -> None:
-        if entry.place not in self.at:
-            insort(self.places, entry.place)
-            self.at[entry.place] = deque()
-        self.at[entry.place].append(entry)
+    def put(self, entry: Entry, number: int) -> None:
+        """number: grows; of one place, who came first goes first."""
+        queue = self.of.get(entry.owner)
+        if queue is None:
+            queue = self.of[entry.owner] = deque()
+            insort(self.queues, (entry.place, number, queue))
+        queue.append(entry)
 
     def head(self) -> Entry:
-        return self.at[self.places[0]][0]
+        return self.queues[0][2][0]
 
     def pop(self) -> Entry:
-        entries = self.at[self.places[0]]
-        entry = entries.popleft()
-        if not entries:
-            del self.at[self.places.pop(0)]
+        queue = self.queues[0][2]
+        entry = queue.popleft()
+        if not queue:
+            del self.queues[0], self.of[entry.owner]
         return entry
 
 
@@ -38,31 +40,34 @@ class _Line:
 class _Lane:
     lines: dict[str, _Line] = field(default_factory=dict)  # by tenant
     rows: int = 0
+    came: int = 0  # of all that ever did
     units: int = 0
 
     def put(self, entry: Entry) -> None:
-        if entry.tenant not in self.lines:
-            self.lines[entry.tenant] = _Line()
-        self.lines[entry.tenant].put(entry)
+        line = self.lines.get(entry.tenant)
+        if line is None:
+            line = self.lines[entry.tenant] = _Line()
+        self.came += 1
+        line.put(entry, self.came)
         self.rows += 1
         self.units += entry.size
 
     def pop(self, tenant: str) -> Entry:
         line = self.lines[tenant]
         entry = line.pop()
-        if not line.places:
+        if not line.queues:
             del self.lines[tenant]
         self.rows -= 1
         self.units -= entry.size
         return entry
 
     def since_s(self) -> float:
-        queues = (queue for line in self.lines.values() for queue in line.at.values())
+        queues = (queue for line in self.lines.values() for queue in line.of.values())
         return min(queue[0].arrived_s for queue in queues)
 
     def entries(self) -> Iterator[Entry]:
         for line in self.lines.values():
-            for queue in line.at.values():
+            for queue in line.of.values():
                 yield from queue
 
 

@@ -13,7 +13,8 @@ LANE = "{}/0"
 def entries(
     tenant: str, count: int, *, size: int = 1, weight: float = 1.0, place: Place = ()
 ) -> list[Entry]:
-    return [Entry(tenant, n, LANE, 0, size, None, 0.0, tenant, weight, place) for n in range(count)]
+    owner = tenant, place
+    return [Entry(owner, n, LANE, 0, size, None, 0.0, tenant, weight, place) for n in range(count)]
 
 
 def tenants(taken: list[Entry]) -> Counter[str]:
@@ -67,6 +68,6 @@ def test_what_is_dropped_leaves_the_others_in_their_order() -> None:
     lanes = ItemLanes()
     lanes.put(entries("a", 3))
     lanes.put(entries("b", 3))
-    assert lanes.drop("a") == 3
+    assert lanes.drop(("a", ())) == 3
     assert [entry.seq for entry in lanes.take(LANE, 5)] == [0, 1, 2]
     assert not lanes.waiting()
