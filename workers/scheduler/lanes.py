@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,12 @@ class _Line:
             del self.queues[0], self.of[entry.owner]
         return entry
 
+    def drop(self, owner: Any) -> Sequence[Entry]:
+        dropped = self.of.pop(owner, None)
+        if dropped:  # most slices have nothing left when they are dropped
+            self.queues = [queue for queue in self.queues if queue[2] is not dropped]
+        return dropped or ()
+
 
 @dataclass(slots=True)
 class _Lane:
@@ -61,14 +67,16 @@ class _Lane:
         self.units -= entry.size
         return entry
 
+    def drop(self, owner: Any) -> int:
+        dropped = [entry for line in self.lines.values() for entry in line.drop(owner)]
+        self.lines = {tenant: line for tenant, line in self.lines.items() if line.queues}
+        self.rows -= len(dropped)
+        self.units -= sum(entry.size for entry in dropped)
+        return len(dropped)
+
     def since_s(self) -> float:
         queues = (queue for line in self.lines.values() for queue in line.of.values())
         return min(queue[0].arrived_s for queue in queues)
-
-    def entries(self) -> Iterator[Entry]:
-        for line in self.lines.values():
-            for queue in line.of.values():
-                yield from queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +147,11 @@ class ItemLanes:
 
     def drop(self, owner: Any) -> int:
         """Removes what belongs to `owner`; returns how many entries that were."""
-        before = len(self)
+        dropped = 0
         for name, lane in list(self._lanes.items()):
-            kept = self._lanes[name] = _Lane()
-            for entry in lane.entries():
-                if entry.owner is not owner:
-                    kept.put(entry)
-            self._forget(name, kept)
-        return before - len(self)
+            dropped += lane.drop(owner)
+            self._forget(name, lane)
+        return dropped
 
     def _next(self, lane: _Lane) -> str:
         if len(lane.lines) == 1:
