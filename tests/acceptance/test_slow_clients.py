@@ -241,3 +241,13 @@ def test_every_answer_says_how_it_may_be_used(platform: Platform, path: str) -> 
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "frame-ancestors 'none'" in policy
+
+
+def test_nobody_has_bodies_read_without_end_before_who_they_are_is_asked(
+    platform: Platform, raw: Raw
+) -> None:
+    raw.send(HEAD.replace(b"/infer", b"/keys") + b"Content-Length: %d\r\n\r\n{" % (1 << 30))
+    assert raw.socket.recv(12) == b"HTTP/1.1 413"
+    endless = (b" " * 65_536 for _ in range(32))
+    answer = httpx.post(f"{platform.url}/keys", content=endless, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
