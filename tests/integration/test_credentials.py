@@ -16,7 +16,7 @@ from jobs import clock, ids
 from jobs.errors import Unauthenticated, Unavailable
 from jobs.identity import OPEN, ROLES, Caller, Limit
 from jobs.settings import Settings
-from jobs.store import db, keys, tenants
+from jobs.store import db, keys, limits, tenants
 from ops.embedded import EmbeddedServers
 from tests.identity_provider import running
 from tests.keys import make_key
@@ -105,6 +105,22 @@ def test_without_any_key_everybody_on_loopback_is_let_in_and_the_first_key_ends_
         assert (found.tenant, found.scopes) == ("acme", ROLES["tenant"])
         with pytest.raises(Unauthenticated):
             await credentials.recognize([])
+
+    on(settings, test)
+
+
+def test_a_rotated_key_is_held_to_the_limits_of_the_one_before(
+    database: Engine, settings: Settings
+) -> None:
+    _, id = make_key(database)
+    with database.begin() as tx:
+        limits.put(tx, "acme", [Limit(key=id, job_items=7), Limit(job_items=9)])
+        row, key = keys.rotate(tx, "acme", ids.parse("key", id), 0)
+
+    async def test(credentials: Credentials) -> None:
+        assert (found := await who(credentials, key))
+        mine = Limit(key=ids.show("key", row["id"]), job_items=7)
+        assert set(found.limits) == {mine, Limit(job_items=9)}
 
     on(settings, test)
 
