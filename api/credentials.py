@@ -47,7 +47,7 @@ class Credentials:
         self._url = settings.database_url
         self._tokens = Tokens(settings) if settings.oidc_issuer else None
         self._may_be_open = settings.host in LOOPBACK and not self._tokens
-        self._recognized = Recognized(self._find)
+        self._recognized = Recognized(self._find, apart=_is_token)
         self._listening: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -124,6 +124,11 @@ class Credentials:
         actor = f"oidc:{said.subject}"
         ends_s = clock.monotonic() + said.ends - clock.now().timestamp()
         return Found(Caller(said.tenant, said.role, said.scopes, actor, **terms._asdict()), ends_s)
+
+
+def _is_token(credential: bytes) -> bool:
+    """Then its provider may be asked for keys, and take its time."""
+    return bool(credential) and not credential.startswith(b"mk_")
 
 
 def _refuse_other_sites(headers: Headers) -> None:
