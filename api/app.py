@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import door, errors, openapi, pages, security
+from api import bodies, door, errors, openapi, pages, security
 from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
@@ -132,6 +132,8 @@ class _Api(FastAPI):
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
             await errors.answer_to(error, new_request_id())(scope, receive, send)
         else:
+            if scope["path"] != submissions.PATH:  # which asks first, and spools what it reads
+                receive = bodies.small(scope, receive)
             await super().__call__(scope, receive, stamped(scope, send))
 
 

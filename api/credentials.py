@@ -24,8 +24,13 @@ _MOST_BYTES = 8192
 _KEY_BYTES = 46
 _NOTHING = b""
 _HEADERS = frozenset((b"authorization", b"x-api-key"))
+_OUR_NAMES = frozenset(name.encode() for name in LOOPBACK)
 
 _MISSING = "no credential came; send a key: `Authorization: Bearer mk_…`"
+_FROM_ELSEWHERE = (
+    "without a key nobody is served but who asks loopback by its own name (127.0.0.1, localhost), "
+    "and no page of another site; `millrace keys create` makes a key"
+)
 _NOT_VALID = "the key or token is unknown, or not valid any more; `millrace keys create` makes one"
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -42,7 +47,7 @@ class Credentials:
         self._url = settings.database_url
         self._tokens = Tokens(settings) if settings.oidc_issuer else None
         self._may_be_open = settings.host in LOOPBACK and not self._tokens
-        self._recognized = Recognized(self._find)
+        self._recognized = Recognized(self._find, apart=_is_token)
         self._listening: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -64,6 +69,7 @@ class Credentials:
         """Raises Unauthenticated; Unavailable, and the store's errors, where that can't be told."""
         if self._may_be_open:
             if caller := await self._recognized.of(_NOTHING, _NOTHING):
+                _refuse_other_sites(headers)
                 return caller
             self._may_be_open = False
         credential = _credential(headers)
@@ -118,6 +124,32 @@ class Credentials:
         actor = f"oidc:{said.subject}"
         ends_s = clock.monotonic() + said.ends - clock.now().timestamp()
         return Found(Caller(said.tenant, said.role, said.scopes, actor, **terms._asdict()), ends_s)
+
+
+def _is_token(credential: bytes) -> bool:
+    """Then its provider may be asked for keys, and take its time."""
+    return bool(credential) and not credential.startswith(b"mk_")
+
+
+def _refuse_other_sites(headers: Headers) -> None:
+    """Raises Unauthenticated. Where no credential is needed, whatever page a browser shows could
+    ask in its user's place: across sites, or under a name of its own that leads to loopback."""
+    for name, value in headers:
+        if name == b"host":
+            ours = _host(value) in _OUR_NAMES
+        elif name == b"origin":
+            ours = _host(value.partition(b"://")[2]) in _OUR_NAMES
+        else:
+            ours = name != b"sec-fetch-site" or value != b"cross-site"
+        if not ours:
+            raise Unauthenticated(_FROM_ELSEWHERE)
+
+
+def _host(authority: bytes) -> bytes:
+    """Without its port."""
+    if authority.startswith(b"["):
+        return authority[1:].partition(b"]")[0]
+    return authority.partition(b":")[0].lower()
 
 
 def _credential(headers: Headers) -> bytes:

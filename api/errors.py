@@ -22,6 +22,7 @@ from jobs.errors import (
     Malformed,
     MillraceError,
     QuotaExceeded,
+    TooLarge,
     Unavailable,
 )
 from jobs.store.db import AWAY
@@ -117,7 +118,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        response = problem(_Http(error), request_id(request.scope))
+        known = TooLarge(str(error.detail)) if error.status_code == 413 else _Http(error)
+        response = problem(known, request_id(request.scope))
         response.headers.update(error.headers or {})
         if error.status_code == 405:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,10 @@ _RETRY = b"retry: 2000\n\n"  # ms until a client that lost its stream asks again
 _HEARTBEAT = b": still here\n\n"
 
 Job = dict[str, Any]
+
+
+async def _always() -> bool:
+    return True
 
 
 @dataclass(eq=False, slots=True)
@@ -82,15 +86,19 @@ class JobEvents:
         """How many streams are open."""
         return sum(map(len, self._watches.values()))
 
-    async def stream(self, job: Job) -> AsyncIterator[bytes]:
-        """Its state now and whenever that changes, until it is terminal."""
+    async def stream(
+        self, job: Job, allowed: Callable[[], Awaitable[bool]] = _always
+    ) -> AsyncIterator[bytes]:
+        """Its state now and whenever that changes, until it is terminal. allowed: whether the
+        client may still have it; asked before each piece, so that a key that ends, ends this."""
         with self._watch(job) as watch:
             yield _RETRY + _event(job)
             while not self._closed and job["state"] not in TERMINAL:
-                if not await watch.wait():
-                    yield _HEARTBEAT
-                elif watch.latest is None:
+                changed = await watch.wait()
+                if not await allowed() or watch.latest is None:
                     return
+                if not changed:
+                    yield _HEARTBEAT
                 else:
                     job = watch.latest
                     yield _event(job)

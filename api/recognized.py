@@ -52,18 +52,24 @@ class _Entry:
 
 class Recognized:
     """Every method belongs to the event loop; `find` runs on threads. It takes the credential, and
-    raises Unavailable, or what the store raises, where nobody can tell now."""
+    raises Unavailable, or what the store raises, where nobody can tell now. apart: whether that may
+    take long, for reasons that are not the others'."""
 
-    def __init__(self, find: Callable[[bytes], Found]) -> None:
-        self._find = find
+    def __init__(
+        self, find: Callable[[bytes], Found], apart: Callable[[bytes], bool] = lambda _: False
+    ) -> None:
+        self._find, self._apart = find, apart
         self._known: OrderedDict[bytes, _Entry] = OrderedDict()
         self._nobodies: OrderedDict[bytes, float] = OrderedDict()
         self._looking: dict[bytes, asyncio.Task[Found]] = {}
         self._changes = 0
         self._away = False
         # Whoever sends keys by the thousand that are none delays no one who was known.
-        self._of_known = ThreadPoolExecutor(1, "credentials")
-        self._of_strangers = ThreadPoolExecutor(2, "strangers")
+        self._threads = {
+            (known, apart): ThreadPoolExecutor(1 if known else 2, "credentials")
+            for known in (True, False)
+            for apart in (True, False)
+        }
 
     async def of(self, name: bytes, credential: bytes) -> Caller | None:
         """Who that is; None: nobody. name: what it is remembered under.
@@ -116,7 +122,7 @@ class Recognized:
 
     async def _look_up(self, name: bytes, credential: bytes) -> Found:
         loop = asyncio.get_running_loop()
-        threads = self._of_known if name in self._known else self._of_strangers
+        threads = self._threads[name in self._known, self._apart(credential)]
         changes = -1
         while changes != self._changes:  # what is found is older than a change that we heard of
             changes = self._changes
@@ -163,5 +169,5 @@ class Recognized:
     def stop(self) -> None:
         for looking in list(self._looking.values()):
             looking.cancel()
-        self._of_known.shutdown(wait=True, cancel_futures=True)
-        self._of_strangers.shutdown(wait=True, cancel_futures=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=True, cancel_futures=True)

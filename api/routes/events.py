@@ -2,15 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.auth import Reader
+from api.auth import Reader, may
 from api.context import Shared
 from api.events import event_id
 from api.routes.common import JobId, job_of
 from jobs import views
+from jobs.errors import MillraceError
 from jobs.states import TERMINAL
+from jobs.store.db import AWAY
 
 router = APIRouter(tags=["jobs"])
 
@@ -26,6 +28,7 @@ _DOC: dict[int | str, dict[str, Any]] = {
 
 @router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses=_DOC)
 def job_events(
+    request: Request,
     shared: Shared,
     caller: Reader,
     job_id: JobId,
@@ -36,8 +39,16 @@ def job_events(
     """The job object now, and again whenever its state or its counts have changed, until it is
     terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
     with job_of(shared, caller, job_id) as (_, row):
-        job = views.job_object(row)
+        job, tenant = views.job_object(row), row["tenant_id"]
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
-    headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(shared.events.stream(job), headers=headers, media_type=_EVENTS)
+
+    async def allowed() -> bool:
+        try:
+            now = await may(request, shared, "read")
+        except (MillraceError, *AWAY):  # whoever asks again is told why
+            return False
+        return tenant == now.tenant or now.may("operate")
+
+    stream = shared.events.stream(job, allowed)
+    return StreamingResponse(stream, headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)

@@ -1,10 +1,12 @@
 """Jobs: list, look, cancel, pause, resume, retry, delete."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy import RowMapping
 
 from api import audit
 from api.auth import Reader, Submitter, require
@@ -14,8 +16,8 @@ from api.schemas import NO_NUL, Job, JobPage
 from jobs import ids, views
 from jobs.cancel import cancel
 from jobs.identity import Caller
-from jobs.states import JobState
-from jobs.store import reading, spend, verbs
+from jobs.states import TERMINAL, JobState
+from jobs.store import reading, room, spend, verbs
 from jobs.store.db import Tx
 
 router = APIRouter(tags=["jobs"])
@@ -98,14 +100,16 @@ def resume_job(request: Request, shared: Shared, caller: Submitter, job_id: JobI
 @router.post("/jobs/{job_id}/retry", response_model=Job)
 def retry_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    _do(request, shared, caller, job_id, retry)
+    _do(request, shared, caller, job_id, verbs.retry, partial(_take_anew, caller))
     return get_job(shared, caller, job_id)
 
 
-def retry(tx: Tx, job: UUID, tenant: str) -> str:
-    """That is new work."""
-    spend.refuse(tx, tenant)
-    return verbs.retry(tx, job, tenant)
+def _take_anew(caller: Caller, tx: Tx, job: RowMapping) -> None:
+    """That is new work. What operators may queue themselves says nothing of others' jobs."""
+    spend.refuse(tx, job["tenant_id"])
+    if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
+        again = job["failed"] + job["cancelled"] + job["expired"]
+        room.check(tx, caller.tenant, caller.limits, job["model"], again, 0)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
@@ -117,9 +121,11 @@ def delete_job(request: Request, shared: Shared, caller: Submitter, job_id: JobI
 
 def _do(
     request: Request, shared: Context, caller: Caller, job_id: str,
-    verb: Callable[[Tx, UUID, str], str],
+    verb: Callable[[Tx, UUID, str], str], first: Callable[[Tx, RowMapping], None] | None = None,
 ) -> None:  # fmt: skip
     with job_of(shared, caller, job_id) as (tx, job):
         tenant = job["tenant_id"]
+        if first:
+            first(tx, job)
         before = verb(tx, job["id"], tenant)
         audit.note(tx, request, caller, f"job.{verb.__name__}", job_id, tenant, was=before)

@@ -90,5 +90,4 @@ def revoke_key(request: Request, shared: Shared, caller: Admin, key_id: _KeyId) 
 
 
 def _made(key: dict[str, Any]) -> Response:
-    headers = {"Location": f"/keys/{key['id']}"}
-    return json_response(key, 201, headers)
+    return json_response(key, 201, {"Location": f"/keys/{key['id']}"})

@@ -26,6 +26,7 @@ from jobs.store.idempotency import find
 from jobs.submit import Order, submit
 
 router = APIRouter(tags=["jobs"])
+PATH = "/jobs"
 
 _MIB = 1 << 20
 _JSON_PARAMETERS = ("params", "metadata", "webhook")
@@ -54,7 +55,7 @@ _SUBMIT_DOC: dict[str, Any] = {
 
 
 @router.post(
-    "/jobs",
+    PATH,
     status_code=202,
     response_model=Job,
     openapi_extra=_SUBMIT_DOC,

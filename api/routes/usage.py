@@ -1,7 +1,7 @@
 """What was used, and what it cost: sums of the ledger."""
 
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
@@ -35,10 +35,10 @@ def get_usage(
         Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY)),
     ] = "model,day",
     since: Annotated[
-        date | None, Query(alias="from", description="a day, UTC; absent: the month's first")
+        Day | None, Query(alias="from", description="a day, UTC; absent: the month's first")
     ] = None,
     until: Annotated[
-        date | None, Query(alias="to", description="a day that is not included; absent: tomorrow")
+        Day | None, Query(alias="to", description="a day that is not included; absent: tomorrow")
     ] = None,
     tenant: Annotated[
         str | None,

@@ -1,11 +1,12 @@
 """Connections: SQLAlchemy's pool over psycopg, and psycopg itself for rows by the thousand."""
 
+from functools import partial
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import Connection as DriverConnection
 from psycopg import Cursor
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -60,7 +61,7 @@ def connect(
     }
     if role:
         options["role"] = role
-    return create_engine(
+    engine = create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
@@ -71,6 +72,20 @@ def connect(
             **PATIENCE,
         },
     )
+    if role:
+        event.listen(engine, "connect", partial(_refuse_others, role))
+    return engine
+
+
+def _refuse_others(role: str, connection: DriverConnection[Any], record: object) -> None:
+    """A pooler between us and PostgreSQL may have dropped what was asked of the connection."""
+    [found] = connection.execute("SELECT current_user").fetchone() or [None]
+    connection.rollback()
+    if found != role:
+        raise psycopg.OperationalError(
+            f"the connection acts as {found}, not as {role}: what is between us and PostgreSQL "
+            "must pass the startup parameter `options` on"
+        )
 
 
 def driver(tx: Tx) -> DriverConnection[tuple[Any, ...]]:

@@ -23,6 +23,9 @@ _KNOWN = text("""
     SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = :tenant)
         OR EXISTS (SELECT FROM jobs WHERE tenant_id = :tenant)
         OR EXISTS (SELECT FROM api_keys WHERE tenant_id = :tenant)
+        OR EXISTS (SELECT FROM usage WHERE tenant_id = :tenant)
+        OR EXISTS (SELECT FROM idempotency_keys WHERE tenant_id = :tenant)
+        OR EXISTS (SELECT FROM webhook_secrets WHERE tenant_id = :tenant)
 """)
 _LEAVE = text("""
     INSERT INTO tenants AS t (tenant_id, erased_at) VALUES (:tenant, now())

@@ -34,6 +34,13 @@ _REPLACE = text("""
         expires_at = least(expires_at, now() + make_interval(secs => :overlap_s))
     WHERE id = :id
 """)
+_SAME_LIMITS = text("""
+    INSERT INTO limits (tenant_id, model, key_id, requests_per_s, tokens_per_s, calls_in_flight,
+                        queued_items, stored_bytes, job_items)
+    SELECT tenant_id, model, :new, requests_per_s, tokens_per_s, calls_in_flight,
+           queued_items, stored_bytes, job_items
+    FROM limits WHERE tenant_id = :tenant AND key_id = :old
+""")
 _REVOKE = text("UPDATE api_keys SET revoked_at = now() WHERE id = :id AND revoked_at IS NULL")
 _FIND = text("""
     SELECT id, tenant_id, role, scopes,
@@ -88,7 +95,8 @@ def page(tx: Tx, tenant: str, after: UUID | None, limit: int) -> Sequence[RowMap
 
 def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowMapping, str]:
     """A new key in place of this one, which goes on for `overlap_s` at most, and the new one's
-    secret. It lives as long as the old one was to. Raises NotFound, Conflict."""
+    secret. It lives as long as the old one was to, and is held to the same limits. Raises NotFound,
+    Conflict."""
     old = _one(tx, _LOCK, tenant, id)
     if old["revoked_at"] or old["expired"] or old["replaced_by"]:
         what = "was revoked" if old["revoked_at"] else "has expired" if old["expired"] else ""
@@ -98,6 +106,8 @@ def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowM
     )
     new = create(tx, asked)
     tx.execute(_REPLACE, {"id": id, "by": new["id"], "overlap_s": overlap_s})
+    shown = {"old": ids.show("key", old["id"]), "new": ids.show("key", new["id"])}
+    tx.execute(_SAME_LIMITS, shown | {"tenant": old["tenant_id"]})
     return new, asked.secret
 
 

@@ -41,10 +41,11 @@ def check(
     tx: Tx, tenant: str, limits: Sequence[Limit], model: str, items: int, input_bytes: int,
     *, lock: bool = True,
 ) -> None:  # fmt: skip
-    """Raises QuotaExceeded where a job of so many items, and bytes, is too much now. lock: until
-    the transaction ends no other may pass; without it, nothing is promised."""
+    """Raises QuotaExceeded where a job of so many items, and bytes (0: it is stored by now), is too
+    much. lock: until the transaction ends no other may pass; without it, nothing is promised."""
     wanted = [(bound, items) for bound in bounds_of(limits, "queued_items", model)]
-    wanted += [(bound, input_bytes) for bound in bounds_of(limits, "stored_bytes", model)]
+    if input_bytes:
+        wanted += [(bound, input_bytes) for bound in bounds_of(limits, "stored_bytes", model)]
     unsure = [(bound, more) for bound, more in wanted if not _spare.covers(tx, tenant, bound, more)]
     if lock and unsure:
         tx.execute(_LOCK, {"tenant": tenant})

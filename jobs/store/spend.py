@@ -100,6 +100,7 @@ def tell(tx: Tx) -> int:
 _SET_URL = text("""
     INSERT INTO tenants (tenant_id, webhook_url) VALUES (:tenant, :url)
     ON CONFLICT (tenant_id) DO UPDATE SET webhook_url = excluded.webhook_url
+    WHERE tenants.erased_at IS NULL -- a credential of one is good for a moment longer
 """)
 _URL = text("SELECT webhook_url FROM tenants WHERE tenant_id = :tenant")
 

@@ -72,6 +72,7 @@ _DUE = text("""
       AND NOT EXISTS (SELECT FROM unnest(CAST(:tenants AS text[]), CAST(:urls AS text[]))
                                       AS busy (tenant_id, url)
                       WHERE busy.tenant_id = d.tenant_id AND busy.url = d.url)
+      AND tenant_id <> ALL(CAST(:full AS text[]))
     ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
 """)
 
@@ -101,13 +102,16 @@ def claim(
     patience_s: float,
 ) -> list[Delivery]:  # fmt: skip
     """Takes up to `most` due deliveries; of one endpoint no more than `most_each`, those in flight
-    included, and a single one where its breaker was open. They are the caller's for lease_s."""
+    included, and a single one where its breaker was open; of one tenant no more than there is room
+    left beside its own, however many endpoints it has. They are the caller's for lease_s."""
     tx.execute(_SET_ASIDE, {"patience_s": patience_s})
     busy = [endpoint for endpoint, count in in_flight.items() if count >= most_each]
-    found = [Delivery(*row) for row in tx.execute(_DUE, {"limit": most, **_columns(busy)})]
+    full = [tenant for tenant, count in _by_tenant(in_flight).items() if count >= most]
+    values = {"limit": most, "full": full, **_columns(busy)}
+    found = [Delivery(*row) for row in tx.execute(_DUE, values)]
     asked = _columns({delivery.endpoint for delivery in found})
     breakers = {(row[0], row[1]): row.up for row in tx.execute(_BREAKERS, asked)} if found else {}
-    taken = _fair(found, in_flight, breakers, most_each)
+    taken = _fair(found, in_flight, breakers, most, most_each)
     if taken:
         tx.execute(_HOLD, {"lease_s": lease_s, **_columns({found.endpoint for found in taken})})
         tx.execute(_LEASE, {"lease_s": lease_s, "ids": [delivery.id for delivery in taken]})
@@ -118,19 +122,28 @@ def _fair(
     found: Sequence[Delivery],
     in_flight: Mapping[Endpoint, int],
     breakers: Mapping[Endpoint, bool],
+    most: int,
     most_each: int,
 ) -> list[Delivery]:
     """breakers: of those that were open, whether one delivery may try."""
-    count = Counter(in_flight)
-    taken = []
+    count, of_tenant = Counter(in_flight), _by_tenant(in_flight)
+    taken: list[Delivery] = []
     for delivery in found:
         endpoint = delivery.endpoint
         probe = breakers.get(endpoint)
         room = most_each if probe is None else int(probe)
-        if count[endpoint] < room:
+        if count[endpoint] < room and of_tenant[delivery.tenant] < most - len(taken):
             count[endpoint] += 1
+            of_tenant[delivery.tenant] += 1
             taken.append(delivery)
     return taken
+
+
+def _by_tenant(in_flight: Mapping[Endpoint, int]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for (tenant, _), count in in_flight.items():
+        found[tenant] += count
+    return found
 
 
 def _columns(endpoints: Sequence[Endpoint] | set[Endpoint]) -> dict[str, list[str]]:

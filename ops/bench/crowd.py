@@ -37,7 +37,7 @@ class Connection:
         """Returns the job's id once it is stored."""
         body = json.dumps({"model": model, "items": [text(number)]}).encode()
         self._writer.write(
-            b"POST /jobs HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+            b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
         )
         head = await self._reader.readuntil(b"\r\n\r\n")

@@ -12,6 +12,16 @@ from ops.client import Client, trusting
 _KEY = "millrace.key"
 
 
+class Number(click.FloatRange):
+    """In a range, where click would take `nan` for one: it is below nothing, and above nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if found != found:
+            self.fail(f"{value} is no number", param, ctx)
+        return found
+
+
 def client_command(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options --url, --key and --json."""
     function = click.option("--json", "as_json", is_flag=True, help="print JSON")(function)

@@ -14,10 +14,12 @@ from jobs.keys import NewKey, key_object, tenant_object
 from jobs.store import keys as key_store
 from jobs.store import tenants as tenant_store
 from jobs.store.tenancy import EVERYBODY
+from ops.commands.common import Number
 from ops.owning import everybodys, note
 
 _MOST = 10_000
 _DAY_S = 86_400.0
+_WEIGHT, _CAP = (0.001, 1000.0), (0.0, 1e12)  # as the api takes them
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
@@ -31,7 +33,7 @@ def all_keys() -> None:
 @click.option("--name", default="", help="to know it by")
 @click.option("--role", type=click.Choice(list(ROLES)), default="tenant", show_default=True)
 @click.option("--scopes", default="", help=f"some of {','.join(SCOPES)}; without: all of the role")
-@click.option("--expires-in-days", type=click.FloatRange(0, 3650, min_open=True), help="else never")
+@click.option("--expires-in-days", type=Number(0, 3650, min_open=True), help="else never")
 @_json
 def create(
     tenant: str, name: str, role: str, scopes: str, expires_in_days: float | None, as_json: bool
@@ -77,7 +79,7 @@ def revoke(id: str, as_json: bool) -> None:
 @click.argument("id")
 @click.option(
     "--overlap-s",
-    type=click.FloatRange(0, keys.MAX_OVERLAP_S),
+    type=Number(0, keys.MAX_OVERLAP_S),
     default=keys.OVERLAP_S,
     show_default=True,
     help="the key before it goes on for so long",
@@ -107,11 +109,9 @@ def tenants(as_json: bool) -> None:
 
 @click.command(epilog="Example: millrace tenant acme --weight 2")
 @click.argument("tenant")
-@click.option("--weight", type=click.FloatRange(0.001, 1000), help="of its share")
-@click.option(
-    "--soft-cap", type=click.FloatRange(0), help="of a month's spend: its webhook is told"
-)
-@click.option("--hard-cap", type=click.FloatRange(0), help="of a month's spend: there it ends")
+@click.option("--weight", type=Number(*_WEIGHT), help="of its share")
+@click.option("--soft-cap", type=Number(*_CAP), help="of a month's spend: its webhook is told")
+@click.option("--hard-cap", type=Number(*_CAP), help="of a month's spend: there it ends")
 @_json
 def tenant(tenant: str, as_json: bool, **changes: float | None) -> None:
     """Shows a tenant, once its terms are changed as the options say."""

@@ -56,7 +56,7 @@ def job(mark: str, *items: str) -> dict[str, object]:
 
 def request_bytes(path: str, headers: dict[str, str], body: bytes, more: int = 0) -> bytes:
     """A request on the wire; `more` bytes of its body are still to come."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body) + more}"]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body) + more}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 

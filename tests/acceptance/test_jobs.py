@@ -209,7 +209,7 @@ def test_a_truncated_stream_stores_nothing(http: httpx.Client, platform: Platfor
     for head in (b"Content-Length: 1000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n3e8\r\n"):
         with socket.create_connection((platform.settings.host, platform.settings.port)) as raw:
             raw.sendall(
-                b"POST /jobs?model=echo HTTP/1.1\r\nHost: x\r\n"
+                b"POST /jobs?model=echo HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Type: application/x-ndjson\r\n" + head + b'"one"\n"two"\n"thr'
             )
             raw.shutdown(socket.SHUT_WR)

@@ -125,6 +125,23 @@ def test_a_revoked_key_is_refused_and_nothing_tells_it_from_one_that_never_was(
     assert ask(closed, admin, "GET", f"/keys/{id}").json()["revoked_at"]
 
 
+def test_a_revoked_key_watches_no_job_any_longer(
+    closed: Platform, new_key: Callable[..., tuple[str, str]]
+) -> None:
+    (key, id), (another, _) = new_key("watchers"), new_key("watchers")
+    order = {**JOB, "items": ["x"] * 20_000}
+    job = ask(closed, another, "POST", "/jobs", json=order).json()["id"]
+    assert ask(closed, another, "POST", f"/jobs/{job}/pause").status_code == 200
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.stream("GET", f"{closed.url}/jobs/{job}/events", headers=headers) as events:
+        lines = events.iter_lines()
+        assert next(line for line in lines if line.startswith("data: "))
+        command(closed, "keys", "revoke", id, "--json")
+        ends(closed, key)
+        assert ask(closed, another, "POST", f"/jobs/{job}/resume").status_code == 200
+        assert not any('"state":"completed"' in line for line in lines)
+
+
 def test_a_key_that_expires_is_refused_from_then_on(
     closed: Platform, new_key: Callable[..., tuple[str, str]]
 ) -> None:

@@ -201,6 +201,17 @@ def test_a_job_is_bounded_in_items_and_by_what_is_queued(tenant: Tenant) -> None
     eventually(lambda: tenant.submit(*["x"] * 20).status_code == 202)
 
 
+def test_what_is_retried_is_queued_too(tenant: Tenant) -> None:
+    job = tenant.submit(*["x" * 200] * 40).json()["id"]
+    assert tenant.http.post(f"/jobs/{job}/cancel").status_code == 200
+    eventually(lambda: tenant.http.get(f"/jobs/{job}").json()["state"] == "cancelled")
+    tenant.limit({"queued_items": 10})
+    eventually(lambda: tenant.submit(*"x" * 11).status_code == 422)
+    is_refused(tenant.http.post(f"/jobs/{job}/retry"), "queued_items")
+    tenant.limit()
+    eventually(lambda: tenant.http.post(f"/jobs/{job}/retry").status_code == 200)
+
+
 def test_stored_bytes_are_bounded_and_freed_by_deleting(tenant: Tenant) -> None:
     tenant.limit({"stored_bytes": 1000})
     eventually(lambda: tenant.submit("x" * 1000).status_code == 429)

@@ -54,7 +54,7 @@ def send(platform: Platform, raw: bytes) -> socket.socket:
 def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -> None:
     job = client.submit((b'"%s"\n' % (b"x" * 2000) for _ in range(5000)), model="echo")["id"]
     client.wait(job)
-    get = f"GET /jobs/{job}/results HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    get = f"GET /jobs/{job}/results HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     readers = [send(platform, get) for _ in range(40)]
     for reader in readers:
         assert reader.recv(100).startswith(b"HTTP/1.1 200")
@@ -69,7 +69,7 @@ def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Cl
     busy = client.submit([b'"x"\n'] * 3, model="slow")["id"]
     eventually(lambda: client.job(busy)["counts"]["running"])
     body = b'{"model": "slow", "input": "y"}'
-    head = b"POST /infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     callers = [
         send(platform, head + b"Content-Length: %d\r\n\r\n" % len(body) + body) for _ in range(10)
     ]

@@ -70,7 +70,7 @@ def raw(platform: Platform) -> Iterator[Raw]:
     made.socket.close()
 
 
-HEAD = b"POST /infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CALL = b'{"model": "echo", "input": "x"}'
 
 
@@ -127,7 +127,7 @@ def test_a_body_that_keeps_coming_is_taken_however_long_it_takes(raw: Raw) -> No
 def test_a_call_that_takes_long_is_not_cut_off(platform: Platform, raw: Raw) -> None:
     """Only what the client owes is timed; an answer may take its time."""
     stream = httpx.post(f"{platform.url}/jobs", json={"model": "echo", "items": ["a"]}).json()
-    raw.send(b"GET /jobs/%b/events HTTP/1.1\r\nHost: x\r\n\r\n" % stream["id"].encode())
+    raw.send(b"GET /jobs/%b/events HTTP/1.1\r\nHost: localhost\r\n\r\n" % stream["id"].encode())
     assert raw.socket.recv(10).startswith(b"HTTP/1.1 2")
 
 
@@ -148,7 +148,7 @@ def test_a_connection_is_kept_alive_between_calls(raw: Raw) -> None:
         (b"GET / HTTP/1.1\r\nX: " + b"a" * (MAX_HEAD + 10), 431),
         (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * (MAX_HEADERS + 1) + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100_000, 431),
-        (b"GET /?" + b"a" * MAX_URL + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET /?" + b"a" * MAX_URL + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
         (b"no http\r\n\r\n", 400),
         (HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n", 400),
         (HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
@@ -241,3 +241,13 @@ def test_every_answer_says_how_it_may_be_used(platform: Platform, path: str) -> 
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "frame-ancestors 'none'" in policy
+
+
+def test_nobody_has_bodies_read_without_end_before_who_they_are_is_asked(
+    platform: Platform, raw: Raw
+) -> None:
+    raw.send(HEAD.replace(b"/infer", b"/keys") + b"Content-Length: %d\r\n\r\n{" % (1 << 30))
+    assert raw.socket.recv(12) == b"HTTP/1.1 413"
+    endless = (b" " * 65_536 for _ in range(32))
+    answer = httpx.post(f"{platform.url}/keys", content=endless, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")

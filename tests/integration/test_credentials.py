@@ -16,7 +16,7 @@ from jobs import clock, ids
 from jobs.errors import Unauthenticated, Unavailable
 from jobs.identity import OPEN, ROLES, Caller, Limit
 from jobs.settings import Settings
-from jobs.store import db, keys, tenants
+from jobs.store import db, keys, limits, tenants
 from ops.embedded import EmbeddedServers
 from tests.identity_provider import running
 from tests.keys import make_key
@@ -25,7 +25,7 @@ Test = Callable[[Credentials], Coroutine[Any, Any, None]]
 
 
 def headers(key: str) -> list[tuple[bytes, bytes]]:
-    return [(b"host", b"x"), (b"authorization", f"Bearer {key}".encode())]
+    return [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
 
 
 async def who(credentials: Credentials, key: str) -> Caller | None:
@@ -105,6 +105,53 @@ def test_without_any_key_everybody_on_loopback_is_let_in_and_the_first_key_ends_
         assert (found.tenant, found.scopes) == ("acme", ROLES["tenant"])
         with pytest.raises(Unauthenticated):
             await credentials.recognize([])
+
+    on(settings, test)
+
+
+def test_a_rotated_key_is_held_to_the_limits_of_the_one_before(
+    database: Engine, settings: Settings
+) -> None:
+    _, id = make_key(database)
+    with database.begin() as tx:
+        limits.put(tx, "acme", [Limit(key=id, job_items=7), Limit(job_items=9)])
+        row, key = keys.rotate(tx, "acme", ids.parse("key", id), 0)
+
+    async def test(credentials: Credentials) -> None:
+        assert (found := await who(credentials, key))
+        mine = Limit(key=ids.show("key", row["id"]), job_items=7)
+        assert set(found.limits) == {mine, Limit(job_items=9)}
+
+    on(settings, test)
+
+
+def test_without_any_key_no_other_site_asks_in_place_of_who_sits_here(
+    database: Engine, settings: Settings
+) -> None:
+    ours = [b"127.0.0.1:8000", b"localhost", b"LOCALHOST:1", b"[::1]:8000", b"[::1]"]
+    others = [b"rebound.example:8000", b"localhost.example", b"127.0.0.1.example", b"", b"[::2]:1"]
+    pages = [(b"origin", b"http://localhost:3000"), (b"sec-fetch-site", b"same-origin")]
+    foreign = [
+        (b"origin", b"https://other.example"),
+        (b"origin", b"null"),
+        (b"sec-fetch-site", b"cross-site"),
+    ]
+
+    async def test(credentials: Credentials) -> None:
+        for host in ours:
+            for page in pages:
+                assert await credentials.recognize([(b"host", host), page]) == OPEN
+            for page in foreign:
+                with pytest.raises(Unauthenticated):
+                    await credentials.recognize([(b"host", host), page])
+        for host in others:
+            with pytest.raises(Unauthenticated):
+                await credentials.recognize([(b"host", host)])
+        key, _ = make_key(database)
+        await becomes(credentials, key, lambda caller: caller != OPEN, 1)
+        keyed = [(b"host", others[0]), *foreign, (b"x-api-key", key.encode())]
+        assert (found := await credentials.recognize(keyed))
+        assert found.tenant == "acme"
 
     on(settings, test)
 
@@ -308,7 +355,7 @@ def test_a_check_costs_a_call_less_than_a_twentieth_of_a_ms(
     checks, most_s = 20_000, 0.000_05
 
     async def test(credentials: Credentials) -> None:
-        sent = [(b"host", b"x"), (b"content-type", b"application/json"), *headers(key)]
+        sent = [(b"content-type", b"application/json"), *headers(key)]
         await credentials.recognize(sent)
         since_s = time.process_time()
         for _ in range(checks):

@@ -28,6 +28,7 @@ from jobs.store import (
     erasing,
     keys,
     reading,
+    spend,
     tenants,
     verbs,
     webhook_secrets,
@@ -359,3 +360,31 @@ async def _let_in(credentials: Credentials) -> bool:
     except Unauthenticated:
         return False
     return True
+
+
+def test_who_only_has_a_secret_or_a_bill_can_be_erased_too(database: Engine) -> None:
+    """As tenants that an identity provider names: they need no key, and perhaps no job."""
+    with database.begin() as tx:
+        webhook_secrets.insert(tx, "secretive", b"sealed", shown=True)
+        tx.execute(
+            text("""
+                INSERT INTO usage (tenant_id, kind, model, version, class, succeeded, failed, units,
+                                   device_us, amount)
+                VALUES ('billed', 'calls', 'echo', '1', 'standard', 1, 0, 1, 1, 0)
+            """)
+        )
+    for tenant in ("secretive", "billed"):
+        begin(database, tenant)
+        with database.begin() as tx:
+            assert tenants.is_erased(tx, tenant)
+
+
+def test_a_credential_that_lives_a_moment_longer_leaves_no_address_behind(
+    database: Engine,
+) -> None:
+    with database.begin() as tx:
+        keys.create(tx, NewKey(GONE))
+    begin(database)
+    with acting(database, GONE) as tx:
+        spend.set_endpoint(tx, GONE, "https://leaving.example/")
+        assert spend.endpoint(tx, GONE) is None

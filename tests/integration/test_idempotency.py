@@ -222,7 +222,7 @@ def test_without_a_key_a_request_is_refused_where_one_is_required(settings: Sett
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://x") as http,
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
         ):
             for path in ("/jobs", "/infer"):
                 body = {"model": "echo", "items": ["x"]}

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from psycopg.errors import CheckViolation
 from sqlalchemy import Engine, RowMapping, event, text
-from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from api.app import create_app
 from jobs import ids
@@ -35,6 +35,7 @@ from jobs.store import (
     limits,
     partitions,
     reading,
+    room,
     spend,
     submissions,
     tenants,
@@ -352,6 +353,7 @@ DEEDS: dict[str, Deed] = {
     "limits.of": lambda tx, job: limits.of(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
     "spend.refuse": lambda tx, job: spend.refuse(tx, MALLORY),
+    "room.check": lambda tx, job: room.check(tx, MALLORY, [Limit(queued_items=1)], "echo", 1, 1),
     "spend.endpoint": lambda tx, job: spend.endpoint(tx, MALLORY),
     "spend.set_endpoint": lambda tx, job: spend.set_endpoint(tx, MALLORY, None),
     "usage.sums": lambda tx, job: usage.sums(
@@ -493,3 +495,16 @@ def test_two_tenants_may_use_the_same_idempotency_key_at_once(
         idempotency.keep(alice, one, ids.new(), b"{}")
         idempotency.keep(mallory, other, ids.new(), b"{}")
     assert count(database, "idempotency_keys") == 2
+
+
+def test_a_connection_that_is_not_in_its_role_is_refused(database_url: str) -> None:
+    """As where a pooler drops what it doesn't know of a connection's parameters."""
+
+    def drop(dialect: Any, record: Any, arguments: Any, parameters: dict[str, Any]) -> None:
+        del parameters["options"]
+
+    engine = db.connect(database_url, pool_size=1, role=db.API)
+    event.listen(engine, "do_connect", drop)
+    with pytest.raises(OperationalError, match="acts as millrace, not as millrace_api"):
+        engine.connect()
+    engine.dispose()

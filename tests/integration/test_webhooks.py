@@ -1,6 +1,7 @@
 """Deliveries from the end of a job to their own end, with real endpoints and several keepers."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -20,7 +21,7 @@ from tests.receiver import Received, Receiver, Reply, receiving
 from tests.wait import eventually
 from workers.webhooks import sender as senders
 from workers.webhooks import verdicts
-from workers.webhooks.sender import AT_ONCE_EACH, WebhookSender
+from workers.webhooks.sender import AT_ONCE, AT_ONCE_EACH, WebhookSender
 
 ECHO = SAMPLES.resolve("echo")
 TENANT = "default"
@@ -355,6 +356,24 @@ def test_a_slow_endpoint_takes_some_of_the_places_and_the_others_are_served(
     answering.set()
     drain(sender)
     assert len(receiver.of("/hook/slow")) == 30
+
+
+def test_a_tenant_with_many_slow_endpoints_leaves_room_for_others(database: Engine) -> None:
+    for n in range(2 * AT_ONCE):
+        cancelled(database, f"https://{n}.example/")
+    run_sql(database, "UPDATE webhook_deliveries SET tenant_id = 'slow', due_at = '2000-01-01'")
+    cancelled(database, "https://another.example/")
+    in_flight: Counter[webhooks.Endpoint] = Counter()
+    for _ in range(3):  # and none of them ends
+        with database.begin() as tx:
+            taken = webhooks.claim(
+                tx, in_flight, most=AT_ONCE - in_flight.total(), most_each=AT_ONCE_EACH,
+                lease_s=60, patience_s=60,
+            )  # fmt: skip
+        in_flight.update(delivery.endpoint for delivery in taken)
+    by_tenant = Counter(tenant for tenant, _ in in_flight.elements())
+    assert by_tenant["slow"] == AT_ONCE // 2
+    assert by_tenant.total() == AT_ONCE // 2 + 1
 
 
 def slow_reply(answering: threading.Event) -> Callable[[Received], Reply]:

@@ -1,13 +1,16 @@
 """Keys as they are made, and what may be asked of a new one."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from jobs import keys
 from jobs.errors import Invalid
 from jobs.identity import ROLES
 from jobs.keys import NewKey
+from ops import cli
 
 
 def test_a_key_is_256_random_bits_and_stored_as_their_hash() -> None:
@@ -51,3 +54,23 @@ def test_a_tenant_may_not_be_called_so(name: str) -> None:
 def test_a_key_has_no_more_than_its_role_and_no_less_than_one_scope(scopes: set[str]) -> None:
     with pytest.raises(Invalid):
         keys.check(NewKey("acme", scopes=frozenset(scopes)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tenant", "acme", "--weight"],
+        ["tenant", "acme", "--soft-cap"],
+        ["tenant", "acme", "--hard-cap"],
+        ["keys", "create", "--tenant", "acme", "--expires-in-days"],
+        ["keys", "rotate", "key_1", "--overlap-s"],
+    ],
+)
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_the_command_line_takes_only_numbers_that_are_some(
+    words: list[str], number: str, tmp_path: Path
+) -> None:
+    home = {"MILLRACE_HOME": str(tmp_path)}
+    refused = CliRunner().invoke(cli.main, [*words, number], env=home)
+    assert refused.exit_code == 2
+    assert words[-1] in refused.output

@@ -228,3 +228,29 @@ def test_what_cant_be_told_is_said_to_strangers_and_tried_again(
         assert len(registrar.asked) == 3
 
     on(test)
+
+
+def test_a_slow_identity_provider_delays_no_key(passing: Callable[[float], None]) -> None:
+    answering = threading.Event()
+
+    def find(credential: bytes) -> Found:
+        if credential.startswith(b"token"):
+            answering.wait(10)
+        return Found(ACME)
+
+    async def run() -> None:
+        found = Recognized(find, apart=lambda credential: credential.startswith(b"token"))
+        try:
+            assert await found.of(b"key", b"key") == ACME
+            tokens = [asyncio.create_task(found.of(b"%d" % n, b"token%d" % n)) for n in range(4)]
+            await asyncio.sleep(0)
+            passing(recognized.GOOD_S + 1)  # the key is looked up before it counts
+            for name in (b"key", b"another"):
+                assert await asyncio.wait_for(found.of(name, name), 5) == ACME
+            answering.set()
+            assert await asyncio.gather(*tokens) == [ACME] * 4
+        finally:
+            answering.set()
+            found.stop()
+
+    asyncio.run(run())
