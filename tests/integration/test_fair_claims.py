@@ -184,6 +184,47 @@ def test_more_tenants_than_a_claim_looks_at_are_all_served(database: Engine) -> 
     assert len(got) == 200
 
 
+def test_tenants_that_wait_for_their_next_attempt_hide_nobody(database: Engine) -> None:
+    post(database, "busy", 1)
+    in_hand = claim(database)
+    for n in range(60):
+        post(database, f"later {n}", 1)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET not_before = now() + interval '1 h'"))
+        assert not claims._any_guest(tx, [ECHO, OTHER], "default", Guests(in_hand))
+    ready = post(database, "ready", 1)
+    assert [lease.job_id for lease in claim(database)] == [ready]
+
+
+def both_claim(database: Engine, rounds: int) -> Counter[str]:
+    """Two workers of the pool, one for each model: the slices that each tenant got."""
+    got: Counter[str] = Counter()
+    for _ in range(rounds):
+        for model in (ECHO, OTHER):
+            with database.begin() as tx:
+                leases = claims.claim(tx, 1, {model: SLICE}, 60)
+            settle(database, leases)
+            got.update(lease.tenant for lease in leases)
+    return got
+
+
+def test_turns_are_taken_where_the_pool_moves_on_by_the_work_of_others(database: Engine) -> None:
+    post(database, "a", 1000)
+    for _ in range(40):
+        post(database, "flood", SLICE, model="other")
+    post(database, "c", 100, model="other")
+    got = both_claim(database, 20)
+    assert got["c"] == pytest.approx(got["flood"], abs=2)
+
+
+def test_more_tenants_than_a_claim_looks_at_take_turns_there(database: Engine) -> None:
+    weigh(database, a=0.25)
+    post(database, "a", 2000)
+    for n in range(60):
+        post(database, f"t{n:02}", 2 * SLICE, model="other")
+    assert len(both_claim(database, 61)) == 61
+
+
 def test_the_samples_are_claimed_as_they_are_declared(database: Engine) -> None:
     submit(database, SAMPLES, "a", Order("batchstring"), array=["x"])
     with database.begin() as tx:
