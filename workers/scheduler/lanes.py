@@ -134,14 +134,16 @@ class ItemLanes:
 
     def drop(self, owner: Any) -> int:
         """Removes what belongs to `owner`; returns how many entries that were."""
-        before = len(self)
+        dropped = 0
         for name, lane in list(self._lanes.items()):
-            kept = self._lanes[name] = _Lane()
-            for entry in lane.entries():
-                if entry.owner is not owner:
-                    kept.put(entry)
-            self._forget(name, kept)
-        return before - len(self)
+            if any(entry.owner is owner for entry in lane.entries()):  # most have nothing left
+                kept = self._lanes[name] = _Lane()
+                for entry in lane.entries():
+                    if entry.owner is not owner:
+                        kept.put(entry)
+                dropped += lane.rows - kept.rows
+                self._forget(name, kept)
+        return dropped
 
     def _next(self, lane: _Lane) -> str:
         if len(lane.lines) == 1:
