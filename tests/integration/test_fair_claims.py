@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from jobs.registry import SAMPLES, Limits, Model, Registry
 from jobs.store import claims, settling
 from jobs.store.claims import Guests, Lease
-from jobs.store.settling import Result
+from jobs.store.settling import Attempt, Result
 from jobs.submit import Order, submit
 
 SLICE = 10
@@ -83,6 +83,25 @@ def test_shares_are_of_device_time_as_it_turned_out(database: Engine) -> None:
         post(database, tenant, 3000)
     got = served(database, 200, dear=4 * ITEM_US)
     assert got["cheap"] / got["dear"] == pytest.approx(1, rel=0.05)
+
+
+def test_who_fails_again_and_again_has_had_its_turn(database: Engine) -> None:
+    for tenant in ("fails", "works"):
+        post(database, tenant, 1000)
+    got: Counter[str] = Counter()
+    for _ in range(40):
+        [lease] = claim(database)
+        if lease.tenant == "works":
+            settle(database, [lease])
+        else:
+            with database.begin() as tx:
+                failures = [
+                    Attempt(lease.job_id, lease.tenant, seq, 1, "{}", None, 0.0, ITEM_US)
+                    for seq in range(lease.start, lease.stop)
+                ]
+                settling.settle(tx, [lease], [], failures)
+        got[lease.tenant] += 1
+    assert got["works"] == pytest.approx(got["fails"], abs=2)
 
 
 def test_shares_hold_over_the_models_of_a_pool(database: Engine) -> None:
