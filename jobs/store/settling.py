@@ -69,7 +69,7 @@ _INSERT_RESULTS = f"""
                              error, attempts, device_us)
         SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::int[],
                              %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
-                             %b::int[])
+                             %b::bigint[])
         ON CONFLICT DO NOTHING
         RETURNING job_id, seq, outcome, units, device_us
     ), {BILL_ITEMS}

@@ -104,6 +104,14 @@ def test_who_fails_again_and_again_has_had_its_turn(database: Engine) -> None:
     assert got["works"] == pytest.approx(got["fails"], abs=2)
 
 
+def test_a_launch_may_take_hours(database: Engine) -> None:
+    post(database, "a", 1)
+    settle(database, claim(database), 2 * 3600 * 1_000_000)
+    with database.connect() as tx:
+        assert tx.scalar(text("SELECT sum(device_us) FROM usage")) == 7_200_000_000
+        assert tx.scalar(text("SELECT state FROM jobs")) == "completed"
+
+
 def test_shares_hold_over_the_models_of_a_pool(database: Engine) -> None:
     post(database, "a", 1000)
     post(database, "b", 1000, model="other")
