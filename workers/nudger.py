@@ -50,13 +50,12 @@ class Nudger:
         """Workers that are full of work make nothing of nudges: each burst of new work need not
         bring all of them again."""
         now_s, cap = clock.monotonic(), _NUDGES_AT_ONCE * workers_ready
-        if (
-            slices < cap
-            or now_s >= self._all_sent_s.get(pool, -inf) + self._settings.keeper_interval_s
-        ):
-            self._all_sent_s[pool] = now_s
+        if slices < cap:
             return cap
-        return _AGAIN * workers_ready
+        if now_s < self._all_sent_s.get(pool, -inf) + self._settings.keeper_interval_s:
+            return _AGAIN * workers_ready
+        self._all_sent_s[pool] = now_s
+        return cap
 
     def _top_up(self, pool: str, wanted: int) -> int:
         try:

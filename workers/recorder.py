@@ -131,7 +131,8 @@ def _error(error: tuple[str, str]) -> dict[str, Any]:
 
 def _attempt(lease: Lease, ended: Ended, error: dict[str, Any], n: int, delay_s: float) -> Attempt:
     text = orjson.dumps(error).decode()
-    return Attempt(lease.job_id, lease.tenant, ended.seq, n, text, ended.launch_id, delay_s)
+    of = lease.job_id, lease.tenant, ended.seq
+    return Attempt(*of, n, text, ended.launch_id, delay_s, ended.device_us)
 
 
 def _result(

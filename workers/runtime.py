@@ -40,6 +40,7 @@ class Runtime:
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
         self._progress = Progress.inherited()
+        self._welcomers: list[threading.Thread] = []
 
     def start(self) -> None:
         settings = self._settings
@@ -71,8 +72,7 @@ class Runtime:
         _spawn(self._residents.run)
         _spawn(self._every_third_of_a_lease, self._stopped, self._hosts.announce_all)
         _spawn(self._every_third_of_a_lease, self._stopped, self._renew, slices)
-        for _ in range(GUEST_CLAIMS):
-            _spawn(self._welcome, slices)
+        self._welcomers = [_spawn(self._welcome, slices) for _ in range(GUEST_CLAIMS)]
         _log.info("worker %d loads %s", incarnation, ", ".join(keys))
 
     def drain(self) -> None:
@@ -94,6 +94,8 @@ class Runtime:
 
     def _stop(self) -> None:
         self.drain()
+        for thread in self._welcomers:
+            thread.join()  # what guests have in hand is settled
         if self.slices is not None:
             self._hosts.stop()
         self._stopped.set()
@@ -138,5 +140,7 @@ class Runtime:
                 self._draining.wait(_DATABASE_PAUSE_S)
 
 
-def _spawn(target: Callable[..., None], *arguments: Any) -> None:
-    threading.Thread(target=target, args=arguments, daemon=True).start()
+def _spawn(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    return thread

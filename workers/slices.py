@@ -54,6 +54,7 @@ class SliceRunner:
         self._claiming = threading.Lock()
         self._welcoming = threading.Lock()
         self._busy = threading.Event()  # something is in hand
+        self._closing = threading.Event()  # nobody is to wait for a launch any more
         self._lock = threading.Lock()  # guards what is below
         self._held: dict[Holding, ModelHost] = {}  # in the order they were claimed
         self._closed = self._loaded = False
@@ -131,6 +132,7 @@ class SliceRunner:
         with self._lock:
             self._closed = True
             self._busy.set()  # whoever waits for it is to leave
+            self._closing.set()
         for holding, host in self._snapshot():
             host.release(holding)
 
@@ -184,12 +186,12 @@ class SliceRunner:
             ends = [host.launch_ends() for host in list(self._hosts.values()) if host.guest_room()]
             left_s, took_s = min(ends, default=(0.0, 0.0))
             if took_s < 2 * _CLAIM_S:
-                clock.sleep(_LOOK_S)
+                self._closing.wait(_LOOK_S)
                 return
             if left_s > _CLAIM_S:
-                clock.sleep(left_s - _CLAIM_S)
+                self._closing.wait(left_s - _CLAIM_S)
                 return
-            clock.sleep(left_s + _NEXT_S)  # too late for the one that is next
+            self._closing.wait(left_s + _NEXT_S)  # too late for the one that is next
 
     def _take_in_hand(self, leases: Sequence[Lease]) -> Claimed | None:
         if not leases:

@@ -1,5 +1,6 @@
 """What was used, and what it cost: sums of the ledger."""
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, cast
@@ -19,6 +20,16 @@ from jobs.usage import Report
 router = APIRouter(tags=["usage"])
 CSV = "text/csv"
 _ONE = f"({'|'.join(BY)})"
+
+
+def _day(text: str) -> date:
+    """As OpenAPI has it; a number would else pass for seconds after 1970."""
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        raise ValueError("a day is written 2026-01-31")
+    return date.fromisoformat(text)
+
+
+Day = Annotated[date, BeforeValidator(_day)]
 
 
 @router.get(

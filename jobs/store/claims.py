@@ -55,10 +55,12 @@ _FIELDS = len(fields(Lease))
 # Who is next, by start-time fair queueing (Goyal et al. 1996), in virtual time of device
 # milliseconds by weight (`turns`). `present`: the tenants that have anything ready of the models
 # asked for, one step of the index each. `standing`: those that have had least; one that was idle
-# starts where the pool is. `offered`: the first slices of each, in the tenant's own order, each at
-# the time at which it would start if all before it were taken. The earliest says which model it is;
-# of that model as many are kept, in this order, as fit the room, the first in any case. Nobody else
-# of the pool claims meanwhile (_ONE_CLAIM): all see whose turn it is.
+# starts where the pool is. Many may start there, and stay there, where other workers' claims move
+# the pool on: of them who was served longest ago is next. `offered`: the first slices of each, in
+# the tenant's own order, each at the time at which it would start if all before it were taken. The
+# earliest says which model it is; of that model as many are kept, in this order, as fit the room,
+# the first in any case. Nobody else of the pool claims meanwhile (_ONE_CLAIM): all see whose turn
+# it is.
 _CLAIM = text("""
     WITH RECURSIVE wanted AS (
         SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
@@ -69,19 +71,20 @@ _CLAIM = text("""
                              CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
     ), present (turn, tenant_id) AS (
         SELECT turn, (SELECT s.tenant_id FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
                         AND s.model = w.model AND s.version = w.version
                       ORDER BY s.tenant_id LIMIT 1)
         FROM wanted w
         UNION ALL
         SELECT turn, (SELECT s.tenant_id FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
                         AND s.model = w.model AND s.version = w.version
                         AND s.tenant_id > p.tenant_id
                       ORDER BY s.tenant_id LIMIT 1)
         FROM present p JOIN wanted w USING (turn) WHERE p.tenant_id IS NOT NULL
     ), standing AS (
         SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight, h.priority, h.due_at,
+               coalesce(t.time_ms, 0) AS had_ms,
                greatest(coalesce(t.time_ms, 0), CAST(:now_ms AS float8)) AS from_ms
         FROM present p
         JOIN wanted w USING (turn)
@@ -93,9 +96,9 @@ _CLAIM = text("""
                OR greatest(coalesce(t.time_ms, 0), :now_ms)
                   < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
                      WHERE pool = :pool))
-        ORDER BY from_ms, p.tenant_id LIMIT :most_tenants
+        ORDER BY from_ms, had_ms, p.tenant_id LIMIT :most_tenants
     ), offered AS (
-        SELECT st.turn, st.room, st.weight, s.*, s.items * st.item_ms AS cost_ms,
+        SELECT st.turn, st.room, st.weight, st.had_ms, s.*, s.items * st.item_ms AS cost_ms,
                st.from_ms + st.item_ms / st.weight
                    * (sum(s.items) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
                       - s.items) AS starts_ms
@@ -117,7 +120,7 @@ _CLAIM = text("""
     ), chosen AS (
         SELECT *, sum(items) OVER in_turn AS filled, row_number() OVER in_turn AS nth
         FROM ordered WHERE turn = first_turn
-        WINDOW in_turn AS (ORDER BY starts_ms, due_at, tenant_id, place)
+        WINDOW in_turn AS (ORDER BY starts_ms, had_ms, due_at, tenant_id, place)
     ), kept AS (
         SELECT slices.job_id, slices.start, chosen.weight, chosen.cost_ms, chosen.starts_ms
         FROM chosen JOIN slices USING (job_id, start)
@@ -230,14 +233,14 @@ _ANY_GUEST = text("""
         SELECT w.model, w.version, first.*
         FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS w (model, version),
              LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
                         AND s.model = w.model AND s.version = w.version
                       ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS first
         UNION ALL
         SELECT p.model, p.version, after.*
         FROM present p,
              LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
-                      WHERE s.state = 'ready' AND NOT s.suspect
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
                         AND s.model = p.model AND s.version = p.version
                         AND s.tenant_id > p.tenant_id
                       ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS after

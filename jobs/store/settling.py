@@ -37,7 +37,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One item's failure that is not final: its n-th, from 1; the next try comes after delay_s."""
+    """One item's failure that is not final: its n-th, from 1; the next try comes after delay_s.
+    device_us: its share of the launch that it failed in, which counts as a turn, and is no row."""
 
     job_id: UUID
     tenant: str
@@ -46,6 +47,7 @@ class Attempt:
     error: str
     launch_id: int | None
     delay_s: float
+    device_us: int = 0
 
 
 R = TypeVar("R", Result, Attempt)
@@ -67,7 +69,7 @@ _INSERT_RESULTS = f"""
                              error, attempts, device_us)
         SELECT * FROM unnest(%b::uuid[], %b::text[], %b::int[], %b::text[]::outcome[], %b::int[],
                              %b::real[], %b::bigint[], %b::text[], %b::text[], %b::smallint[],
-                             %b::int[])
+                             %b::bigint[])
         ON CONFLICT DO NOTHING
         RETURNING job_id, seq, outcome, units, device_us
     ), {BILL_ITEMS}
@@ -142,7 +144,7 @@ def settle(
         columns = [*_columns(Result, results), *item_columns(leases, prices)]
         cursor(tx).execute(_INSERT_RESULTS, columns)
     if attempts:
-        cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts))
+        cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts)[:-1])
     if not mine:
         return 0
     settled = tx.execute(_SETTLE, _slice_keys(mine)).all()
@@ -155,17 +157,19 @@ def settle(
     if any(row.state == "ready" and row.job_state != "cancelling" for row in released):
         notify_work(tx)
     close_finished_jobs(tx, ended)
-    turns.correct(tx, pool, _uncharged_ms(settled, results))
+    turns.correct(tx, pool, _uncharged_ms(settled, [*results, *attempts]))
     return len(mine)
 
 
-def _uncharged_ms(settled: Sequence[Row[Any]], results: Sequence[Result]) -> dict[str, float]:
+def _uncharged_ms(
+    settled: Sequence[Row[Any]], ended: Sequence[Result | Attempt]
+) -> dict[str, float]:
     """By tenant: the device time that was used, less what was charged for it at the claim."""
     used: dict[str, float] = {}
     for row in settled:
         used[row.tenant_id] = used.get(row.tenant_id, 0.0) - row.charged_ms
-    for result in results:
-        used[result.tenant] = used.get(result.tenant, 0.0) + result.device_us / 1000
+    for one in ended:
+        used[one.tenant] = used.get(one.tenant, 0.0) + one.device_us / 1000
     return used
 
 

@@ -98,8 +98,8 @@ ALTER TABLE slices
     ADD COLUMN due_at timestamptz NOT NULL DEFAULT now(), -- orders those of one tenant
     ADD COLUMN charged_ms real NOT NULL DEFAULT 0, -- of device time, when it was claimed
     ADD COLUMN output_bytes bigint NOT NULL DEFAULT 0;
-ALTER TABLE results ADD COLUMN device_us int NOT NULL DEFAULT 0; -- its share of its launch
-ALTER TABLE results_archive ADD COLUMN device_us int NOT NULL DEFAULT 0;
+ALTER TABLE results ADD COLUMN device_us bigint NOT NULL DEFAULT 0; -- its share of its launch
+ALTER TABLE results_archive ADD COLUMN device_us bigint NOT NULL DEFAULT 0;
 
 DROP INDEX slices_ready, slices_suspect;
 CREATE INDEX slices_ready

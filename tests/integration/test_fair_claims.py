@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from jobs.registry import SAMPLES, Limits, Model, Registry
 from jobs.store import claims, settling
 from jobs.store.claims import Guests, Lease
-from jobs.store.settling import Result
+from jobs.store.settling import Attempt, Result
 from jobs.submit import Order, submit
 
 SLICE = 10
@@ -83,6 +83,33 @@ def test_shares_are_of_device_time_as_it_turned_out(database: Engine) -> None:
         post(database, tenant, 3000)
     got = served(database, 200, dear=4 * ITEM_US)
     assert got["cheap"] / got["dear"] == pytest.approx(1, rel=0.05)
+
+
+def test_who_fails_again_and_again_has_had_its_turn(database: Engine) -> None:
+    for tenant in ("fails", "works"):
+        post(database, tenant, 1000)
+    got: Counter[str] = Counter()
+    for _ in range(40):
+        [lease] = claim(database)
+        if lease.tenant == "works":
+            settle(database, [lease])
+        else:
+            with database.begin() as tx:
+                failures = [
+                    Attempt(lease.job_id, lease.tenant, seq, 1, "{}", None, 0.0, ITEM_US)
+                    for seq in range(lease.start, lease.stop)
+                ]
+                settling.settle(tx, [lease], [], failures)
+        got[lease.tenant] += 1
+    assert got["works"] == pytest.approx(got["fails"], abs=2)
+
+
+def test_a_launch_may_take_hours(database: Engine) -> None:
+    post(database, "a", 1)
+    settle(database, claim(database), 2 * 3600 * 1_000_000)
+    with database.connect() as tx:
+        assert tx.scalar(text("SELECT sum(device_us) FROM usage")) == 7_200_000_000
+        assert tx.scalar(text("SELECT state FROM jobs")) == "completed"
 
 
 def test_shares_hold_over_the_models_of_a_pool(database: Engine) -> None:
@@ -182,6 +209,47 @@ def test_more_tenants_than_a_claim_looks_at_are_all_served(database: Engine) -> 
         got |= {lease.tenant for lease in leases}
         settle(database, leases)
     assert len(got) == 200
+
+
+def test_tenants_that_wait_for_their_next_attempt_hide_nobody(database: Engine) -> None:
+    post(database, "busy", 1)
+    in_hand = claim(database)
+    for n in range(60):
+        post(database, f"later {n}", 1)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET not_before = now() + interval '1 h'"))
+        assert not claims._any_guest(tx, [ECHO, OTHER], "default", Guests(in_hand))
+    ready = post(database, "ready", 1)
+    assert [lease.job_id for lease in claim(database)] == [ready]
+
+
+def both_claim(database: Engine, rounds: int) -> Counter[str]:
+    """Two workers of the pool, one for each model: the slices that each tenant got."""
+    got: Counter[str] = Counter()
+    for _ in range(rounds):
+        for model in (ECHO, OTHER):
+            with database.begin() as tx:
+                leases = claims.claim(tx, 1, {model: SLICE}, 60)
+            settle(database, leases)
+            got.update(lease.tenant for lease in leases)
+    return got
+
+
+def test_turns_are_taken_where_the_pool_moves_on_by_the_work_of_others(database: Engine) -> None:
+    post(database, "a", 1000)
+    for _ in range(40):
+        post(database, "flood", SLICE, model="other")
+    post(database, "c", 100, model="other")
+    got = both_claim(database, 20)
+    assert got["c"] == pytest.approx(got["flood"], abs=2)
+
+
+def test_more_tenants_than_a_claim_looks_at_take_turns_there(database: Engine) -> None:
+    weigh(database, a=0.25)
+    post(database, "a", 2000)
+    for n in range(60):
+        post(database, f"t{n:02}", 2 * SLICE, model="other")
+    assert len(both_claim(database, 61)) == 61
 
 
 def test_the_samples_are_claimed_as_they_are_declared(database: Engine) -> None:

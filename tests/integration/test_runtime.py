@@ -1,21 +1,26 @@
 """A worker's models: when each is there for calls, and when it is not any more."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
-from jobs import ids, registry
+from jobs import clock, ids, registry
 from jobs.calls.lanes import Terms, lane_name
 from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
-from jobs.store import workers
+from jobs.store import settling, workers
+from jobs.store.claims import Lease
+from jobs.store.db import Tx
 from jobs.submit import Order, submit
 from tests.wait import eventually
+from workers.host import CLAIMS_IN_HAND
 from workers.residency import REMOVED_STAYS_S
 from workers.runtime import Runtime
 
@@ -112,6 +117,48 @@ def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(bench: Bench
     runtime.stop()
     assert pulse() == (0, 0)
     assert bench.states() == {}
+
+
+def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = settling.settle
+
+    def slowly(tx: Tx, leases: Sequence[Lease], *args: Any, **named: Any) -> int:
+        if leases[0].tenant == "guest":
+            clock.sleep(0.5)
+        return settle(tx, leases, *args, **named)
+
+    monkeypatch.setattr(settling, "settle", slowly)
+    options = 'options = { function = "workers.engines.samples:batchstring", samples = ["x"] }'
+    bench.declare(entry("a", engine="function", more=options))
+    runtime = bench.start(lease_s=60)
+    eventually(bench.stands(a="ready"))
+    models = ModelsFile(bench.path).models
+    submit(bench.database, models, "flood", Order("a"), array=["x"] * 5000)
+    slices = runtime.slices
+    assert slices is not None
+
+    def work() -> None:
+        while slices.work():
+            pass
+
+    def leased(tenant: str) -> int:
+        found = "SELECT count(*) FROM slices WHERE state = 'leased' AND tenant_id = :tenant"
+        with bench.database.connect() as tx:
+            return int(tx.scalar(text(found), {"tenant": tenant}) or 0)
+
+    nudged = [threading.Thread(target=work) for _ in range(CLAIMS_IN_HAND)]
+    for thread in nudged:
+        thread.start()
+    eventually(lambda: leased("flood") == CLAIMS_IN_HAND)
+    submit(bench.database, models, "guest", Order("a"), array=["x"])
+    eventually(lambda: leased("guest"))
+    runtime.drain()
+    for thread in nudged:
+        thread.join()
+    runtime.stop()
+    assert leased("guest") == 0
 
 
 def test_a_model_that_cannot_be_loaded_is_seen_and_harms_no_other(bench: Bench) -> None:

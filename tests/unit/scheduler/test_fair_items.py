@@ -71,3 +71,17 @@ def test_what_is_dropped_leaves_the_others_in_their_order() -> None:
     assert lanes.drop(("a", ())) == 3
     assert [entry.seq for entry in lanes.take(LANE, 5)] == [0, 1, 2]
     assert not lanes.waiting()
+
+
+def test_who_has_nothing_left_is_dropped_without_moving_anything() -> None:
+    """A claim of 500 jobs of one item ends in 500 drops, beside thousands that wait."""
+    lanes = ItemLanes()
+    lanes.put(entries("a", 3))
+    lane = lanes._lanes[LANE]
+    assert lanes.drop("b") == 0
+    assert lanes._lanes[LANE] is lane
+    lanes.put(entries("b", 2))
+    assert lanes.drop("b") == 2
+    assert lanes.waiting()[LANE].rows == 3
+    assert lanes.drop("a") == 3
+    assert not lanes.waiting()
