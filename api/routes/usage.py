@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BeforeValidator
 
 from api.auth import Reader, require
 from api.context import Shared

@@ -78,10 +78,10 @@ def test_who_has_nothing_left_is_dropped_without_moving_anything() -> None:
     lanes = ItemLanes()
     lanes.put(entries("a", 3))
     lane = lanes._lanes[LANE]
-    assert lanes.drop("b") == 0
+    assert lanes.drop(("b", ())) == 0
     assert lanes._lanes[LANE] is lane
     lanes.put(entries("b", 2))
-    assert lanes.drop("b") == 2
+    assert lanes.drop(("b", ())) == 2
     assert lanes.waiting()[LANE].rows == 3
-    assert lanes.drop("a") == 3
+    assert lanes.drop(("a", ())) == 3
     assert not lanes.waiting()
