@@ -9,7 +9,7 @@ from jobs import clock
 from jobs.models_file import ModelsFile
 from jobs.registry import Model, Registry
 from jobs.settings import Settings
-from jobs.store import claims, workers
+from jobs.store import waiting, workers
 from jobs.store.db import Tx
 from workers import broker
 from workers.broker import WORK, create_app, queue_of
@@ -34,7 +34,7 @@ class Nudger:
         """Returns the number of nudges sent. Raises broker.AWAY."""
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
-        claimable = claims.claimable(tx, self._known.values(), _MOST_NUDGES)
+        claimable = waiting.claimable(tx, self._known.values(), _MOST_NUDGES)
         ready = workers.ready(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
         models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0

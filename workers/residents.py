@@ -17,7 +17,7 @@ from jobs import clock
 from jobs.calls.redis import RedisLanes
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
-from jobs.store import claims, db, workers
+from jobs.store import db, waiting, workers
 from jobs.store.db import AWAY
 from jobs.store.workers import ModelRow
 from workers.engines import registry as engines
@@ -131,7 +131,7 @@ class Residents:
             with _away("who is wanted"):
                 wanted |= {m.key for m in models if RedisLanes(self._redis, m.key).wanted()}
             with _away("who is wanted"), self._database.begin() as tx:
-                found = claims.claimable(tx, models, 1)
+                found = waiting.claimable(tx, models, 1)
                 wanted |= {key for key, count in found.items() if count}
         return wanted
 
@@ -152,7 +152,7 @@ class Residents:
             return
         with _away("what is left to do"):
             with self._database.begin() as tx:
-                unfinished = claims.unfinished(tx, [resident.model for resident in removed])
+                unfinished = waiting.unfinished(tx, [resident.model for resident in removed])
             for resident in removed:
                 key = resident.model.key
                 if key in unfinished or RedisLanes(self._redis, key).look(_NOBODY).lanes:

@@ -12,7 +12,7 @@ from jobs import clock
 from jobs.blobs.payloads import Payloads
 from jobs.prices import Price
 from jobs.registry import Model
-from jobs.store import claims, settling, workers
+from jobs.store import claims, settling, waiting, workers
 from jobs.store.claims import Guests, InputRow, Lease
 from jobs.store.db import AWAY
 from jobs.store.settling import Attempt, Result
@@ -98,7 +98,7 @@ class SliceRunner:
             workers.heartbeat(tx, self._incarnation, self.state)
             states = claims.renew(tx, [holding.lease for holding, _ in held], self._lease_s)
             models = [host.model for host in list(self._hosts.values())]
-            self._suspects_turn = not self._suspects_turn and claims.suspects_wait(tx, models)
+            self._suspects_turn = not self._suspects_turn and waiting.suspects_wait(tx, models)
         for holding, host in held:
             key = holding.lease.job_id, holding.lease.start
             if states.get(key) not in ("queued", "running"):

@@ -16,6 +16,7 @@ from jobs.registry import Model
 from jobs.states import JobClass
 from jobs.store import turns
 from jobs.store.db import Tx, cursor
+from jobs.store.waiting import names_of
 
 MAX_SLICES = 500
 """Slices a claim takes at most: one-item jobs come in hundreds."""
@@ -259,7 +260,7 @@ _ANY_GUEST = text("""
 
 
 def _any_guest(tx: Tx, models: Iterable[Model], pool: str, guests: Guests) -> bool:
-    values = _names(models) | guests.as_values() | {"pool": pool}
+    values = names_of(models) | guests.as_values() | {"pool": pool}
     return bool(tx.scalar(_ANY_GUEST, values))
 
 
@@ -274,21 +275,6 @@ def _begun(tx: Tx, leases: list[Lease]) -> list[Lease]:
     if leases:
         tx.execute(_STARTED, {"jobs": list({lease.job_id for lease in leases})})
     return sorted(leases, key=lambda lease: lease.place)
-
-
-_SUSPECTS = text("""
-    SELECT EXISTS (
-        SELECT 1 FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]))
-                          AS wanted (model, version)
-        JOIN slices USING (model, version)
-        WHERE state = 'ready' AND suspect AND not_before <= now()
-    )
-""")
-
-
-def suspects_wait(tx: Tx, models: Iterable[Model]) -> bool:
-    """Whether any suspect slice of these models could be claimed now."""
-    return bool(tx.scalar(_SUSPECTS, _names(models)))
 
 
 # Index of the lease, seq, input, params, and what it failed with before. OFFSET 0 keeps the planner
@@ -372,53 +358,3 @@ def keys(leases: Sequence[Lease]) -> dict[str, Any]:
         "starts": [lease.start for lease in leases],
         "epochs": [lease.epoch for lease in leases],
     }
-
-
-# In the order of their indexes: any other plan may walk a million slices that are done.
-_CLAIMABLE = text("""
-    SELECT wanted.model || '@' || wanted.version, found.count
-    FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version),
-         LATERAL (
-             SELECT count(*) FROM (
-                 (SELECT 1 FROM slices
-                  WHERE state = 'ready' AND NOT suspect AND slices.model = wanted.model
-                    AND slices.version = wanted.version AND not_before <= now()
-                  ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most)
-                 UNION ALL
-                 (SELECT 1 FROM slices
-                  WHERE state = 'ready' AND suspect AND slices.model = wanted.model
-                    AND slices.version = wanted.version AND not_before <= now()
-                  ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most)
-                 LIMIT :most
-             ) AS counted
-         ) AS found
-""")
-
-
-def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
-    """Slices that could be claimed now, by model@version; counted up to `most`."""
-    found = tx.execute(_CLAIMABLE, _names(models) | {"most": most})
-    return {row[0]: row[1] for row in found}
-
-
-# What is leased may come back; what is held belongs to a job that is paused.
-_UNFINISHED = text("""
-    SELECT wanted.model || '@' || wanted.version
-    FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version)
-    WHERE EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND NOT s.suspect
-                    AND s.model = wanted.model AND s.version = wanted.version)
-       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND s.suspect
-                    AND s.model = wanted.model AND s.version = wanted.version)
-       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'leased'
-                    AND s.model = wanted.model AND s.version = wanted.version)
-""")
-
-
-def unfinished(tx: Tx, models: Iterable[Model]) -> set[str]:
-    """Which of these models have slices that are ready, now or later, or leased."""
-    return set(tx.scalars(_UNFINISHED, _names(models)))
-
-
-def _names(models: Iterable[Model]) -> dict[str, Any]:
-    listed = list(models)
-    return {"models": [m.name for m in listed], "versions": [m.version for m in listed]}

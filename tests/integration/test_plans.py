@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import TextClause, text
 
-from jobs.store import claims, db, settling
+from jobs.store import db, settling, waiting
 
 LARGE = UUID("01900000-0000-7000-9000-000000000001")
 ECHO = {"models": ["echo"], "versions": ["1"]}
@@ -59,4 +59,4 @@ def test_a_slice_is_postponed_at_a_cost_of_its_items(filled: db.Tx) -> None:
 
 
 def test_claimable_slices_are_counted_by_their_index(filled: db.Tx) -> None:
-    assert blocks(filled, claims._CLAIMABLE, ECHO | {"most": 300}) < 100
+    assert blocks(filled, waiting._CLAIMABLE, ECHO | {"most": 300}) < 100

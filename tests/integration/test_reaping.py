@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobs.registry import SAMPLES
-from jobs.store import claims, db, reading, reaping, settling, verbs, workers
+from jobs.store import claims, db, reading, reaping, settling, verbs, waiting, workers
 from jobs.store.claims import Lease
 from jobs.store.settling import Attempt, Result
 from jobs.store.workers import Death
@@ -155,7 +155,7 @@ def test_suspects_are_claimed_apart_and_one_at_a_time(database: Engine) -> None:
         assert [lease.job_id for lease in claims.claim(tx, owner, {ECHO: 10_000}, LEASE_S)] == [
             fresh
         ]
-        assert claims.suspects_wait(tx, [ECHO])
+        assert waiting.suspects_wait(tx, [ECHO])
         [lease] = claims.claim_suspect(tx, owner, ECHO, LEASE_S)
     assert lease.suspect
     assert lease.job_id in (first, second)

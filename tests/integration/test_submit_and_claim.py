@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from jobs import states
 from jobs.errors import Conflict, Invalid
 from jobs.registry import SAMPLES
-from jobs.store import claims, db, reading, reaping, settling, verbs
+from jobs.store import claims, db, reading, reaping, settling, verbs, waiting
 from jobs.store.claims import Lease
 from jobs.store.settling import Result
 from jobs.submit import Order, submit
@@ -201,8 +201,8 @@ def _somebody_waits_for_a_lock(database: Engine) -> bool:
 def test_claimable_slices_are_counted_by_model(database: Engine) -> None:
     post(database, *["x"] * 3500)
     with database.connect() as tx:
-        assert claims.claimable(tx, MODELS, 100)["echo@1"] == 4
-        assert claims.claimable(tx, MODELS, 3) == {"echo@1": 3, "minilm@1": 0, "batchstring@1": 0}
+        assert waiting.claimable(tx, MODELS, 100)["echo@1"] == 4
+        assert waiting.claimable(tx, MODELS, 3) == {"echo@1": 3, "minilm@1": 0, "batchstring@1": 0}
 
 
 def test_cancel_ends_what_waits_and_keeps_what_is_done(database: Engine) -> None:
