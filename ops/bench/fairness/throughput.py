@@ -9,7 +9,7 @@ from ops.bench.harness import say
 SINGLE = "single"
 TEN = [f"ten-{n}" for n in range(1, 11)]
 
-_JOB_ITEMS = (2_500, 1_000, 400, 100)  # ten jobs of each
+_JOB_ITEMS = (7_500, 3_000, 1_200, 300)  # ten jobs of each: what is left at the end is little
 
 
 def rounds(tenants: Tenants, effort: Effort) -> list[tuple[float, float]]:
