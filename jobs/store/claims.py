@@ -53,6 +53,7 @@ class Lease:
 
 
 _FIELDS = len(fields(Lease))
+
 # Who is next, by start-time fair queueing (Goyal et al. 1996), in virtual time of device
 # milliseconds by weight (`turns`). `present`: the tenants that have anything ready of the models
 # asked for, one step of the index each. `standing`: those that have had least; one that was idle
@@ -60,8 +61,8 @@ _FIELDS = len(fields(Lease))
 # the pool on: of them who was served longest ago is next. `offered`: the first slices of each, in
 # the tenant's own order, each at the time at which it would start if all before it were taken. The
 # earliest says which model it is; of that model as many are kept, in this order, as fit the room,
-# the first in any case. Nobody else of the pool claims meanwhile (_ONE_CLAIM): all see whose turn
-# it is.
+# the first in any case. Nobody else of the pool claims meanwhile (`turns.begin`): all see whose
+# turn it is.
 _CLAIM = text("""
     WITH RECURSIVE wanted AS (
         SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
