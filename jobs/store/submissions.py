@@ -62,7 +62,7 @@ _INSERT_JOB = text("""
         INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority, due_at)
         SELECT :id, :tenant, start, stop, :model, :version, :priority,
                now() + make_interval(secs => least(:patience_s + (nth - 1) * :stride_s,
-                                                   :expires_in_s * :urgent_share))
+                                                   :urgent_s))
         FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) WITH ORDINALITY
              AS s (start, stop, nth)
     )
@@ -103,7 +103,8 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "expires_in_s": job.expires_in_s,
         "patience_s": PATIENCE_S[job.job_class],
         "stride_s": STRIDE_S,
-        "urgent_share": _URGENT_SHARE,
+        # Not in SQL: PostgreSQL refuses a product that is too small to be told from 0.
+        "urgent_s": job.expires_in_s and job.expires_in_s * _URGENT_SHARE,
         "webhook_url": job.webhook_url,
         "input_bytes": job.input_bytes,
         "key": job.key,

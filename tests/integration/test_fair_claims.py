@@ -257,3 +257,11 @@ def test_the_samples_are_claimed_as_they_are_declared(database: Engine) -> None:
     with database.begin() as tx:
         [lease] = claims.claim(tx, 1, dict.fromkeys(SAMPLES, 1), 60)
     assert lease.model == "batchstring@1"
+
+
+@pytest.mark.parametrize("expires_in_s", [5e-324, 1e-300, None])
+def test_a_job_may_expire_as_soon_as_a_number_can_say(
+    database: Engine, expires_in_s: float | None
+) -> None:
+    id = post(database, "a", 1, expires_in_s=expires_in_s)
+    assert [lease.job_id for lease in claim(database)] == [id]
