@@ -21,7 +21,7 @@ _ITEMS_PER_S = 6 * 1000  # of six processes that always launch full
 # At most: one tenant has a large job, the next ones smaller ones.
 _JOB_ITEMS = (1_000_000, 4_000, 1_000)
 _SETTLE_S = 3.0
-_EQUAL_S, _WEIGHED_S = 8.0, 80.0  # in 80 s the lightest should have 68 slices of a second
+_EQUAL_S, _WEIGHED_S = 8.0, 60.0  # in 60 s the lightest should have 51 slices of a second
 _SPARE = 1.3  # of what they should get through by the end of the window
 _IN_HAND = 6 * 4 * 1000  # items that six workers take without having to choose
 _LOOK_S = 0.2
