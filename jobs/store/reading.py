@@ -107,7 +107,8 @@ _OPEN_SLICE = text("""
 _FIRST_GAP = text("""
     SELECT min(g.seq) FROM generate_series(:since, :stop - 1) AS g (seq)
     WHERE NOT EXISTS (SELECT 1 FROM results
-                      WHERE job_id = :job AND tenant_id = :tenant AND results.seq = g.seq)
+                      WHERE job_id = :job AND tenant_id = :tenant AND results.seq = g.seq
+                      OFFSET 0)
 """)
 _LAST = text("""
     SELECT max(seq) FROM (
