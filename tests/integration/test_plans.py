@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import TextClause, text
 
-from jobs.store import db, settling, waiting
+from jobs.store import db, reading, settling, verbs, waiting
 
 LARGE = UUID("01900000-0000-7000-9000-000000000001")
 ECHO = {"models": ["echo"], "versions": ["1"]}
@@ -46,11 +46,18 @@ def filled(migrated: str) -> Iterator[db.Tx]:
     engine.dispose()
 
 
+def explained(tx: db.Tx, query: TextClause, values: Any) -> dict[str, Any]:
+    """The plan of a statement, with what running it took."""
+    explain = text("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.text)
+    [found] = tx.scalars(explain, values).one()
+    plan: dict[str, Any] = found["Plan"]
+    return plan
+
+
 def blocks(tx: db.Tx, query: TextClause, values: Any) -> int:
     """The pages that a statement looks at."""
-    explain = text("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.text)
-    [plan] = tx.scalars(explain, values).one()
-    return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+    plan = explained(tx, query, values)
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 def test_a_slice_is_postponed_at_a_cost_of_its_items(filled: db.Tx) -> None:
@@ -60,3 +67,46 @@ def test_a_slice_is_postponed_at_a_cost_of_its_items(filled: db.Tx) -> None:
 
 def test_claimable_slices_are_counted_by_their_index(filled: db.Tx) -> None:
     assert blocks(filled, waiting._CLAIMABLE, ECHO | {"most": 300}) < 100
+
+
+@pytest.fixture
+def as_api(filled: db.Tx) -> Iterator[db.Tx]:
+    """As the api acts: row-level security changes plans, and the owner knows nothing of it."""
+    filled.exec_driver_sql("SET LOCAL ROLE millrace_api")
+    filled.exec_driver_sql("SET LOCAL millrace.tenant = 't'")
+    yield filled
+    filled.exec_driver_sql("RESET ROLE")
+
+
+ITS = {"tenant": "t", "job": LARGE}
+
+
+@pytest.fixture
+def without_statistics(filled: db.Tx, as_api: db.Tx) -> Iterator[db.Tx]:
+    """As right after a submission, when nothing is known yet of what a table holds."""
+    filled.exec_driver_sql("RESET ROLE")
+    with filled.begin_nested() as forgetting:
+        filled.exec_driver_sql("DELETE FROM pg_statistic")
+        filled.exec_driver_sql("SET LOCAL ROLE millrace_api")
+        yield as_api
+        forgetting.rollback()
+
+
+def looked_at(plan: dict[str, Any]) -> int:
+    """Rows that a plan's nodes gave or threw away, those of its children included."""
+    thrown = sum(n for key, n in plan.items() if key.startswith("Rows Removed"))
+    own = int((plan["Actual Rows"] + thrown) * plan["Actual Loops"])
+    return own + sum(looked_at(child) for child in plan.get("Plans", ()))
+
+
+def test_the_first_gap_is_looked_for_one_seq_at_a_time(without_statistics: db.Tx) -> None:
+    gap = ITS | {"since": 39_001, "stop": 39_100}
+    assert looked_at(explained(without_statistics, reading._FIRST_GAP, gap)) < 1000
+
+
+def test_the_first_open_slice_is_found_by_its_index(as_api: db.Tx) -> None:
+    assert blocks(as_api, reading._OPEN_SLICE, ITS | {"after": 39_900}) < 100
+
+
+def test_attempts_are_forgotten_at_their_own_cost(as_api: db.Tx) -> None:
+    assert blocks(as_api, verbs._FORGET_ATTEMPTS, ITS) < 100
