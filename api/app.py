@@ -130,7 +130,7 @@ class _Api(FastAPI):
             await calls.serve(scope, receive, send, self.state.context)
         elif scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
-            await errors.answer_to(error, new_request_id())(scope, receive, send)
+            await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)
         else:
             if scope["path"] != submissions.PATH:  # which asks first, and spools what it reads
                 receive = bodies.small(scope, receive)

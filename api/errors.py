@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -48,7 +48,17 @@ def as_json(error: MillraceError, id: str) -> dict[str, Any]:
     return body
 
 
-def problem(error: MillraceError, id: str) -> Response:
+Wording = Callable[[MillraceError, str], Any]
+"""The JSON object of an error, by who words it; with the request's id."""
+
+WORDINGS: dict[str, tuple[str, Wording]] = {"": ("application/problem+json", as_json)}
+"""By the beginning of the path: its media type and its wording. The longest that fits is used."""
+
+
+def problem(error: MillraceError, id: str, path: str = "") -> Response:
+    """The answer that an error is, to a request for this path."""
+    fitting = (start for start in WORDINGS if not start or path.startswith(start + "/"))
+    media_type, wording = WORDINGS[max(fitting, key=len)]
     headers = {"X-Request-Id": id}
     if isinstance(error, QuotaExceeded):
         headers |= error.headers or ratelimits.of_job(error)
@@ -57,27 +67,22 @@ def problem(error: MillraceError, id: str) -> Response:
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
-    return Response(
-        orjson.dumps(as_json(error, id)),
-        error.status,
-        headers,
-        media_type="application/problem+json",
-    )
+    return Response(orjson.dumps(wording(error, id)), error.status, headers, media_type=media_type)
 
 
-def answer_to(error: Exception, id: str) -> Response:
+def answer_to(error: Exception, id: str, path: str = "") -> Response:
     """What an error of ours, or any that escaped us, is answered with."""
     if isinstance(error, MillraceError):
-        return problem(error, id)
+        return problem(error, id, path)
     if isinstance(error, ClientDisconnect):
-        return problem(Malformed("the body ended early"), id)
+        return problem(Malformed("the body ended early"), id, path)
     if isinstance(error, (*AWAY, RedisError)):
         _log.warning("%s: %s", id, error)
         what = "Redis" if isinstance(error, RedisError) else "the database"
         soon_s = 1 + clock.jitter(1)
-        return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), id)
+        return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), id, path)
     _log.error("%s: unexpected", id, exc_info=error)
-    return problem(MillraceError("this is our fault; the log has it"), id)
+    return problem(MillraceError("this is our fault; the log has it"), id, path)
 
 
 def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
@@ -114,19 +119,20 @@ def install(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         faults = faults_of(error.errors())
         detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        return problem(Invalid(detail, faults=faults), request_id(request.scope))
+        refused = Invalid(detail, faults=faults)
+        return problem(refused, request_id(request.scope), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         known = TooLarge(str(error.detail)) if error.status_code == 413 else _Http(error)
-        response = problem(known, request_id(request.scope))
+        response = problem(known, request_id(request.scope), request.url.path)
         response.headers.update(error.headers or {})
         if error.status_code == 405:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))
         return response
 
     async def other(request: Request, error: Exception) -> Response:
-        return answer_to(error, request_id(request.scope))
+        return answer_to(error, request_id(request.scope), request.url.path)
 
     for kind in (MillraceError, *AWAY, RedisError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, other)

@@ -57,8 +57,15 @@ class Intake:
         self._slice_bytes = 0
         self._id_hashes, self._id_seqs = array("q"), array("i")
 
-    def add(self, value: Any, loc: tuple[str | int, ...], line: int | None = None) -> None:
-        """Takes one item; what is wrong with it is kept for `finish`."""
+    def add(
+        self,
+        value: Any,
+        loc: tuple[str | int, ...],
+        line: int | None = None,
+        reply: bytes | None = None,
+    ) -> None:
+        """Takes one item; what is wrong with it is kept for `finish`. reply: how its door words the
+        answer, as JSON, where that isn't the same for all of the job."""
         seq = self.total
         self.total += 1
         if self._bound and self.total > self._bound.most:
@@ -79,7 +86,10 @@ class Intake:
             text = item.input.replace(b"\\", b"\\\\")
         else:  # with a fault nothing will be stored
             text = b"" if self.faults else self._stash.add(seq, item.input).encode()
-        self.rows.write(b"%b%d\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, text))
+        said = b"\\N" if reply is None else reply.replace(b"\\", b"\\\\")
+        self.rows.write(
+            b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
+        )
         self._cut(seq, size)
 
     def _cut(self, seq: int, size: int) -> None:
@@ -132,7 +142,7 @@ class Intake:
         first: dict[bytes, int] = {}
         self.rows.seek(0)
         for row in self.rows:
-            _, _, seq, custom_id, _ = row.split(b"\t", 4)
+            _, _, seq, custom_id, *_ = row.split(b"\t", 4)
             if int(seq) in candidates:
                 before = first.setdefault(custom_id, int(seq))
                 if before != int(seq):

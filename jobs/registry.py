@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jobs import degrade, prices
 from jobs.degrade import Degrade
@@ -17,6 +17,14 @@ from jobs.errors import UnknownModel
 from jobs.prices import Price
 from jobs.settings import SettingsError
 from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
+
+Task = Literal[
+    "any", "text", "embedding", "chat", "classification", "tokens", "reranking", "tensors"
+]
+"""What a model does, by which other doors let it in: any JSON to any JSON; a text to anything; a
+text to its vector; a conversation to what is said next; a text to labels; a text's tokens to
+labels; a query and texts to scores; named tensors to named tensors."""
+TASKS: tuple[Task, ...] = get_args(Task)
 
 TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -44,7 +52,7 @@ class Kind:
 
     unit: what sizes count. params: the parameters it takes; all of them change the computation.
     size: of an input, by its params and the model's options. buckets: upper ends of the length
-    buckets; empty where length doesn't matter.
+    buckets; empty where length doesn't matter. task: what they do, unless their entry says else.
     """
 
     text_only: bool
@@ -52,6 +60,7 @@ class Kind:
     params: Mapping[str, Param]
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()
+    task: Task = "any"
 
 
 _EMBEDDING = Kind(
@@ -67,12 +76,13 @@ _EMBEDDING = Kind(
     },
     minilm_tokens,
     TOKEN_BUCKETS,
+    "embedding",
 )
 
 KINDS: Mapping[str, Kind] = {
     "minilm": _EMBEDDING,
     "encoder": _EMBEDDING,
-    "function": Kind(True, "characters", {}, characters),
+    "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
 }
 
@@ -110,7 +120,8 @@ class Model:
     bucketing: whether only inputs of about one length share a launch, where length matters.
     degrade: what may be done with a call before it is refused.
     memory_mb: what it takes of a worker's MILLRACE_MEMORY_MB; 0: what its engine says once it is
-    loaded. price: what its use costs; the one thing that may change under a version.
+    loaded. price: what its use costs; the one thing that may change under a version. task: what it
+    does; empty: what its kind does.
     """
 
     name: str
@@ -124,6 +135,11 @@ class Model:
     limits: Limits = field(default_factory=Limits)
     degrade: Degrade = field(default_factory=Degrade)
     price: Price = field(default_factory=Price, compare=False)
+    task: Task | Literal[""] = ""
+
+    @property
+    def does(self) -> Task:
+        return self.task or self.kind.task
 
     @property
     def key(self) -> str:
@@ -288,6 +304,8 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: memory_mb must be a whole number, 0 or more")
     if not isinstance(entry.get("bucketing", True), bool):
         problems.append(f"{where}: bucketing must be true or false")
+    if (task := entry.get("task", "any")) not in TASKS:
+        problems.append(f"{where}: no task {task!r}; there are: {', '.join(TASKS)}")
     if not isinstance(entry.get("options", {}), dict):
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)

@@ -124,6 +124,11 @@ class Settings:
         return url
 
     @property
+    def files(self) -> str:
+        """Where files lie: in the blob store or, without one, in a folder of the home."""
+        return self.blobs or f"file:{self.home.absolute() / 'files'}"
+
+    @property
     def url(self) -> str:
         """Where the api is reached from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)

@@ -4,11 +4,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 from jobs import clock
 from jobs.errors import BlobsAway, PayloadLost
 
+_CHUNK = 1 << 20
 _MARK = ".millrace-blobs"  # tells the folder from the mount point of a disk that is not there
 
 
@@ -19,21 +22,34 @@ class FolderBlobs:
         self._root = root
 
     def put(self, key: str, data: bytes) -> None:
+        self.put_stream(key, BytesIO(data))
+
+    def put_stream(self, key: str, source: IO[bytes]) -> None:
         path = self._root / key
         with _away(f"can't write {path}"):
             self._make_root()
             _make(path.parent)
-            _write(path, data)
+            _write(path, source)
 
     def get(self, key: str) -> bytes:
         path = self._root / key
+        with self.open(key) as file, _away(f"can't read {path}"):
+            return file.read()
+
+    def open(self, key: str) -> IO[bytes]:
+        path = self._root / key
         with _away(f"can't read {path}"):
             try:
-                return path.read_bytes()
+                return path.open("rb")
             except FileNotFoundError:
                 if (self._root / _MARK).exists():
                     raise PayloadLost(f"the blob {key} is gone") from None
                 raise
+
+    def delete(self, key: str) -> None:
+        path = self._root / key
+        with _away(f"can't delete {path}"):
+            path.unlink(missing_ok=True)
 
     def delete_prefix(self, prefix: str) -> None:
         path = self._root / prefix
@@ -55,11 +71,11 @@ def _away(what: str) -> Iterator[None]:
         raise BlobsAway(f"{what}: {error.strerror}", retry_after_s=5) from error
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, source: IO[bytes]) -> None:
     beside = path.with_name(f".{path.name}.{clock.random_bits(64):x}")
     try:
         with beside.open("xb") as file:
-            file.write(data)
+            shutil.copyfileobj(source, file, _CHUNK)
             file.flush()
             os.fsync(file.fileno())
         beside.rename(path)

@@ -4,12 +4,12 @@ Credentials and region come by boto3's own chain: AWS_* variables, profile, role
 """
 
 import base64
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 from hashlib import sha256
-from io import BytesIO
-from typing import Any
+from io import BufferedReader, BytesIO, RawIOBase
+from typing import IO, Any, cast
 
 import boto3
 from boto3.exceptions import Boto3Error
@@ -26,7 +26,8 @@ from botocore.exceptions import (
 from jobs.errors import BlobsAway, PayloadLost
 
 _PART_BYTES = 8 << 20
-_TRIES = 3  # of reading a body: botocore itself tries again only until its first byte
+_READ_BYTES = 1 << 20
+_TRIES = 3  # of reading an object: botocore itself tries again only until its first byte
 
 
 @cache
@@ -68,26 +69,38 @@ class S3Blobs:
                 checksum = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest}
                 self._client.put_object(**place, **checksum, Body=data)
             else:
-                self._client.upload_fileobj(
-                    BytesIO(data),
-                    **place,
-                    ExtraArgs={"ChecksumAlgorithm": "SHA256"},
-                    Config=self._transfer,
-                )
+                self.put_stream(key, BytesIO(data))
+
+    def put_stream(self, key: str, source: IO[bytes]) -> None:
+        place = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with self._away(f"can't write {key}"):
+            self._client.upload_fileobj(
+                source,
+                **place,
+                ExtraArgs={"ChecksumAlgorithm": "SHA256"},
+                Config=self._transfer,
+            )
 
     def get(self, key: str) -> bytes:
+        with self.open(key) as body:
+            return body.read()
+
+    def open(self, key: str) -> IO[bytes]:
+        raw = _Object(partial(self._body, key), partial(self._away, f"can't read {key}"))
+        return cast(IO[bytes], BufferedReader(raw, _READ_BYTES))
+
+    def _body(self, key: str, start: int) -> Any:
+        """Of an object, from a byte on."""
         place = {"Bucket": self._bucket, "Key": self._prefix + key}
-        with self._away(f"can't read {key}"):
-            for left in reversed(range(_TRIES)):
-                try:
-                    data: bytes = self._client.get_object(**place)["Body"].read()
-                    return data
-                except (ReadTimeoutError, ResponseStreamingError, IncompleteReadError):
-                    if not left:
-                        raise
-                except self._client.exceptions.NoSuchKey:
-                    raise PayloadLost(f"the blob {key} is gone") from None
-        raise AssertionError("unreachable")
+        rest = {"Range": f"bytes={start}-"} if start else {}
+        try:
+            return self._client.get_object(**place, **rest)["Body"]
+        except self._client.exceptions.NoSuchKey:
+            raise PayloadLost(f"the blob {key} is gone") from None
+
+    def delete(self, key: str) -> None:
+        with self._away(f"can't delete {key}"):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def delete_prefix(self, prefix: str) -> None:
         place = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
@@ -115,3 +128,39 @@ class S3Blobs:
         except (BotoCoreError, Boto3Error, ClientError) as error:
             where = f"s3://{self._bucket}"
             raise BlobsAway(f"{what} in {where}: {error}", retry_after_s=5) from error
+
+
+class _Object(RawIOBase):
+    """An object as it is read: where a connection breaks, another goes on from there. body: from
+    a byte on; away: what errors of S3 are raised as."""
+
+    def __init__(
+        self, body: Callable[[int], Any], away: Callable[[], AbstractContextManager[None]]
+    ):
+        self._open, self._away = body, away
+        self._at, self._left = 0, _TRIES
+        with away():
+            self._body = body(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with self._away():
+            while True:
+                try:
+                    chunk = self._body.read(len(buffer))
+                    break
+                except (ReadTimeoutError, ResponseStreamingError, IncompleteReadError):
+                    self._left -= 1
+                    if not self._left:
+                        raise
+                    self._body = self._open(self._at)
+        buffer[: len(chunk)] = chunk
+        self._at += len(chunk)
+        return len(chunk)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._body.close()
+        super().close()

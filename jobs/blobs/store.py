@@ -1,7 +1,7 @@
 """Where blobs are kept: the protocol, and the store that a setting names."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 
 class BlobStore(Protocol):
@@ -15,6 +15,16 @@ class BlobStore(Protocol):
 
     def get(self, key: str) -> bytes:
         """All of it. Raises PayloadLost where the store is there and the blob is not."""
+
+    def put_stream(self, key: str, source: IO[bytes]) -> None:
+        """As `put`, from where a file stands to its end, in constant memory."""
+
+    def open(self, key: str) -> IO[bytes]:
+        """To read in constant memory; to be closed. Raises PayloadLost at once where it is not
+        there; reading raises BlobsAway."""
+
+    def delete(self, key: str) -> None:
+        """Deletes one; not there: nothing."""
 
     def delete_prefix(self, prefix: str) -> None:
         """Deletes every blob below a prefix, which ends with a slash; none there: nothing."""

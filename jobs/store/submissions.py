@@ -84,7 +84,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
     # may write to them.
     leaf = partitions.leaf(tx, "items", job.id)
     with cursor(tx).copy(
-        f"COPY {leaf} (job_id, tenant_id, seq, custom_id, params, input) FROM STDIN"
+        f"COPY {leaf} (job_id, tenant_id, seq, custom_id, params, reply, input) FROM STDIN"
     ) as copy:
         while chunk := rows.read(_COPY_CHUNK):
             copy.write(chunk)

@@ -128,6 +128,9 @@ _MORE = (
     "UPDATE tenants SET soft_cap = 1, hard_cap = 1, webhook_url = :mark WHERE tenant_id = :alice",
     """INSERT INTO webhook_deliveries (tenant_id, url, type, about)
        VALUES (:alice, :mark, 'usage.threshold', '{}')""",
+    """INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key)
+       VALUES ('00000000-0000-0000-0000-00000000000f', :alice, 'batch', :mark, 1, '\\x00', :mark)""",
+    "INSERT INTO transfers VALUES (:job, :alice, 'export', 1)",
 )
 
 

@@ -61,8 +61,8 @@ def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
 @given(st.lists(st.tuples(custom_ids, json_values), min_size=1, unique_by=lambda pair: pair[0]))
 def test_rows_unescaped_hold_what_the_client_sent(sent: list[tuple[str, Any]]) -> None:
     found = rows({"custom_id": id, "input": value} for id, value in sent)
-    assert [(custom_id, json.loads(text or "")) for _, custom_id, _, text in found] == sent
-    assert [(seq, params) for seq, _, params, _ in found] == [
+    assert [(custom_id, json.loads(text or "")) for _, custom_id, _, _, text in found] == sent
+    assert [(seq, params) for seq, _, params, _, _ in found] == [
         (str(seq), None) for seq in range(len(sent))
     ]
 

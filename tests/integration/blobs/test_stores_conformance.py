@@ -1,5 +1,7 @@
 """One suite for both stores, and then what only one of them can get wrong."""
 
+import io
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,25 @@ def test_a_server_that_does_not_answer_is_away(
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
     with pytest.raises(BlobsAway, match="can't read a"):
         S3Blobs(BUCKET, endpoint="http://127.0.0.1:9").get("a")
+
+
+def test_a_stream_goes_in_from_where_it_stands_and_is_read_in_pieces(store: BlobStore) -> None:
+    content = random.Random(1).randbytes(20 << 20)
+    source = io.BytesIO(b"before" + content)
+    source.seek(6)
+    store.put_stream("files/1", source)
+    with store.open("files/1") as file:
+        pieces = list(iter(lambda: file.read(1_000_003), b""))
+    assert b"".join(pieces) == content
+    assert len(pieces) > 20
+    assert store.get("files/1") == content
+
+
+def test_one_blob_is_deleted_and_no_other(store: BlobStore) -> None:
+    store.put("a/1", b"one")
+    store.put("a/12", b"twelve")
+    for _ in range(2):
+        store.delete("a/1")
+    with pytest.raises(PayloadLost):
+        store.open("a/1")
+    assert store.get("a/12") == b"twelve"

@@ -1,0 +1,45 @@
+"""Whose words a job's items and results are in: ours, or those of another API.
+
+A job is one thing whichever door it came by: the same rows, verbs and results. Its dialect reads
+the lines that it is made of, and words the lines of what came out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol
+
+from jobs.intake import Intake
+
+Part = Literal["results", "errors"]
+"""Which file a line goes into, where a dialect has two."""
+
+
+class Dialect(Protocol):
+    """asked: what the job's door was asked, from its row; {} where there was nothing."""
+
+    def take_in(
+        self,
+        open_intake: Callable[[str], Intake],
+        lines: Iterable[bytes | None],
+        asked: Mapping[str, Any],
+    ) -> Intake:
+        """The items of an input, all checked: an intake that is finished. open_intake: for the
+        model of that name, or "" for the one that the job named; once. lines: None for one that
+        is too long for any item. Raises UnknownModel, or Invalid with everything that is wrong."""
+        ...
+
+    def written(
+        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
+    ) -> tuple[Part, bytes]:
+        """The line of one result, without its end, and which file it goes into. row: seq,
+        custom_id, outcome, attempts, units and the JSON texts output, error and reply (what the
+        dialect gave to `Intake.add`), with payloads in place of references. unit: what units
+        count."""
+        ...
+
+
+def dialect(name: str) -> Dialect:
+    """By what stands on a job's row."""
+    from jobs.dialects.native import Native
+
+    dialects: dict[str, type[Dialect]] = {"native": Native}
+    return dialects[name]()

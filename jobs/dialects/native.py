@@ -1,0 +1,37 @@
+"""Our own words: a line is an item, and a result line is that of `GET /jobs/{id}/results`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from jobs.dialects import Part
+from jobs.intake import Intake, add_lines
+
+
+class Native:
+    """See api.md."""
+
+    def take_in(
+        self,
+        open_intake: Callable[[str], Intake],
+        lines: Iterable[bytes | None],
+        asked: Mapping[str, Any],
+    ) -> Intake:
+        taken = open_intake("")
+        add_lines(taken, lines)
+        return taken
+
+    def written(
+        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
+    ) -> tuple[Part, bytes]:
+        line = {
+            "seq": row["seq"],
+            "custom_id": row["custom_id"],
+            "outcome": row["outcome"],
+            "output": orjson.Fragment(row["output"] or "null"),
+            "error": orjson.Fragment(row["error"] or "null"),
+            "usage": {unit: row["units"]},
+            "attempts": row["attempts"],
+        }
+        return "results", orjson.dumps(line)

@@ -1,0 +1,79 @@
+"""Other doors: files, jobs that come from one or from S3 and are written to one, dialects."""
+
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+
+_UP = """
+-- What tenants handed in, and what was written for them. The bytes lie in the blob store, at `key`.
+CREATE TABLE files (
+    id         uuid PRIMARY KEY,
+    tenant_id  text NOT NULL,
+    purpose    text NOT NULL, -- "batch", "batch_output", …
+    filename   text NOT NULL,
+    bytes      bigint NOT NULL,
+    sha256     bytea NOT NULL,
+    key        text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz
+);
+CREATE INDEX files_tenant ON files (tenant_id, id DESC);
+CREATE INDEX files_expiry ON files (expires_at) WHERE expires_at IS NOT NULL;
+
+ALTER TABLE jobs
+    ADD COLUMN dialect  text NOT NULL DEFAULT 'native', -- who words its items and results
+    ADD COLUMN asked    text, -- JSON: what its door was asked beyond a job's own words
+    ADD COLUMN source   text, -- JSON: where its items come from; null: the request
+    ADD COLUMN target   text, -- JSON: what its results are written to; null: nothing
+    ADD COLUMN manifest text; -- JSON: what was written, once it is
+-- How its door words the answer to an item, where that isn't the same for all of a job; JSON.
+ALTER TABLE items ADD COLUMN reply text;
+
+-- Jobs on their way in from a source, or out to a target. A row is gone when it is done.
+CREATE TABLE transfers (
+    job_id      uuid NOT NULL,
+    tenant_id   text NOT NULL,
+    kind        text NOT NULL CHECK (kind IN ('import', 'export')),
+    generation  int NOT NULL,
+    tries       int NOT NULL DEFAULT 0,
+    due_at      timestamptz NOT NULL DEFAULT now(), -- or, of one that runs, its lease's end
+    epoch       bigint NOT NULL DEFAULT 0, -- the fence: only the last claimant writes
+    last_error  text,
+    PRIMARY KEY (job_id, kind)
+);
+CREATE INDEX transfers_due ON transfers (due_at);
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON files TO millrace_api, millrace_worker;
+GRANT SELECT, INSERT, DELETE ON transfers TO millrace_api;
+GRANT SELECT, INSERT, UPDATE, DELETE ON transfers TO millrace_worker;
+"""
+
+_DOWN = """
+DROP TABLE transfers, files;
+ALTER TABLE items DROP COLUMN reply;
+ALTER TABLE jobs
+    DROP COLUMN dialect, DROP COLUMN asked, DROP COLUMN source, DROP COLUMN target,
+    DROP COLUMN manifest;
+"""
+
+_TENANTS_ROWS = ("files", "transfers")
+
+# As in 0004.
+_POLICIES = """
+ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+CREATE POLICY its_own ON {table} TO millrace_api
+    USING (tenant_id = current_setting('millrace.tenant', true)
+           OR current_setting('millrace.tenant', true) = '*');
+CREATE POLICY everybodys ON {table} TO millrace_worker USING (true);
+"""
+
+
+def upgrade() -> None:
+    op.execute(_UP)
+    for table in _TENANTS_ROWS:
+        op.execute(_POLICIES.format(table=table))
+
+
+def downgrade() -> None:
+    op.execute(_DOWN)
