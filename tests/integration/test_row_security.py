@@ -129,7 +129,8 @@ _MORE = (
     """INSERT INTO webhook_deliveries (tenant_id, url, type, about)
        VALUES (:alice, :mark, 'usage.threshold', '{}')""",
     """INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key)
-       VALUES ('00000000-0000-0000-0000-00000000000f', :alice, 'batch', :mark, 1, '\\x00', :mark)""",
+       VALUES ('00000000-0000-0000-0000-00000000000f', :alice, 'batch', :mark, 1, '\\x00',
+               :mark)""",
     "INSERT INTO transfers VALUES (:job, :alice, 'export', 1)",
 )
 
@@ -340,7 +341,7 @@ def _insert(tx: Tx, job: RowMapping) -> object:
     new = submissions.NewJob(
         ids.new(), MALLORY, SAMPLES.resolve("echo"), "standard", 0, "{}", "{}", False, None, None
     )
-    rows = io.BytesIO(f'{new.id}\t{MALLORY}\t0\t\\N\t\\N\t"x"\n'.encode())
+    rows = io.BytesIO(f'{new.id}\t{MALLORY}\t0\t\\N\t\\N\t\\N\t"x"\n'.encode())
     return dict(submissions.insert_job(tx, new, rows, [0, 1]))
 
 
