@@ -99,10 +99,13 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
 
 
 def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    taken = model.params
+    if taken is None:
+        return None
     for name, value in params.items():
-        wanted = model.kind.params.get(name)
+        wanted = taken.get(name)
         if wanted is None:
-            known = ", ".join(model.kind.params) or "none"
+            known = ", ".join(taken) or "none"
             return "unknown_param", f"{model.key} takes no parameter {name!r}; it takes: {known}"
         if not wanted.takes(value):
             code = "range" if type(value) is wanted.type else "type"

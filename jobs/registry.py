@@ -11,12 +11,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from jobs import degrade, prices
+from jobs import degrade, prices, upstreams
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.prices import Price
 from jobs.settings import SettingsError
-from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
+from jobs.sizes import (
+    MAX_TOKENS,
+    MIN_TOKENS,
+    POSITIONS,
+    characters,
+    guessed_tokens,
+    minilm_tokens,
+    written_characters,
+)
 
 Task = Literal[
     "any", "text", "embedding", "chat", "classification", "tokens", "reranking", "tensors"
@@ -52,7 +60,9 @@ class Kind:
 
     unit: what sizes count. params: the parameters it takes; all of them change the computation.
     size: of an input, by its params and the model's options. buckets: upper ends of the length
-    buckets; empty where length doesn't matter. task: what they do, unless their entry says else.
+    buckets; empty where length doesn't matter. task: what they do, unless their entry says else;
+    by_task: what is different where it does. limits: those of an entry, as it gives them and as
+    they follow from its options, which are checked: problems are added to the list.
     """
 
     text_only: bool
@@ -61,6 +71,10 @@ class Kind:
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()
     task: Task = "any"
+    by_task: Mapping[str, "Kind"] = field(default_factory=dict)
+    limits: Callable[[Mapping[str, Any], str, list[str]], Any] = lambda entry, *_: entry.get(
+        "limits", {}
+    )
 
 
 _EMBEDDING = Kind(
@@ -79,11 +93,29 @@ _EMBEDDING = Kind(
     "embedding",
 )
 
+_UPSTREAM_EMBEDDING = Kind(
+    False,
+    "tokens",
+    {"dimensions": Param(int, "a whole number, 1 or more", range(1, 1_000_000))},
+    guessed_tokens,
+    task="embedding",
+)
+
 KINDS: Mapping[str, Kind] = {
     "minilm": _EMBEDDING,
     "encoder": _EMBEDDING,
     "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
+    "http": Kind(False, "characters", {}, written_characters, limits=upstreams.limits_of),
+    "openai": Kind(
+        False,
+        "tokens",
+        {},
+        guessed_tokens,
+        task="chat",
+        by_task={"embedding": _UPSTREAM_EMBEDDING},
+        limits=upstreams.limits_of,
+    ),
 }
 
 
@@ -157,7 +189,14 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        return KINDS[self.engine]
+        kind = KINDS[self.engine]
+        return kind.by_task.get(self.task, kind)
+
+    @property
+    def params(self) -> Mapping[str, Param] | None:
+        """The parameters that it takes; None: any, which it passes on."""
+        passes = self.engine == "http" and upstreams.passes_params(self.options)
+        return None if passes else self.kind.params
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -308,8 +347,9 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: no task {task!r}; there are: {', '.join(TASKS)}")
     if not isinstance(entry.get("options", {}), dict):
         problems.append(f"{where}: options must be a table")
-    limits = _limits(entry.get("limits", {}), where, problems)
     kind = KINDS.get(str(entry.get("engine")))
+    given = kind.limits(entry, where, problems) if kind else entry.get("limits", {})
+    limits = _limits(given, where, problems)
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
     price = prices.read(entry.get("price", {}), where, problems)
     if len(problems) > before:

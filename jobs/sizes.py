@@ -19,12 +19,34 @@ POSITIONS = 512
 """Position embeddings of all-MiniLM-L6-v2: the most tokens a text can have."""
 
 _TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+_CHARACTERS_A_TOKEN = 4
 _LONGEST_TOKENIZED = 4096  # characters: a longer text is nearly always one that is cut
 
 
 def characters(value: Any, *_: Mapping[str, Any]) -> int:
     """Characters of a text; 1 for anything else."""
     return max(1, len(value)) if isinstance(value, str) else 1
+
+
+def written_characters(value: Any, *_: Mapping[str, Any]) -> int:
+    """Characters of all texts in a JSON value; 1 where it has none."""
+    return max(1, _characters_in(value))
+
+
+def _characters_in(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_characters_in, value.values()))
+    return sum(map(_characters_in, value)) if isinstance(value, list) else 0
+
+
+def guessed_tokens(value: Any, *_: Mapping[str, Any]) -> int:
+    """Tokens of a JSON value for a tokenizer that nobody here knows: four characters each, as
+    English texts have on average; a list of token ids is as long as it is."""
+    if isinstance(value, list) and value and isinstance(value[0], int):
+        return len(value)
+    return max(1, written_characters(value) // _CHARACTERS_A_TOKEN)
 
 
 def minilm_folder() -> Path:

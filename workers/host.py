@@ -16,7 +16,7 @@ from jobs.calls.lanes import lane_parts
 from jobs.calls.messages import Call
 from jobs.registry import Model
 from workers import launching
-from workers.engines.protocol import Engine, InvalidInput
+from workers.engines.protocol import Engine, Gated, InvalidInput, Metered, Room
 from workers.flow import Flow
 from workers.inhand import Ended, Holding
 from workers.preparing import prepare
@@ -57,7 +57,8 @@ class ModelHost:
         self.flow = Flow()
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
-        self._in_hand = self._claims = 0
+        self._in_hand = self._claims = self._in_flight = 0
+        self._gate = engine if isinstance(engine, Gated) else None
         # Of each slot: until when its latest launch takes, and how long, as predicted.
         self._ends = {f"{calls.worker}/{n}": (0.0, 0.0) for n in range(model.limits.in_flight)}
         self._hearing: str | None = None  # the slot that listens to Redis
@@ -92,7 +93,9 @@ class ModelHost:
                 self.scheduler.ended(ended_s, launch, clean=clean)
                 self.flow.launched(len(launch.items), len(launch.calls))
                 self.used_s = ended_s
-            self._deliver(launch, outputs)
+                self._in_flight -= 1
+                self._changed.notify_all()  # there may be room for another
+            self._deliver(launch, _weighed(launch, outputs))
 
     def _run_engine(
         self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
@@ -110,19 +113,40 @@ class ModelHost:
         with self._deciding:
             while not self._stopping:
                 self._rung = False
+                room = self._room()
+                if not room.closed_s and self._in_flight >= room.launches:
+                    self._await_room(room)
+                    continue
                 waiting = self._puller.look(slot)
                 with self._changed:
                     seen = len(self._items)
                     decision = self.scheduler.decide(
-                        clock.monotonic(), waiting, draining=self._draining
+                        clock.monotonic(),
+                        waiting,
+                        draining=self._draining,
+                        closed_s=room.closed_s,
                     )
                 if isinstance(decision, Wait):
                     if decision.watch:
                         self._puller.watch(slot, decision, waiting)
                     self._wait(slot, decision, seen)
-                elif launch := self._close(decision, waiting, slot):
+                elif launch := self._close(decision, waiting, slot, room):
                     return launch
         return None
+
+    def _room(self) -> Room:
+        return self._gate.room() if self._gate else Room(self.model.limits.in_flight)
+
+    def _width(self, room: Room) -> int:
+        """Launches among which the time of the device is shared out; 1 where it is all ours."""
+        return max(1, room.launches) if self._gate else 1
+
+    def _await_room(self, room: Room) -> None:
+        """Until a launch has ended."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._rung or self._in_flight < room.launches, _LONGEST_WAIT_S
+            )
 
     def _wait(self, slot: str, wait: Wait, seen: int) -> None:
         """Until that time, or until something arrived that the decision has not seen. An idle slot
@@ -146,7 +170,7 @@ class ModelHost:
             self._puller.wake(self._hearing)
             self._hearing = None
 
-    def _close(self, flush: Flush, waiting: Waiting, slot: str) -> Launch | None:
+    def _close(self, flush: Flush, waiting: Waiting, slot: str, room: Room) -> Launch | None:
         """Takes what the decision names: calls by ticket, items into the rows that they leave.
         None where another slot was faster."""
         view, calls = flush.view, list[Entry]()
@@ -163,8 +187,12 @@ class ModelHost:
             calls = self._entries(taken, lane_parts(view.lane)[0])
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
         with self._changed:
-            fill = not self._alone and view.calls <= flush.rows
-            return self.scheduler.close(clock.monotonic(), flush, calls, due_s, fill=fill)
+            fill = not (self._alone or room.closed_s) and view.calls <= flush.rows
+            launch = self.scheduler.close(clock.monotonic(), flush, calls, due_s, fill=fill)
+            if launch:
+                self._in_flight += 1
+                launch.width = self._width(room)
+            return launch
 
     def _entries(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
         """Calls as entries; those that the model refuses are answered at once."""
@@ -198,6 +226,8 @@ class ModelHost:
 
     def room(self) -> int:
         """Items that may be claimed now."""
+        if self._room().closed_s:
+            return 0
         with self._changed:
             most = self.model.limits.slice_items
             left = CLAIMS_IN_HAND * most - self._in_hand
@@ -208,6 +238,8 @@ class ModelHost:
 
     def guest_room(self) -> int:
         """Items that may be claimed beside what is in hand, for whom that would keep waiting."""
+        if self._room().closed_s:
+            return 0
         with self._changed:
             closed = self._draining or self._alone or self.flow.squeezed or not self._claims
             if closed or self._claims >= self.most_claims + GUEST_CLAIMS:
@@ -223,7 +255,7 @@ class ModelHost:
     def item_ms(self) -> float:
         """Device time of an item in a full launch of what is known best, predicted."""
         with self._changed:
-            return self.scheduler.item_ms()
+            return self.scheduler.item_ms() / self._width(self._room())
 
     def squeezed(self) -> bool:
         """Once a pulse: whether calls keep the device from what is in hand."""
@@ -297,9 +329,13 @@ class ModelHost:
         return self._draining
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
+        """A gate that is closed is told of as a model that isn't ready for so long."""
+        room = self._room()
         with self._changed:
-            profile = self.scheduler.profile(self.load_s)
-        self._puller.announce(ready=ready, alive=alive, profile=profile)
+            profile = self.scheduler.profile(
+                room.closed_s or self.load_s, slots=room.launches if self._gate else 0
+            )
+        self._puller.announce(ready=ready and not room.closed_s, alive=alive, profile=profile)
 
     def warm_up(self) -> None:
         """So that the first call meets a warm, measured device."""
@@ -324,6 +360,16 @@ class ModelHost:
             if thread.ident is not None:
                 thread.join()
         self._replies.shutdown()
+
+
+def _weighed(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
+    """The outputs; those that were metered tell their entries' sizes."""
+    plain = []
+    for entry, output in zip(launch.entries, outputs, strict=True):
+        if isinstance(output, Metered):
+            entry.size, output = output.size, output.output
+        plain.append(output)
+    return plain
 
 
 def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:

@@ -46,7 +46,7 @@ def terms(
     margin_ms: float = 0.0,
 ) -> Terms:
     """A lower class may wait for a share of the time that its launch and the margin leave."""
-    slots = model.limits.in_flight
+    slots = profile.slots or model.limits.in_flight
     times = profile.buckets.get(bucket)
     if times is None:
         return Terms(slots=slots)

@@ -21,10 +21,11 @@ class Times:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """By bucket, as the latest worker has measured. load_ms: until a worker that has to load the
-    model is ready; 0: not known."""
+    model is ready; 0: not known. slots: launches at a time of one worker; 0: as declared."""
 
     load_ms: float = 0.0
     buckets: Mapping[int, Times] = field(default_factory=dict)
+    slots: int = 0
 
     def terms(self, bucket: int, slots: int, allowed_ms: float) -> Terms:
         """For a call of this bucket; nothing is refused while nothing is known."""
@@ -51,4 +52,4 @@ class Profile:
             return cls()
         found = orjson.loads(packed)
         buckets = {int(bucket): Times(**times) for bucket, times in found["buckets"].items()}
-        return cls(found["load_ms"], buckets)
+        return cls(found["load_ms"], buckets, found.get("slots", 0))

@@ -13,7 +13,7 @@ device. Whatever `run` returns is turned to JSON by the recorder, off the device
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class InvalidInput(ValueError):
@@ -48,6 +48,24 @@ class Prepared:
     data: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """An output, with the size that it turned out to have: what is told and billed in place of
+    what `prepare` expected."""
+
+    output: Any
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """launches: as many may be in flight now. closed_s: for so long nothing comes of any, and one
+    that is begun anyway fails at once; 0: it is open."""
+
+    launches: int
+    closed_s: float = 0.0
+
+
 class Engine(Protocol):
     """Runs launches. Created once per worker and model; `run` is called by one thread per launch
     in flight, `prepare` by any thread."""
@@ -61,8 +79,9 @@ class Engine(Protocol):
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of one launch, one per entry of `batch` (the `data` of Prepared), in order:
-        JSON-able values or numpy arrays, or an exception in place of what failed alone. May
-        raise: the launch is then bisected, but for RateLimited, which holds for all of it."""
+        JSON-able values or numpy arrays, Metered or not, or an exception in place of what failed
+        alone. May raise: the launch is then bisected, but for RateLimited, which holds for all of
+        it."""
         ...
 
     def samples(self) -> Sequence[Any]:
@@ -76,4 +95,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Frees them, once no launch is in flight; nothing runs after."""
+        ...
+
+
+@runtime_checkable
+class Gated(Protocol):
+    """An engine whose device isn't ours alone: how many launches it bears changes with time. Its
+    items wait in their lanes, where they cost nothing and can be taken back."""
+
+    def room(self) -> Room:
+        """As it is now; asked before each launch is closed, so it must not block."""
         ...

@@ -11,14 +11,20 @@ _FACTORIES = {
     "function": "workers.engines.function:FunctionEngine",
     "minilm": "workers.engines.minilm:MiniLM",
     "encoder": "workers.engines.encoder:RandomEncoder",
+    "http": "workers.engines.http:HttpEngine",
+    "openai": "workers.engines.openai:OpenAIEngine",
 }
 _ON_TORCH = {"minilm", "encoder"}
+_UPSTREAM = {"http", "openai"}
 
 
 def load(model: Model, device: str) -> Engine:
     """Creates the engine, with the model's options. device: a torch device, or "" to choose."""
     module, _, name = _FACTORIES[model.engine].partition(":")
     factory = getattr(import_module(module), name)
+    if model.engine in _UPSTREAM:
+        upstream: Engine = factory(model)
+        return upstream
     options = dict(model.options)
     if model.engine in _ON_TORCH:
         options.setdefault("device", device or None)

@@ -37,7 +37,8 @@ class Launch:
     """One micro-batch for the engine: calls first, then items. All share `params`.
 
     predicted_s, engine_s: time on the device, before and after; closed_s, started_s: when its
-    entries were chosen and when the engine got them, monotonic; sized: its time goes by size.
+    entries were chosen and when the engine got them, monotonic; sized: its time goes by size;
+    width: launches that shared the device, where it has room for many.
     """
 
     params: Mapping[str, Any]
@@ -50,6 +51,7 @@ class Launch:
     predicted_s: float = 0.0
     started_s: float = 0.0
     engine_s: float = 0.0
+    width: int = 1
     entries: Sequence[Entry] = field(init=False)
     bucket: int = field(init=False)
 
@@ -67,7 +69,7 @@ class Launch:
         """Each entry's share of the time on the device, microseconds: by size where that is what
         the time goes by."""
         shares = [max(1, entry.size) if self.sized else 1 for entry in self.entries]
-        each = self.engine_s * 1e6 / max(1, sum(shares))
+        each = self.engine_s * 1e6 / self.width / max(1, sum(shares))
         return [round(each * share) for share in shares]
 
     @property

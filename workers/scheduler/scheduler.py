@@ -10,7 +10,7 @@ from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, lane_parts
 from jobs.calls.profile import Profile, Times
 from jobs.registry import Model
 from workers.scheduler.entries import Entry, Launch
-from workers.scheduler.lanes import ItemLanes
+from workers.scheduler.lanes import ItemLanes, ItemsWaiting
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.policy import Flush, Wait, decide, fill_rows
 from workers.scheduler.views import LaneView, Rules, Waiting, merged
@@ -36,9 +36,22 @@ class Scheduler:
         self._calls_s = 0.0
         self._paid_until_s = 0.0
 
-    def decide(self, now_s: float, waiting: Waiting, *, draining: bool = False) -> Flush | Wait:
-        """What an idle slot does next."""
-        lanes = merged(waiting, self.items.waiting())
+    def decide(
+        self, now_s: float, waiting: Waiting, *, draining: bool = False, closed_s: float = 0.0
+    ) -> Flush | Wait:
+        """What an idle slot does next. closed_s: for so long nothing comes of a launch: items wait
+        for that, calls are told at once."""
+        if closed_s:
+            decision = self._decide(now_s, waiting, {}, draining)
+            if isinstance(decision, Wait):
+                return replace(decision, until_s=min(decision.until_s, now_s + closed_s))
+            return decision
+        return self._decide(now_s, waiting, self.items.waiting(), draining)
+
+    def _decide(
+        self, now_s: float, waiting: Waiting, own: dict[str, ItemsWaiting], draining: bool
+    ) -> Flush | Wait:
+        lanes = merged(waiting, own)
         owed = any(view.items for view in lanes) and now_s >= self._owed_from_s(lanes)
         decision = decide(
             now_s,
@@ -122,7 +135,7 @@ class Scheduler:
         """A launch took `engine_s`. clean: in one run, without an error."""
         if launch.items:
             share = len(launch.items) / len(launch.entries)
-            paid_s = max(self._paid_until_s, now_s) + share * launch.engine_s / FLOOR
+            paid_s = max(self._paid_until_s, now_s) + share * launch.engine_s / launch.width / FLOOR
             self._paid_until_s = min(paid_s, now_s + _PAID_FOR_S)
         if launch.calls:
             took_s = self.latency.predict95(launch.work)
@@ -136,15 +149,16 @@ class Scheduler:
         smaller = replace(limits, max_batch=max(1, min(limits.max_batch, rows // 2)))
         self.rules = replace(self.rules, limits=smaller)
 
-    def profile(self, load_s: float = 0.0) -> Profile:
-        """What everybody may know of the launches here."""
+    def profile(self, load_s: float = 0.0, slots: int = 0) -> Profile:
+        """What everybody may know of the launches here. slots: so many at a time; 0: as many as
+        are declared."""
         times = {}
         for bucket in self._buckets:
             full_rows = self.rules.full_rows(LaneView("", bucket))
             one, full = (Work.alike(rows, bucket or 1, bucket) for rows in (1, full_rows))
             took_ms = (self.latency.predict(work) * 1000 for work in (full, one))
             times[bucket] = Times(full_rows, *took_ms)
-        return Profile(load_s * 1000, times)
+        return Profile(load_s * 1000, times, slots)
 
     def item_ms(self) -> float:
         """Device time of an item in a full launch of the middle bucket, predicted."""

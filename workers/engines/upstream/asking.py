@@ -1,0 +1,76 @@
+"""An upstream as its engine sees it: asked with a body, it answers with JSON or with a failure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from jobs.registry import Model
+from jobs.upstreams import Upstream
+from workers.engines.protocol import Permanent, RateLimited, Room, Transient
+from workers.engines.upstream import outcomes
+from workers.engines.upstream.client import Answer, Client, Slow, TooLarge, Unreachable
+from workers.engines.upstream.gate import Gate, Pass
+from workers.engines.upstream.outcomes import Failure
+
+
+class Asking:
+    """For any thread. Raises ValueError where a secret can't be read, and Unreachable where a
+    health check is declared and fails: the model is loaded when it doesn't."""
+
+    def __init__(
+        self, model: Model, options: Upstream, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._client, self._health = Client(options, headers), options.health
+        self._gate = Gate(model.key, options.concurrency, options.breaker)
+        try:
+            self._check_health()
+        except BaseException:
+            self._client.close()
+            raise
+
+    def room(self) -> Room:
+        return self._gate.room()
+
+    def ask(self, method: str, url: str, body: bytes, *, quoting: bool = True) -> Any | Failure:
+        """The JSON of the answer, or what its failure means for the input. quoting: that may say
+        what the upstream said. Raises RateLimited while it is left alone."""
+        with self._gate.passing() as one:
+            answered = self._send(one, method, url, body, quoting)
+        if not isinstance(answered, Answer):
+            return _without_cost(answered) if one.tries else answered
+        try:
+            return orjson.loads(answered.body)
+        except orjson.JSONDecodeError:
+            return Permanent(f"upstream answered {answered.status} with what is not JSON")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _send(
+        self, one: Pass, method: str, url: str, body: bytes, quoting: bool
+    ) -> Answer | Failure:
+        try:
+            if one.tries:
+                self._check_health()
+            answer = self._client.send(method, url, body)
+        except Unreachable as error:
+            one.verdict = "silent" if isinstance(error, Slow) else "failed"
+            return Transient(f"upstream: {error}")
+        except TooLarge as error:
+            one.verdict = "answered"
+            return Permanent(f"upstream: {error}")
+        one.verdict, one.asked_s = outcomes.verdict(answer.status), outcomes.asked_s(answer)
+        words = self._client.without_secrets(outcomes.words_of(answer)) if quoting else ""
+        return outcomes.failure(answer, words) or answer
+
+    def _check_health(self) -> None:
+        if self._health and not 200 <= (status := self._client.get(self._health).status) < 300:
+            raise Unreachable(f"its health check answered {status}")
+
+
+def _without_cost(failure: Failure) -> Failure:
+    """An input that only was the first to try is not to pay for an outage."""
+    if isinstance(failure, Transient) and not isinstance(failure, RateLimited):
+        return RateLimited(str(failure), 0.0)
+    return failure

@@ -1,0 +1,34 @@
+"""Keys of upstreams: from the environment or from files, read once by the worker."""
+
+import os
+from pathlib import Path
+
+_PREFIXES = ("env:", "file:")
+
+
+def resolve(text: str, where: str) -> tuple[str, str]:
+    """(what a text stands for, the secret in it or ""): its last word may be `env:NAME` or
+    `file:/path`. Raises ValueError, naming the place and never the secret."""
+    before, space, word = text.rpartition(" ")
+    if not word.startswith(_PREFIXES):
+        return text, ""
+    kind, _, name = word.partition(":")
+    secret = _from_environment(name, where) if kind == "env" else _from_file(name, where)
+    if not secret or not secret.isascii() or not secret.isprintable():
+        raise ValueError(f"{where}: {word} holds no line of printable ASCII")
+    return f"{before}{space}{secret}", secret
+
+
+def _from_environment(name: str, where: str) -> str:
+    if name not in os.environ:
+        raise ValueError(f"{where}: the environment variable {name} is not set for the worker")
+    return os.environ[name].strip()
+
+
+def _from_file(path: str, where: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise ValueError(f"{where}: {path} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: {path} is no text") from error
