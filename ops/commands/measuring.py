@@ -48,6 +48,10 @@ _bench_of_calls("trace", "The arrivals of a real service, replayed, beside the s
 _bench_of_calls(
     "fairness", "Small tenants beside one that floods; shares by weight.", "fairness.run"
 )
+_bench_of_calls(
+    "upstream",
+    "A model that someone else serves: batches, the limit that is found, half of it gone.",
+)
 
 
 @bench.command(epilog="Example: millrace bench gpu")

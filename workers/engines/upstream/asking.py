@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from jobs import clock
 from jobs.registry import Model
 from jobs.upstreams import Upstream
 from workers.engines.protocol import Permanent, RateLimited, Room, Transient
@@ -12,6 +13,12 @@ from workers.engines.upstream import outcomes
 from workers.engines.upstream.client import Answer, Client, Slow, TooLarge, Unreachable
 from workers.engines.upstream.gate import Gate, Pass
 from workers.engines.upstream.outcomes import Failure
+
+_WAIT_S = 0.3
+_PATIENCE_S = 2.0
+"""So soon who was refused asks once more, where that is in time, before its input goes back: the
+limit is found by asking for too much, and others are not to pay with the way through the
+database."""
 
 
 class Asking:
@@ -23,6 +30,8 @@ class Asking:
     ) -> None:
         self._client, self._health = Client(options, headers), options.health
         self._gate = Gate(model.key, options.concurrency, options.breaker)
+        # Of what a launch may take, what one request leaves.
+        self._spare_s = model.limits.max_launch_s - options.timeout_s - options.connect_timeout_s
         try:
             self._check_health()
         except BaseException:
@@ -35,8 +44,13 @@ class Asking:
     def ask(self, method: str, url: str, body: bytes, *, quoting: bool = True) -> Any | Failure:
         """The JSON of the answer, or what its failure means for the input. quoting: that may say
         what the upstream said. Raises RateLimited while it is left alone."""
-        with self._gate.passing() as one:
-            answered = self._send(one, method, url, body, quoting)
+        until_s = clock.monotonic() + self._spare_s
+        answered, one = self._once(method, url, body, quoting)
+        if one.verdict == "refused" and not one.tries:
+            wait_s = (_WAIT_S if one.asked_s is None else one.asked_s) + clock.jitter(_WAIT_S)
+            if wait_s <= _PATIENCE_S and clock.monotonic() + wait_s <= until_s:
+                clock.sleep(wait_s)
+                answered, one = self._once(method, url, body, quoting)
         if not isinstance(answered, Answer):
             return _without_cost(answered) if one.tries else answered
         try:
@@ -46,6 +60,12 @@ class Asking:
 
     def close(self) -> None:
         self._client.close()
+
+    def _once(
+        self, method: str, url: str, body: bytes, quoting: bool
+    ) -> tuple[Answer | Failure, Pass]:
+        with self._gate.passing() as one:
+            return self._send(one, method, url, body, quoting), one
 
     def _send(
         self, one: Pass, method: str, url: str, body: bytes, quoting: bool

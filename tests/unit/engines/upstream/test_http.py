@@ -126,6 +126,18 @@ def test_who_is_refused_waits_as_long_as_it_is_told(
     assert 28 <= found.retry_after_s <= 37
 
 
+def test_who_is_refused_for_a_moment_asks_once_more(
+    engine_of: Callable[..., HttpEngine], upstream: Upstream
+) -> None:
+    good, refused = Answer({"results": [{"text": "A"}]}), Answer(None, 429, {"Retry-After": "0"})
+    upstream.answer = answers(refused, good)
+    engine = engine_of()
+    assert run(engine) == "A"
+    upstream.answer = answers(refused, refused, good)
+    assert isinstance(run(engine), RateLimited)
+    assert len(upstream.received) == 4
+
+
 def test_an_answer_that_hangs_or_drips_is_given_up_in_time(
     engine_of: Callable[..., HttpEngine], upstream: Upstream
 ) -> None:
@@ -240,6 +252,7 @@ def test_a_quota_that_is_used_up_closes_it_for_as_long_as_it_says(
     upstream.answer = lambda request: Answer(None, 429, {"Retry-After": "7"})
     engine = engine_of(breaker={"failures": 2, "open_s": 60})
     assert [type(run(engine)) for _ in range(2)] == [RateLimited] * 2
+    assert len(upstream.received) == 2, "so long nobody waits in a launch"
     assert 6 < engine.room().closed_s <= 7
 
 
