@@ -10,12 +10,13 @@ import redis
 from jobs import ids
 from jobs.calls.lanes import Terms, Ticket, lane_name
 from jobs.calls.messages import Call, Reply, unpack_replies
-from jobs.calls.redis import RedisLanes, reply_key
+from jobs.calls.profile import Profile
+from jobs.calls.redis import Keys, RedisLanes, reply_key
 from jobs.registry import Limits, Model
 from jobs.store.claims import Lease
 from tests.wait import eventually
 from workers.engines.function import FunctionEngine
-from workers.engines.protocol import InvalidInput
+from workers.engines.protocol import InvalidInput, Metered, RateLimited, Room
 from workers.host import ModelHost
 from workers.inhand import Claimed, Ended, Holding
 from workers.pulling import CallPuller
@@ -43,12 +44,14 @@ class Shout(FunctionEngine):
 class Bench:
     """A host, what was asked of it and what came of it."""
 
-    def __init__(self, client: "redis.Redis") -> None:
-        self.engine = Shout()
+    def __init__(
+        self, client: "redis.Redis", engine: Shout | None = None, model: Model = MODEL
+    ) -> None:
+        self.engine = engine or Shout()
         self.launches: list[Launch] = []
         self.lanes = RedisLanes(client, MODEL.key)
-        calls = CallPuller(self.lanes, "worker-1", HOUR_S)
-        self.host = ModelHost(MODEL, self.engine, calls, self._note)
+        calls = CallPuller(self.lanes, "worker-1", HOUR_S, model.limits.in_flight)
+        self.host = ModelHost(model, self.engine, calls, self._note)
         self.host.announce()
         self._client, self._started = client, False
 
@@ -368,3 +371,112 @@ def test_items_are_prepared_while_the_device_is_busy(redis_client: "redis.Redis"
     finally:
         go_on.set()
         bench.stop()
+
+
+class Narrow(Shout):
+    """Has room for so many, who wait inside until they may go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.may_go = Room(2), threading.Event()
+        self.inside = self.most_inside = 0
+        self._counting = threading.Lock()
+
+    def room(self) -> Room:
+        return self.now
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        if self.now.closed_s:
+            raise RateLimited("closed", self.now.closed_s)
+        with self._counting:
+            self.inside += 1
+            self.most_inside = max(self.most_inside, self.inside)
+        self.may_go.wait(20)
+        with self._counting:
+            self.inside -= 1
+        return [Metered(text.upper(), 100) for text in batch]
+
+
+@pytest.fixture
+def narrow(redis_client: "redis.Redis") -> Iterator[tuple[Bench, Narrow]]:
+    engine = Narrow()
+    limits = Limits(max_batch=1, in_flight=8)
+    bench = Bench(redis_client, engine, Model("shout", "1", "function", limits=limits))
+    yield bench, engine
+    engine.may_go.set()
+    bench.stop()
+
+
+def test_a_gated_engine_has_no_more_launches_than_it_has_room_for(
+    narrow: tuple[Bench, Narrow],
+) -> None:
+    bench, engine = narrow
+    claimed = bench.slices([str(n) for n in range(20)])
+    bench.start()
+    eventually(lambda: engine.inside == 2)
+    bench.host.release(claimed.holdings[0])
+    engine.may_go.set()
+    eventually(lambda: claimed.holdings[0].finished)
+    assert engine.most_inside == 2
+    assert len(claimed.holdings[0].ended) == 2, "the others wait where they can be taken back"
+
+
+def test_room_that_comes_is_used_and_the_time_is_shared_out_over_it(
+    narrow: tuple[Bench, Narrow],
+) -> None:
+    bench, engine = narrow
+    claimed = bench.slices([str(n) for n in range(20)])
+    bench.start()
+    eventually(lambda: engine.inside == 2)
+    engine.now = Room(5)
+    eventually(lambda: engine.inside == 5)
+    engine.may_go.set()
+    ends(claimed.holdings[0])
+    assert engine.most_inside == 5
+    assert [launch.width for launch in bench.launches].count(5) >= 18
+    for launch in bench.launches:
+        assert launch.device_us == [round(launch.engine_s * 1e6 / launch.width)]
+
+
+def test_what_an_output_is_metered_with_is_its_size(narrow: tuple[Bench, Narrow]) -> None:
+    bench, engine = narrow
+    engine.may_go.set()
+    claimed = bench.slices(["a"])
+    bench.start()
+    assert ends(claimed.holdings[0]) == {0: "A"}
+    assert [ended.size for ended in claimed.holdings[0].ended] == [100]
+
+
+def test_where_the_gate_is_closed_items_wait_and_calls_are_told(
+    narrow: tuple[Bench, Narrow],
+) -> None:
+    bench, engine = narrow
+    engine.may_go.set()
+    assert bench.host.room() > 0
+    engine.now = Room(0, 60.0)
+    assert bench.host.room() == bench.host.guest_room() == 0
+    claimed = bench.slices(["a"])
+    bench.call("call-1", "b")
+    bench.start()
+    assert bench.replies() == {"call-1": (None, ["rate_limited", "closed"])}
+    assert claimed.holdings[0].ended == []
+    bench.host.announce()
+    assert bench.lanes.look("worker-1/0").replicas == 0, "it isn't ready while it is closed"
+    engine.now = Room(1)
+    bench.host.announce()
+    assert bench.lanes.look("worker-1/0").replicas == 1
+    assert ends(claimed.holdings[0]) == {0: "A"}
+
+
+def test_everybody_is_told_how_much_room_there_is(
+    narrow: tuple[Bench, Narrow], redis_client: "redis.Redis"
+) -> None:
+    bench, engine = narrow
+    engine.now = Room(3)
+    bench.host.announce()
+    packed: Any = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
+    assert Profile.unpack(packed).slots == 3
+    engine.now = Room(0, 7.5)
+    bench.host.announce()
+    packed = redis_client.hget(Keys(MODEL.key)("pool"), "profile")
+    assert Profile.unpack(packed).load_ms == 7500

@@ -48,6 +48,13 @@ def test_nothing_is_refused_for_its_time_while_none_is_known() -> None:
     assert terms(PROFILE, MODEL, 64, 1, 1.0).allowed_ms == float("inf")
 
 
+def test_the_launches_at_a_time_that_a_worker_tells_go_before_those_declared() -> None:
+    assert terms(PROFILE, MODEL, 0, 1000).slots == MODEL.limits.in_flight
+    assert terms(replace(PROFILE, slots=7), MODEL, 0, 1000).slots == 7
+    assert terms(Profile(slots=7), MODEL, 0, 1000).slots == 7
+    assert Profile.unpack(replace(PROFILE, slots=7).pack()).slots == 7
+
+
 def test_late_answers_widen_the_margin_until_few_are_late() -> None:
     """Those that wait as long as they may take up to 30 ms more than predicted."""
     margin, draw = Margin(MODEL), random.Random(1)
