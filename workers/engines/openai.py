@@ -16,6 +16,7 @@ from jobs.registry import Model
 from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Room
 from workers.engines.upstream.asking import Asking
 
+_MOST_TOKENS = 2**31 - 1  # that are believed
 _WANTED = {
     "chat": 'the input must be an object with "messages", a list that is not empty',
     "embedding": "the input must be a string, or a list of token ids that is not empty",
@@ -138,7 +139,7 @@ def _tokens(answer: Any) -> int:
     """What it says that it used; 0 where it doesn't."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return total if type(total) is int and total > 0 else 0
+    return min(total, _MOST_TOKENS) if type(total) is int and total > 0 else 0
 
 
 def _metered(vectors: Sequence[Any], tokens: int, batch: Sequence[Any]) -> Sequence[Any]:

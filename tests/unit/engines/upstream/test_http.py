@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
 from jobs.registry import Model
+from tests.tls import Authority, server_context
 from tests.upstream import Answer, Upstream, serving
 from tests.wait import eventually
 from workers.engines.http import HttpEngine
@@ -169,11 +171,23 @@ def test_a_server_that_restarts_is_connected_to_again(
         assert run(engine) == "A"
 
 
+def test_its_certificate_is_verified_by_the_system_or_by_a_ca_of_its_own(
+    engine_of: Callable[..., HttpEngine], tmp_path: Path
+) -> None:
+    ca = Authority(tmp_path, "ca")
+    with serving(tls=server_context(ca.pair("server"), None)) as secured:
+        refused = run(engine_of(url=secured.url))
+        assert "its certificate isn't trusted" in str(refused)
+        assert run(engine_of(url=secured.url, ca=str(ca.cert))) == "A"
+    with pytest.raises(ValueError, match=r"options\.ca: /nowhere can't be read"):
+        engine_of(ca="/nowhere")
+
+
 def test_secrets_come_from_outside_and_are_never_repeated(
     engine_of: Callable[..., HttpEngine],
     upstream: Upstream,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Any,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("THE_KEY", "sk-very-secret")
     (tmp_path / "other").write_text("another-secret\n")
