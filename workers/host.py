@@ -59,6 +59,7 @@ class ModelHost:
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = self._in_flight = 0
         self._gate = engine if isinstance(engine, Gated) else None
+        self._shut = False  # the gate was closed at the last look
         # Of each slot: until when its latest launch takes, and how long, as predicted.
         self._ends = {f"{calls.worker}/{n}": (0.0, 0.0) for n in range(model.limits.in_flight)}
         self._hearing: str | None = None  # the slot that listens to Redis
@@ -95,6 +96,9 @@ class ModelHost:
                 self.used_s = ended_s
                 self._in_flight -= 1
                 self._changed.notify_all()  # there may be room for another
+                if self._shut:  # and it may show that there is
+                    self._rung = True
+                    self._wake()
             self._deliver(launch, _weighed(launch, outputs))
 
     def _run_engine(
@@ -114,7 +118,8 @@ class ModelHost:
             while not self._stopping:
                 self._rung = False
                 room = self._room()
-                if not room.closed_s and self._in_flight >= room.launches:
+                self._shut = room.closed_s > 0
+                if not self._shut and self._in_flight >= room.launches:
                     self._await_room(room)
                     continue
                 waiting = self._puller.look(slot)

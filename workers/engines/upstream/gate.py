@@ -15,6 +15,9 @@ from workers.engines.upstream.concurrency import Limit
 
 _log = logging.getLogger(__name__)
 
+_TRY_S = 1.0
+"""While one request tries, others are told to come again so much later."""
+
 Verdict = Literal["served", "answered", "refused", "silent", "failed", "withdrawn"]
 """What a request says of its upstream: it served it; it answered, no matter what; it has too much
 to do; it took too long; it is broken or away; nothing, since we ended it ourselves."""
@@ -46,9 +49,11 @@ class Gate:
         with self._lock:
             if self._breaker.closed:
                 return Room(self._limit.now)
-            if left_s := self._breaker.left_s(clock.monotonic()):
-                return Room(0, left_s)
-            return Room(self._in_flight + (0 if self._breaker.trying else 1))
+            closed_s = self._closed_s(clock.monotonic())
+            return Room(0, closed_s) if closed_s else Room(self._in_flight + 1)
+
+    def _closed_s(self, now_s: float) -> float:
+        return _TRY_S if self._breaker.trying else self._breaker.left_s(now_s)
 
     @contextmanager
     def passing(self) -> Iterator[Pass]:
@@ -64,8 +69,8 @@ class Gate:
             now_s = clock.monotonic()
             tries = not self._breaker.closed
             if not self._breaker.begin(now_s):
-                left_s = self._breaker.left_s(now_s)
-                raise RateLimited("what runs this model fails; it is left alone for now", left_s)
+                why = "what runs this model fails; it is left alone for now"
+                raise RateLimited(why, self._closed_s(now_s))
             self._in_flight += 1
             return Pass(now_s, self._in_flight, tries)
 

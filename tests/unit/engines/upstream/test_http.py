@@ -14,7 +14,7 @@ import pytest
 
 from jobs.registry import Model
 from tests.tls import Authority, server_context
-from tests.upstream import Answer, Upstream, serving
+from tests.upstream import Answer, Upstream, serving, shout
 from tests.wait import eventually
 from workers.engines.http import HttpEngine
 from workers.engines.protocol import InvalidInput, Permanent, Prepared, RateLimited, Transient
@@ -238,6 +238,32 @@ def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
     eventually(lambda: engine.room().launches == 1)
     upstream.answer = lambda request: Answer({"results": [{"text": "back"}]})
     assert run(engine) == "back"
+    assert engine.room().launches >= 4
+
+
+def test_while_one_tries_others_are_told_at_once(
+    engine_of: Callable[..., HttpEngine], upstream: Upstream
+) -> None:
+    upstream.answer = lambda request: Answer(None, 500)
+    engine = engine_of(breaker={"failures": 1, "open_s": 0.1})
+    run(engine)
+    eventually(lambda: engine.room().launches == 1)
+    asked, may_answer = len(upstream.received), threading.Event()
+
+    def answer(request: Any) -> Answer:
+        may_answer.wait(5)
+        return shout(request)
+
+    upstream.answer = answer
+    with ThreadPoolExecutor(1) as threads:
+        trying = threads.submit(run, engine)
+        eventually(lambda: len(upstream.received) > asked)
+        room = engine.room()
+        assert (room.launches, room.closed_s) == (0, 1.0)
+        with pytest.raises(RateLimited):
+            run(engine)
+        may_answer.set()
+        assert trying.result() == "A"
     assert engine.room().launches >= 4
 
 
