@@ -95,6 +95,8 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     the worker for jobs that said `on_invalid: fail_item`."""
     if model.kind.text_only and not isinstance(value, str):
         return "type", f"{model.key} takes a string, not {_type_name(value)}"
+    if no := model.kind.refuses(value):
+        return "type", f"{model.key} {no}"
     return None
 
 
