@@ -125,7 +125,7 @@ def check(
             raw = _dump(value)
         except _Refused as refused:
             return [Fault(loc, refused.code, f"the input {refused.message}", line)]
-        if len(raw) <= model.limits.max_item_bytes:
+        if len(raw) <= model.limits.max_item_bytes and not (strict and refuse_input(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
 

@@ -1,7 +1,7 @@
 """Networks of torch that people bring, with weights from safetensors and nothing from a pickle."""
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,18 @@ def exported(
     """
     path = artifacts.verified(Path(export), export_sha256)
     graph = _graph(path)
+    needed = _needed(path, graph)
     tensors = load_file(artifacts.weights(Path(weights), sha256))
-    state, constants = _names(path, graph)
-    if missing := [name for name in (*state, *constants) if name not in tensors]:
+    if missing := [name for name in needed if name not in tensors]:
         raise Faulty(f"{weights} lacks {', '.join(missing)}: save state_dict and constants")
-    # In place of what torch would unpickle.
-    held: tuple[Any, Any, bytes] = _picked(tensors, state), _picked(tensors, constants), b""
+    state: dict[str, Tensor] = {}
+    constants: dict[str, Tensor] = {}
+    for name, kind in needed.items():
+        if kind == "parameter":
+            state[name] = nn.Parameter(tensors[name], requires_grad=False)
+        else:
+            (state if kind == "buffer" else constants)[name] = tensors[name]
+    held: tuple[Any, Any, bytes] = state, constants, b""  # in place of what torch would unpickle
     program = deserialize(SerializedArtifact(graph, *held))
     shape, dtype = _input(path, program)
     return Network(move_to_device_pass(program, place).module(), shape, dtype)
@@ -86,29 +92,20 @@ def _graph(path: Path) -> bytes:
         raise Faulty(f"{path} is no archive of torch.export.save") from error
 
 
-def _names(path: Path, graph: bytes) -> tuple[list[str], list[str]]:
-    """The tensors that the graph needs: of its state, and constants."""
-    state: list[str] = []
-    constants: list[str] = []
-    for kind, spec in _specs(graph):
-        if kind == "parameter":
-            state.append(spec["parameter_name"])
-        elif kind == "buffer":
-            (state if spec["persistent"] else constants).append(spec["buffer_name"])
+def _needed(path: Path, graph: bytes) -> dict[str, str]:
+    """The tensors that the graph doesn't hold itself: each is a parameter, a buffer or a
+    constant."""
+    needed = {}
+    for spec in orjson.loads(graph)["graph_module"]["signature"]["input_specs"]:
+        [(kind, said)] = spec.items()
+        if kind in ("parameter", "buffer"):
+            kept = said.get("persistent", True)
+            needed[said[f"{kind}_name"]] = kind if kept else "constant"
         elif kind == "tensor_constant":
-            constants.append(spec["tensor_constant_name"])
+            needed[said["tensor_constant_name"]] = "constant"
         elif kind != "user_input":
             raise Faulty(f"{path} holds a {kind}, which only a pickle could bring back")
-    return state, constants
-
-
-def _specs(graph: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for spec in orjson.loads(graph)["graph_module"]["signature"]["input_specs"]:
-        yield from spec.items()
-
-
-def _picked(tensors: Mapping[str, Tensor], names: list[str]) -> dict[str, Tensor]:
-    return {name: tensors[name] for name in names}
+    return needed
 
 
 def _input(path: Path, program: ExportedProgram) -> tuple[Shape, torch.dtype]:
