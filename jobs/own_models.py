@@ -118,6 +118,8 @@ def _wrong_torch(options: Mapping[str, Any]) -> Iterator[str]:
         yield from _only_with(options, "export", "export_sha256")
         if not options.get("build"):
             yield "options.build is missing: the class or function that makes the network"
+    if not all(type(n) is int for n in options.get("shape", ())):
+        yield "options.shape must be a list of whole numbers"
     yield from _only_with(options, "file", "file_sha256")
     yield from _weights(options)
 

@@ -139,18 +139,30 @@ def _entries(model: Model, engine: Engine, inputs: Sequence[Any]) -> list[Entry]
 
 
 def _checked(model: Model, engine: Engine, entries: Sequence[Entry]) -> str:
-    """The first output, once each input was answered with what can be stored, in launches as
-    large as they may be."""
-    texts: list[str] = []
-    for start in range(0, len(entries), model.limits.max_batch):
-        some = entries[start : start + model.limits.max_batch]
-        for output in launching.run(engine.run, [entry.data for entry in some], {}):
-            raw, error = outcome(output)
-            if raw is None:
-                code, message = error or ("", "")
-                raise Failed(f"{model.key} fails on input {len(texts) + 1}: {code}: {message}")
-            texts.append(raw.decode())
-    return texts[0]
+    """The first output, once each input was answered, alone, with what can be stored."""
+    first = ""
+    for n, entry in enumerate(entries, start=1):
+        [output] = launching.run(engine.run, [entry.data], {})
+        raw, error = outcome(output)
+        if raw is None:
+            code, message = error or ("", "")
+            raise Failed(f"{model.key} fails on input {n}: {code}: {message}")
+        first = first or raw.decode()
+    return first
+
+
+def _together(model: Model, engine: Engine, batch: Sequence[Any]) -> None:
+    """Raises Failed where they are not answered together: each launch would be halved until they
+    stand alone."""
+    try:
+        outputs = len(list(engine.run(batch, {})))
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}"
+    else:
+        if outputs == len(batch):
+            return
+        said = f"{outputs} outputs"
+    raise Failed(f"{model.key} fails on {len(batch)} inputs together, though on none alone: {said}")
 
 
 def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
@@ -167,11 +179,11 @@ def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
     units = sum(entry.size for entry in entries)
     bucket = entries[0].bucket
     view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)
-    points = []
+    full = rules.full_rows(view)
+    batch = [entry.data for entry in islice(cycle(entries), full)]
+    _together(model, engine, batch)
     with ThreadPoolExecutor(model.limits.in_flight) as slots:
-        for rows in _sizes(rules.full_rows(view)):
-            batch = [entry.data for entry in islice(cycle(entries), rows)]
-            points.append(_point(model, engine, batch, slots))
+        points = [_point(model, engine, batch[:rows], slots) for rows in _sizes(full)]
     fastest = max(point.items_per_s for point in points)
     allowed_ms = model.target_ms - model.margin_ms
     return Curve(

@@ -1,6 +1,7 @@
 """Models that people bring, on a whole platform: one call and one job of each."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ops.client import Client
 from ops.up import Platform, running
 from tests import own
 
+PAGE = (Path(__file__).parents[2] / "ops" / "docs" / "models.md").read_text()
 TEXTS = ["a cat", "the black dog " * 9, "word"]
 VECTORS = [[1, 2, 3, 4], [0.5, 0, 0, -1], [0, 0, 0, 0]]
 PAIRS = [{"query": "a cat", "documents": TEXTS[:n]} for n in (3, 1, 2)]
@@ -25,12 +27,20 @@ INPUTS: dict[str, list[Any]] = {
     "tokens": TEXTS,
     "embedding": TEXTS,
     "reranking": PAIRS,
+    "sentiment": ["a good day", "bad bad bad", ""],
 }
 
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory, own_models: Path) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("own-home"), models=own_models) as started:
+    """Also with the example of ops/docs/models.md, as it stands there."""
+    code, entry = (
+        re.findall(rf"```{word}\n(.*?)```", PAGE, re.S)[0] for word in ("python", "toml")
+    )
+    (own_models.parent / "sentiment.py").write_text(code)
+    models = own_models.with_name("with-sentiment.toml")
+    models.write_text(own_models.read_text() + entry)
+    with running(tmp_path_factory.mktemp("own-home"), models=models) as started:
         yield started
 
 
