@@ -5,19 +5,19 @@ engine to load.
 """
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from jobs import degrade, prices, upstreams
+from jobs import degrade, own_models, prices, upstreams
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
+from jobs.kinds import TASKS, TOKEN_BUCKETS, Kind, Options, Param, Task
 from jobs.prices import Price
 from jobs.settings import SettingsError
 from jobs.sizes import (
-    MAX_TOKENS,
     MIN_TOKENS,
     POSITIONS,
     characters,
@@ -26,55 +26,8 @@ from jobs.sizes import (
     written_characters,
 )
 
-Task = Literal[
-    "any", "text", "embedding", "chat", "classification", "tokens", "reranking", "tensors"
-]
-"""What a model does, by which other doors let it in: any JSON to any JSON; a text to anything; a
-text to its vector; a conversation to what is said next; a text to labels; a text's tokens to
-labels; a query and texts to scores; named tensors to named tensors."""
-TASKS: tuple[Task, ...] = get_args(Task)
-
-TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-
-
 _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
 _ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """What a parameter may be: of this JSON type, and in this range where it is a number."""
-
-    type: type
-    wanted: str
-    span: range | None = None
-
-    def takes(self, value: Any) -> bool:
-        # Not isinstance: true and false are no numbers.
-        return type(value) is self.type and (self.span is None or value in self.span)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What every model of one engine has in common.
-
-    unit: what sizes count. params: the parameters it takes; all of them change the computation.
-    size: of an input, by its params and the model's options. buckets: upper ends of the length
-    buckets; empty where length doesn't matter. task: what they do, unless their entry says else;
-    by_task: what is different where it does. limits: those of an entry, as it gives them and as
-    they follow from its options, which are checked: problems are added to the list.
-    """
-
-    text_only: bool
-    unit: str
-    params: Mapping[str, Param]
-    size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
-    buckets: tuple[int, ...] = ()
-    task: Task = "any"
-    by_task: Mapping[str, "Kind"] = field(default_factory=dict)
-    limits: Callable[[Mapping[str, Any], str, list[str]], Any] = lambda entry, *_: entry.get(
-        "limits", {}
-    )
 
 
 _EMBEDDING = Kind(
@@ -93,13 +46,16 @@ _EMBEDDING = Kind(
     "embedding",
 )
 
-_UPSTREAM_EMBEDDING = Kind(
+_CHAT_UPSTREAM = Kind(False, "tokens", {}, guessed_tokens, task="chat", limits=upstreams.limits_of)
+_EMBEDDING_UPSTREAM = Kind(
     False,
     "tokens",
     {"dimensions": Param(int, "a whole number, 1 or more", range(1, 1_000_000))},
     guessed_tokens,
     task="embedding",
+    limits=upstreams.limits_of,
 )
+_OPENAI = {"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}
 
 KINDS: Mapping[str, Kind] = {
     "minilm": _EMBEDDING,
@@ -107,15 +63,10 @@ KINDS: Mapping[str, Kind] = {
     "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
     "http": Kind(False, "characters", {}, written_characters, limits=upstreams.limits_of),
-    "openai": Kind(
-        False,
-        "tokens",
-        {},
-        guessed_tokens,
-        task="chat",
-        by_task={"embedding": _UPSTREAM_EMBEDDING},
-        limits=upstreams.limits_of,
-    ),
+    "openai": replace(_CHAT_UPSTREAM, by_task=_OPENAI),
+    "python": own_models.PYTHON,
+    "torch": own_models.TORCH,
+    "huggingface": own_models.HUGGINGFACE,
 }
 
 
@@ -189,8 +140,7 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        kind = KINDS[self.engine]
-        return kind.by_task.get(self.task, kind)
+        return KINDS[self.engine].doing(self.task)
 
     @property
     def params(self) -> Mapping[str, Param] | None:
@@ -203,7 +153,7 @@ class Model:
         """The length buckets in force: up to what inputs are cut at, none without bucketing."""
         if not self.bucketing or not self.kind.buckets:
             return ()
-        longest = self.options.get("max_tokens", MAX_TOKENS)
+        longest = self.kind.longest(self.options)
         below = tuple(top for top in self.kind.buckets if top < longest)
         return self.kind.buckets[: len(below) + 1]
 
@@ -211,7 +161,13 @@ class Model:
     def pads(self) -> bool:
         """Whether a launch costs rows times its longest, or the sum of its rows. By what is
         declared: who schedules doesn't know the device."""
-        return bool(self.options.get("layout") == "padded")
+        return self.kind.pads or bool(self.options.get("layout") == "padded")
+
+    def lacks(self) -> list[str]:
+        """What is wrong with the files that its options name, as far as it can be told without
+        loading them."""
+        options = self.kind.options
+        return [f"{self.key}: {no}" for no in options.lacks(self.options)] if options else []
 
     def size(self, value: Any, params: Mapping[str, Any]) -> int:
         """A call's size, for its lane; a worker measures again."""
@@ -307,7 +263,7 @@ def read(path: Path) -> Registry:
     models = [
         model
         for n, entry in enumerate(entries, start=1)
-        if (model := _model(entry, f"{path}: [[model]] number {n}", problems))
+        if (model := _model(entry, path.parent, f"{path}: [[model]] number {n}", problems))
     ]
     if not models and not problems:
         problems.append(f"{path} declares no [[model]]")
@@ -322,7 +278,8 @@ def read(path: Path) -> Registry:
     return Registry(models)
 
 
-def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model | None:
+def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[str]) -> Model | None:
+    """folder: where paths among its options begin."""
     before = len(problems)
     known = {f.name for f in fields(Model)}
     problems += [f"{where}: unknown key {key!r}" for key in entry if key not in known]
@@ -343,18 +300,55 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: memory_mb must be a whole number, 0 or more")
     if not isinstance(entry.get("bucketing", True), bool):
         problems.append(f"{where}: bucketing must be true or false")
-    if (task := entry.get("task", "any")) not in TASKS:
-        problems.append(f"{where}: no task {task!r}; there are: {', '.join(TASKS)}")
-    if not isinstance(entry.get("options", {}), dict):
-        problems.append(f"{where}: options must be a table")
-    kind = KINDS.get(str(entry.get("engine")))
+    kind = _kind(entry, where, problems)
+    options = _options(entry.get("options", {}), kind, folder, where, problems)
     given = kind.limits(entry, where, problems) if kind else entry.get("limits", {})
     limits = _limits(given, where, problems)
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
     price = prices.read(entry.get("price", {}), where, problems)
     if len(problems) > before:
         return None
-    return Model(**{**entry, "limits": limits, "degrade": degraded, "price": price})
+    read = {"options": options, "limits": limits, "degrade": degraded, "price": price}
+    return Model(**{**entry, **read})
+
+
+def _kind(entry: Mapping[str, Any], where: str, problems: list[str]) -> Kind | None:
+    """Of its engine and task, where both are known."""
+    kind = KINDS.get(str(entry.get("engine")))
+    known = tuple(kind.by_task) if kind and kind.by_task else TASKS
+    task = entry.get("task", kind.task if kind else "any")
+    if task in known:
+        return kind and kind.doing(task)
+    no = f"no task {task!r}" if "task" in entry else f"engine {entry.get('engine')!r} needs a task"
+    problems.append(f"{where}: {no}; there are: {', '.join(known)}")
+    return None
+
+
+def _options(
+    entry: Any, kind: Kind | None, folder: Path, where: str, problems: list[str]
+) -> Mapping[str, Any]:
+    """The same, with paths that go from the folder."""
+    if not isinstance(entry, dict):
+        problems.append(f"{where}: options must be a table")
+        return {}
+    known = kind.options if kind else None
+    if known is None:
+        return entry
+    wrong = [no for key, value in entry.items() if (no := _wrong_option(key, value, known))]
+    problems += [f"{where}: {no}" for no in wrong or known.wrong(entry)]
+    if wrong:
+        return entry
+    return {
+        key: str(folder.absolute() / value) if key in known.paths else value
+        for key, value in entry.items()
+    }
+
+
+def _wrong_option(key: str, value: Any, options: Options) -> str | None:
+    wanted = options.known.get(key)
+    if wanted is None:
+        return f"unknown option {key!r}; there are: {', '.join(options.known)}"
+    return None if wanted.takes(value) else f"options.{key} must be {wanted.wanted}"
 
 
 def _limits(entry: Any, where: str, problems: list[str]) -> Limits:

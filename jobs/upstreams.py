@@ -106,8 +106,6 @@ def limits_of(entry: Mapping[str, Any], where: str, problems: list[str]) -> Any:
         return limits  # which is told elsewhere
     task = entry.get("task") or ("any" if entry["engine"] == "http" else "chat")
     read = http if entry["engine"] == "http" else openai
-    if read is openai and task not in ("chat", "embedding"):
-        problems.append(f"{where}: the engine openai has the tasks chat and embedding")
     try:
         found = read(options)
     except ValueError as error:

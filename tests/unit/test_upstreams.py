@@ -104,7 +104,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         ("limits = { max_batch = 8 }", "limits.max_batch is 1: a request takes one input"),
         ("limits = { in_flight = 8 }", "options.concurrency.max says how many"),
         ("limits = { max_launch_s = 35 }", "must be less than limits.max_launch_s (35 s)"),
-        ('task = "tokens"', "has the tasks chat and embedding"),
+        ('task = "tokens"', "no task 'tokens'; there are: chat, embedding"),
     ],
 )
 def test_limits_and_options_fit_together(tmp_path: Path, rest: str, said: str) -> None:
