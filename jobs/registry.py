@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from jobs import degrade, prices
+from jobs import degrade, prices, tensors
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.prices import Price
@@ -84,6 +84,7 @@ KINDS: Mapping[str, Kind] = {
     "encoder": _EMBEDDING,
     "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
+    "tensors": Kind(False, "rows", {}, tensors.rows, task="tensors"),
 }
 
 
@@ -226,6 +227,10 @@ class Registry:
         return sorted({model.pool for model in self})
 
 
+def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": list(shape)}
+
+
 SAMPLES = Registry(
     [
         Model(
@@ -243,6 +248,30 @@ SAMPLES = Registry(
             target_ms=300,  # a call that just missed a launch waits for it, and for its own
             options={"function": "workers.engines.samples:batchstring", "samples": ["a string"]},
             limits=Limits(max_batch=100),
+        ),
+        Model(
+            "simple",
+            "1",
+            "tensors",
+            target_ms=50,
+            options={
+                "function": "workers.engines.samples:sum_and_difference",
+                "inputs": [_tensor(f"INPUT{n}", "INT32", -1, 16) for n in range(2)],
+                "outputs": [_tensor(f"OUTPUT{n}", "INT32", -1, 16) for n in range(2)],
+            },
+            limits=Limits(max_batch=64, max_tokens=256, window_ms=5),
+        ),
+        Model(
+            "image-classifier",
+            "1",
+            "tensors",
+            target_ms=250,
+            options={
+                "module": "workers.engines.classifier:RandomClassifier",
+                "inputs": [_tensor("image", "UINT8", -1, 64, 64, 3)],
+                "outputs": [_tensor("probabilities", "FP32", -1, 10)],
+            },
+            limits=Limits(max_batch=32, max_tokens=32, slice_items=256, max_item_bytes=600_000),
         ),
     ]
 )
@@ -310,6 +339,8 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)
     kind = KINDS.get(str(entry.get("engine")))
+    if kind and "tensors" in (task, kind.task) and isinstance(entry.get("options", {}), dict):
+        problems += [f"{where}: {p}" for p in tensors.problems_of(entry.get("options", {}))]
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
     price = prices.read(entry.get("price", {}), where, problems)
     if len(problems) > before:

@@ -4,6 +4,7 @@ import os
 from importlib import import_module
 
 from jobs.registry import Model
+from jobs.tensors import most_rows
 from workers.engines.protocol import Engine
 
 _FACTORIES = {
@@ -11,6 +12,7 @@ _FACTORIES = {
     "function": "workers.engines.function:FunctionEngine",
     "minilm": "workers.engines.minilm:MiniLM",
     "encoder": "workers.engines.encoder:RandomEncoder",
+    "tensors": "workers.engines.tensors:TensorEngine",
 }
 _ON_TORCH = {"minilm", "encoder"}
 
@@ -24,5 +26,7 @@ def load(model: Model, device: str) -> Engine:
         options.setdefault("device", device or None)
         # Launches side by side on their own cores do more than one spread over all of them.
         options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))
+    if model.engine == "tensors":
+        options |= {"device": options.get("device", device or None), "max_rows": most_rows(model)}
     engine: Engine = factory(**options)
     return engine
