@@ -113,13 +113,20 @@ class Tensor:
     def as_json(self, *, plain: bool = False) -> dict[str, Any]:
         """plain: with `data`, where JSON can hold it."""
         found: dict[str, Any] = {"datatype": self.datatype, "shape": list(self.shape)}
-        if plain:
-            try:
-                data = self.data()
-                return {**found, "data": data if isinstance(data, list) else data.tolist()}
-            except Wrong:
-                pass
+        if plain and (data := self._storable()) is not None:
+            return {**found, "data": data}
         return {**found, "base64": b64encode(self.raw).decode()}
+
+    def _storable(self) -> list[Any] | None:
+        """`data`, where a row can hold it too."""
+        try:
+            data = self.data()
+        except Wrong:
+            return None
+        if isinstance(data, list):
+            return None if any("\0" in text for text in data) else data
+        numbers: list[Any] = data.tolist()
+        return numbers
 
 
 class Named(dict[str, Tensor]):

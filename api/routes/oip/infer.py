@@ -19,7 +19,7 @@ from api.routes.oip.schemas import InferenceAnswer
 from api.routes.oip.wire import Inference
 from api.ways import ways
 from jobs import clock, items, tensors
-from jobs.errors import Invalid, TooLarge
+from jobs.errors import Malformed, TooLarge
 from jobs.identity import Caller
 from jobs.registry import Model
 from jobs.tensors import Tensor
@@ -146,7 +146,7 @@ async def _of_texts(asking: Asking, model: Model, asked: Inference) -> _Answered
     texts = signatures.texts(asked.inputs[signatures.TEXT])
     for text in texts:
         if isinstance(faults := items.check(text, (), None, model, True), list):
-            raise Invalid("; ".join(fault.message for fault in faults))
+            raise Malformed("; ".join(fault.message for fault in faults))
     models = asking.shared.models
     calls = [asking.call(text, ways(models, model, text, {})) for text in texts]
     found = await _all(calls)

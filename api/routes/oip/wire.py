@@ -73,7 +73,7 @@ def _read(said: Any, binary: memoryview, takes: Signature) -> Inference:
     if not isinstance(said, dict):
         raise Wrong("the request must be a JSON object with inputs")
     parameters = _parameters(said, "the request")
-    id = said.get("id", "")
+    id = _given(said, "id", "")
     if not isinstance(id, str):
         raise Wrong("id must be a string")
     inputs = _inputs(_objects(said, "inputs"), binary, takes)
@@ -84,6 +84,12 @@ def _read(said: Any, binary: memoryview, takes: Signature) -> Inference:
     )  # fmt: skip
 
 
+def _given(of: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Some clients write null for what they leave out."""
+    value = of.get(key)
+    return default if value is None else value
+
+
 def _objects(said: Mapping[str, Any], key: str) -> list[Any]:
     found = said.get(key)
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
@@ -92,7 +98,7 @@ def _objects(said: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _parameters(of: Mapping[str, Any], whose: str) -> Mapping[str, Any]:
-    found = of.get("parameters", {})
+    found = _given(of, "parameters", {})
     if not isinstance(found, dict):
         raise Wrong(f"parameters of {whose} must be an object")
     for name, message in _NOT_SERVED.items():
@@ -134,14 +140,17 @@ def _inputs(
 def _outputs(
     said: Mapping[str, Any], parameters: Mapping[str, Any], takes: Signature
 ) -> list[Wanted]:
-    usual = parameters.get("binary_data_output", False)
-    if not said.get("outputs"):
-        return [Wanted(name, _true(usual, "binary_data_output")) for name in takes.outputs]
+    usual = _true(parameters.get("binary_data_output", False), "binary_data_output")
+    entries = [] if said.get("outputs") is None else _objects(said, "outputs")
+    if not entries:
+        return [Wanted(name, usual) for name in takes.outputs]
     found = []
-    for entry in _objects(said, "outputs"):
+    for entry in entries:
         spec = takes.output(entry.get("name"))
         binary = _parameters(entry, "an output").get("binary_data", usual)
         found.append(Wanted(spec.name, _true(binary, "binary_data")))
+    if len({want.name for want in found}) < len(found):
+        raise Wrong("outputs: the same one is asked for twice")
     return found
 
 
