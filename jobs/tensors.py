@@ -204,7 +204,14 @@ def _packed(datatype: str, elements: list[Any]) -> bytes:
         _only(elements, kinds, {bool}, "true or false")
         return bytes(elements)
     _only(elements, kinds, {int, float}, "a number")
-    return (_floats if dtype.kind == "f" else _integers)(datatype, dtype, elements).tobytes()
+    if dtype.kind == "f":
+        return _floats(datatype, dtype, elements).tobytes()
+    if float in kinds:
+        elements = _whole(datatype, elements)
+    span = np.iinfo(dtype)
+    if elements and not (min(elements) >= span.min and max(elements) <= span.max):
+        raise Wrong(f"holds numbers out of range; {datatype} has {span.min:,} to {span.max:,}")
+    return np.array(elements, dtype).tobytes()
 
 
 def _only(elements: list[Any], kinds: set[type], wanted: set[type], word: str) -> None:
@@ -213,13 +220,11 @@ def _only(elements: list[Any], kinds: set[type], wanted: set[type], word: str) -
         raise Wrong(f"holds {_word(other)} where {word} belongs")
 
 
-def _integers(datatype: str, dtype: np.dtype[Any], elements: list[Any]) -> NDArray[Any]:
+def _whole(datatype: str, elements: list[Any]) -> list[int]:
+    """JSON knows one kind of number: 3.0 is whole."""
     if any(isinstance(element, float) and not element.is_integer() for element in elements):
         raise Wrong(f"holds a fraction; {datatype} has whole numbers")
-    span = np.iinfo(dtype)
-    if elements and not (min(elements) >= span.min and max(elements) <= span.max):
-        raise Wrong(f"holds numbers out of range; {datatype} has {span.min:,} to {span.max:,}")
-    return np.array([int(element) for element in elements], dtype)
+    return [int(element) for element in elements]
 
 
 def _floats(datatype: str, dtype: np.dtype[Any], elements: list[Any]) -> NDArray[Any]:

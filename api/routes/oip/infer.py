@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from api import bodies, compression
@@ -28,6 +29,7 @@ router = APIRouter(prefix="/v2")
 
 _PATH = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _BINARY = "application/octet-stream"
+_SHORT = 65_536  # bytes of JSON; reading more of it, number by number, would keep others waiting
 _ANY_BYTES = {"schema": {"type": "string", "format": "binary"}}
 _LENGTH: dict[str, Any] = {
     "description": "bytes of the JSON object, where binary tensors follow it",
@@ -102,7 +104,10 @@ async def _infer(
     takes = signatures.asked(model)
     body = await _body(request, model.max_line_bytes)
     head = wire.header_length(request.headers.get(wire.HEADER), body)
-    asked = wire.read(body, head, takes)
+    if head <= _SHORT:
+        asked = wire.read(body, head, takes)
+    else:
+        asked = await run_in_threadpool(wire.read, body, head, takes)
     with watched(request) as gone:
         terms = asked.job_class, asked.timeout_ms, since_s, gone
         asking = Asking(shared, caller, *terms)
