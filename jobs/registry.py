@@ -339,6 +339,8 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: options must be a table")
     limits = _limits(entry.get("limits", {}), where, problems)
     kind = KINDS.get(str(entry.get("engine")))
+    if kind and kind.task == "tensors" and entry.get("task", "tensors") != "tensors":
+        problems.append(f"{where}: the engine {entry['engine']} does tensors, not {task}")
     if kind and "tensors" in (task, kind.task) and isinstance(entry.get("options", {}), dict):
         problems += [f"{where}: {p}" for p in tensors.problems_of(entry.get("options", {}))]
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)

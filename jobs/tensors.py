@@ -44,6 +44,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 MAX_RANK = 32
 _MOST = 2**31 - 1  # of one dimension
 _LENGTH_BYTES = 4
+_SHOWN = 100  # characters of what a client wrote, in an error; as Python writes it, so it is a text
 _KEYS = frozenset({"inputs", "outputs"})
 
 
@@ -144,7 +145,7 @@ def _dtype(datatype: str) -> np.dtype[Any]:
     if datatype == "BF16":
         raise Wrong("is of BF16, which is not served here; send FP32 or FP16")
     if datatype not in DTYPES:
-        raise Wrong(f"is of {datatype!r}; there are: {', '.join(DTYPES)}")
+        raise Wrong(f"is of {repr(datatype)[:_SHOWN]}; there are: {', '.join(DTYPES)}")
     return DTYPES[datatype]
 
 
@@ -260,12 +261,12 @@ class Spec:
     def check(self, datatype: Any, shape: tuple[int, ...]) -> None:
         """Raises Wrong where such a tensor isn't this one."""
         if datatype != self.datatype:
-            raise Wrong(f"is of {datatype}; the model takes {self.datatype}")
+            raise Wrong(f"is of {repr(datatype)[:_SHOWN]}, not {self.datatype}")
         fits = len(shape) == len(self.shape) and all(
             want in (-1, size) for want, size in zip(self.shape, shape, strict=True)
         )
         if not fits:
-            raise Wrong(f"has the shape {list(shape)}; the model takes {list(self.shape)}")
+            raise Wrong(f"has the shape {list(shape)}, not {list(self.shape)}")
 
     def zeros(self, rows: int) -> Tensor:
         """One of that many rows, as small as it may be."""
@@ -309,7 +310,7 @@ class Signature:
 
 def _named(name: Any, specs: Mapping[str, Spec], what: str) -> Spec:
     if not isinstance(name, str) or name not in specs:
-        shown = repr(name)[:200] if isinstance(name, str) else _word(name)
+        shown = repr(name)[:_SHOWN] if isinstance(name, str) else _word(name)
         raise Wrong(f"no {what} {shown}; there are: {', '.join(specs)}")
     return specs[name]
 
@@ -349,7 +350,7 @@ def read(value: Any, takes: Signature) -> Asked:
     if not isinstance(value, dict) or not isinstance(value.get("inputs"), dict):
         raise Wrong('the input must be {"inputs": {name: {"datatype", "shape", "data"}}}')
     if unknown := value.keys() - _KEYS:
-        raise Wrong(f"unknown key {min(unknown)[:200]!r}; there are: inputs, outputs")
+        raise Wrong(f"unknown key {repr(min(unknown))[:_SHOWN]}; there are: inputs, outputs")
     tensors = {name: _read(name, entry, takes) for name, entry in value["inputs"].items()}
     rows = takes.complete({name: tensor.shape for name, tensor in tensors.items()})
     wanted = value.get("outputs", list(takes.outputs))

@@ -2,6 +2,7 @@
 written it reads."""
 
 import io
+import json
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,7 @@ def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
         ({"inputs": [1]}, "inputs must be a list of objects"),
         ({"inputs": []}, "INPUT0, INPUT1 missing"),
         (simple(id=5), "id must be a string"),
+        (with_first(datatype="\ud800" * 1000), "is of '\\ud800"),
         (simple(parameters=[]), "parameters of the request must be an object"),
         (simple(parameters={"sequence_id": 1}), "sequences are not served"),
         (simple(parameters={"timeout": -1}), "timeout must be a whole number"),
@@ -191,9 +193,9 @@ def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
         ),
         (with_first(name="INPUT9"), "no input 'INPUT9'; there are: INPUT0, INPUT1"),
         (with_first(name="INPUT1"), "INPUT1: sent twice"),
-        (with_first(datatype="FP32"), "INPUT0: is of FP32; the model takes INT32"),
-        (with_first(datatype="BF16"), "INPUT0: is of BF16; the model takes INT32"),
-        (with_first(shape=[1, 15]), "INPUT0: has the shape [1, 15]; the model takes [-1, 16]"),
+        (with_first(datatype="FP32"), "INPUT0: is of 'FP32', not INT32"),
+        (with_first(datatype="BF16"), "INPUT0: is of 'BF16', not INT32"),
+        (with_first(shape=[1, 15]), "INPUT0: has the shape [1, 15], not [-1, 16]"),
         (with_first(shape=[-1, 16]), "INPUT0: shape must have whole numbers"),
         (with_first(shape=[2**40, 16]), "INPUT0: shape must have whole numbers"),
         (with_first(shape=[2**31 - 1, 16]), "INPUT0: has 16 elements"),
@@ -205,8 +207,14 @@ def test_a_header_length_is_a_number_within_the_body(length: str) -> None:
 )
 def test_what_is_wrong_is_said_with_its_place(said: Any, message: str) -> None:
     with pytest.raises(Malformed) as caught:
-        read(orjson.dumps(said), None, SIMPLE)
+        read(json.dumps(said).encode(), None, SIMPLE)
     assert message in caught.value.detail
+    assert len(caught.value.detail.encode()) < 500
+
+
+def test_an_id_must_be_a_text() -> None:
+    with pytest.raises(Malformed, match="lone surrogate"):
+        read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
 
 
 def test_null_is_what_was_left_out() -> None:

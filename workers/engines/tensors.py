@@ -163,10 +163,10 @@ def _checked(spec: Spec, found: Arrays, rows: int) -> NDArray[Any]:
         raise ValueError(f"the model gave no output {spec.name!r}, which it declares")
     array = np.asarray(found[spec.name])
     try:
-        Tensor.of_array(spec.datatype, array[:0])  # its datatype
         spec.check(spec.datatype, array.shape)
+        Tensor.of_array(spec.datatype, array[:0])  # whether it is of that type
     except Wrong as wrong:
-        raise ValueError(f"the output {spec.name} {wrong}".replace("takes", "declares")) from None
+        raise ValueError(f"the output {spec.name} {wrong}") from None
     if len(array) != rows:
         raise ValueError(f"the output {spec.name} has {len(array)} rows for {rows} of input")
     return array

@@ -11,7 +11,7 @@ import orjson
 from jobs import tensors
 from jobs.errors import Malformed, UnknownModel
 from jobs.registry import Model, Registry
-from jobs.tensors import BYTES, DTYPES, Signature, Spec, Tensor, most_rows
+from jobs.tensors import BYTES, DTYPES, Signature, Spec, Tensor
 
 TEXT = "text"
 _OUTPUT, _EMBEDDING = "output", "embedding"
@@ -40,7 +40,8 @@ def signature(model: Model) -> Signature:
     output = Spec(_OUTPUT, BYTES, (-1,))
     if model.does == "embedding":
         output = Spec(_EMBEDDING, "FP32", (-1, -1))
-    return Signature({TEXT: Spec(TEXT, BYTES, (-1,))}, {output.name: output}, most_rows(model))
+    texts = {TEXT: Spec(TEXT, BYTES, (-1,))}
+    return Signature(texts, {output.name: output}, model.limits.max_batch)
 
 
 def asked(model: Model) -> Signature:
@@ -71,11 +72,11 @@ def together(model: Model, outputs: Sequence[Any]) -> dict[str, Tensor]:
 
 
 def described(model: Model, versions: Sequence[Model]) -> dict[str, Any]:
-    """The protocol's metadata of a model."""
+    """The protocol's metadata of a model. versions: all of it, the one declared last first."""
     found = signature(model)
     return {
         "name": model.name,
-        "versions": sorted(other.version for other in versions),
+        "versions": [other.version for other in reversed(versions)],
         "platform": f"millrace_{model.engine}",
         "inputs": [_described(spec) for spec in found.inputs.values()],
         "outputs": [_described(spec) for spec in found.outputs.values()],

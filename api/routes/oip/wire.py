@@ -73,13 +73,10 @@ def _read(said: Any, binary: memoryview, takes: Signature) -> Inference:
     if not isinstance(said, dict):
         raise Wrong("the request must be a JSON object with inputs")
     parameters = _parameters(said, "the request")
-    id = _given(said, "id", "")
-    if not isinstance(id, str):
-        raise Wrong("id must be a string")
     inputs = _inputs(_objects(said, "inputs"), binary, takes)
     rows = takes.complete({name: tensor.shape for name, tensor in inputs.items()})
     return Inference(
-        id, inputs, _outputs(said, parameters, takes), rows,
+        _id(said), inputs, _outputs(said, parameters, takes), rows,
         _timeout_ms(parameters), _class(parameters),
     )  # fmt: skip
 
@@ -88,6 +85,18 @@ def _given(of: Mapping[str, Any], key: str, default: Any) -> Any:
     """Some clients write null for what they leave out."""
     value = of.get(key)
     return default if value is None else value
+
+
+def _id(said: Mapping[str, Any]) -> str:
+    """Which comes back in the answer."""
+    id = _given(said, "id", "")
+    if not isinstance(id, str):
+        raise Wrong("id must be a string")
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise Wrong("id holds a lone surrogate, which is no text") from None
+    return id
 
 
 def _objects(said: Mapping[str, Any], key: str) -> list[Any]:

@@ -48,6 +48,10 @@ def wrong_shape(arrays: Arrays) -> dict[str, NDArray[Any]]:
     return {"y": arrays["x"][:, :, None]}
 
 
+def scalar(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    return {"y": arrays["x"].sum()}
+
+
 def nothing(arrays: Arrays) -> dict[str, NDArray[Any]]:
     return {}
 
@@ -114,7 +118,8 @@ def test_a_function_may_write_into_what_it_gets() -> None:
     [
         ("wrong_rows", "the output y has 1 rows for 2 of input"),
         ("wrong_type", "the output y is of int64; INT32 is int32"),
-        ("wrong_shape", "the output y has the shape [2, 1, 1]; the model declares [-1, -1]"),
+        ("wrong_shape", "the output y has the shape [2, 1, 1], not [-1, -1]"),
+        ("scalar", "the output y has the shape [], not [-1, -1]"),
         ("nothing", "no output 'y'"),
     ],
 )
