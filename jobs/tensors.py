@@ -16,7 +16,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,9 +65,10 @@ class Tensor:
         """Raises Wrong where these bytes don't fill this shape."""
         count = math.prod(shape)
         if datatype == BYTES:
-            found = sum(1 for _ in _texts(raw))
+            found = sum(1 for _ in islice(_texts(raw), count + 1))
             if found != count:
-                raise Wrong(f"has {found} elements; the shape {list(shape)} has {count}")
+                more = "more" if found > count else f"{found} elements"
+                raise Wrong(f"has {more}; the shape {list(shape)} has {count}")
         elif len(raw) != (expected := count * _dtype(datatype).itemsize):
             raise Wrong(f"has {len(raw)} bytes; {datatype} {list(shape)} has {expected}")
         elif datatype == "BOOL" and raw.translate(None, b"\0\1"):

@@ -305,15 +305,6 @@ WRONG: list[tuple[str, Callable[[Triton], Any], str, str]] = [
     ("too large", lambda t: t.ask("every", {
         name: np.zeros((1, 0 if name != "INT64" else 30_000), dtype)
         for name, dtype in DTYPES.items()}), "413", "in base64; every@1 takes 262144"),
-    ("statistics", lambda t: t.get_inference_statistics("simple"), "404", "statistics are not"),
-    ("all statistics", lambda t: t.get_inference_statistics(), "404", "statistics are not"),
-    ("load", lambda t: t.load_model("simple"), "404", "models come and go with the models file"),
-    ("unload", lambda t: t.unload_model("simple"), "404", "models come and go"),
-    ("trace", lambda t: t.get_trace_settings(), "404", "tracing is not served"),
-    ("model trace", lambda t: t.update_trace_settings("simple", {"x": "1"}), "404", "tracing"),
-    ("log", lambda t: t.get_log_settings(), "404", "log settings are not served"),
-    ("shared memory", lambda t: t.get_system_shared_memory_status(), "404", "shared memory"),
-    ("cuda", lambda t: t.get_cuda_shared_memory_status("x"), "404", "shared memory"),
 ]  # fmt: skip
 
 
@@ -327,6 +318,28 @@ def test_what_is_wrong_is_said_in_the_protocols_words(
     assert (caught.value.status(), said in caught.value.message()) == (status, True), caught.value
 
 
+UNSERVED: list[tuple[Callable[..., Any], str]] = [
+    (lambda t, **said: t.get_inference_statistics("simple", **said), "statistics are not"),
+    (lambda t, **said: t.get_inference_statistics(**said), "statistics are not"),
+    (lambda t, **said: t.load_model("simple", **said), "come and go with the models file"),
+    (lambda t, **said: t.unload_model("simple", **said), "come and go with the models file"),
+    (lambda t, **said: t.get_trace_settings(**said), "tracing is not"),
+    (lambda t, **said: t.update_trace_settings("simple", {"x": "1"}, **said), "tracing is not"),
+    (lambda t, **said: t.get_log_settings(**said), "log settings are not"),
+    (lambda t, **said: t.get_system_shared_memory_status(**said), "shared memory is not"),
+    (lambda t, **said: t.get_cuda_shared_memory_status("x", **said), "shared memory is not"),
+]
+
+
+@pytest.mark.parametrize(("ask", "said"), UNSERVED)
+def test_what_is_not_served_says_so(triton: Triton, ask: Callable[..., Any], said: str) -> None:
+    with pytest.raises(InferenceServerException, match=said) as caught:
+        ask(triton, headers=triton.headers)
+    assert caught.value.status() == "404"
+    with pytest.raises(InferenceServerException, match="key"):
+        ask(triton)
+
+
 @pytest.mark.parametrize("key", [None, "mk_" + "a" * 43])
 def test_nobody_infers_or_looks_without_a_good_key(triton: Triton, key: str | None) -> None:
     said = {"Authorization": f"Bearer {key}"} if key else {}
@@ -334,6 +347,7 @@ def test_nobody_infers_or_looks_without_a_good_key(triton: Triton, key: str | No
         lambda: triton.infer("simple", given_inputs(PAIR, True), headers=dict(said)),
         lambda: triton.get_server_metadata(headers=said),
         lambda: triton.get_model_metadata("simple", headers=said),
+        lambda: triton.get_inference_statistics("simple", headers=said),
     ):
         with pytest.raises(InferenceServerException, match="key") as caught:
             ask()

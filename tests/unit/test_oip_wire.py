@@ -217,6 +217,15 @@ def test_an_id_must_be_a_text() -> None:
         read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
 
 
+def test_long_json_and_long_texts_take_long_and_binary_numbers_dont() -> None:
+    texts = signatures.signature(SAMPLES.resolve("echo"))
+    body = bytes(100_000)
+    assert wire.takes_long(body, 100_000, SIMPLE)
+    assert not wire.takes_long(body, 100, SIMPLE)
+    assert wire.takes_long(body, 100, texts)
+    assert not wire.takes_long(bytes(100), 100, texts)
+
+
 def test_null_is_what_was_left_out() -> None:
     said = simple(id=None, parameters=None, outputs=None)
     said["inputs"][0]["parameters"] = None

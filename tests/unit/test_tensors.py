@@ -131,6 +131,7 @@ def test_data_is_flat_or_nested_as_the_shape_says() -> None:
         ("INT32", b"\0" * 7, "has 7 bytes; INT32 [2] has 8"),
         ("BOOL", b"\1\2", "byte 0 or 1"),
         (BYTES, b"\1\0\0\0a", "has 1 elements"),
+        (BYTES, bytes(12), "has more; the shape [2] has 2"),
         (BYTES, b"\1\0\0\0a\xff\xff\xff\xffb", "ends within an element"),
         (BYTES, b"\1\0\0\0a\0\0", "ends within an element"),
         ("BF16", b"\0" * 4, "BF16"),

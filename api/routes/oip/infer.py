@@ -29,7 +29,6 @@ router = APIRouter(prefix="/v2")
 
 _PATH = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _BINARY = "application/octet-stream"
-_SHORT = 65_536  # bytes of JSON; reading more of it, number by number, would keep others waiting
 _ANY_BYTES = {"schema": {"type": "string", "format": "binary"}}
 _LENGTH: dict[str, Any] = {
     "description": "bytes of the JSON object, where binary tensors follow it",
@@ -104,10 +103,10 @@ async def _infer(
     takes = signatures.asked(model)
     body = await _body(request, model.max_line_bytes)
     head = wire.header_length(request.headers.get(wire.HEADER), body)
-    if head <= _SHORT:
-        asked = wire.read(body, head, takes)
-    else:
+    if wire.takes_long(body, head, takes):
         asked = await run_in_threadpool(wire.read, body, head, takes)
+    else:
+        asked = wire.read(body, head, takes)
     with watched(request) as gone:
         terms = asked.job_class, asked.timeout_ms, since_s, gone
         asking = Asking(shared, caller, *terms)
@@ -126,7 +125,7 @@ async def _infer(
 async def _body(request: Request, most_bytes: int) -> bytes:
     raw = await bodies.whole(request, most_bytes)
     if encoding := request.headers.get("content-encoding"):
-        return compression.expanded(raw, encoding, most_bytes)
+        return await run_in_threadpool(compression.expanded, raw, encoding, most_bytes)
     return raw
 
 

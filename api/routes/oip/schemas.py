@@ -9,12 +9,10 @@ from jobs.tensors import DTYPES
 
 _DATATYPE: dict[str, Any] = {"enum": list(DTYPES)}
 _SIMPLE = [-1, 16]
-_INPUT: dict[str, Any] = {
-    "name": "INPUT0",
-    "shape": [1, 16],
-    "datatype": "INT32",
-    "data": list(range(16)),
-}
+_INPUTS: list[Any] = [
+    {"name": name, "shape": [1, 16], "datatype": "INT32", "data": list(range(16))}
+    for name in ("INPUT0", "INPUT1")
+]
 
 
 class OipError(BaseModel):
@@ -104,7 +102,7 @@ class RequestOutput(BaseModel):
 class InferenceRequest(BaseModel):
     """The body of `infer`, or what it begins with."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"id": "42", "inputs": [_INPUT]}})
+    model_config = ConfigDict(json_schema_extra={"example": {"id": "42", "inputs": _INPUTS}})
 
     id: str = Field(default="", description="comes back in the answer")
     parameters: dict[str, Any] = Field(

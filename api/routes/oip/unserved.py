@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from api.auth import Reader
 from jobs.errors import NotFound
 
 router = APIRouter(prefix="/v2", include_in_schema=False)
@@ -26,7 +27,7 @@ _UNSERVED = {
 
 
 def _refuse(why: str, path: str) -> None:
-    async def refused() -> None:
+    async def refused(caller: Reader) -> None:
         raise NotFound(why)
 
     router.add_api_route(path, refused, methods=["GET", "POST"])

@@ -14,12 +14,13 @@ import orjson
 from jobs import items
 from jobs.errors import Malformed
 from jobs.states import JobClass
-from jobs.tensors import Signature, Tensor, Wrong, shape_of
+from jobs.tensors import BYTES, Signature, Tensor, Wrong, shape_of
 
 HEADER = "inference-header-content-length"
 MAX_TIMEOUT_MS = 600_000
 TIMEOUT_MS = 10_000
 """Of a request that says nothing, as of POST /infer."""
+_SHORT = 65_536  # bytes
 _NOT_SERVED = {
     "shared_memory_region": "shared memory is not served here; send the tensor's data",
     "sequence_id": "sequences are not served here: each request stands alone",
@@ -58,6 +59,12 @@ def header_length(value: str | None, body: bytes) -> int:
             f"Inference-Header-Content-Length is {value}, and the body has {len(body)} bytes"
         )
     return int(value)
+
+
+def takes_long(body: bytes, head: int, takes: Signature) -> bool:
+    """Whether to read it, one number or text after the other, would keep others waiting."""
+    texts = any(spec.datatype == BYTES for spec in takes.inputs.values())
+    return (len(body) if texts else head) > _SHORT
 
 
 def read(body: bytes, head: int, takes: Signature) -> Inference:
