@@ -31,6 +31,7 @@ from api.routes import (
     jobs,
     keys,
     limits,
+    oip,
     results,
     submissions,
     tenants,
@@ -113,6 +114,7 @@ def create_app(settings: Settings) -> FastAPI:
         limits,
         audit,
         health,
+        oip,
     )
     for module in ours:
         app.include_router(module.router)
@@ -128,6 +130,8 @@ class _Api(FastAPI):
             await super().__call__(scope, receive, send)
         elif scope["path"] == calls.PATH and scope["method"] == "POST":
             await calls.serve(scope, receive, send, self.state.context)
+        elif oip.is_call(scope):
+            await oip.serve(scope, receive, send, self.state.context)
         elif scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
             await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)

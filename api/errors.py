@@ -57,7 +57,7 @@ WORDINGS: dict[str, tuple[str, Wording]] = {"": ("application/problem+json", as_
 
 def problem(error: MillraceError, id: str, path: str = "") -> Response:
     """The answer that an error is, to a request for this path."""
-    fitting = (start for start in WORDINGS if not start or path.startswith(start + "/"))
+    fitting = (start for start in WORDINGS if not start or f"{path}/".startswith(f"{start}/"))
     media_type, wording = WORDINGS[max(fitting, key=len)]
     headers = {"X-Request-Id": id}
     if isinstance(error, QuotaExceeded):

@@ -6,8 +6,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.routes.oip.schemas import InferenceRequest
 from api.schemas import CallRequest, JobWithItems
 
+_READ_BY_US = (CallRequest, JobWithItems, InferenceRequest)
 _REF = "#/components/schemas/{model}"
 
 
@@ -17,9 +19,8 @@ def install(app: FastAPI) -> None:
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            _, bodies = models_json_schema(
-                [(CallRequest, "validation"), (JobWithItems, "validation")], ref_template=_REF
-            )
+            read = [(model, "validation") for model in _READ_BY_US]
+            _, bodies = models_json_schema(read, ref_template=_REF)  # type: ignore[arg-type]
             document["components"]["schemas"] |= bodies["$defs"]
             app.openapi_schema = document
         return app.openapi_schema

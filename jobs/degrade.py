@@ -68,6 +68,8 @@ def _problem(model: "Model", by_key: Mapping[str, "Model"]) -> str | None:
         return f"is not declared here; there are: {', '.join(by_key)}"
     if other.kind.text_only and not model.kind.text_only:
         return "takes texts alone"
+    if "tensors" in (model.does, other.does) and model.does != other.does:
+        return f"does {other.does}, not {model.does}"
     seen = {model.key}
     while other is not None and other.key not in seen:
         seen.add(other.key)

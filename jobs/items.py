@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from jobs import tensors
 from jobs.errors import Fault, Malformed
 from jobs.registry import Model
 
@@ -92,12 +93,18 @@ def _holds_nul(value: Any) -> bool:
 
 def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     """(code, message) where this model takes no such input: checked at submission, and again by
-    the worker for jobs that said `on_invalid: fail_item`."""
+    the worker for jobs that said `on_invalid: fail_item`. What is wrong with tensors its engine
+    finds when it prepares them."""
     if model.kind.text_only and not isinstance(value, str):
         return "type", f"{model.key} takes a string, not {_type_name(value)}"
     if no := model.kind.refuses(value):
         return "type", f"{model.key} {no}"
     return None
+
+
+def _refuse_thoroughly(model: Model, value: Any) -> tuple[str, str] | None:
+    no = refuse_input(model, value)
+    return tensors.refuse(model, value) if not no and model.does == "tensors" else no
 
 
 def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -123,7 +130,7 @@ def check(
     value: the input itself, or {"custom_id", "input", "params"}. strict: what the model refuses is
     a fault too.
     """
-    if isinstance(value, str):  # by far the most
+    if isinstance(value, str) and model.does != "tensors":  # by far the most
         try:
             raw = _dump(value)
         except _Refused as refused:
@@ -161,7 +168,7 @@ def _check_thoroughly(
         if len(raw) > model.limits.max_item_bytes:
             most = model.limits.max_item_bytes
             fault("input", "too_long", f"the input has {len(raw)} bytes; {model.key} takes {most}")
-        if strict and (no := refuse_input(model, fields["input"])):
+        if strict and (no := _refuse_thoroughly(model, fields["input"])):
             fault("input", *no)
 
     params = fields.get("params")

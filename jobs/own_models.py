@@ -73,6 +73,9 @@ def pair_characters(value: Any, *_: Mapping[str, Any]) -> int:
     return max(1, len(value["query"]) * len(documents) + sum(map(len, documents)))
 
 
+_THEIRS = tuple(task for task in TASKS if task != "tensors")  # which have an engine of their own
+
+
 def _doing(task: Task, kind: Kind) -> Kind:
     """A kind whose inputs are what the task says."""
     if task == "reranking":
@@ -100,7 +103,7 @@ _PYTHON = Kind(
         lambda options: _files(options, "file"),
     ),
 )
-PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in TASKS})
+PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in _THEIRS})
 
 
 # -- torch
@@ -160,7 +163,7 @@ _TORCH = Kind(
         lambda options: _files(options, "file", "export", "weights"),
     ),
 )  # fmt: skip
-TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in TASKS})
+TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in _THEIRS})
 
 
 # -- huggingface

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from jobs import degrade, own_models, prices, upstreams
+from jobs import degrade, own_models, prices, tensors, upstreams
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.kinds import TASKS, TOKEN_BUCKETS, Kind, Options, Param, Task
@@ -55,6 +55,7 @@ _EMBEDDING_UPSTREAM = Kind(
     task="embedding",
     limits=upstreams.limits_of,
 )
+_TENSORS = Kind(False, "rows", {}, tensors.rows, task="tensors")
 _OPENAI = {"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}
 
 KINDS: Mapping[str, Kind] = {
@@ -67,6 +68,7 @@ KINDS: Mapping[str, Kind] = {
     "python": own_models.PYTHON,
     "torch": own_models.TORCH,
     "huggingface": own_models.HUGGINGFACE,
+    "tensors": replace(_TENSORS, by_task={"tensors": _TENSORS}),
 }
 
 
@@ -221,6 +223,10 @@ class Registry:
         return sorted({model.pool for model in self})
 
 
+def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": list(shape)}
+
+
 SAMPLES = Registry(
     [
         Model(
@@ -238,6 +244,30 @@ SAMPLES = Registry(
             target_ms=300,  # a call that just missed a launch waits for it, and for its own
             options={"function": "workers.engines.samples:batchstring", "samples": ["a string"]},
             limits=Limits(max_batch=100),
+        ),
+        Model(
+            "simple",
+            "1",
+            "tensors",
+            target_ms=50,
+            options={
+                "function": "workers.engines.samples:sum_and_difference",
+                "inputs": [_tensor(f"INPUT{n}", "INT32", -1, 16) for n in range(2)],
+                "outputs": [_tensor(f"OUTPUT{n}", "INT32", -1, 16) for n in range(2)],
+            },
+            limits=Limits(max_batch=64, max_tokens=256, window_ms=5),
+        ),
+        Model(
+            "image-classifier",
+            "1",
+            "tensors",
+            target_ms=250,
+            options={
+                "module": "workers.engines.classifier:RandomClassifier",
+                "inputs": [_tensor("image", "UINT8", -1, 64, 64, 3)],
+                "outputs": [_tensor("probabilities", "FP32", -1, 10)],
+            },
+            limits=Limits(max_batch=32, max_tokens=32, slice_items=256, max_item_bytes=600_000),
         ),
     ]
 )
@@ -302,6 +332,8 @@ def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[st
         problems.append(f"{where}: bucketing must be true or false")
     kind = _kind(entry, where, problems)
     options = _options(entry.get("options", {}), kind, folder, where, problems)
+    if kind is _TENSORS:
+        problems += [f"{where}: {problem}" for problem in tensors.problems_of(options)]
     given = kind.limits(entry, where, problems) if kind else entry.get("limits", {})
     limits = _limits(given, where, problems)
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)

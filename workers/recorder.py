@@ -14,6 +14,7 @@ from jobs.registry import Limits
 from jobs.states import Outcome
 from jobs.store.claims import Lease
 from jobs.store.settling import Attempt, Result
+from jobs.tensors import Named
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.inhand import Ended, Holding
 
@@ -39,6 +40,8 @@ def encode(output: Any) -> bytes:
             with suppress(orjson.JSONEncodeError):
                 return orjson.dumps(output, option=orjson.OPT_SERIALIZE_NUMPY)
         output = output.tolist()  # text, objects, and layouts that orjson doesn't take
+    if isinstance(output, Named):
+        output = output.as_json()
     raw = items.storable(output)
     if not isinstance(output, str) and _holds_nan(output):
         raise ValueError("not_finite", "holds NaN or an infinity")

@@ -30,10 +30,12 @@ def _entry(model: Model) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A number, a truth, a string or a list is written as in JSON; a table is not."""
+    """A number, a truth or a string is written as in JSON; a table is not."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
         pairs = [f"{key} = {_toml(inner)}" for key, inner in value.items()]
         return "{ " + ", ".join(pairs) + " }" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)

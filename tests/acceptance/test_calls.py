@@ -118,7 +118,8 @@ def test_health_and_models_say_what_is_ready(http: httpx.Client) -> None:
     assert http.get("/livez").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
     listed = http.get("/models").json()["data"]
-    assert {model["name"] for model in listed} == {"minilm", "echo", "batchstring"}
+    samples = {"minilm", "echo", "batchstring", "simple", "image-classifier"}
+    assert {model["name"] for model in listed} == samples
     assert all(model["ready"] for model in listed)
     assert http.get("/models/minilm/ready").status_code == 200
     assert http.get("/models/nobody/ready").status_code == 404

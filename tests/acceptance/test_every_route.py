@@ -35,6 +35,7 @@ class Way:
 
 JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
 CALL = {"json": {"model": "echo", "input": "x"}}
+TENSORS = {"json": {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}}
 
 WALK = {
     "GET /livez": Way(None),
@@ -73,6 +74,18 @@ WALK = {
     "PUT /tenants/{tenant}/limits": Way("admin", about="tenant", more={"json": {"data": []}}),
     "DELETE /tenants/{tenant}": Way("admin", 202, about="tenant"),
     "GET /tenants/{tenant}/erasure": Way("admin", about="erased tenant"),
+    "GET /v2/health/live": Way(None),
+    "GET /v2/health/ready": Way(None),
+    "GET /v2": Way("read"),
+    "GET /v2/models/{model}": Way("read"),
+    "GET /v2/models/{model}/versions/{version}": Way("read"),
+    "GET /v2/models/{model}/config": Way("read"),
+    "GET /v2/models/{model}/versions/{version}/config": Way("read"),
+    "GET /v2/models/{model}/ready": Way("read"),
+    "GET /v2/models/{model}/versions/{version}/ready": Way("read"),
+    "POST /v2/repository/index": Way("read"),
+    "POST /v2/models/{model}/infer": Way("infer", more=TENSORS),
+    "POST /v2/models/{model}/versions/{version}/infer": Way("infer", more=TENSORS),
 }
 NOWHERE = {
     "job": "job_01aryz6s41tsv4rrffq69g5fav",
@@ -121,7 +134,7 @@ class World:
         """who: one of `keys`, or None for no credential."""
         method, path = name.split(" ")
         path = re.sub(r"\{(job_id|key_id|tenant)\}", id, path)
-        path = path.replace("{model}", "echo").replace("{seq}", "0")
+        path = path.replace("{model}", "echo").replace("{seq}", "0").replace("{version}", "1")
         assert "{" not in path, f"the walk doesn't know what to put into {name}"
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
         return self.http.request(method, path, headers=headers, **WALK[name].more)

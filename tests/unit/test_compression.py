@@ -5,7 +5,8 @@ import zlib
 
 import pytest
 
-from api.compression import gzipped, wants_gzip
+from api.compression import compressed, expanded, gzipped, wants_gzip
+from jobs.errors import Malformed, TooLarge, UnsupportedMedia
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,47 @@ def test_each_chunk_can_be_read_before_the_next_is_there() -> None:
         b"line 1\n",
         b"line 2\n",
     ]
+
+
+BODY = b"a body that is worth it " * 100
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [("", ""), ("br", ""), ("gzip", "gzip"), ("deflate", "deflate"), ("deflate, gzip", "gzip"),
+     ("deflate;q=0", ""), ("identity, deflate;q=0.5", "")],
+)  # fmt: skip
+def test_a_body_is_compressed_as_it_was_asked_for_and_comes_back(
+    accepted: str, coding: str
+) -> None:
+    sent, said = compressed(BODY, accepted)
+    assert said == coding
+    assert (len(sent) < len(BODY)) == bool(coding)
+    assert expanded(sent, said, len(BODY)) == BODY
+
+
+def test_a_short_body_goes_as_it_is() -> None:
+    assert compressed(b"short", "gzip") == (b"short", "")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_no_body_takes_more_memory_than_it_may(coding: str) -> None:
+    sent, _ = compressed(bytes(10_000_000), coding)
+    assert len(sent) < 100_000
+    with pytest.raises(TooLarge, match="more than 1,000 bytes"):
+        expanded(sent, coding, 1000)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_body_that_is_not_what_it_says_is_refused(coding: str) -> None:
+    sent, _ = compressed(BODY, coding)
+    for wrong in (BODY, sent[:-1], sent + b"more", b"", b"\x1f"):
+        with pytest.raises(Malformed):
+            expanded(wrong, coding, len(BODY))
+
+
+def test_other_codings_are_refused() -> None:
+    assert expanded(BODY, "identity", 1) == BODY
+    for coding in ("br", "gzip, deflate", "x"):
+        with pytest.raises(UnsupportedMedia):
+            expanded(BODY, coding, len(BODY))

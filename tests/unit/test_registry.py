@@ -243,3 +243,22 @@ def test_a_cycle_of_fallbacks_is_named_at_each_of_its_models(tmp_path: Path) -> 
     text = "".join(entry.format(*pair) for pair in ("ab", "bc", "cb"))
     found = problems(tmp_path, text)
     assert [problem.split(": ")[1] for problem in found] == ["b@1", "c@1"]
+
+
+def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
+    head = '[[model]]\nname = "a"\nversion = "1"\nengine = '
+    declared = '[{ name = "x", datatype = "INT32", shape = [-1] }]'
+    both = f"options = {{ function = 'a:b', inputs = {declared}, outputs = {declared} }}\n"
+    assert problems(tmp_path, f'{head}"tensors"\noptions = {{ inputs = {declared} }}\n') == [
+        f"{tmp_path}/models.toml: [[model]] number 1: options.outputs must be a list of "
+        "{ name, datatype, shape }"
+    ]
+    for more in ('"tensors"\n', '"echo"\ntask = "tensors"\n'):
+        [_, outputs] = problems(tmp_path, head + more)
+        assert "options.outputs" in outputs
+    [problem] = problems(tmp_path, f'{head}"tensors"\ntask = "text"\n{both}')
+    assert "the engine tensors does tensors, not text" in problem
+    fallback = 'degrade = { fallback = "b@1" }\n'
+    other = '[[model]]\nname = "b"\nversion = "1"\nengine = "echo"\n'
+    [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')
+    assert "a@1: degrade.fallback 'b@1' does any, not tensors" in problem

@@ -7,7 +7,7 @@ the other. On the CPU the arrays themselves are the tensors.
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -29,6 +29,10 @@ class Device(Protocol):
         to the device; any number of threads may be at it at once."""
         ...
 
+    def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
+        """The same for several tensors, each of its own type."""
+        ...
+
     def release(self) -> None:
         """Gives back what freed tensors leave behind."""
         ...
@@ -47,9 +51,11 @@ class Cpu:
         self.place = place
 
     def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
+        return self.run_all(lambda send: [forward(send)])[0]
+
+    def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
         with torch.inference_mode():
-            output: NDArray[np.float32] = forward(self._send).cpu().numpy()
-        return output
+            return [output.cpu().numpy() for output in forward(self._send)]
 
     def release(self) -> None:
         # Weights of some MiB lie between what lives on: glibc would keep a gigabyte of theirs.
@@ -68,10 +74,13 @@ class Cuda:
         self._threads = threading.local()
 
     def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
+        return self.run_all(lambda send: [forward(send)])[0]
+
+    def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
         pipe = self._pipe()
         with torch.inference_mode(), torch.cuda.stream(pipe.stream):
             pipe.begin()
-            return pipe.fetch(forward(pipe.send))
+            return [pipe.fetch(output) for output in forward(pipe.send)]
 
     def release(self) -> None:
         torch.cuda.empty_cache()
@@ -110,12 +119,12 @@ class Pipe:
         pinned.copy_(values)
         return pinned.to(self._place, non_blocking=True)
 
-    def fetch(self, output: Tensor) -> NDArray[np.float32]:
+    def fetch(self, output: Tensor) -> NDArray[Any]:
         pinned = self._output.like(output)
         pinned.copy_(output, non_blocking=True)
         self._done.record(self.stream)
         self._done.synchronize()
-        copied: NDArray[np.float32] = pinned.numpy().copy()  # the next launch overwrites it
+        copied: NDArray[Any] = pinned.numpy().copy()  # the next launch overwrites it
         return copied
 
 

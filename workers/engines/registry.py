@@ -4,6 +4,7 @@ import os
 from importlib import import_module
 
 from jobs.registry import Model
+from jobs.tensors import most_rows
 from workers.engines.protocol import Engine
 
 _FACTORIES = {
@@ -16,6 +17,7 @@ _FACTORIES = {
     "python": "workers.engines.python:PythonCode",
     "torch": "workers.engines.torch_module:TorchModule",
     "huggingface": "workers.engines.huggingface:HuggingFace",
+    "tensors": "workers.engines.tensors:TensorEngine",
 }
 _ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 _UPSTREAM = {"http", "openai"}
@@ -37,5 +39,7 @@ def load(model: Model, device: str) -> Engine:
         options["task"] = model.does
     if model.engine == "python":
         options["text_only"] = model.kind.text_only
+    if model.engine == "tensors":
+        options |= {"device": options.get("device", device or None), "max_rows": most_rows(model)}
     engine: Engine = factory(**options)
     return engine

@@ -9,6 +9,7 @@ from ops.bench.models import models_file, sample
 def test_a_written_models_file_declares_the_same_models(tmp_path: Path) -> None:
     models = [
         sample("batchstring", target_ms=300, limits={"max_batch": 32}),
+        sample("simple", name="sums"),
         sample("minilm", name="other", options={"max_tokens": 128, "device": 'a "quoted" one'}),
     ]
     path = tmp_path / "models.toml"
