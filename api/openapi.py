@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.routes.openai.embedding_schemas import EmbeddingsRequest
 from api.schemas import CallRequest, JobWithItems
 
 _REF = "#/components/schemas/{model}"
@@ -17,8 +18,9 @@ def install(app: FastAPI) -> None:
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            ours = (CallRequest, EmbeddingsRequest, JobWithItems)
             _, bodies = models_json_schema(
-                [(CallRequest, "validation"), (JobWithItems, "validation")], ref_template=_REF
+                [(model, "validation") for model in ours], ref_template=_REF
             )
             document["components"]["schemas"] |= bodies["$defs"]
             app.openapi_schema = document

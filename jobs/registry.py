@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from jobs import degrade, prices
+from jobs import degrade, embeddings, prices
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
 from jobs.prices import Price
 from jobs.settings import SettingsError
-from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
+from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, WORDS, characters, minilm_tokens
 
 Task = Literal[
     "any", "text", "embedding", "chat", "classification", "tokens", "reranking", "tensors"
@@ -53,6 +53,7 @@ class Kind:
     unit: what sizes count. params: the parameters it takes; all of them change the computation.
     size: of an input, by its params and the model's options. buckets: upper ends of the length
     buckets; empty where length doesn't matter. task: what they do, unless their entry says else.
+    vocabulary: token ids below it may come in place of a text; 0: none may.
     """
 
     text_only: bool
@@ -61,27 +62,26 @@ class Kind:
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()
     task: Task = "any"
+    vocabulary: int = 0
 
 
-_EMBEDDING = Kind(
-    True,
-    "tokens",
-    {
+def _whole(what: str, least: int, most: int) -> Param:
+    return Param(int, f"a whole number of {what}, {least} to {most}", range(least, most + 1))
+
+
+def _embedding(most_dimensions: int) -> Kind:
+    """Of what cuts texts by MiniLM's tokenizer, whatever comes after."""
+    params = {
         "normalize": Param(bool, "true or false"),
-        "truncate": Param(
-            int,
-            f"a whole number of tokens, {MIN_TOKENS} to {POSITIONS}",
-            range(MIN_TOKENS, POSITIONS + 1),
-        ),
-    },
-    minilm_tokens,
-    TOKEN_BUCKETS,
-    "embedding",
-)
+        "truncate": _whole("tokens", MIN_TOKENS, POSITIONS),
+        "dimensions": _whole("dimensions", 1, most_dimensions),
+    }
+    return Kind(True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", WORDS)
+
 
 KINDS: Mapping[str, Kind] = {
-    "minilm": _EMBEDDING,
-    "encoder": _EMBEDDING,
+    "minilm": _embedding(384),
+    "encoder": _embedding(8192),  # an engine refuses more than it has
     "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
 }
@@ -177,6 +177,10 @@ class Model:
     def size(self, value: Any, params: Mapping[str, Any]) -> int:
         """A call's size, for its lane; a worker measures again."""
         return self.kind.size(value, params, self.options)
+
+    def inputs_of(self, value: Any) -> list[Any] | None:
+        """The inputs that a list stands for, where each is run by itself; None: it is one."""
+        return embeddings.inputs_of(value) if self.does == "embedding" else None
 
 
 class Registry:

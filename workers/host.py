@@ -197,7 +197,7 @@ class ModelHost:
     # -- for the threads that hold slices
 
     def room(self) -> int:
-        """Items that may be claimed now."""
+        """Inputs that may be claimed now."""
         with self._changed:
             most = self.model.limits.slice_items
             left = CLAIMS_IN_HAND * most - self._in_hand
@@ -207,7 +207,7 @@ class ModelHost:
             return 0 if closed else max(0, min(most, left))
 
     def guest_room(self) -> int:
-        """Items that may be claimed beside what is in hand, for whom that would keep waiting."""
+        """Inputs that may be claimed beside what is in hand, for whom that would keep waiting."""
         with self._changed:
             closed = self._draining or self._alone or self.flow.squeezed or not self._claims
             if closed or self._claims >= self.most_claims + GUEST_CLAIMS:
@@ -246,7 +246,7 @@ class ModelHost:
             self._claims -= 1
 
     def hold(self, count: int) -> None:
-        """So many items came in hand; negative: left it."""
+        """So many inputs came in hand; negative: left it."""
         with self._changed:
             self._in_hand += count
 
@@ -256,8 +256,11 @@ class ModelHost:
         seqs: Sequence[int],
         inputs: Sequence[Any],
         params: Mapping[str, Any],
+        parts: Sequence[int] = (),
     ) -> None:
-        """Prepares items of one slice and queues them. One that the model refuses ends at once."""
+        """Prepares items of one slice and queues them. One that the model refuses ends at once.
+        parts: of inputs that are of lists, their places there; empty: none is."""
+        parts = parts or [0] * len(seqs)
         lease = holding.lease
         tenant, weight, place = lease.tenant, lease.weight, lease.place
         for since in range(0, len(seqs), _PIECE):
@@ -266,11 +269,11 @@ class ModelHost:
                 made = prepare(self.model, self.engine, inputs[piece], params)
             refused = []
             entries = []
-            for seq, entry in zip(seqs[piece], made, strict=True):
+            for seq, part, entry in zip(seqs[piece], parts[piece], made, strict=True):
                 if isinstance(entry, InvalidInput):
-                    refused.append(Ended(seq, 0, 0.0, None, entry))
+                    refused.append(Ended(seq, 0, 0.0, None, entry, part=part))
                 else:
-                    entry.owner, entry.seq = holding, seq
+                    entry.owner, entry.seq, entry.part = holding, seq, part
                     entry.tenant, entry.weight, entry.place = tenant, weight, place
                     entries.append(entry)
             if refused:
@@ -333,6 +336,7 @@ def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
     for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
         waited_ms = (launch.started_s - entry.arrived_s) * 1000
         its = ended.setdefault(entry.owner, [])
-        its.append(Ended(entry.seq, entry.size, waited_ms, launch_id, output, us))
+        seq, part = entry.seq, entry.part
+        its.append(Ended(seq, entry.size, waited_ms, launch_id, output, us, part))
     for holding, its in ended.items():
         holding.end(its)

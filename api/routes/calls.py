@@ -1,6 +1,5 @@
 """POST /infer: lean, asynchronous, and without the database."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,25 +10,14 @@ from starlette.types import Receive, Scope, Send
 
 from api import bodies, idempotency
 from api.auth import Inferrer, may
+from api.calling import Asking, watched
 from api.context import Context, Shared
 from api.errors import answer_to, faults_of
-from api.gateway import Asked
-from api.pools import SHARES
-from api.refusals import later_s
 from api.requests import new_request_id
 from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
-from jobs import clock, ids, items
-from jobs.errors import (
-    DeadlinePassed,
-    Fault,
-    Invalid,
-    MillraceError,
-    SpendCap,
-    Unavailable,
-    WorkerLost,
-)
-from jobs.identity import Caller
+from jobs import clock, items
+from jobs.errors import Fault, Invalid
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -41,14 +29,6 @@ _DOC: dict[str, Any] = {
         "required": True,
         "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
     },
-}
-_REFUSALS = {
-    "invalid_input": Invalid,
-    "engine_error": MillraceError,
-    "worker_lost": WorkerLost,
-    "deadline_passed": DeadlinePassed,
-    "transient": Unavailable,
-    "rate_limited": Unavailable,
 }
 
 
@@ -72,10 +52,10 @@ async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
     standing: dict[str, str] = {}
 
     async def answer() -> bytes:
-        if caller.spent:
-            raise SpendCap
         found = ways(models, model, asked.input, asked.params)
-        return await _answer(request, shared, caller, found, asked, since_s, standing)
+        with watched(request) as gone:
+            terms = asked.call_class, asked.timeout_ms, since_s, gone, standing
+            return await _answer(Asking(shared, caller, *terms), asked, found)
 
     if key is None:
         return Response(await answer(), headers=standing, media_type=bodies.JSON)
@@ -98,48 +78,21 @@ async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> 
     await response(scope, receive, send)
 
 
-async def _answer(
-    request: Request, shared: Context, caller: Caller, found: Iterator[Way], asked: CallRequest,
-    since_s: float, standing: dict[str, str],
-) -> bytes:  # fmt: skip
-    gone = asyncio.ensure_future(request.receive())  # a client that goes takes its call back
-    try:
-        call = Asked(
-            id=ids.show("call", ids.new()),
-            tenant=caller.tenant,
-            value=asked.input,
-            share=SHARES[asked.call_class],
-            job_class=asked.call_class,
-            weight=caller.weight,
-            timeout_ms=asked.timeout_ms,
-            until_s=since_s + asked.timeout_ms / 1000,
-            gone=gone,
-            limits=caller.limits,
-            standing=standing,
-        )
-        way, (output, error, units, timing) = await shared.calls.infer(call, found)
-    finally:
-        gone.cancel()
-    if error is not None:
-        raise _error(*error)
-    timing["total_ms"] = round((clock.monotonic() - since_s) * 1000, 3)
+async def _answer(asking: Asking, asked: CallRequest, found: Iterator[Way]) -> bytes:
+    called = await asking.call(asked.input, found)
+    way = called.way
+    total_ms = round((clock.monotonic() - asking.since_s) * 1000, 3)
     body = {
-        "id": call.id,
+        "id": called.id,
         "model": way.model.name,
         "version": way.model.version,
-        "output": output,
-        "usage": {way.model.kind.unit: units},
-        "timing": timing,
+        "output": called.output,
+        "usage": {way.model.kind.unit: called.units},
+        "timing": {**called.timing, "total_ms": total_ms},
     }
     if way.degraded:
         body["degraded"] = way.degraded
     return orjson.dumps(body)
-
-
-def _error(code: str, message: str) -> MillraceError:
-    kind = _REFUSALS.get(code, MillraceError)
-    soon_s = later_s() if issubclass(kind, Unavailable) else None
-    return kind(message, faults=[Fault(("input",), code, message)], retry_after_s=soon_s)
 
 
 def _parse(raw: bytes) -> CallRequest:
@@ -153,6 +106,12 @@ def _parse(raw: bytes) -> CallRequest:
 
 
 def _check(model: Model, asked: CallRequest) -> None:
+    if model.inputs_of(asked.input) is not None:
+        message = (
+            f"{model.key} takes one input a call, not a list of them: "
+            "send the list to POST /v1/embeddings, or make several calls"
+        )
+        raise Invalid(message, faults=[Fault(("input",), "type", message)])
     plain = isinstance(asked.input, str) and not asked.params  # by far the most
     item = items.check(asked.input, (), None, model, True) if plain else []
     if isinstance(item, list):

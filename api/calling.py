@@ -1,0 +1,107 @@
+"""One call, by whichever door it came: sent while its client is there, answered or refused."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request
+
+from api.context import Context
+from api.gateway import Asked
+from api.pools import SHARES
+from api.refusals import later_s
+from api.ways import Way
+from jobs import ids
+from jobs.errors import (
+    DeadlinePassed,
+    Fault,
+    Invalid,
+    MillraceError,
+    SpendCap,
+    Unavailable,
+    WorkerLost,
+)
+from jobs.identity import Caller
+from jobs.states import JobClass
+
+_REFUSALS = {
+    "invalid_input": Invalid,
+    "engine_error": MillraceError,
+    "worker_lost": WorkerLost,
+    "deadline_passed": DeadlinePassed,
+    "transient": Unavailable,
+    "rate_limited": Unavailable,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What holds for all calls of one request. since_s: when it came, on the process's clock; gone:
+    done once its client has left; standing: the headers that tell of its quotas, once one of its
+    calls is let in; more_units, waited_ms, let_in: see Asked."""
+
+    shared: Context
+    caller: Caller
+    job_class: JobClass
+    timeout_ms: int
+    since_s: float
+    gone: "asyncio.Future[Any]"
+    standing: dict[str, str] = field(default_factory=dict)
+    more_units: int = 0
+    waited_ms: float = 0.0
+    let_in: Callable[[], None] | None = None
+
+    async def call(self, value: Any, ways: Iterator[Way]) -> "Called":
+        """Raises what the gateway does, SpendCap, and the error that the call ended with."""
+        if self.caller.spent:
+            raise SpendCap
+        asked = Asked(
+            id=ids.show("call", ids.new()),
+            tenant=self.caller.tenant,
+            value=value,
+            share=SHARES[self.job_class],
+            job_class=self.job_class,
+            weight=self.caller.weight,
+            timeout_ms=self.timeout_ms,
+            until_s=self.since_s + self.timeout_ms / 1000,
+            gone=self.gone,
+            limits=self.caller.limits,
+            standing=self.standing,
+            more_units=self.more_units,
+            waited_ms=self.waited_ms,
+            let_in=self.let_in,
+        )
+        way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
+        if error is not None:
+            raise _error(*error)
+        return Called(asked.id, way, output, units, timing)
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call's answer, and the way that it took."""
+
+    id: str
+    way: Way
+    output: Any
+    units: int
+    timing: Mapping[str, Any]
+
+
+@contextmanager
+def watched(request: Request) -> "Iterator[asyncio.Future[Any]]":
+    """What is done once the client has left; its body was read. A client that goes takes its calls
+    back."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        yield gone
+    finally:
+        gone.cancel()
+
+
+def _error(code: str, message: str) -> MillraceError:
+    kind = _REFUSALS.get(code, MillraceError)
+    soon_s = later_s() if issubclass(kind, Unavailable) else None
+    return kind(message, faults=[Fault(("input",), code, message)], retry_after_s=soon_s)
