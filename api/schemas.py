@@ -16,12 +16,12 @@ _Value = Annotated[str, StringConstraints(max_length=512, pattern=NO_NUL)]
 MAX_CALL_TIMEOUT_MS = 600_000
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """JSON knows one kind of number: 3.0 is whole."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WholeNumber = Annotated[int, BeforeValidator(_whole), Strict()]
+_WholeNumber = Annotated[int, BeforeValidator(whole), Strict()]
 
 
 class Webhook(BaseModel):
@@ -39,7 +39,7 @@ class JobRequest(BaseModel):
     params: dict[str, Any] = Field(default_factory=dict)
     metadata: dict[_Key, _Value] = Field(default_factory=dict, max_length=16)
     job_class: JobClass = Field(default="standard", alias="class")
-    priority: WholeNumber = Field(default=0, ge=-100, le=100)
+    priority: _WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
     webhook: Webhook | None = None
@@ -75,7 +75,7 @@ class CallRequest(BaseModel):
     )
     input: Any
     params: dict[str, Any] = Field(default_factory=dict)
-    timeout_ms: WholeNumber = Field(
+    timeout_ms: _WholeNumber = Field(
         default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS, description="for the whole answer"
     )
     call_class: JobClass = Field(
@@ -402,8 +402,8 @@ class Problem(BaseModel):
 
 
 _PerSecond = Annotated[float, Field(ge=1e-6, le=1e9, strict=True)]
-_AtMost = Annotated[WholeNumber, Field(gt=0, le=2**31 - 1)]
-_AtMostBig = Annotated[WholeNumber, Field(gt=0, le=2**53)]
+_AtMost = Annotated[_WholeNumber, Field(gt=0, le=2**31 - 1)]
+_AtMostBig = Annotated[_WholeNumber, Field(gt=0, le=2**53)]
 
 
 class LimitObject(BaseModel):

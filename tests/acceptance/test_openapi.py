@@ -44,6 +44,7 @@ OPERATIONS = [
     "POST /jobs/{job_id}/webhooks/redeliver",
     "POST /keys",
     "POST /keys/{key_id}/rotate",
+    "POST /v1/embeddings",
     "POST /webhooks/secret",
     "PUT /tenants/{tenant}",
     "PUT /tenants/{tenant}/limits",

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
-from api.schemas import MAX_CALL_TIMEOUT_MS, WholeNumber
+from api.schemas import MAX_CALL_TIMEOUT_MS, whole
 from jobs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS
 
 _TEXT: dict[str, Any] = {"type": "string"}
@@ -24,8 +24,9 @@ _INPUT: dict[str, Any] = {
     "description": "a text, its token ids, or a list of either",
     "anyOf": [_TEXT, _TOKEN_IDS, _LIST],
 }
-_Dimensions = Annotated[WholeNumber, Field(ge=1)]
-_Timeout = Annotated[WholeNumber, Field(ge=1, le=MAX_CALL_TIMEOUT_MS)]
+# The bounds first: else the document doesn't say them.
+_Dimensions = Annotated[int, Field(ge=1), Strict(), BeforeValidator(whole)]
+_Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS), Strict(), BeforeValidator(whole)]
 
 
 class Error(BaseModel):
