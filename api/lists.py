@@ -3,17 +3,16 @@ other and with everybody's, and are answered together or not at all."""
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 from api.calling import Asking, Called
-from api.ways import Way, ways
+from api.ways import Way
 from jobs import clock
 from jobs.errors import MillraceError, Overloaded, QuotaExceeded, TooLate
 from jobs.identity import Limit
-from jobs.registry import Model, Registry
+from jobs.registry import Model
 
 MOST_AT_ONCE = 256
 """Calls of one request that wait or run: a full launch or several, a part of the queue."""
@@ -21,26 +20,12 @@ MOST_AT_ONCE = 256
 _AT_A_TIME = 16  # inputs: to size them, or to send them, takes the loop a millisecond or so
 
 
-async def ways_of_all(
-    models: Registry, model: Model, values: Sequence[Any], params: dict[str, Any]
-) -> list[list[Way]]:
-    """In which ways each may be let in. Without a fallback: vectors of two models have nothing in
-    common."""
-    found = []
-    for n, value in enumerate(values):
-        ours = takewhile(lambda way: way.model is model, ways(models, model, value, params))
-        found.append(list(ours))
-        if n % _AT_A_TIME == _AT_A_TIME - 1:
-            await asyncio.sleep(0)
-    return found
-
-
 async def call_all(
-    asking: Asking, values: Sequence[Any], found: Sequence[Sequence[Way]]
+    asking: Asking, model: Model, values: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Called]:
-    """Their answers, in order. found: the ways of each. Raises why the first was not let in, or
-    why one failed; the others are taken back then."""
-    calls = _Calls(asking, values, found)
+    """Their answers, in order: as they were asked, all by this model. Raises why the first was not
+    let in, or why one failed; the others are taken back then."""
+    calls = _Calls(asking, values, await _sized(model, values, params))
     try:
         await calls.run()
     except BaseExceptionGroup as group:
@@ -48,17 +33,24 @@ async def call_all(
     return [calls.answers[n] for n in range(len(values))]
 
 
+async def _sized(model: Model, values: Sequence[Any], params: Mapping[str, Any]) -> list[Way]:
+    found = []
+    for n, value in enumerate(values):
+        found.append(Way(model, params, model.size(value, params), {}))
+        if n % _AT_A_TIME == _AT_A_TIME - 1:
+            await asyncio.sleep(0)
+    return found
+
+
 class _Calls:
     """As many at once as are let in: one that is not, for now, comes again when another one of
     them has ended. The first stands for all: it is charged with the whole request, and is refused
     as a single call would be."""
 
-    def __init__(
-        self, asking: Asking, values: Sequence[Any], found: Sequence[Sequence[Way]]
-    ) -> None:
+    def __init__(self, asking: Asking, values: Sequence[Any], ways: Sequence[Way]) -> None:
         self.answers: dict[int, Called] = {}
-        self._values, self._found = values, found
-        more = sum(ways[0].size for ways in found[1:])
+        self._values, self._ways = values, ways
+        more = sum(way.size for way in ways[1:])
         self._first = replace(asking, more_units=more, let_in=self._widen)
         flights = tuple(map(_of_flights, asking.caller.limits))
         self._other = replace(asking, caller=replace(asking.caller, limits=flights), standing={})
@@ -87,7 +79,7 @@ class _Calls:
         waited_ms = (clock.monotonic() - asking.since_s) * 1000
         asking = replace(asking, waited_ms=waited_ms if n else 0.0)
         try:
-            self.answers[n] = await asking.call(self._values[n], iter(self._found[n]))
+            self.answers[n] = await asking.call(self._values[n], iter((self._ways[n],)))
             self._window = min(self._window + 1, MOST_AT_ONCE)
         except MillraceError as error:
             if n == 0 or not _for_now(error):

@@ -5,6 +5,7 @@ import os
 import signal
 from base64 import b64decode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,6 +26,7 @@ MODELS = """
 name = "minilm"
 version = "1"
 engine = "minilm"
+target_ms = 5000
 limits = { max_batch = 64, max_tokens = 512, in_flight = 2, slice_items = 256 }
 
 [[model]]
@@ -32,7 +34,7 @@ name = "slow"
 version = "1"
 engine = "function"
 task = "embedding"
-target_ms = 200
+target_ms = 400
 options = { function = "tests.acceptance.embedding_samples:lengths", samples = ["a text"] }
 limits = { max_batch = 4, in_flight = 1 }
 
@@ -110,6 +112,25 @@ def test_every_kind_of_input_has_the_vectors_that_infer_gives(
     assert answer.usage.prompt_tokens == answer.usage.total_tokens
 
 
+SPEC = Path(__file__).parents[3] / "shared/spec/openai-files-batches-embeddings-models.openapi.json"
+
+
+@pytest.mark.skipif(not SPEC.exists(), reason=f"OpenAI's document is not here: {SPEC}")
+def test_the_answer_is_as_openai_documents_it(openai_client: OpenAI) -> None:
+    """By its own schema: what may not be there isn't."""
+    schemas = json.loads(SPEC.read_text())["components"]["schemas"]
+    answer = openai_client.embeddings.with_raw_response.create(
+        model="minilm", input=TEXTS, encoding_format="float"
+    )
+    found = json.loads(answer.content)
+    assert found.keys() == schemas["CreateEmbeddingResponse"]["properties"].keys()
+    for one in found["data"]:
+        assert one.keys() == schemas["Embedding"]["properties"].keys()
+    with pytest.raises(openai.BadRequestError) as caught:
+        openai_client.embeddings.create(model="minilm", input=[])
+    assert caught.value.response.json()["error"].keys() == schemas["Error"]["properties"].keys()
+
+
 def test_usage_counts_the_tokens_of_all_inputs(openai_client: OpenAI, client: Client) -> None:
     answer = openai_client.embeddings.create(model="minilm@1", input=TEXTS)
     alone = sum(client.infer("minilm", text)["usage"]["tokens"] for text in TEXTS)
@@ -146,18 +167,19 @@ def test_a_list_of_the_longest_kind_stays_in_order(openai_client: OpenAI) -> Non
 
 
 def test_a_list_waits_where_its_calls_would_come_too_late(openai_client: OpenAI) -> None:
-    """Fifteen launches are more than the target allows; one after the other they are let in."""
-    texts = ["x" * n for n in range(60)]
-    assert 60 / 4 * LAUNCH_S > 0.2
+    """Twenty launches are more than the target allows; one after the other they are let in."""
+    texts = ["x" * n for n in range(80)]
+    assert 80 / 4 * LAUNCH_S > 0.4
     answer = openai_client.embeddings.create(model="slow", input=texts)
-    assert embedded(answer) == [[float(n), 1.0] for n in range(60)]
+    assert embedded(answer) == [[float(n), 1.0] for n in range(80)]
 
 
 @pytest.mark.parametrize(
     ("asked", "param", "words"),
     [
-        ({"input": 7}, "input", "not a number"),
-        ({"input": None}, "input", "not null"),
+        ({"input": 7}, "input", "a list of either"),
+        ({"input": None}, "input", "a list of either"),
+        ({"input": {"input": "x"}}, "input", "a list of either"),
         ({"input": []}, "input", "empty"),
         ({"input": ["x", 7]}, "input", "input 1 of the list"),
         ({"input": ["x", []]}, "input", "input 1 of the list"),
@@ -210,13 +232,19 @@ def test_a_body_that_is_too_large_is_refused(openai_client: OpenAI) -> None:
 
 
 def test_what_takes_too_long_ends_at_its_deadline(openai_client: OpenAI) -> None:
-    with pytest.raises(openai.InternalServerError, match="no answer within 300 ms") as caught:
+    with pytest.raises(openai.InternalServerError) as caught:
         openai_client.embeddings.create(
-            model="slow", input=["x"] * 60, extra_body={"timeout_ms": 300}
+            model="slow", input=["x"] * 160, extra_body={"timeout_ms": 600}
         )
     assert caught.value.status_code == 504
     with pytest.raises(openai.APIStatusError):
         openai_client.embeddings.create(model="slow", input="x", extra_body={"timeout_ms": 1})
+
+
+def assert_answers_again(client: OpenAI) -> None:
+    """In its turn: what came before has been launched, or never is."""
+    patient = client.with_options(max_retries=9)
+    assert embedded(patient.embeddings.create(model="slow", input="after")) == [[5.0, 1.0]]
 
 
 def launched(platform: Platform, prefix: str) -> int:
@@ -230,7 +258,7 @@ def test_where_one_fails_all_do_and_the_others_are_taken_back(
     texts = [f"spared {n}" for n in range(59)]
     with pytest.raises(openai.InternalServerError, match="it is broken"):
         openai_client.embeddings.create(model="slow", input=["broken", *texts])
-    assert embedded(openai_client.embeddings.create(model="slow", input="after")) == [[5.0, 1.0]]
+    assert_answers_again(openai_client)
     assert launched(platform, "spared") < 30
 
 
@@ -244,7 +272,7 @@ def test_a_client_that_goes_takes_all_of_its_list_back(
             model="slow", input=["hold", *texts]
         )
     released.touch()
-    assert embedded(openai_client.embeddings.create(model="slow", input="after")) == [[5.0, 1.0]]
+    assert_answers_again(openai_client)
     assert launched(platform, "left") < 10
 
 

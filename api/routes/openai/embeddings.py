@@ -16,7 +16,7 @@ from api.auth import Inferrer, may
 from api.calling import Asking, Called, watched
 from api.context import Context, Shared
 from api.errors import answer_to, faults_of
-from api.lists import call_all, ways_of_all
+from api.lists import call_all
 from api.requests import new_request_id
 from api.routes.openai.embedding_schemas import ERRORS, EmbeddingsAnswer, EmbeddingsRequest
 from api.ways import ways
@@ -115,6 +115,8 @@ def _inputs(model: Model, asked: EmbeddingsRequest) -> Sequence[Any]:
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
     if asked.dimensions and (no := items.refuse_params(model, _params(asked))):
         raise _refused("dimensions", *no)
+    if not isinstance(asked.input, str | list):
+        raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
     if no := items.refuse_input(model, asked.input):
         raise _refused("input", *no)
     inputs = model.inputs_of(asked.input) or [asked.input]
@@ -137,10 +139,11 @@ def _params(asked: EmbeddingsRequest) -> dict[str, Any]:
 async def _called(
     asking: Asking, model: Model, inputs: Sequence[Any], asked: EmbeddingsRequest
 ) -> Sequence[Called]:
-    models, params = asking.shared.models, _params(asked)
-    if len(inputs) == 1:
-        return [await asking.call(inputs[0], ways(models, model, inputs[0], params))]
-    return await call_all(asking, inputs, await ways_of_all(models, model, inputs, params))
+    params = _params(asked)
+    if len(inputs) > 1:
+        return await call_all(asking, model, inputs, params)
+    found = ways(asking.shared.models, model, inputs[0], params)
+    return [await asking.call(inputs[0], found)]
 
 
 async def _answer(model: Model, asked: EmbeddingsRequest, called: Sequence[Called]) -> bytes:
