@@ -39,6 +39,7 @@ from api.routes import (
     webhooks,
 )
 from api.routes import events as event_routes
+from api.routes.openai import embeddings
 from api.schemas import Problem
 from api.serving import follow
 from jobs.blobs.payloads import Payloads
@@ -103,6 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
     pages.install(app, settings)
     ours = (
         calls,
+        embeddings,
         submissions,
         jobs,
         results,
@@ -132,6 +134,8 @@ class _Api(FastAPI):
             await calls.serve(scope, receive, send, self.state.context)
         elif oip.is_call(scope):
             await oip.serve(scope, receive, send, self.state.context)
+        elif scope["path"] == embeddings.PATH and scope["method"] == "POST":
+            await embeddings.serve(scope, receive, send, self.state.context)
         elif scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
             await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)

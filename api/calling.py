@@ -1,7 +1,7 @@
 """One call, by whichever door it came: sent while its client is there, answered or refused."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +40,7 @@ _REFUSALS = {
 class Asking:
     """What holds for all calls of one request. since_s: when it came, on the process's clock; gone:
     done once its client has left; standing: the headers that tell of its quotas, once one of its
-    calls is let in."""
+    calls is let in; more_units, waited_ms, let_in: see Asked."""
 
     shared: Context
     caller: Caller
@@ -49,6 +49,9 @@ class Asking:
     since_s: float
     gone: "asyncio.Future[Any]"
     standing: dict[str, str] = field(default_factory=dict)
+    more_units: int = 0
+    waited_ms: float = 0.0
+    let_in: Callable[[], None] | None = None
 
     async def call(self, value: Any, ways: Iterator[Way]) -> "Called":
         """Raises what the gateway does, SpendCap, and the error that the call ended with."""
@@ -66,6 +69,9 @@ class Asking:
             gone=self.gone,
             limits=self.caller.limits,
             standing=self.standing,
+            more_units=self.more_units,
+            waited_ms=self.waited_ms,
+            let_in=self.let_in,
         )
         way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
         if error is not None:

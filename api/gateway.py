@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -48,7 +48,9 @@ Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 class Asked:
     """Who wants what until when. share: of the time that may be waited (api/pools.py); weight: its
     tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
-    caller's; standing: the headers that tell of them, once the call is let in."""
+    caller's; standing: the headers that tell of them, once the call is let in; more_units: what its
+    quota is charged with on top of its size; waited_ms: of its time, before it was asked; let_in:
+    is told when it is let in."""
 
     id: str
     tenant: str
@@ -61,6 +63,9 @@ class Asked:
     gone: "asyncio.Future[Any]"
     limits: tuple[Limit, ...] = ()
     standing: dict[str, str] = field(default_factory=dict)
+    more_units: int = 0
+    waited_ms: float = 0.0
+    let_in: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,8 @@ class CallGateway:
             terms = pool.terms(bucket, asked.timeout_ms, asked.share)
             answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
             if not isinstance(answer, Refused):
-                took_ms = asked.timeout_ms - (asked.until_s - clock.monotonic()) * 1000
+                left_ms = (asked.until_s - clock.monotonic()) * 1000
+                took_ms = asked.timeout_ms - asked.waited_ms - left_ms
                 if answer[1] is None:  # an error may come soon because there was no launch
                     pool.answered(bucket, asked.timeout_ms, took_ms)
                 return way, answer
@@ -164,7 +170,7 @@ class CallGateway:
             quota = quota_of(asked.tenant, asked.limits, way.model.name)
         arguments = put_arguments(
             pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
-            most=self._most_waiting, terms=terms, quota=quota,
+            most=self._most_waiting, terms=terms, quota=quota, more_units=asked.more_units,
         )  # fmt: skip
         self._put.send(partial(_admit, answer, asked, quota), pool.names, arguments)
         self._waiting[asked.id] = waiting = _Waiting(call, pool, answer)
@@ -240,8 +246,11 @@ def _admit(
     elif no := refused(found, quota):
         if not answer.done():
             answer.set_result(no)
-    elif quota is not FREE:
-        asked.standing.update(standing(quota, left_of(found)))
+    else:
+        if quota is not FREE:
+            asked.standing.update(standing(quota, left_of(found)))
+        if asked.let_in:
+            asked.let_in()
 
 
 def _expire(answer: "asyncio.Future[Answer | Refused]", timeout_ms: int) -> None:

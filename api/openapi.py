@@ -7,9 +7,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from api.routes.oip.schemas import InferenceRequest
+from api.routes.openai.embedding_schemas import EmbeddingsRequest
 from api.schemas import CallRequest, JobWithItems
 
-_READ_BY_US = (CallRequest, JobWithItems, InferenceRequest)
+_READ_BY_US = (CallRequest, EmbeddingsRequest, JobWithItems, InferenceRequest)
 _REF = "#/components/schemas/{model}"
 
 

@@ -16,12 +16,12 @@ _Value = Annotated[str, StringConstraints(max_length=512, pattern=NO_NUL)]
 MAX_CALL_TIMEOUT_MS = 600_000
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """JSON knows one kind of number: 3.0 is whole."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_WholeNumber = Annotated[int, BeforeValidator(_whole), Strict()]
+_WholeNumber = Annotated[int, BeforeValidator(whole), Strict()]
 
 
 class Webhook(BaseModel):

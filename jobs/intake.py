@@ -5,6 +5,7 @@ and spools the rows that COPY will read. Nothing touches the database before all
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from math import ceil
 from typing import IO, Any
 from uuid import UUID
 
@@ -26,7 +27,8 @@ class Intake:
     """The items of one job on their way in.
 
     Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
-    its start), `total`, `input_bytes` and `bounds` (the start of each slice, then the total).
+    its start), `total`, `input_bytes`, `bounds` (the start of each slice, then the total) and
+    `inputs` (of each slice, how many an item stands for on average, rounded up).
     Where `bound` allows fewer items, the first one beyond it ends the intake.
     """
 
@@ -43,7 +45,7 @@ class Intake:
     ) -> None:
         self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
         self.total = 0
-        self.bounds = array("i", [0])
+        self.bounds, self.inputs = array("i", [0]), array("i")
         self.faults: list[Fault] = []
         self._more_faults = 0
         self._kept = False
@@ -54,7 +56,7 @@ class Intake:
         payloads = payloads or Payloads()
         self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
         self._slice_items = model.limits.slice_items
-        self._slice_bytes = 0
+        self._slice_bytes = self._slice_inputs = 0
         self._id_hashes, self._id_seqs = array("q"), array("i")
 
     def add(
@@ -90,15 +92,22 @@ class Intake:
         self.rows.write(
             b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
         )
-        self._cut(seq, size)
+        self._cut(seq, size, item.inputs)
 
-    def _cut(self, seq: int, size: int) -> None:
-        start = self.bounds[-1]
-        over = self._slice_bytes + size > _SLICE_BYTES and seq > start
-        if over or seq - start >= self._slice_items:
-            self.bounds.append(seq)
-            self._slice_bytes = 0
+    def _cut(self, seq: int, size: int, inputs: int) -> None:
+        over = (
+            self._slice_bytes + size > _SLICE_BYTES
+            or self._slice_inputs + inputs > self._slice_items
+        )
+        if over and seq > self.bounds[-1]:
+            self._close_slice(seq)
         self._slice_bytes += size
+        self._slice_inputs += inputs
+
+    def _close_slice(self, stop: int) -> None:
+        self.inputs.append(ceil(self._slice_inputs / (stop - self.bounds[-1])))
+        self.bounds.append(stop)
+        self._slice_bytes = self._slice_inputs = 0
 
     @property
     def custom_ids(self) -> bool:
@@ -128,7 +137,7 @@ class Intake:
             plural = "fault" if count == 1 else "faults"
             raise Invalid(f"{count} {plural}, nothing was stored{more}", faults=self.faults)
         self._stash.finish()
-        self.bounds.append(self.total)
+        self._close_slice(self.total)
         self.rows.seek(0)
 
     def _duplicates(self) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from jobs import tensors
+from jobs import embeddings, tensors
 from jobs.errors import Fault, Malformed
 from jobs.registry import Model
 
@@ -24,11 +24,12 @@ _KEYS = frozenset({"custom_id", "input", "params"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """input, params: JSON texts, checked to be storable."""
+    """input, params: JSON texts, checked to be storable; inputs: how many it stands for."""
 
     custom_id: str | None
     input: bytes
     params: bytes | None
+    inputs: int = 1
 
 
 class _Refused(Exception):
@@ -95,11 +96,21 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     """(code, message) where this model takes no such input: checked at submission, and again by
     the worker for jobs that said `on_invalid: fail_item`. What is wrong with tensors its engine
     finds when it prepares them."""
-    if model.kind.text_only and not isinstance(value, str):
-        return "type", f"{model.key} takes a string, not {_type_name(value)}"
+    if not isinstance(value, str):
+        if model.does == "embedding" and isinstance(value, list):
+            return embeddings.refuse(value, model.kind.vocabulary)
+        if model.kind.text_only:
+            return "type", f"{model.key} takes {_taken(model)}, not {_type_name(value)}"
     if no := model.kind.refuses(value):
         return "type", f"{model.key} {no}"
     return None
+
+
+def _taken(model: Model) -> str:
+    if model.does != "embedding":
+        return "a string"
+    ids = "its token ids, " if model.kind.vocabulary else ""
+    return f"a text, {ids}or a list of {'either' if ids else 'texts'}"
 
 
 def _refuse_thoroughly(model: Model, value: Any) -> tuple[str, str] | None:
@@ -180,7 +191,8 @@ def _check_thoroughly(
             fault("params", *no)
         else:
             raw_params = orjson.dumps(params)
-    return faults or Item(custom_id, raw, raw_params)
+    inputs = model.inputs_of(fields.get("input"))
+    return faults or Item(custom_id, raw, raw_params, len(inputs) if inputs else 1)
 
 
 def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:

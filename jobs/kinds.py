@@ -13,6 +13,7 @@ Task = Literal[
 text to its vector; a conversation to what is said next; a text to labels; a text's tokens to
 labels; a query and texts to scores; named tensors to named tensors."""
 TASKS: tuple[Task, ...] = get_args(Task)
+ANYBODYS = tuple(task for task in TASKS if task != "tensors")  # which have an engine of their own
 
 TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -77,6 +78,7 @@ class Kind:
     its entry says. options: None where only the engine knows them. by_task: what they are where
     their entry says this task; where there is any, it must be one of them. limits: those of an
     entry, as it gives them and as they follow from its options; problems are added to the list.
+    vocabulary: token ids below it may come in place of a text; 0: none may.
     """
 
     text_only: bool
@@ -91,6 +93,7 @@ class Kind:
     options: Options | None = None
     by_task: "Mapping[str, Kind]" = field(default_factory=dict)
     limits: Callable[[Mapping[str, Any], str, list[str]], Any] = _given_limits
+    vocabulary: int = 0
 
     def doing(self, task: str) -> "Kind":
         """For models whose entry says this task; empty: none."""

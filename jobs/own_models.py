@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs import folders
 from jobs.artifacts import SAFE
-from jobs.kinds import TASKS, TOKEN_BUCKETS, Kind, Options, Param, Task
+from jobs.kinds import ANYBODYS, TOKEN_BUCKETS, Kind, Options, Param, Task
 from jobs.sizes import MIN_TOKENS, characters
 
 _WORD = Param(str, "a string")
@@ -73,9 +73,6 @@ def pair_characters(value: Any, *_: Mapping[str, Any]) -> int:
     return max(1, len(value["query"]) * len(documents) + sum(map(len, documents)))
 
 
-_THEIRS = tuple(task for task in TASKS if task != "tensors")  # which have an engine of their own
-
-
 def _doing(task: Task, kind: Kind) -> Kind:
     """A kind whose inputs are what the task says."""
     if task == "reranking":
@@ -103,7 +100,7 @@ _PYTHON = Kind(
         lambda options: _files(options, "file"),
     ),
 )
-PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in _THEIRS})
+PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in ANYBODYS})
 
 
 # -- torch
@@ -163,7 +160,7 @@ _TORCH = Kind(
         lambda options: _files(options, "file", "export", "weights"),
     ),
 )  # fmt: skip
-TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in _THEIRS})
+TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in ANYBODYS})
 
 
 # -- huggingface

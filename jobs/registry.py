@@ -11,15 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from jobs import degrade, own_models, prices, tensors, upstreams
+from jobs import degrade, embeddings, own_models, prices, tensors, upstreams
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
-from jobs.kinds import TASKS, TOKEN_BUCKETS, Kind, Options, Param, Task
+from jobs.kinds import ANYBODYS, TOKEN_BUCKETS, Kind, Options, Param, Task
 from jobs.prices import Price
 from jobs.settings import SettingsError
 from jobs.sizes import (
     MIN_TOKENS,
     POSITIONS,
+    WORDS,
     characters,
     guessed_tokens,
     minilm_tokens,
@@ -30,21 +31,19 @@ _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
 _ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
 
 
-_EMBEDDING = Kind(
-    True,
-    "tokens",
-    {
+def _whole(what: str, least: int, most: int) -> Param:
+    return Param(int, f"a whole number of {what}, {least} to {most}", range(least, most + 1))
+
+
+def _embedding(most_dimensions: int) -> Kind:
+    """Of what cuts texts by MiniLM's tokenizer, whatever comes after."""
+    params = {
         "normalize": Param(bool, "true or false"),
-        "truncate": Param(
-            int,
-            f"a whole number of tokens, {MIN_TOKENS} to {POSITIONS}",
-            range(MIN_TOKENS, POSITIONS + 1),
-        ),
-    },
-    minilm_tokens,
-    TOKEN_BUCKETS,
-    "embedding",
-)
+        "truncate": _whole("tokens", MIN_TOKENS, POSITIONS),
+        "dimensions": _whole("dimensions", 1, most_dimensions),
+    }
+    return Kind(True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS)
+
 
 _CHAT_UPSTREAM = Kind(False, "tokens", {}, guessed_tokens, task="chat", limits=upstreams.limits_of)
 _EMBEDDING_UPSTREAM = Kind(
@@ -59,8 +58,8 @@ _TENSORS = Kind(False, "rows", {}, tensors.rows, task="tensors")
 _OPENAI = {"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}
 
 KINDS: Mapping[str, Kind] = {
-    "minilm": _EMBEDDING,
-    "encoder": _EMBEDDING,
+    "minilm": _embedding(384),
+    "encoder": _embedding(8192),  # an engine refuses more than it has
     "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
     "http": Kind(False, "characters", {}, written_characters, limits=upstreams.limits_of),
@@ -174,6 +173,10 @@ class Model:
     def size(self, value: Any, params: Mapping[str, Any]) -> int:
         """A call's size, for its lane; a worker measures again."""
         return self.kind.size(value, params, self.options)
+
+    def inputs_of(self, value: Any) -> list[Any] | None:
+        """The inputs that a list stands for, where each is run by itself; None: it is one."""
+        return embeddings.inputs_of(value) if self.does == "embedding" else None
 
 
 class Registry:
@@ -347,7 +350,7 @@ def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[st
 def _kind(entry: Mapping[str, Any], where: str, problems: list[str]) -> Kind | None:
     """Of its engine and task, where both are known."""
     kind = KINDS.get(str(entry.get("engine")))
-    known = tuple(kind.by_task) if kind and kind.by_task else TASKS
+    known = tuple(kind.by_task) if kind and kind.by_task else ANYBODYS
     task = entry.get("task", kind.task if kind else "any")
     if task in known:
         return kind and kind.doing(task)

@@ -3,7 +3,7 @@
 A size function gets the input, the call's params, and the model's options.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,10 @@ MAX_TOKENS = 256
 """What texts are cut to where a model says nothing else."""
 POSITIONS = 512
 """Position embeddings of all-MiniLM-L6-v2: the most tokens a text can have."""
+WORDS = 30_522
+"""Of its tokenizer: token ids are below this."""
+
+_CLS, _SEP = 101, 102
 
 _TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 _CHARACTERS_A_TOKEN = 4
@@ -77,11 +81,21 @@ def _tokenizer() -> Any:
     return open_tokenizer(minilm_tokenizer(), POSITIONS)
 
 
+def with_specials(ids: Sequence[int]) -> Sequence[int]:
+    """A text's token ids for all-MiniLM-L6-v2 between [CLS] and [SEP]: put there, unless they are
+    there already."""
+    if len(ids) > 1 and (ids[0], ids[-1]) == (_CLS, _SEP):
+        return ids
+    return [_CLS, *ids, _SEP]
+
+
 def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    """Tokens of a text for all-MiniLM-L6-v2, the two special ones included, cut to the model's
-    `max_tokens` and the call's `truncate`."""
+    """Tokens of a text (or of its token ids) for all-MiniLM-L6-v2, the two special ones included,
+    cut to the model's `max_tokens` and the call's `truncate`."""
     most: int = options.get("max_tokens", MAX_TOKENS)
     longest: int = min(most, params.get("truncate", most))
+    if isinstance(value, list):
+        return min(len(with_specials(value)), longest)
     text = str(value)
     if len(text) > _LONGEST_TOKENIZED:
         return longest  # it may begin with blanks: too short a lane would break its budget

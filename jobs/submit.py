@@ -96,7 +96,7 @@ def submit(
             if claim:
                 idempotency.take(tx, claim)
             spend.refuse(tx, tenant)
-            row = insert_job(tx, job, taken.rows, taken.bounds)
+            row = insert_job(tx, job, taken.rows, taken.bounds, taken.inputs)
             if claim:
                 idempotency.keep(tx, claim, job_id, views.job_json(row))
             taken.keep()

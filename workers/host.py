@@ -230,7 +230,7 @@ class ModelHost:
     # -- for the threads that hold slices
 
     def room(self) -> int:
-        """Items that may be claimed now."""
+        """Inputs that may be claimed now."""
         if self._room().closed_s:
             return 0
         with self._changed:
@@ -242,7 +242,7 @@ class ModelHost:
             return 0 if closed else max(0, min(most, left))
 
     def guest_room(self) -> int:
-        """Items that may be claimed beside what is in hand, for whom that would keep waiting."""
+        """Inputs that may be claimed beside what is in hand, for whom that would keep waiting."""
         if self._room().closed_s:
             return 0
         with self._changed:
@@ -283,7 +283,7 @@ class ModelHost:
             self._claims -= 1
 
     def hold(self, count: int) -> None:
-        """So many items came in hand; negative: left it."""
+        """So many inputs came in hand; negative: left it."""
         with self._changed:
             self._in_hand += count
 
@@ -293,8 +293,11 @@ class ModelHost:
         seqs: Sequence[int],
         inputs: Sequence[Any],
         params: Mapping[str, Any],
+        parts: Sequence[int] = (),
     ) -> None:
-        """Prepares items of one slice and queues them. One that the model refuses ends at once."""
+        """Prepares items of one slice and queues them. One that the model refuses ends at once.
+        parts: of inputs that are of lists, their places there; empty: none is."""
+        parts = parts or [0] * len(seqs)
         lease = holding.lease
         tenant, weight, place = lease.tenant, lease.weight, lease.place
         for since in range(0, len(seqs), _PIECE):
@@ -303,11 +306,11 @@ class ModelHost:
                 made = prepare(self.model, self.engine, inputs[piece], params)
             refused = []
             entries = []
-            for seq, entry in zip(seqs[piece], made, strict=True):
+            for seq, part, entry in zip(seqs[piece], parts[piece], made, strict=True):
                 if isinstance(entry, InvalidInput):
-                    refused.append(Ended(seq, 0, 0.0, None, entry))
+                    refused.append(Ended(seq, 0, 0.0, None, entry, part=part))
                 else:
-                    entry.owner, entry.seq = holding, seq
+                    entry.owner, entry.seq, entry.part = holding, seq, part
                     entry.tenant, entry.weight, entry.place = tenant, weight, place
                     entries.append(entry)
             if refused:
@@ -384,6 +387,7 @@ def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
     for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
         waited_ms = (launch.started_s - entry.arrived_s) * 1000
         its = ended.setdefault(entry.owner, [])
-        its.append(Ended(entry.seq, entry.size, waited_ms, launch_id, output, us))
+        seq, part = entry.seq, entry.part
+        its.append(Ended(seq, entry.size, waited_ms, launch_id, output, us, part))
     for holding, its in ended.items():
         holding.end(its)

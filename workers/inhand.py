@@ -10,8 +10,8 @@ from jobs.store.claims import Lease
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One item's end: its output, or the exception that it failed with. device_us: its share of
-    the launch."""
+    """One item's end, or that of one input of a list (part: its place there): its output, or the
+    exception that it failed with. device_us: its share of the launch."""
 
     seq: int
     size: int
@@ -19,17 +19,20 @@ class Ended:
     launch_id: int | None
     output: Any
     device_us: int = 0
+    part: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """One slice in hand. left: its items that have not ended, -1 while it is being read;
-    released: what has not been launched goes back; failures: what items failed with before."""
+    """One slice in hand. left: its inputs that have not ended, -1 while it is being read;
+    released: what has not been launched goes back; failures: what items failed with before; lists:
+    of the items that are lists, how many inputs each stands for."""
 
     lease: Lease
     claimed: "Claimed"
     ended: list[Ended] = field(default_factory=list)
     failures: dict[int, list[Any]] = field(default_factory=dict)
+    lists: dict[int, int] = field(default_factory=dict)
     left: int = -1
     released: bool = False
     finished: bool = False
@@ -38,13 +41,18 @@ class Holding:
         """So many items will end."""
         self.claimed.account(self, [], -1 - items)
 
+    def expect_parts(self, seq: int, parts: int) -> None:
+        """An item turned out to be a list: so many inputs will end in its place."""
+        self.lists[seq] = parts
+        self.claimed.account(self, [], 1 - parts)
+
     def end(self, ended: Sequence[Ended]) -> None:
-        """The ends of some items, in any order, from any thread."""
+        """The ends of some inputs, in any order, from any thread."""
         self.claimed.account(self, ended, len(ended))
 
-    def forget(self, items: int) -> None:
-        """So many items were taken out of the lanes: they won't end here."""
-        self.claimed.account(self, [], items)
+    def forget(self, inputs: int) -> None:
+        """So many inputs were taken out of the lanes: they won't end here."""
+        self.claimed.account(self, [], inputs)
 
 
 class Claimed:
@@ -56,10 +64,10 @@ class Claimed:
         self._finished: list[Holding] = []
         self._changed = threading.Condition()
 
-    def account(self, holding: Holding, ended: Sequence[Ended], items: int) -> None:
+    def account(self, holding: Holding, ended: Sequence[Ended], inputs: int) -> None:
         with self._changed:
             holding.ended += ended
-            holding.left -= items
+            holding.left -= inputs
             if holding.left == 0 and not holding.finished:
                 holding.finished = True
                 self._finished.append(holding)

@@ -17,6 +17,7 @@ from jobs.store.settling import Attempt, Result
 from jobs.tensors import Named
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.inhand import Ended, Holding
+from workers.lists import Several, joined
 
 _TRANSIENT, _RATE_LIMITED = "transient", "rate_limited"
 _MOST_FAILURES = 1000  # of one item, rate limits included
@@ -33,6 +34,8 @@ class WrongNumberOfOutputs(Exception):
 def encode(output: Any) -> bytes:
     """The JSON text of an output; raises ValueError(code, message) where it can't be stored:
     NaN, infinity, NUL, a lone surrogate, or no JSON at all."""
+    if isinstance(output, Several):
+        return b"[%b]" % b",".join(map(encode, output))
     if isinstance(output, _NUMPY):
         if output.dtype.kind == "f" and not np.isfinite(output).all():
             raise ValueError("not_finite", "holds NaN or an infinity")
@@ -95,8 +98,10 @@ _CODES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def rows(holding: Holding, limits: Limits) -> tuple[list[Result], list[Attempt]]:
     """All that ended in this slice: results, and failures that are not final."""
     results, attempts = [], []
-    for ended in holding.ended:
+    for ended in joined(holding):
         output, error = outcome(ended.output)
+        if error and ended.seq in holding.lists and isinstance(ended.output, BaseException):
+            error = error[0], f"input {ended.part} of the list: {error[1]}"
         tried = holding.failures.get(ended.seq, [])
         delay_s = error and _delay_s(ended.output, error[0], tried, limits)
         if error is not None and delay_s is not None:

@@ -20,6 +20,7 @@ from jobs.store.workers import LaunchRow
 from workers import payloads, recorder
 from workers.host import ModelHost
 from workers.inhand import Claimed, Holding
+from workers.lists import taken_apart
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
@@ -199,7 +200,7 @@ class SliceRunner:
         claimed, host = Claimed(leases), self._hosts[leases[0].model]
         host.enter(alone=leases[0].suspect)
         for holding in claimed.holdings:
-            host.hold(holding.lease.stop - holding.lease.start)
+            host.hold(holding.lease.inputs)
         with self._lock:
             self._held.update(dict.fromkeys(claimed.holdings, host))
             self._busy.set()
@@ -272,8 +273,14 @@ class SliceRunner:
         for own_params, group in groupby(rows, key=lambda row: row[3]):
             params = job_params | orjson.loads(own_params) if own_params else job_params
             same = list(group)
-            inputs = [orjson.loads(row[2]) for row in same]
-            self._host(holding).submit(holding, [row[1] for row in same], inputs, params)
+            host = self._host(holding)
+            seqs, inputs, parts = taken_apart(
+                host.model,
+                holding,
+                [row[1] for row in same],
+                [orjson.loads(row[2]) for row in same],
+            )
+            host.submit(holding, seqs, inputs, params, parts)
 
     def _settle(self, finished: Sequence[Holding]) -> None:
         """Records; while the database is away, again and again: the fence keeps it right."""
@@ -328,7 +335,7 @@ class SliceRunner:
                 self._busy.clear()
         for holding, host in held:
             host.release(holding)
-            host.hold(holding.lease.start - holding.lease.stop)
+            host.hold(-holding.lease.inputs)
 
     def _host(self, holding: Holding) -> ModelHost:
         return self._held[holding]

@@ -17,7 +17,7 @@ from api.requests import new_request_id
 from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
 from jobs import clock, items
-from jobs.errors import Invalid
+from jobs.errors import Fault, Invalid
 from jobs.registry import Model
 
 router = APIRouter(tags=["calls"])
@@ -106,6 +106,12 @@ def _parse(raw: bytes) -> CallRequest:
 
 
 def _check(model: Model, asked: CallRequest) -> None:
+    if model.inputs_of(asked.input) is not None:
+        message = (
+            f"{model.key} takes one input a call, not a list of them: "
+            "send the list to POST /v1/embeddings, or make several calls"
+        )
+        raise Invalid(message, faults=[Fault(("input",), "type", message)])
     plain = isinstance(asked.input, str) and not asked.params  # by far the most
     item = items.check(asked.input, (), None, model, True) if plain else []
     if isinstance(item, list):

@@ -77,7 +77,9 @@ def put_arguments(
     most: int,
     terms: Terms,
     quota: Quota = FREE,
+    more_units: int = 0,
 ) -> list[Any]:
+    """more_units: what the quota is charged with on top of the call's size."""
     member = f"{call.size} {call.id} {call.weight:g} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
@@ -88,7 +90,11 @@ def put_arguments(
     arguments = [*named, *bounds, call.reply_to, call.size, *costs, *asker]
     if quota is not FREE:
         numbers = [len(quota.rates), len(quota.flights)]
-        arguments += [*numbers, *charge_arguments(quota, call.size), *_open_arguments(quota)]
+        arguments += [
+            *numbers,
+            *charge_arguments(quota, call.size + more_units),
+            *_open_arguments(quota),
+        ]
     return arguments
 
 

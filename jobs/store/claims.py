@@ -29,7 +29,8 @@ class Lease:
     """The right to run one slice. params, job_class: the job's; params as JSON.
 
     suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
-    priority, due_at: its place among those of its tenant; weight: of the tenant's share.
+    priority, due_at: its place among those of its tenant; weight: of the tenant's share; each: how
+    many inputs an item of it stands for, on average, rounded up.
     """
 
     job_id: UUID
@@ -45,6 +46,12 @@ class Lease:
     priority: int = 0
     due_at: datetime = datetime.min.replace(tzinfo=UTC)
     weight: float = 1.0
+    each: int = 1
+
+    @property
+    def inputs(self) -> int:
+        """That its items stand for, about."""
+        return (self.stop - self.start) * self.each
 
     @property
     def place(self) -> tuple[Any, ...]:
@@ -61,8 +68,8 @@ _FIELDS = len(fields(Lease))
 # the pool on: of them who was served longest ago is next. `offered`: the first slices of each, in
 # the tenant's own order, each at the time at which it would start if all before it were taken. The
 # earliest says which model it is; of that model as many are kept, in this order, as fit the room,
-# the first in any case. Nobody else of the pool claims meanwhile (`turns.begin`): all see whose
-# turn it is.
+# the first in any case. Room and cost count inputs: an item may be a list of them. Nobody else of
+# the pool claims meanwhile (`turns.begin`): all see whose turn it is.
 _CLAIM = text("""
     WITH RECURSIVE wanted AS (
         SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
@@ -100,13 +107,14 @@ _CLAIM = text("""
                      WHERE pool = :pool))
         ORDER BY from_ms, had_ms, p.tenant_id LIMIT :most_tenants
     ), offered AS (
-        SELECT st.turn, st.room, st.weight, st.had_ms, s.*, s.items * st.item_ms AS cost_ms,
+        SELECT st.turn, st.room, st.weight, st.had_ms, s.*, s.inputs * st.item_ms AS cost_ms,
                st.from_ms + st.item_ms / st.weight
-                   * (sum(s.items) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
-                      - s.items) AS starts_ms
+                   * (sum(s.inputs) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
+                      - s.inputs) AS starts_ms
         FROM standing st, LATERAL (
             SELECT tenant_id, job_id, start, priority, due_at,
-                   stop - start - n_succeeded - n_failed - n_cancelled - n_expired AS items,
+                   inputs * (stop - start - n_succeeded - n_failed - n_cancelled - n_expired)
+                       AS inputs,
                    row_number() OVER (ORDER BY priority DESC, due_at, job_id, start) AS place
             FROM (SELECT * FROM slices
                   WHERE state = 'ready' AND NOT suspect AND model = st.model
@@ -120,7 +128,7 @@ _CLAIM = text("""
         SELECT *, first_value(turn) OVER (ORDER BY starts_ms, turn, due_at) AS first_turn
         FROM offered
     ), chosen AS (
-        SELECT *, sum(items) OVER in_turn AS filled, row_number() OVER in_turn AS nth
+        SELECT *, sum(inputs) OVER in_turn AS filled, row_number() OVER in_turn AS nth
         FROM ordered WHERE turn = first_turn
         WINDOW in_turn AS (ORDER BY starts_ms, had_ms, due_at, tenant_id, place)
     ), kept AS (
@@ -137,7 +145,8 @@ _CLAIM = text("""
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
-              jobs.class, slices.priority, due_at, kept.weight, kept.cost_ms, kept.starts_ms
+              jobs.class, slices.priority, due_at, kept.weight, slices.inputs,
+              kept.cost_ms, kept.starts_ms
 """)
 
 _CLAIM_SUSPECT = text("""
@@ -192,8 +201,8 @@ def claim(
     item_ms: Mapping[Model, float] = MappingProxyType({}),
     guests: Guests | None = None,
 ) -> list[Lease]:
-    """Takes slices for an incarnation, of the model whose turn it is: at most `rooms[model]` items,
-    but at least one slice where any is ready. Suspects are claimed apart.
+    """Takes slices for an incarnation, of the model whose turn it is: at most `rooms[model]`
+    inputs, but at least one slice where any is ready. Suspects are claimed apart.
 
     item_ms: device time that an item is predicted to take; its tenant is charged with it.
     """

@@ -97,9 +97,9 @@ def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
 _HALVE = (
     text("""
         INSERT INTO slices (job_id, start, stop, tenant_id, model, version, priority, state,
-                            not_before, due_at, epoch, suspect, retrying)
+                            not_before, due_at, epoch, suspect, retrying, inputs)
         SELECT job_id, :middle, stop, tenant_id, model, version, priority, state,
-               not_before, due_at, epoch, suspect, retrying
+               not_before, due_at, epoch, suspect, retrying, inputs
         FROM slices WHERE job_id = :job AND start = :start
     """),
     text("UPDATE slices SET stop = :middle WHERE job_id = :job AND start = :start"),

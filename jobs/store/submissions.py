@@ -59,12 +59,13 @@ _INSERT_JOB = text("""
                 :webhook_url, :input_bytes, :key)
         RETURNING *
     ), cut AS (
-        INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority, due_at)
-        SELECT :id, :tenant, start, stop, :model, :version, :priority,
+        INSERT INTO slices (job_id, tenant_id, start, stop, inputs, model, version, priority,
+                            due_at)
+        SELECT :id, :tenant, start, stop, coalesce(inputs, 1), :model, :version, :priority,
                now() + make_interval(secs => least(:patience_s + (nth - 1) * :stride_s,
                                                    :urgent_s))
-        FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) WITH ORDINALITY
-             AS s (start, stop, nth)
+        FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[]), CAST(:inputs AS int[]))
+             WITH ORDINALITY AS s (start, stop, inputs, nth)
     )
     SELECT job.*, now() AS read_at, 0 AS n_running, 0 AS n_recent,
            0 AS succeeded, 0 AS failed, 0 AS cancelled, 0 AS expired,
@@ -73,9 +74,12 @@ _INSERT_JOB = text("""
 """)
 
 
-def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> RowMapping:
+def insert_job(
+    tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], inputs: Sequence[int] = ()
+) -> RowMapping:
     """Stores a job, tells keepers at commit, and returns its row as `reading.one` does. rows: COPY
-    text of `items`; bounds: each slice's start, then the total. Raises QuotaExceeded."""
+    text of `items`; bounds: each slice's start, then the total; inputs: how many an item of each
+    slice stands for, where that may be several. Raises QuotaExceeded."""
     asked = job.tenant, job.limits, job.model.name, bounds[-1], job.input_bytes
     if bounds[-1] > _MANY_ITEMS:
         take_your_time(tx)
@@ -110,6 +114,7 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "key": job.key,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
+        "inputs": list(inputs),
         "channel": WORK_CHANNEL,
     }
     return tx.execute(_INSERT_JOB, values).mappings().one()

@@ -29,6 +29,8 @@ ALTER TABLE jobs
     ADD COLUMN manifest text; -- JSON: what was written, once it is
 -- How its door words the answer to an item, where that isn't the same for all of a job; JSON.
 ALTER TABLE items ADD COLUMN reply text;
+-- How many inputs an item stands for on average, rounded up: it may be a list of texts to embed.
+ALTER TABLE slices ADD COLUMN inputs int NOT NULL DEFAULT 1;
 
 -- Jobs on their way in from a source, or out to a target. A row is gone when it is done.
 CREATE TABLE transfers (
@@ -52,6 +54,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON transfers TO millrace_worker;
 _DOWN = """
 DROP TABLE transfers, files;
 ALTER TABLE items DROP COLUMN reply;
+ALTER TABLE slices DROP COLUMN inputs;
 ALTER TABLE jobs
     DROP COLUMN dialect, DROP COLUMN asked, DROP COLUMN source, DROP COLUMN target,
     DROP COLUMN manifest;

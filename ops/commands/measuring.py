@@ -44,6 +44,7 @@ _bench_of_calls("calls", "Single calls on six processes beside mosec, by load.")
 _bench_of_calls("together", "Calls and a job on the same processes, and each alone.")
 _bench_of_calls("overload", "One worker that is offered three times what it can do.")
 _bench_of_calls("lengths", "Calls of mixed length: padding, buckets, the latency model.")
+_bench_of_calls("doors", "What a call costs through other doors than /infer.")
 _bench_of_calls("trace", "The arrivals of a real service, replayed, beside the simulator.")
 _bench_of_calls(
     "fairness", "Small tenants beside one that floods; shares by weight.", "fairness.run"

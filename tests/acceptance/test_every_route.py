@@ -36,6 +36,7 @@ class Way:
 JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
 CALL = {"json": {"model": "echo", "input": "x"}}
 TENSORS = {"json": {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x"]}]}}
+EMBEDDINGS = {"json": {"model": "minilm", "input": "x"}}
 
 WALK = {
     "GET /livez": Way(None),
@@ -43,6 +44,7 @@ WALK = {
     "GET /models": Way("read"),
     "GET /models/{model}/ready": Way("read"),
     "POST /infer": Way("infer", more=CALL),
+    "POST /v1/embeddings": Way("infer", more=EMBEDDINGS),
     "POST /jobs": Way("submit", 202, more=JOB),
     "GET /jobs": Way("read"),
     "GET /jobs/{job_id}": Way("read", about="job"),
@@ -272,7 +274,7 @@ def test_lists_name_what_is_ones_own(world: World) -> None:
     assert "alice" not in world.ask("GET /jobs", "mallory").text
 
 
-@pytest.mark.parametrize("name", ["POST /jobs", "POST /infer"])
+@pytest.mark.parametrize("name", ["POST /jobs", "POST /infer", "POST /v1/embeddings"])
 def test_two_tenants_may_use_the_same_idempotency_key(world: World, name: str) -> None:
     """Neither learns that the other did: another body under it is no conflict."""
     key = f'"{ids.new()}"'

@@ -56,6 +56,7 @@ OPERATIONS = [
     "POST /v2/models/{model}/infer",
     "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v2/repository/index",
+    "POST /v1/embeddings",
     "POST /webhooks/secret",
     "PUT /tenants/{tenant}",
     "PUT /tenants/{tenant}/limits",

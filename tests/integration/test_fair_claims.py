@@ -85,6 +85,30 @@ def test_shares_are_of_device_time_as_it_turned_out(database: Engine) -> None:
     assert got["cheap"] / got["dear"] == pytest.approx(1, rel=0.05)
 
 
+def test_a_list_counts_as_its_inputs(database: Engine) -> None:
+    """In room and in turns: of two tenants with as many items the one with lists gets as much."""
+    embeds = Model("m", "1", "minilm", limits=Limits(slice_items=SLICE))
+    models = Registry([embeds])
+
+    def claimed(room: int) -> list[Lease]:
+        with database.begin() as tx:
+            return claims.claim(tx, 1, {embeds: room}, 60)
+
+    for tenant, item in (("lists", ["x"] * 5), ("texts", "x")):
+        submit(database, models, tenant, Order("m"), array=[item] * 40)
+    first = claimed(2 * SLICE)
+    assert [(lease.tenant, lease.stop - lease.start, lease.inputs) for lease in first] == [
+        ("lists", 2, 10),
+        ("texts", 10, 10),
+    ]
+    for _ in range(4):
+        first += claimed(SLICE)
+    inputs = Counter[str]()
+    for lease in first:
+        inputs[lease.tenant] += lease.inputs
+    assert inputs == {"lists": 3 * SLICE, "texts": 3 * SLICE}
+
+
 def test_who_fails_again_and_again_has_had_its_turn(database: Engine) -> None:
     for tenant in ("fails", "works"):
         post(database, tenant, 1000)

@@ -225,6 +225,19 @@ def test_a_split_keeps_counts_right(database: Engine) -> None:
         assert tx.execute(query, {"job": job}).all() == [(0, 4, 2), (4, 8, 1)]
 
 
+def test_both_halves_of_a_split_have_lists_of_the_same_kind(database: Engine) -> None:
+    job = post(database, 8)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET inputs = 7"))
+    for _ in range(2):
+        owner = worker(database)
+        claim(database, owner)
+        die(database, owner, "crashed")
+    query = text("SELECT start, inputs FROM slices WHERE job_id = :job ORDER BY start")
+    with database.connect() as tx:
+        assert tx.execute(query, {"job": job}).all() == [(0, 7), (4, 7)]
+
+
 def test_a_suspect_of_a_cancelled_job_ends_with_it(database: Engine) -> None:
     job, owner = post(database, 4), worker(database)
     claim(database, owner)

@@ -1,7 +1,11 @@
 """Slices in the hands of a worker, and how they leave them before they are done."""
 
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+import orjson
 import pytest
 import redis
 from sqlalchemy import Engine, text
@@ -19,21 +23,25 @@ from workers.pulling import CallPuller
 from workers.slices import SliceRunner
 
 MODEL = Model("a", "1", "echo", limits=Limits(slice_items=10, max_batch=10))
+EMBEDS = replace(MODEL, task="embedding")
 SLICES = 6
 
 
 class Bench:
     """A worker whose device stands still, with a job of six slices, four of them in hand."""
 
-    def __init__(self, settings: Settings, database: Engine, client: "redis.Redis") -> None:
+    def __init__(
+        self, settings: Settings, database: Engine, client: "redis.Redis",
+        model: Model = MODEL, items: Sequence[Any] = ("x",) * 10 * SLICES,
+    ) -> None:  # fmt: skip
         self.database = database
         with database.begin() as tx:
-            incarnation = workers.register(tx, "w", "default", "cpu", [MODEL.key])
-        puller = CallPuller(RedisLanes(client, MODEL.key), str(incarnation), 60)
-        self.host = ModelHost(MODEL, Echo(), puller, lambda *_: 0)
-        hosts = {MODEL.key: self.host}
+            incarnation = workers.register(tx, "w", "default", "cpu", [model.key])
+        puller = CallPuller(RedisLanes(client, model.key), str(incarnation), 60)
+        self.host = ModelHost(model, Echo(), puller, lambda *_: 0)
+        hosts = {model.key: self.host}
         self.slices = SliceRunner(database, hosts, incarnation, 60, Payloads.of(settings))
-        submit(database, Registry([MODEL]), "t", Order("a"), array=["x"] * 10 * SLICES)
+        submit(database, Registry([model]), "t", Order("a"), array=items)
         self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_HAND)]
         for thread in self._threads:
             thread.start()
@@ -82,3 +90,32 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
     assert not bench.slices.work()
     bench.finish()
+
+
+@pytest.fixture
+def lists(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Bench:
+    """Of three lists a slice, with three texts each."""
+    items = [[f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)]
+    return Bench(settings, database, redis_client, EMBEDS, items)
+
+
+def outputs(bench: Bench) -> list[Any]:
+    with bench.database.connect() as tx:
+        return [orjson.loads(found) for found in tx.scalars(text("SELECT output FROM results"))]
+
+
+def test_lists_that_are_given_back_are_run_later_and_end_once(lists: Bench) -> None:
+    assert lists.starts("leased") == [0, 3, 6, 9]
+    lists.slices.retire(lists.host)
+    eventually(lambda: not lists.host.busy())
+    assert lists.starts("ready") == [3 * n for n in range(SLICES)]
+    assert outputs(lists) == []
+    lists.finish()
+
+
+def test_a_slice_is_done_once_all_of_its_lists_are(lists: Bench) -> None:
+    lists.finish()
+    assert len(lists.starts("done")) == SLICES
+    assert sorted(outputs(lists), key=lambda found: int(found[0][:-1])) == [
+        [f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)
+    ]

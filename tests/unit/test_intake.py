@@ -89,6 +89,15 @@ def test_slices_are_cut_by_their_number_of_items() -> None:
     assert bounds(["x"] * 7, slice_items=3) == [0, 3, 6, 7]
 
 
+def test_slices_are_cut_by_the_inputs_of_lists_as_well() -> None:
+    model = Model("m", "1", "minilm", limits=Limits(slice_items=4))
+    values = ["a", ["b", "c"], "d", ["e"] * 9, ["f"] * 3, [1, 2, 3, 4, 5], "g"]
+    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+        add_array(taken, values)
+        assert list(taken.bounds) == [0, 3, 4, 6, 7]
+        assert list(taken.inputs) == [2, 9, 2, 1]  # rounded up: 4 inputs of 3 items
+
+
 def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_SLICE_BYTES", 100)
     sizes = [40, 60, 3, 502, 40]  # as JSON, quotes included

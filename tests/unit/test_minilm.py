@@ -118,6 +118,52 @@ def test_truncate_leaves_texts_that_are_shorter_or_cut_already(engine: MiniLM) -
     assert (short.size, long.size) == (5, 256)
 
 
+CAT_IDS = [1037, 2304, 4937]  # "a black cat"
+
+
+@pytest.mark.parametrize("ids", [CAT_IDS, [101, *CAT_IDS, 102]])
+def test_token_ids_stand_for_their_text_with_or_without_the_specials(
+    engine: MiniLM, ids: list[int]
+) -> None:
+    text, of_ids, last = engine.prepare(["a black cat", ids, "cat"], {})
+    assert isinstance(text, Prepared)
+    assert isinstance(of_ids, Prepared)
+    assert isinstance(last, Prepared)
+    assert of_ids.data.dtype == np.int32
+    assert of_ids.data.tolist() == text.data.tolist()
+    assert (of_ids.size, last.size) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("params", "size"), [({}, 256), ({"truncate": 512}, 256), ({"truncate": 7}, 7)]
+)
+def test_token_ids_are_cut_as_texts_are(engine: MiniLM, params: dict[str, int], size: int) -> None:
+    [entry] = engine.prepare([[2304] * 1000], params)
+    assert isinstance(entry, Prepared)
+    assert entry.size == len(entry.data) == size
+    assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_token_ids_out_of_the_vocabulary_never_reach_the_device(engine: MiniLM) -> None:
+    for refused in engine.prepare([[30522], [-1], [1, "a"]], {}):
+        assert isinstance(refused, InvalidInput)
+
+
+def test_vectors_are_cut_before_they_are_normalized(engine: MiniLM) -> None:
+    whole = embed(engine, "a black cat", "cat", normalize=False)
+    raw = embed(engine, "a black cat", "cat", normalize=False, dimensions=7)
+    np.testing.assert_allclose(raw, whole[:, :7], atol=ABSOLUTE_TOLERANCE)
+    cut = embed(engine, "a black cat", "cat", dimensions=7)
+    norms = np.linalg.norm(raw, axis=1, keepdims=True)
+    np.testing.assert_allclose(cut, raw / norms, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_more_dimensions_than_there_are_are_refused(engine: MiniLM) -> None:
+    [refused] = engine.prepare(["a black cat"], {"dimensions": 385})
+    assert isinstance(refused, InvalidInput)
+    assert "the model has 384" in str(refused)
+
+
 def test_size_counts_tokens_with_the_specials(engine: MiniLM) -> None:
     assert [entry.size for entry in prepared(engine, "cat", "a black cat")] == [3, 5]
 

@@ -48,7 +48,7 @@ def test_a_model_without_buckets_has_one_lane() -> None:
 def test_what_the_model_or_the_engine_refuses_is_refused_in_its_place() -> None:
     assert lanes_or_words(["1", 7, "odd", "2"]) == [
         "{}/16",
-        "minilm@1 takes a string, not a number",
+        "minilm@1 takes a text, its token ids, or a list of either, not a number",
         "odd",
         "{}/16",
     ]
@@ -61,5 +61,5 @@ def test_what_the_engine_stumbles_over_is_refused_alone() -> None:
     assert lanes_or_words(["1", "broken", 7]) == [
         "{}/16",
         words,
-        "minilm@1 takes a string, not a number",
+        "minilm@1 takes a text, its token ids, or a list of either, not a number",
     ]

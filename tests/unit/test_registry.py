@@ -253,11 +253,12 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
         f"{tmp_path}/models.toml: [[model]] number 1: options.outputs must be a list of "
         "{ name, datatype, shape }"
     ]
-    for more in ('"tensors"\n', '"echo"\ntask = "tensors"\n'):
-        [_, outputs] = problems(tmp_path, head + more)
-        assert "options.outputs" in outputs
+    [_, outputs] = problems(tmp_path, f'{head}"tensors"\n')
+    assert "options.outputs" in outputs
+    [problem] = problems(tmp_path, f'{head}"echo"\ntask = "tensors"\n')
+    assert "no task 'tensors'" in problem
     [problem] = problems(tmp_path, f'{head}"tensors"\ntask = "text"\n{both}')
-    assert "the engine tensors does tensors, not text" in problem
+    assert "no task 'text'; there are: tensors" in problem
     fallback = 'degrade = { fallback = "b@1" }\n'
     other = '[[model]]\nname = "b"\nversion = "1"\nengine = "echo"\n'
     [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')

@@ -53,11 +53,13 @@ class Encoder:
 
     weights: BertModel's state dict, already on the device.
     heads: attention heads; the hidden size must divide by it.
+    hidden: numbers of a vector.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], heads: int) -> None:
         embeddings = "embeddings.{}_embeddings.weight".format
         self._words = weights[embeddings("word")]
+        self.hidden = self._words.shape[1]
         # One segment only: its type embedding is folded into the positions.
         self._positions = weights[embeddings("position")] + weights[embeddings("token_type")][0]
         self._norm = Norm(*_affine(weights, "embeddings.LayerNorm"))

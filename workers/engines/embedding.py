@@ -39,7 +39,8 @@ class Embedder:
     dtype: "float32", or "float16", which halves memory and time on a GPU; vectors are float32.
 
     params: `normalize` (bool, default true); `truncate` (int): tokens that a text is cut to, where
-    that is less than the model's own.
+    that is less than the model's own; `dimensions` (int): numbers that a vector is cut to, before
+    it is normalized.
     """
 
     def __init__(
@@ -67,11 +68,14 @@ class Embedder:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """Token ids (int32 [size]) per text."""
+        """Token ids (int32 [size]) per text, or per list of its token ids."""
+        if (asked := params.get("dimensions", 0)) > self._encoder.hidden:
+            words = f"dimensions is {asked}; the model has {self._encoder.hidden}"
+            return [InvalidInput(words) for _ in inputs]
         return self._texts.prepare(inputs, params)
 
     def run(self, batch: Sequence[TokenIds], params: Mapping[str, Any]) -> NDArray[np.float32]:
-        """batch: token ids per text. Returns float32 [texts, hidden], in order."""
+        """batch: token ids per text. Returns float32 [texts, dimensions], in order."""
         return self._device.run(partial(self._embed, batch, params))
 
     def samples(self) -> list[str]:
@@ -85,7 +89,7 @@ class Embedder:
         self._device.release()
 
     def _embed(self, batch: Sequence[TokenIds], params: Mapping[str, Any], send: Send) -> Tensor:
-        vectors = self._encoder(self._layout(batch, send))
+        vectors = self._encoder(self._layout(batch, send))[:, : params.get("dimensions")]
         return F.normalize(vectors) if params.get("normalize", True) else vectors
 
 

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jobs.sizes import POSITIONS
+from jobs.sizes import POSITIONS, WORDS
 from workers.engines.embedding import Embedder
 
-WORDS = 30522
-"""Of MiniLM's tokenizer: its ids are below this."""
 _SPREAD = 0.02  # of the weights, as BERT starts out
 
 

@@ -1,4 +1,4 @@
-"""Texts to token ids, by the tokenizer of all-MiniLM-L6-v2."""
+"""Texts to token ids, by the tokenizer of all-MiniLM-L6-v2, and token ids as they come."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from jobs.sizes import MIN_TOKENS, POSITIONS, minilm_tokenizer
+from jobs import embeddings
+from jobs.sizes import MIN_TOKENS, POSITIONS, WORDS, minilm_tokenizer, with_specials
 from workers.engines.protocol import InvalidInput, Prepared
 
 _PIECE = 64
@@ -31,8 +32,9 @@ class Texts:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """Token ids (int32 [size]) for each text; `truncate` cuts them further."""
-        most = params.get("truncate", self._max_tokens)
+        """Token ids (int32 [size]) for each text, or list of its token ids; `truncate` cuts them
+        further."""
+        most = min(params.get("truncate", self._max_tokens), self._max_tokens)
         answers: list[Prepared | InvalidInput] = []
         for start in range(0, len(inputs), _PIECE):
             answers += self._prepare_piece(inputs[start : start + _PIECE], most)
@@ -44,26 +46,33 @@ class Texts:
         return ["word " * (tokens - 2) for tokens in (*shorter, self._max_tokens)]
 
     def _prepare_piece(self, inputs: Sequence[Any], most: int) -> list[Prepared | InvalidInput]:
-        refusals = [refusal(text) for text in inputs]
-        encodings = iter(
-            self._tokenizer.encode_batch_fast(
-                [text for text, refusal in zip(inputs, refusals, strict=True) if refusal is None]
-            )
-        )
-        return [refusal or _prepared(next(encodings).ids, most) for refusal in refusals]
+        refusals = [_refusal(value) for value in inputs]
+        taken = [value for value, no in zip(inputs, refusals, strict=True) if no is None]
+        texts = [value for value in taken if isinstance(value, str)]
+        encodings = iter(self._tokenizer.encode_batch_fast(texts))
+        ids = (next(encodings).ids if isinstance(v, str) else with_specials(v) for v in taken)
+        return [refusal or _prepared(next(ids), most) for refusal in refusals]
 
 
-def refusal(text: Any) -> InvalidInput | None:
-    if not isinstance(text, str):
-        return InvalidInput(f"the input must be a string, not {type(text).__name__}")
+def _refusal(value: Any) -> InvalidInput | None:
+    if embeddings.is_token_ids(value):
+        no = embeddings.refuse(value, WORDS)
+        return no and InvalidInput(no[1])
+    return refusal(value)
+
+
+def refusal(value: Any) -> InvalidInput | None:
+    """What is wrong with a text, if anything is."""
+    if not isinstance(value, str):
+        return InvalidInput(f"the input must be a string, not {type(value).__name__}")
     try:
-        text.encode()
+        value.encode()
     except UnicodeEncodeError:
         return InvalidInput("the input holds a lone surrogate, which is not valid Unicode")
     return None
 
 
-def _prepared(ids: list[int], most: int) -> Prepared:
+def _prepared(ids: Sequence[int], most: int) -> Prepared:
     if len(ids) > most:
         ids = [*ids[: most - 1], ids[-1]]  # [SEP] stays
     return Prepared(size=len(ids), data=np.array(ids, dtype=np.int32))

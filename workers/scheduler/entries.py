@@ -14,7 +14,8 @@ FlushReason = Literal["full", "deadline", "knee", "pace", "drain"]
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An item or a call, prepared. owner: who is told of its end; seq: the owner's name for it.
+    """An item or a call, prepared. owner: who is told of its end; seq: the owner's name for it;
+    part: its place in the list that it is of, where it is of one.
 
     size: in the engine's unit; bucket: 0 for an engine without padding; arrived_s: monotonic;
     tenant, weight: whose turn an item waits for; place: among those of its tenant.
@@ -30,6 +31,7 @@ class Entry:
     tenant: str = ""
     weight: float = 1.0
     place: Place = ()
+    part: int = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from jobs.sizes import minilm_folder
+from jobs.sizes import WORDS, minilm_folder
 from workers.engines import device
-from workers.engines.encoder import WORDS, RandomEncoder
+from workers.engines.encoder import RandomEncoder
 from workers.engines.protocol import Prepared
 
 TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}

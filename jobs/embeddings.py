@@ -1,0 +1,57 @@
+"""What embedding models take: a text, its token ids, or a list of either, which stands for as many
+inputs. Each of a list is embedded by itself, and the list's output is the list of their vectors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+MOST_INPUTS = 2048
+"""Of a list."""
+MOST_TOKEN_IDS = 8192
+"""Of one text; a model cuts it, like a text, to what it takes."""
+
+
+def is_token_ids(value: Any) -> bool:
+    """Whether a list is meant as one text's token ids, and not as a list of inputs."""
+    return isinstance(value, list) and len(value) > 0 and not isinstance(value[0], str | list)
+
+
+def inputs_of(value: Any) -> list[Any] | None:
+    """The inputs that a list stands for; None where it is no list of inputs."""
+    return value if isinstance(value, list) and not is_token_ids(value) else None
+
+
+def refuse(value: list[Any], vocabulary: int) -> tuple[str, str] | None:
+    """(code, message) where a list is no right input. vocabulary: token ids are below it; 0: there
+    are texts alone."""
+    inputs = inputs_of(value)
+    if inputs is None:
+        return _refuse_token_ids(value, vocabulary)
+    if not inputs:
+        return "empty", "the list of inputs is empty"
+    if len(inputs) > MOST_INPUTS:
+        return "too_many", f"the list has {len(inputs)} inputs; it may have {MOST_INPUTS}"
+    for n, one in enumerate(inputs):
+        if not isinstance(one, str) and (no := _refuse_token_ids(one, vocabulary)):
+            return no[0], f"input {n} of the list: {no[1]}"
+    return None
+
+
+def _refuse_token_ids(value: Any, vocabulary: int) -> tuple[str, str] | None:
+    if not vocabulary:
+        return "type", "it must be a string"
+    if not is_token_ids(value):
+        return "type", "it must be a string, or a list of token ids that is not empty"
+    if len(value) > MOST_TOKEN_IDS:
+        return "too_long", f"{len(value)} token ids; a text may have {MOST_TOKEN_IDS}"
+    return _refuse_ids(value, vocabulary)
+
+
+def _refuse_ids(ids: Sequence[Any], vocabulary: int) -> tuple[str, str] | None:
+    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < vocabulary:
+        return None  # by far the most
+    for place, id in enumerate(ids):
+        if type(id) is not int:  # true and false are no numbers
+            return "type", f"token id {place} is not a whole number"
+        if not 0 <= id < vocabulary:
+            return "range", f"token id {place} is {id}; they are 0 to {vocabulary - 1}"
+    return None
