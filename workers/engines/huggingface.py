@@ -76,7 +76,7 @@ class HuggingFace:
         self._pairs = task == "reranking"
         self._device = devices.choose(device)
         self._network = _network(folder, self._head, _DTYPES[dtype], self._device.place)
-        self._padding = config.pad_token_id or 0
+        self._padding = getattr(config, "pad_token_id", None) or 0
         self._typed = _takes_types(self._network, config)
         self._device.release()
 
