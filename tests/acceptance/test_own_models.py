@@ -39,7 +39,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory, own_models: Path) -> Iter
     )
     (own_models.parent / "sentiment.py").write_text(code)
     models = own_models.with_name("with-sentiment.toml")
-    away = own.entry("away", "huggingface", 'task = "tokens"', path="nowhere", sha256="0")
+    away = own.entry(
+        "away", "huggingface", 'task = "tokens"', path="nowhere", sha256="0", threads=1
+    )
     models.write_text(own_models.read_text() + entry + away)
     with running(tmp_path_factory.mktemp("own-home"), models=models) as started:
         yield started
