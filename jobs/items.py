@@ -146,7 +146,8 @@ def check(
             raw = _dump(value)
         except _Refused as refused:
             return [Fault(loc, refused.code, f"the input {refused.message}", line)]
-        if len(raw) <= model.limits.max_item_bytes and not (strict and refuse_input(model, value)):
+        short = len(raw) <= model.limits.max_item_bytes
+        if short and (not strict or model.kind.text_only or not refuse_input(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
 

@@ -167,9 +167,14 @@ def save(folder: Path) -> Path:
     save_export(folder)
     text = entry("python", "python", file="own.py", file_sha256=digest(folder / "own.py"))
     text += entry("python-text", "python", 'task = "text"', file="own.py")
+    on_torch = {"threads": 1}  # many tests share few cores
     weights = {"weights": "net.safetensors", "sha256": digest(folder / "net.safetensors")}
-    text += entry("torch", "torch", "options.shape = [4]", file="net.py", build="Net", **weights)
-    text += entry("torch-text", "torch", 'task = "text"', file="texts.py", build="Net", **weights)
+    text += entry(
+        "torch", "torch", "options.shape = [4]", file="net.py", build="Net", **weights, **on_torch
+    )
+    text += entry(
+        "torch-text", "torch", 'task = "text"', file="texts.py", build="Net", **weights, **on_torch
+    )
     text += entry(
         "export",
         "torch",
@@ -177,10 +182,12 @@ def save(folder: Path) -> Path:
         export_sha256=digest(folder / "net.pt2"),
         weights="exported.safetensors",
         sha256=digest(folder / "exported.safetensors"),
+        **on_torch,
     )
     for task in TASKS:
         path = save_folder(folder / task, task)
         checksum = digest(path / "model.safetensors")
-        text += entry(task, "huggingface", f'task = "{task}"', path=task, sha256=checksum)
+        more = f'task = "{task}"\nlimits.max_batch = 8'
+        text += entry(task, "huggingface", more, path=task, sha256=checksum, **on_torch)
     (folder / "models.toml").write_text(text)
     return folder / "models.toml"

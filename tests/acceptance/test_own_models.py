@@ -39,7 +39,10 @@ def platform(tmp_path_factory: pytest.TempPathFactory, own_models: Path) -> Iter
     )
     (own_models.parent / "sentiment.py").write_text(code)
     models = own_models.with_name("with-sentiment.toml")
-    models.write_text(own_models.read_text() + entry)
+    away = own.entry(
+        "away", "huggingface", 'task = "tokens"', path="nowhere", sha256="0", threads=1
+    )
+    models.write_text(own_models.read_text() + entry + away)
     with running(tmp_path_factory.mktemp("own-home"), models=models) as started:
         yield started
 
@@ -129,3 +132,13 @@ def test_usage_counts_tokens_where_texts_are_tokenized(platform: Platform) -> No
     assert infer(platform, "embedding", "a cat").json()["usage"] == {"tokens": 4}
     cut = infer(platform, "embedding", "word " * 100, truncate=10).json()["usage"]
     assert cut == {"tokens": 10}
+
+
+def test_a_model_whose_folder_is_not_there_says_so(platform: Platform) -> None:
+    answer = infer(platform, "away", "a cat")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "not_configured"
+    assert "config.json is not here" in answer.json()["detail"]
+    found = httpx.get(f"{platform.url}/models", timeout=30).json()["data"]
+    [away] = [model for model in found if model["name"] == "away"]
+    assert "there is no folder" in away["error"]

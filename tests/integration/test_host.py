@@ -32,6 +32,7 @@ class Shout(FunctionEngine):
     """Upper-cases texts, and remembers its launches. "broken" breaks the launch it is in."""
 
     def __init__(self) -> None:
+        super().__init__("builtins:list")
         self.launches: list[list[str]] = []
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:

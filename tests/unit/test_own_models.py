@@ -11,6 +11,7 @@ from jobs import items, registry
 from jobs.kinds import ANYBODYS
 from jobs.registry import Registry
 from jobs.settings import SettingsError
+from ops import check as checks
 from tests import own
 
 HUGGINGFACE = 'path = "x", sha256 = "0"'
@@ -179,3 +180,15 @@ def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_millrace_check_tells_of_files_beside_what_else_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(tmp_path, own.entry("a", "python", file="absent.py"))
+    monkeypatch.setenv("MILLRACE_MODELS", str(tmp_path / "models.toml"))
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MILLRACE_REDIS_URL", "redis://127.0.0.1:1/0")
+    first, second = checks.problems()
+    assert first == f"a@1: options.file: there is no file {tmp_path}/absent.py"
+    assert second.startswith("MILLRACE_REDIS_URL")

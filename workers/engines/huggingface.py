@@ -62,13 +62,13 @@ class HuggingFace:
         device: str | None = None,
         threads: int | None = None,
     ) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
         folder = Path(path)
         options = {"path": path, "max_tokens": max_tokens}
         if wrong := list(folders.lacks(task, options)):
             raise ValueError("; ".join(wrong))
         artifacts.weights(folder / folders.WEIGHTS, sha256)
+        if threads is not None:
+            torch.set_num_threads(threads)
         config = _config(folder)
         self._head = _head(task, folder, config, pooling, normalize, activation)
         self._most = folders.longest(options)
@@ -76,7 +76,7 @@ class HuggingFace:
         self._pairs = task == "reranking"
         self._device = devices.choose(device)
         self._network = _network(folder, self._head, _DTYPES[dtype], self._device.place)
-        self._padding = config.pad_token_id or 0
+        self._padding = getattr(config, "pad_token_id", None) or 0
         self._typed = _takes_types(self._network, config)
         self._device.release()
 
