@@ -50,8 +50,10 @@ def held(s3: S3) -> Iterator[Callable[[], None]]:
 
 
 def pid(courier: Courier) -> int:
-    assert courier._process is not None
-    found = courier._process._process.pid
+    """Of its process, once there is one."""
+    process = eventually(lambda: courier._process, timeout_s=30)
+    assert process is not None
+    found = process._process.pid
     assert found is not None
     return found
 
