@@ -19,7 +19,10 @@ _JOB = """
            coalesce(c.succeeded, j.n_succeeded) AS succeeded,
            coalesce(c.failed, j.n_failed) AS failed,
            coalesce(c.cancelled, j.n_cancelled) AS cancelled,
-           coalesce(c.expired, j.n_expired) AS expired
+           coalesce(c.expired, j.n_expired) AS expired,
+           CASE WHEN j.source IS NOT NULL OR j.target IS NOT NULL THEN
+               (SELECT max(last_error) FROM transfers t
+                WHERE t.job_id = j.id AND t.tenant_id = j.tenant_id) END AS transfer_error
     FROM ({jobs}) AS j
     LEFT JOIN LATERAL (
         SELECT sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
@@ -228,6 +231,35 @@ def result_lines(
             rows = max(1, min(_MOST_ROWS, found.rows * _CHUNK_BYTES // len(chunk)))
         else:  # a stretch without such results
             rows = min(_MOST_ROWS, 4 * rows)
+
+
+# OFFSET 0: one look at the index for each item, whatever the statistics say.
+_ROWS = text("""
+    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units
+    FROM results r
+    LEFT JOIN LATERAL (SELECT custom_id, reply FROM items
+                       WHERE job_id = :job AND seq = r.seq OFFSET 0) AS i ON true
+    WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until
+    ORDER BY r.seq
+""")
+
+
+def result_rows(database: Database, job: RowMapping) -> Iterator[RowMapping]:
+    """The results of a job that has ended, in seq order, as `Dialect.written` takes them, with
+    references in place of long outputs. In chunks, and with Conflict raised, as `result_lines`."""
+    values = {"job": job["id"], "tenant": job["tenant_id"]}
+    after, rows = -1, _FIRST_ROWS
+    while after < job["total"] - 1:
+        until = min(after + rows, job["total"] - 1)
+        with acting(database, job["tenant_id"]) as tx:
+            found = tx.execute(_ROWS, values | {"after": after, "until": until}).mappings().all()
+            generation = tx.scalar(_GENERATION, {"job": job["id"]})
+        if generation != job["generation"]:
+            raise Conflict("the job was retried, deleted or pruned while its results were read")
+        yield from found
+        after = until
+        size = sum(len(row["output"] or "") + len(row["reply"] or "") for row in found)
+        rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
 
 
 _GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_pruned")

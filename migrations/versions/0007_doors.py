@@ -27,6 +27,9 @@ ALTER TABLE jobs
     ADD COLUMN source   text, -- JSON: where its items come from; null: the request
     ADD COLUMN target   text, -- JSON: what its results are written to; null: nothing
     ADD COLUMN manifest text; -- JSON: what was written, once it is
+-- One whose input is not read yet, or never could be, has none.
+ALTER TABLE jobs DROP CONSTRAINT jobs_total_check, ADD CONSTRAINT jobs_total_check CHECK (
+    total >= CASE WHEN state IN ('validating', 'failed', 'cancelled', 'expired') THEN 0 ELSE 1 END);
 -- How its door words the answer to an item, where that isn't the same for all of a job; JSON.
 ALTER TABLE items ADD COLUMN reply text;
 -- How many inputs an item stands for on average, rounded up: it may be a list of texts to embed.
@@ -39,6 +42,8 @@ CREATE TABLE transfers (
     kind        text NOT NULL CHECK (kind IN ('import', 'export')),
     generation  int NOT NULL,
     tries       int NOT NULL DEFAULT 0,
+    deaths      int NOT NULL DEFAULT 0, -- claims in a row whose process ended without a word
+    claimed_at  timestamptz,            -- null: it waits
     due_at      timestamptz NOT NULL DEFAULT now(), -- or, of one that runs, its lease's end
     epoch       bigint NOT NULL DEFAULT 0, -- the fence: only the last claimant writes
     last_error  text,
@@ -51,10 +56,38 @@ GRANT SELECT, INSERT, DELETE ON transfers TO millrace_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON transfers TO millrace_worker;
 """
 
+# Keepers read the items of jobs that come from a source: they may add to the leaves of items, as
+# the api may (0004).
+_MAKE_WEEK = """
+CREATE OR REPLACE FUNCTION make_week(parent text, name text, low uuid, high uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    IF name !~ ('^(items|results|attempts)_[0-9]{{8}}$') OR name !~ ('^' || parent || '_') THEN
+        RAISE EXCEPTION '% is no week of %', name, parent;
+    END IF;
+    EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
+                   name, parent, low, high);
+    EXECUTE format('GRANT SELECT, DELETE ON %I TO millrace_worker', name);
+    IF parent = 'items' THEN
+        EXECUTE format('GRANT INSERT ON %I TO {adders}', name);
+    END IF;
+END $$;
+DO $$
+DECLARE leaf regclass;
+BEGIN
+    FOR leaf IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'items'::regclass LOOP
+        EXECUTE format('{change} millrace_worker', leaf);
+    END LOOP;
+END $$;
+"""
+
 _DOWN = """
 DROP TABLE transfers, files;
 ALTER TABLE items DROP COLUMN reply;
 ALTER TABLE slices DROP COLUMN inputs;
+DELETE FROM jobs WHERE total = 0;
+ALTER TABLE jobs DROP CONSTRAINT jobs_total_check,
+    ADD CONSTRAINT jobs_total_check CHECK (total > 0);
 ALTER TABLE jobs
     DROP COLUMN dialect, DROP COLUMN asked, DROP COLUMN source, DROP COLUMN target,
     DROP COLUMN manifest;
@@ -74,9 +107,14 @@ CREATE POLICY everybodys ON {table} TO millrace_worker USING (true);
 
 def upgrade() -> None:
     op.execute(_UP)
+    make_week = _MAKE_WEEK.format(
+        adders="millrace_api, millrace_worker", change="GRANT INSERT ON %s TO"
+    )
+    op.execute(make_week)
     for table in _TENANTS_ROWS:
         op.execute(_POLICIES.format(table=table))
 
 
 def downgrade() -> None:
     op.execute(_DOWN)
+    op.execute(_MAKE_WEEK.format(adders="millrace_api", change="REVOKE INSERT ON %s FROM"))
