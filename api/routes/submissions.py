@@ -181,7 +181,7 @@ def _store(
         claim=claim,
         payloads=shared.payloads,
         limits=caller.limits,
-        key=caller.actor if caller.actor.startswith("key_") else "",
+        key=caller.key_id,
         **source,
     )
     return _accepted(row["id"], views.job_json(row))

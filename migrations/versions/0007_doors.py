@@ -15,6 +15,7 @@ CREATE TABLE files (
     bytes      bigint NOT NULL,
     sha256     bytea NOT NULL,
     key        text NOT NULL,
+    key_id     text NOT NULL DEFAULT '', -- the API key that it came by
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz
 );

@@ -1,0 +1,1 @@
+ENDPOINTS = ("/v1/embeddings", "/v1/chat/completions")
