@@ -4,6 +4,7 @@ Both forms sort by the time they were made: the rows of one job, and of one day,
 """
 
 from datetime import datetime
+from hashlib import sha256
 from uuid import UUID
 
 from jobs import clock
@@ -17,8 +18,17 @@ _SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
 
 def new() -> UUID:
     """A UUID of version 7: 48 bits of milliseconds, then 74 random bits."""
-    milliseconds = int(clock.now().timestamp() * 1000)
-    value = milliseconds << 80 | clock.random_bits(80)
+    return _made(clock.now(), clock.random_bits(80))
+
+
+def derived(at: datetime, *names: str) -> UUID:
+    """One that is the same whenever it is asked for: of that time, and its bits from the names."""
+    digest = sha256("\n".join(names).encode()).digest()
+    return _made(at, int.from_bytes(digest[:10]))
+
+
+def _made(at: datetime, bits: int) -> UUID:
+    value = int(at.timestamp() * 1000) << 80 | bits
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return UUID(int=value)

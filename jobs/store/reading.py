@@ -236,6 +236,33 @@ def result_lines(
             rows = min(_MOST_ROWS, 4 * rows)
 
 
+_ROWS = text("""
+    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units
+    FROM results r
+    LEFT JOIN items i ON i.job_id = :job AND i.seq > :after AND i.seq <= :until AND i.seq = r.seq
+    WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until
+    ORDER BY r.seq
+""")
+
+
+def result_rows(database: Database, job: RowMapping) -> Iterator[RowMapping]:
+    """The results of a job that has ended, in seq order, as `Dialect.written` takes them, with
+    references in place of long outputs. In chunks, and with Conflict raised, as `result_lines`."""
+    values = {"job": job["id"], "tenant": job["tenant_id"]}
+    after, rows = -1, _FIRST_ROWS
+    while after < job["total"] - 1:
+        until = min(after + rows, job["total"] - 1)
+        with acting(database, job["tenant_id"]) as tx:
+            found = tx.execute(_ROWS, values | {"after": after, "until": until}).mappings().all()
+            generation = tx.scalar(_GENERATION, {"job": job["id"]})
+        if generation != job["generation"]:
+            raise Conflict("the job was retried, deleted or pruned while its results were read")
+        yield from found
+        after = until
+        size = sum(len(row["output"] or "") + len(row["reply"] or "") for row in found)
+        rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
+
+
 _GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_pruned")
 
 _ITEM = text("""
