@@ -272,8 +272,8 @@ def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
 
 def is_theirs(who: str, about: str) -> bool:
     """Whether what an id is of is there for them."""
-    whose = {"tenant": {"admin"}, "file": {"alice"}}
-    whose |= dict.fromkeys(("job", "batch"), {"alice", "operator", "admin"})
+    operable = {"alice", "operator", "admin"}
+    whose = {"tenant": {"admin"}, "file": {"alice"}, "job": operable, "batch": operable}
     return who in whose.get(about, {who})
 
 
