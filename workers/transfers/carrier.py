@@ -11,7 +11,6 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 
 from jobs import clock, logs
-from jobs.blobs.objects import Objects
 from jobs.blobs.payloads import Payloads
 from jobs.blobs.store import open_store
 from jobs.errors import BlobsAway, MillraceError, QuotaExceeded, Untransferable
@@ -100,7 +99,6 @@ def serve(pipe: Connection, settings: Settings) -> None:
         db.connect(settings.database_url, pool_size=2, role=db.WORKER),
         Payloads.of(settings),
         open_store(settings.files, settings.s3_endpoint),
-        Objects(settings.s3_endpoint),
     )
     with suppress(EOFError):  # the keeper is gone
         while True:

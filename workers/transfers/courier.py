@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 PROCESSES = 2
 _LOOK_S = 0.2  # at whether we were told to stop
+_HEAD_START_S = 0.2  # of who has a process by now: another one need not be started
 _AGAIN_S = 1.0  # after a process ended without a word
 _SPAWN = get_context("spawn")
 
@@ -46,11 +47,16 @@ class Courier:
                     _log.warning("transfers: %s", error)
                     worked = False
                 if not worked:
-                    self._due.wait(self._settings.keeper_interval_s)
-                    self._due.clear()
+                    self._wait()
         finally:
             if self._process:
                 self._process.kill()
+
+    def _wait(self) -> None:
+        self._due.wait(self._settings.keeper_interval_s)
+        self._due.clear()
+        if self._process is None:
+            self._stopping.wait(_HEAD_START_S)
 
     def run_once(self) -> bool:
         """Does what is due next; False where nothing is."""

@@ -45,9 +45,9 @@ def export_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
     except Conflict as error:  # retried, deleted or pruned meanwhile
         if not _leave(shared, mine, place):
             raise NotOurs from error
-        raise Untransferable(
-            "pruned", "the results were removed before they were written"
-        ) from None
+        place.discard()
+        message = "the results were removed at the end of their retention before they were written"
+        raise Untransferable("pruned", message) from None
     except Untransferable:
         place.discard()
         raise

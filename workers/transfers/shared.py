@@ -1,15 +1,18 @@
 """What both ways of a transfer need, in the process that does them."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine as Database
 
-from jobs.blobs.objects import Objects
 from jobs.blobs.payloads import Payloads
 from jobs.blobs.store import BlobStore
 from jobs.models_file import ModelsFile
 from jobs.registry import Registry
 from jobs.settings import Settings
+
+if TYPE_CHECKING:
+    from jobs.blobs.objects import Objects
 
 
 class NotOurs(Exception):
@@ -26,9 +29,15 @@ class Shared:
     database: Database
     payloads: Payloads
     files: BlobStore
-    objects: Objects
 
     @property
     def models(self) -> Registry:
         """Those of this moment."""
         return self.file.models
+
+    @property
+    def objects(self) -> "Objects":
+        """What tenants name in S3."""
+        from jobs.blobs.objects import Objects  # boto3 takes a third of a second to load
+
+        return Objects(self.settings.s3_endpoint)

@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from jobs.blobs.objects import Objects
 from jobs.blobs.payloads import Payloads
 from jobs.blobs.store import open_store
 from jobs.models_file import ModelsFile
@@ -45,7 +44,7 @@ def shared(settings: Settings, s3: S3) -> Iterator[Shared]:
     )  # fmt: skip
     engine = db.connect(found.database_url, pool_size=2, role=db.WORKER)
     file, store = ModelsFile(None), open_store(found.files)
-    yield Shared(found, file, engine, Payloads.of(found), store, Objects(found.s3_endpoint))
+    yield Shared(found, file, engine, Payloads.of(found), store)
     engine.dispose()
 
 

@@ -158,7 +158,9 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("key", "more", "body", "code", "says"), BROKEN)
+@pytest.mark.parametrize(
+    ("key", "more", "body", "code", "says"), BROKEN, ids=[f"{row[3]}-{row[4]}" for row in BROKEN]
+)
 def test_what_can_not_be_read_fails_the_job_and_says_why(
     world: World, s3: S3, key: str, more: dict[str, str], body: bytes | None, code: str, says: str
 ) -> None:
