@@ -222,7 +222,7 @@ class Manifest(BaseModel):
     format: str
     compression: str
     counts: dict[str, int]
-    usage: dict[str, int] = Field(default_factory=dict, description="the sum of its items'")
+    usage: dict[str, int] = Field(default_factory=dict, description="of what succeeded")
     parts: list[ManifestPart]
 
 

@@ -1,6 +1,8 @@
-"""Files of a tenant: their bytes in the blob store, written before their row, deleted after it.
+"""Files of a tenant: their bytes in the blob store, written before anybody sees their row, deleted
+after it.
 
-A process that dies in between leaves bytes that no row names, never a row without its bytes.
+A process that dies in between leaves a row that nobody sees and that expires with its bytes, never
+one without them.
 """
 
 from collections.abc import Sequence
@@ -15,13 +17,14 @@ from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs.store import BlobStore, open_store
-from jobs.errors import QuotaExceeded
+from jobs.errors import Conflict
 from jobs.identity import Limit
 from jobs.settings import Settings
 from jobs.store import files, room
 from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
+_WITHIN_S = 6 * 3600.0  # bytes are stored, or given up
 
 
 def store_of(settings: Settings) -> BlobStore:
@@ -64,17 +67,20 @@ def add(
 ) -> RowMapping:
     """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
     key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobsAway."""
-    size = content.seek(0, SEEK_END)
+    id, size = ids.new(), content.seek(0, SEEK_END)
     with acting(database, tenant) as tx:
         room.check_file(tx, tenant, limits, size, lock=False)
-    found = put(blobs, content)
-    try:
-        with acting(database, tenant) as tx:
-            room.check_file(tx, tenant, limits, size)
-            return files.insert(
-                tx, tenant, **found, purpose=purpose, filename=filename,
-                expires_in_s=expires_in_s, key_id=key_id,
-            )  # fmt: skip
-    except QuotaExceeded:
+        files.announce(
+            tx, tenant, id, purpose=purpose, filename=filename, key=key_of(id), key_id=key_id,
+            within_s=_WITHIN_S,
+        )  # fmt: skip
+    found = put(blobs, content, id)
+    with acting(database, tenant) as tx:
+        room.check_file(tx, tenant, limits, size)
+        row = files.complete(
+            tx, tenant, id, bytes=size, sha256=found["sha256"], expires_in_s=expires_in_s
+        )
+    if row is None:
         blobs.delete(found["key"])
-        raise
+        raise Conflict("the file was removed while it was stored")
+    return row

@@ -29,7 +29,10 @@ _STORED = """
                         + CASE WHEN results_pruned THEN 0 ELSE output_bytes END), 0)
     FROM jobs WHERE tenant_id = :tenant AND NOT (items_pruned AND results_pruned)
 """
-_IN_FILES = "SELECT coalesce(sum(bytes), 0) FROM files WHERE tenant_id = :tenant"
+_IN_FILES = """
+    SELECT coalesce(sum(bytes), 0) FROM files
+    WHERE tenant_id = :tenant AND (expires_at IS NULL OR expires_at > now())
+"""
 
 _RECENT_S = 15.0
 _UNKNOWN_S = 30.0

@@ -17,7 +17,8 @@ CREATE TABLE files (
     key        text NOT NULL,
     key_id     text NOT NULL DEFAULT '', -- the API key that it came by
     created_at timestamptz NOT NULL DEFAULT now(),
-    expires_at timestamptz
+    expires_at timestamptz,
+    complete   bool NOT NULL DEFAULT true -- false while its bytes are on their way
 );
 CREATE INDEX files_tenant ON files (tenant_id, id DESC);
 CREATE INDEX files_expiry ON files (expires_at) WHERE expires_at IS NOT NULL;

@@ -370,10 +370,12 @@ DEEDS: dict[str, Deed] = {
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
     "files.delete": lambda tx, job: files.delete(tx, MALLORY, UUID(int=15)),
     "files.get": lambda tx, job: files.get(tx, MALLORY, UUID(int=15)),
-    "files.insert": lambda tx, job: dict(files.insert(
-        tx, MALLORY, ids.new(), purpose="x", filename="x", bytes=1, sha256=b"x", key="x",
-        expires_in_s=None,
-    )),
+    "files.announce": lambda tx, job: files.announce(
+        tx, MALLORY, ids.new(), purpose="x", filename="x", key="x", key_id="", within_s=1
+    ),
+    "files.complete": lambda tx, job: files.complete(
+        tx, MALLORY, UUID(int=15), bytes=1, sha256=b"x", expires_in_s=None
+    ),
     "files.page": lambda tx, job: files.page(tx, MALLORY, purpose=None, after=None, limit=9),
     "limits.of": lambda tx, job: limits.of(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),

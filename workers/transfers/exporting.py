@@ -93,7 +93,7 @@ def _written(
     rows = shared.payloads.opened(map(dict, reading.result_rows(shared.database, job)))
     with closing(Parts(target, words, unit, asked)) as parts:
         for row in rows:
-            units += row["units"]
+            units += row["units"] if row["outcome"] == "succeeded" else 0
             described += [place.put(part) for part in parts.add(row)]
         described += [place.put(part) for part in parts.finish()]
     manifest: dict[str, Any] = {

@@ -50,6 +50,12 @@ _FORM: dict[str, Any] = {
         "required": True,
         "content": {
             multipart.FORM: {
+                "example": {
+                    "file": "the lines of requests.jsonl",
+                    "purpose": "batch",
+                    "expires_after[anchor]": "created_at",
+                    "expires_after[seconds]": 86400,
+                },
                 "schema": {
                     "type": "object",
                     "additionalProperties": False,
@@ -68,7 +74,7 @@ _FORM: dict[str, Any] = {
                         "expires_after[anchor]": ["expires_after[seconds]"],
                         "expires_after[seconds]": ["expires_after[anchor]"],
                     },
-                }
+                },
             }
         },
     }
@@ -197,14 +203,13 @@ def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
 
 @router.delete(PATH + "/{file_id}", response_model=FileDeleted)
 def delete_file(request: Request, shared: Shared, caller: Submitter, file_id: FileId) -> Response:
-    """Deletes it. A batch that still reads it fails, and says why."""
+    """It is gone at once, and its bytes in a moment. A batch that was not read yet fails, and says
+    why."""
     id = ids.parse(PREFIX, file_id)
     with shared.acting(caller.tenant) as tx:
-        key = store.delete(tx, caller.tenant, id) if id else None
-        if key is None:
+        if id is None or not store.delete(tx, caller.tenant, id):
             raise no_such_file(file_id)
         audit.note(tx, request, caller, "file.delete", file_id)
-    files.store_of(shared.settings).delete(key)
     return json_response({"id": file_id, "object": "file", "deleted": True})
 
 

@@ -29,6 +29,43 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def _shown(example: Any) -> ConfigDict:
+    """How /openapi.json shows one."""
+    return ConfigDict(json_schema_extra={"example": example})
+
+
+def _listed(example: Any) -> ConfigDict:
+    page = {"first_id": example["id"], "last_id": example["id"], "has_more": False}
+    return _shown({"object": "list", "data": [example], **page})
+
+
+_FILE = {
+    "id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
+    "object": "file",
+    "bytes": 1170,
+    "created_at": 1789200000,
+    "expires_at": 1791792000,
+    "filename": "requests.jsonl",
+    "purpose": "batch",
+    "status": "processed",
+}
+_MODEL = {"id": "minilm", "object": "model", "created": 0, "owned_by": "millrace"}
+_BATCH = {
+    "id": "batch_01ksqmbjqef9pbsjj5v8v5anmb",
+    "object": "batch",
+    "endpoint": "/v1/embeddings",
+    "model": "minilm",
+    "input_file_id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
+    "completion_window": "24h",
+    "status": "in_progress",
+    "created_at": 1789200000,
+    "in_progress_at": 1789200003,
+    "expires_at": 1789286400,
+    "request_counts": {"total": 1000, "completed": 400, "failed": 0},
+    "metadata": {"kind": "nightly"},
+}
+
+
 class ExpiresAfter(BaseModel):
     """When a file goes: so long after it was made."""
 
@@ -39,6 +76,8 @@ class ExpiresAfter(BaseModel):
 
 
 class File(BaseModel):
+    model_config = _shown(_FILE)
+
     id: str
     object: Literal["file"] = "file"
     bytes: int
@@ -48,23 +87,10 @@ class File(BaseModel):
     purpose: str
     status: Literal["processed"] = "processed"
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
-                "object": "file",
-                "bytes": 1170,
-                "created_at": 1789200000,
-                "expires_at": 1791792000,
-                "filename": "requests.jsonl",
-                "purpose": "batch",
-                "status": "processed",
-            }
-        }
-    )
-
 
 class FileList(BaseModel):
+    model_config = _listed(_FILE)
+
     object: Literal["list"] = "list"
     data: list[File]
     first_id: str
@@ -73,27 +99,27 @@ class FileList(BaseModel):
 
 
 class FileDeleted(BaseModel):
+    model_config = _shown({"id": _FILE["id"], "object": "file", "deleted": True})
+
     id: str
     object: Literal["file"] = "file"
     deleted: bool
 
 
-class Model(BaseModel):
+class OpenAIModel(BaseModel):
+    model_config = _shown(_MODEL)
+
     id: str
     object: Literal["model"] = "model"
     created: int = Field(description="0: a models file doesn't say")
     owned_by: str
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {"id": "minilm", "object": "model", "created": 0, "owned_by": "millrace"}
-        }
-    )
 
+class OpenAIModelList(BaseModel):
+    model_config = _shown({"object": "list", "data": [_MODEL]})
 
-class ModelList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[Model]
+    data: list[OpenAIModel]
 
 
 class BatchRequest(BaseModel):
@@ -157,6 +183,8 @@ class BatchErrors(BaseModel):
 class Batch(BaseModel):
     """A job, as OpenAI's clients see it."""
 
+    model_config = _shown(_BATCH)
+
     id: str
     object: Literal["batch"] = "batch"
     endpoint: str
@@ -189,27 +217,10 @@ class Batch(BaseModel):
     usage: BatchUsage | None = None
     metadata: dict[str, str] | None = None
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "id": "batch_01ksqmbjqef9pbsjj5v8v5anmb",
-                "object": "batch",
-                "endpoint": "/v1/embeddings",
-                "model": "minilm",
-                "input_file_id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
-                "completion_window": "24h",
-                "status": "in_progress",
-                "created_at": 1789200000,
-                "in_progress_at": 1789200003,
-                "expires_at": 1789286400,
-                "request_counts": {"total": 1000, "completed": 400, "failed": 0},
-                "metadata": {"kind": "nightly"},
-            }
-        }
-    )
-
 
 class BatchList(BaseModel):
+    model_config = _listed(_BATCH)
+
     object: Literal["list"] = "list"
     data: list[Batch]
     first_id: str
