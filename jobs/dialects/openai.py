@@ -22,6 +22,7 @@ from jobs.registry import Model, Task
 ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
 """What a model must do to be asked there."""
 
+_MOST_WORDS = 500  # characters of what is said of a line
 _BASE64 = b'"base64"'
 _ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
 """What the endpoint of embeddings knows; what else a line has are parameters of the model's own."""
@@ -136,11 +137,15 @@ class _Requests:
         return intake
 
     def _refused(self, code: str, message: str) -> Invalid:
-        fault = Fault(("body", "model"), code, message, self._line)
-        return _nothing_stored([*self._faults, fault])
+        return _nothing_stored([*self._faults, self._named(code, message, "body.model")])
+
+    def _named(self, code: str, message: str, path: str) -> Fault:
+        """What a line says is in it, and a line may be long."""
+        names = tuple(filter(None, path[:_MOST_WORDS].split(".")))
+        return Fault(names, code, message[:_MOST_WORDS], self._line)
 
     def _fault(self, code: str, message: str, path: str) -> None:
-        fault = Fault(tuple(filter(None, path.split("."))), code, message, self._line)
+        fault = self._named(code, message, path)
         if self._intake is not None:
             self._intake.total += 1
             self._intake.fault(fault)

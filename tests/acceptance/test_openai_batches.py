@@ -285,6 +285,26 @@ def test_what_can_not_be_asked_is_refused_at_once(
     assert caught.value.param == param
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b'{"input_file_id": "\\u0000", "endpoint": "/v1/embeddings", "completion_window": "1h"}',
+        b'{"input_file_id": "\\ud800", "endpoint": "/v1/embeddings", "completion_window": "1h"}',
+        b'{"input_file_id": "a", "endpoint": "\\ud800", "completion_window": "\\ud800"}',
+        b'{"\\ud800": 1}',
+        b'{"metadata": {"\\ud800": "\\ud800"}}',
+        b"x" * (1 << 20) + b"x",
+    ],
+)
+def test_hostile_requests_are_refused(native: httpx.Client, raw: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    found = native.post("/v1/batches", content=raw, headers=headers)
+    assert found.status_code in (400, 404, 413), found.text
+    assert found.json()["error"]["message"]
+
+
 def test_a_batch_needs_a_file_of_its_tenants_own_and_for_a_batch(
     client: openai.OpenAI, platform: Platform
 ) -> None:

@@ -172,6 +172,22 @@ def test_no_more_faults_are_named_than_anybody_reads(faults: Any) -> None:
     assert len(faults(*[b"{"] * (MAX_FAULTS + 5))) == MAX_FAULTS
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        GOOD | {"url": "u" * 10_000},
+        GOOD | {"method": "m" * 10_000},
+        body(**{"n" * 10_000: 1}),
+        body(model="m" * 10_000),
+    ],
+)
+def test_what_is_said_of_a_long_line_is_short(take: Take, line: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        take(line)
+    [fault] = caught.value.faults
+    assert len(json.dumps(fault.as_json())) < 1500
+
+
 def test_an_empty_file_is_told_from_one_that_is_wrong(faults: Any) -> None:
     assert faults() == [(None, "empty_file", None)]
 

@@ -115,7 +115,7 @@ def _asked(form: Form) -> tuple[str, str, float | None]:
     faults += [
         Fault((name,), "unknown_parameter", f"a file has no {name!r}")
         for name in fields
-        if not name.startswith("expires_after")
+        if name != "expires_after" and not name.startswith("expires_after[")
     ]
     if faults:
         raise Invalid("; ".join(fault.message for fault in faults), faults=faults)
