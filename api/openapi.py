@@ -8,9 +8,10 @@ from pydantic.json_schema import models_json_schema
 
 from api.routes.oip.schemas import InferenceRequest
 from api.routes.openai.embedding_schemas import EmbeddingsRequest
+from api.routes.openai.schemas import BatchRequest
 from api.schemas import CallRequest, JobWithItems
 
-_READ_BY_US = (CallRequest, EmbeddingsRequest, JobWithItems, InferenceRequest)
+_READ_BY_US = (BatchRequest, CallRequest, EmbeddingsRequest, JobWithItems, InferenceRequest)
 _REF = "#/components/schemas/{model}"
 
 

@@ -1,16 +1,38 @@
-"""Files of a tenant: their bytes in the blob store, written before their row, deleted after it.
+"""Files of a tenant: their bytes in the blob store, written before anybody sees their row, deleted
+after it.
 
-A process that dies in between leaves bytes that no row names, never a row without its bytes.
+A process that dies in between leaves a row that nobody sees and that expires with its bytes, never
+one without them.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
+from os import SEEK_END
 from typing import IO, Any
 from uuid import UUID
 
+from sqlalchemy import Engine as Database
+from sqlalchemy import RowMapping
+
 from jobs import ids
-from jobs.blobs.store import BlobStore
+from jobs.blobs.store import BlobStore, open_store
+from jobs.errors import Conflict
+from jobs.identity import Limit
+from jobs.settings import Settings
+from jobs.store import files, room
+from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
+_WITHIN_S = 6 * 3600.0  # bytes are stored, or given up
+
+
+def store_of(settings: Settings) -> BlobStore:
+    """Where this configuration keeps files; the same one each time."""
+    return _opened(settings.files, settings.s3_endpoint)
+
+
+_opened = cache(open_store)
 
 
 def key_of(id: UUID) -> str:
@@ -29,3 +51,36 @@ def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[st
     content.seek(0)
     blobs.put_stream(key_of(id), content)
     return {"id": id, "bytes": size, "sha256": digest.digest(), "key": key_of(id)}
+
+
+def add(
+    database: Database,
+    blobs: BlobStore,
+    tenant: str,
+    content: IO[bytes],
+    *,
+    purpose: str,
+    filename: str,
+    expires_in_s: float | None,
+    limits: Sequence[Limit] = (),
+    key_id: str = "",
+) -> RowMapping:
+    """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
+    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobsAway."""
+    id, size = ids.new(), content.seek(0, SEEK_END)
+    with acting(database, tenant) as tx:
+        room.check_file(tx, tenant, limits, size, lock=False)
+        files.announce(
+            tx, tenant, id, purpose=purpose, filename=filename, key=key_of(id), key_id=key_id,
+            within_s=_WITHIN_S,
+        )  # fmt: skip
+    found = put(blobs, content, id)
+    with acting(database, tenant) as tx:
+        room.check_file(tx, tenant, limits, size)
+        row = files.complete(
+            tx, tenant, id, bytes=size, sha256=found["sha256"], expires_in_s=expires_in_s
+        )
+    if row is None:
+        blobs.delete(found["key"])
+        raise Conflict("the file was removed while it was stored")
+    return row

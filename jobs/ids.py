@@ -34,6 +34,11 @@ def _made(at: datetime, bits: int) -> UUID:
     return UUID(int=value)
 
 
+def earliest(at: datetime) -> UUID:
+    """Below all that were made at that time or later."""
+    return UUID(int=int(at.timestamp() * 1000) << 80)
+
+
 def show(prefix: str, id: UUID) -> str:
     """`job_…` for a UUID."""
     value = id.int
@@ -41,10 +46,14 @@ def show(prefix: str, id: UUID) -> str:
     return f"{prefix}_{''.join(digits)}"
 
 
-def parse(prefix: str, text: str) -> UUID | None:
-    """The UUID in `job_…`, or None where the text is not such an id."""
+def parse(prefix: str | tuple[str, ...], text: str) -> UUID | None:
+    """The UUID in `job_…`, or None where the text is not such an id. prefix: or any of several."""
     head, _, digits = text.rpartition("_")
-    if head != prefix or len(digits) != _LENGTH or digits[0] > "7":
+    if (
+        head not in ((prefix,) if isinstance(prefix, str) else prefix)
+        or len(digits) != _LENGTH
+        or digits[0] > "7"
+    ):
         return None
     value = 0
     for char in digits:

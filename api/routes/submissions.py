@@ -179,7 +179,6 @@ def _store(
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):
         raise Invalid("the model is missing or no name", faults=faults)
-    key = caller.actor if caller.actor.startswith("key_") else ""
     if array is None and lines is None:
         row = submit_source(
             shared.database,
@@ -190,7 +189,7 @@ def _store(
             target=target,
             faults=faults,
             claim=claim,
-            key=key,
+            key=caller.key_id,
         )
         return _accepted(row["id"], views.job_json(row))
     model = shared.models.resolve(order.model)
@@ -207,7 +206,7 @@ def _store(
         claim=claim,
         payloads=shared.payloads,
         limits=caller.limits,
-        key=key,
+        key=caller.key_id,
     )
     return _accepted(row["id"], views.job_json(row))
 

@@ -33,13 +33,14 @@ class Dialect(Protocol):
         """The line of one result, without its end, and which file it goes into. row: seq,
         custom_id, outcome, attempts, units and the JSON texts output, error and reply (what the
         dialect gave to `Intake.add`), with payloads in place of references. unit: what units
-        count."""
+        count. asked: with the job's model beside."""
         ...
 
 
 def dialect(name: str) -> Dialect:
     """By what stands on a job's row."""
     from jobs.dialects.native import Native
+    from jobs.dialects.openai import OpenAI
 
-    dialects: dict[str, type[Dialect]] = {"native": Native}
+    dialects: dict[str, type[Dialect]] = {"native": Native, "openai": OpenAI}
     return dialects[name]()

@@ -43,6 +43,7 @@ _PAGE_JOBS = """SELECT * FROM jobs
       AND (CAST(:state AS text) IS NULL OR state = :state)
       AND (CAST(:model AS text) IS NULL OR model = :model)
       AND (CAST(:version AS text) IS NULL OR version = :version)
+      AND (CAST(:dialect AS text) IS NULL OR dialect = :dialect)
     ORDER BY id DESC LIMIT :limit"""
 _PAGE = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="tenant_id = :tenant AND")))
 _PAGE_OF_ALL = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="")))
@@ -77,6 +78,7 @@ def page(
     version: str | None,
     after: UUID | None,
     limit: int,
+    dialect: str | None = None,
 ) -> list[RowMapping]:
     """Newest first; `after` is the id of the last job of the page before. tenant: one, or
     EVERYBODY."""
@@ -87,6 +89,7 @@ def page(
         "version": version,
         "after": after,
         "limit": limit,
+        "dialect": dialect,
     }
     page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE
     return list(tx.execute(page, values).mappings())

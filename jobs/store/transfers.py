@@ -191,7 +191,8 @@ def finish(tx: Tx, mine: Transfer) -> bool:
 
 _SET_MANIFEST = text(f"""
     WITH closed AS (
-        UPDATE jobs SET manifest = :manifest WHERE id = :job AND tenant_id = :tenant RETURNING *)
+        UPDATE jobs SET manifest = :manifest, written_at = now()
+        WHERE id = :job AND tenant_id = :tenant RETURNING *)
     {DELIVER}
 """)
 
@@ -210,7 +211,7 @@ _FORGET = text("DELETE FROM transfers WHERE job_id = ANY(:jobs)")
 _AGAIN = """
     WITH job AS (
         UPDATE jobs
-        SET generation = generation + 1, manifest = NULL {more}
+        SET generation = generation + 1, manifest = NULL, written_at = NULL {more}
         WHERE id = :job RETURNING *
     ), transfer AS (
         INSERT INTO transfers (job_id, tenant_id, kind, generation)

@@ -35,6 +35,9 @@ _LOCK_JOB = text("""
     WHERE id = :job AND (:tenant = '*' OR tenant_id = :tenant) FOR UPDATE
 """)
 _SET_STATE = text("UPDATE jobs SET state = :state WHERE id = :job")
+_SET_CANCELLING = text("""
+    UPDATE jobs SET state = 'cancelling', cancelling_at = now() WHERE id = :job
+""")
 _MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
 _MOST_SLICES = 100  # that one transaction looks at to end them
 
@@ -68,7 +71,7 @@ def cancel(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     if before == "validating":
         close_unread(tx, job, "cancelled")
     elif "cancelling" in TRANSITIONS[before]:
-        tx.execute(_SET_STATE, {"job": job, "state": "cancelling"})
+        tx.execute(_SET_CANCELLING, {"job": job})
         end_slices(tx, [(job, start) for start, state in slices if state != "leased"], "cancelled")
         close_finished_jobs(tx, [job])
     return before
@@ -148,7 +151,8 @@ _REVIVE_SLICES = text("""
 _REVIVE_JOB = text("""
     UPDATE jobs
     SET state = 'queued', generation = generation + 1, started_at = NULL, finished_at = NULL,
-        expires_at = now() + make_interval(secs => expires_in_s), error = NULL, manifest = NULL
+        expires_at = now() + make_interval(secs => expires_in_s), error = NULL, manifest = NULL,
+        queued_at = now(), cancelling_at = NULL, written_at = NULL
     WHERE id = :job
 """)
 

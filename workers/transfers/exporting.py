@@ -85,13 +85,15 @@ def _written(
 ) -> dict[str, Any]:
     """The manifest."""
     words, asked = dialect(job["dialect"]), orjson.loads(job["asked"] or "{}")
+    asked["model"] = job["model"]
     unit = shared.models.unit(job["model"], job["version"])
     if most := target.get("part_items"):
         target = {**target, "part_items": max(most, -(-job["total"] // _MOST_PARTS))}
-    described = []
+    described, units = [], 0
     rows = shared.payloads.opened(map(dict, reading.result_rows(shared.database, job)))
     with closing(Parts(target, words, unit, asked)) as parts:
         for row in rows:
+            units += row["units"] if row["outcome"] == "succeeded" else 0
             described += [place.put(part) for part in parts.add(row)]
         described += [place.put(part) for part in parts.finish()]
     manifest: dict[str, Any] = {
@@ -100,6 +102,7 @@ def _written(
         "format": target.get("format", "jsonl"),
         "compression": target.get("compression", "none"),
         "counts": {"total": job["total"], **{name: job[f"n_{name}"] for name in OUTCOMES}},
+        "usage": {unit: units},
         "parts": described,
     }
     place.seal(manifest)

@@ -29,12 +29,13 @@ def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
     code = _CODES.get(code, code)
     message = error.detail if first is None or first.message in error.detail else first.message
     param = _param(first) if first else "model" if code == "model_not_found" else None
+    message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     return {"error": {"message": message, "type": _type(error, code), "param": param, "code": code}}
 
 
 def _param(fault: Fault) -> str | None:
     """Where it is, as a path into the body: `body.input`."""
-    parts = [str(part) for part in fault.loc]
+    parts = [str(part) for part in fault.as_json()["loc"]]
     return ".".join(parts[1:] if parts[:1] and parts[0] in _PLACES else parts) or None
 
 

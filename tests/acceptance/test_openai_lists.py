@@ -1,0 +1,80 @@
+"""Lines with several texts, with token ids, and with `dimensions`: what an embedding model is asked
+in lists comes back as so many embeddings."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai.types import CreateEmbeddingResponse
+
+from ops.up import Platform, running
+from tests.keys import make_key_at
+from tests.wait import eventually
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
+    home = tmp_path_factory.mktemp("lists")
+    with running(home, lease_s=3.0) as platform, _client(platform) as made:
+        yield made
+
+
+def _client(platform: Platform) -> openai.OpenAI:
+    key, _ = make_key_at(platform.settings.database_url, "acme")
+    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbeddingResponse]:
+    """To requests for embeddings, by a batch of them."""
+    lines = [
+        {
+            "custom_id": str(n),
+            "method": "POST",
+            "url": "/v1/embeddings",
+            "body": {"model": "minilm", **body},
+        }
+        for n, body in enumerate(bodies)
+    ]
+    raw = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    file = client.files.create(file=("a.jsonl", raw), purpose="batch")
+    made = client.batches.create(
+        input_file_id=file.id, endpoint="/v1/embeddings", completion_window="1h"
+    )
+
+    def output() -> str | None:
+        batch = client.batches.retrieve(made.id)
+        assert batch.status not in ("failed", "expired", "cancelled"), batch.errors
+        return batch.output_file_id
+
+    found = client.files.content(str(eventually(output, timeout_s=60))).content.splitlines()
+    read = [json.loads(line)["response"]["body"] for line in found]
+    return [CreateEmbeddingResponse.model_validate(body) for body in read]
+
+
+def test_several_texts_of_a_line_are_several_embeddings(client: openai.OpenAI) -> None:
+    many, *each = answers(client, {"input": ["one", "two"]}, {"input": "one"}, {"input": "two"})
+    assert [one.index for one in many.data] == [0, 1]
+    for found, alone in zip(many.data, each, strict=True):
+        assert found.embedding == pytest.approx(alone.data[0].embedding, abs=1e-5)
+    assert many.usage.total_tokens == sum(alone.usage.total_tokens for alone in each)
+
+
+def test_token_ids_are_an_input(client: openai.OpenAI) -> None:
+    one, many = answers(client, {"input": [101, 2028, 102]}, {"input": [[101, 2028, 102]]})
+    assert len(one.data) == len(many.data) == 1
+    assert one.data[0].embedding == pytest.approx(many.data[0].embedding, abs=1e-5)
+
+
+def test_dimensions_cut_vectors(client: openai.OpenAI) -> None:
+    [short] = answers(client, {"input": "one", "dimensions": 64})
+    assert len(short.data[0].embedding) == 64
+    assert sum(x * x for x in short.data[0].embedding) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_base64_of_several_is_a_string_each(client: openai.OpenAI) -> None:
+    [plain] = answers(client, {"input": ["one", "two"]})
+    [packed] = answers(client, {"input": ["one", "two"], "encoding_format": "base64"})
+    assert len(packed.data) == len(plain.data) == 2
+    assert all(isinstance(one.embedding, str) for one in packed.data)
