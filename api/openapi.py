@@ -1,4 +1,5 @@
-"""/openapi.json: what FastAPI finds out by itself, and the bodies that we read ourselves."""
+"""/openapi.json: what FastAPI finds out by itself, the bodies that we read ourselves, and
+examples."""
 
 from typing import Any
 
@@ -6,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.examples import EXAMPLES
 from api.schemas import CallRequest, JobWithItems
 
 _REF = "#/components/schemas/{model}"
@@ -20,7 +22,10 @@ def install(app: FastAPI) -> None:
             _, bodies = models_json_schema(
                 [(CallRequest, "validation"), (JobWithItems, "validation")], ref_template=_REF
             )
-            document["components"]["schemas"] |= bodies["$defs"]
+            schemas = document["components"]["schemas"]
+            schemas |= bodies["$defs"]
+            for name, example in EXAMPLES.items():
+                schemas[name]["examples"] = [example]
             app.openapi_schema = document
         return app.openapi_schema
 

@@ -9,7 +9,7 @@ import orjson
 from fastapi import Path, Response
 from sqlalchemy import RowMapping
 
-from api import bodies
+from api import bodies, examples
 from api.resources import Resources
 from jobs import ids
 from jobs.errors import NotFound
@@ -21,7 +21,7 @@ from jobs.store.tenancy import EVERYBODY, act
 
 JOB_ID = "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
-JobId = Annotated[str, Path(description="job_…", pattern=JOB_ID)]
+JobId = Annotated[str, Path(description="job_…", pattern=JOB_ID, examples=[examples.JOB_ID])]
 
 
 @contextmanager
