@@ -4,22 +4,23 @@ failure; `--json` prints what a program can read."""
 from typing import Any
 
 import click
-import httpx
 
-from jobs.settings import SettingsError
-from ops.client import Refused
 from ops.commands import (
     admin,
     calls,
+    completion,
     jobs,
     keys,
     limits,
     measuring,
     processes,
+    results,
     simulating,
+    submitting,
     usage,
     webhooks,
 )
+from ops.commands.common import INTERRUPTED, in_words
 
 
 class Cli(click.Group):
@@ -31,13 +32,15 @@ class Cli(click.Group):
 
         try:
             return super().invoke(ctx)
-        except (SettingsError, Refused, EmbeddedError, PortTaken) as error:
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except (EmbeddedError, PortTaken) as error:
             raise click.ClickException(str(error)) from error
-        except httpx.ConnectError as error:
-            message = "no api answers there; start one with `millrace up`, or name it with --url"
+        except Exception as error:
+            message = in_words(error)
+            if message is None:
+                raise
             raise click.ClickException(message) from error
-        except httpx.HTTPError as error:
-            raise click.ClickException(f"the api: {error}") from error
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,7 +51,9 @@ def main() -> None:
 
 for command in (
     *processes.COMMANDS,
+    *submitting.COMMANDS,
     *jobs.COMMANDS,
+    *results.COMMANDS,
     *webhooks.COMMANDS,
     *usage.COMMANDS,
     *calls.COMMANDS,
@@ -57,5 +62,6 @@ for command in (
     *admin.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
+    *completion.COMMANDS,
 ):
     main.add_command(command)

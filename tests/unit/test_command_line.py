@@ -1,0 +1,96 @@
+"""Every command explains itself, prints JSON, and is completed by shells."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ops.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in sorted(group.commands.items()):
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from walk(command, *path, name)
+
+
+COMMANDS = dict(walk(main))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    shown = CliRunner().invoke(main, [*name.split(), "--help"])
+    assert shown.exit_code == 0
+    epilog = COMMANDS[name].epilog or ""
+    assert epilog.startswith("Example: ")
+    assert f"millrace {name.split()[0]}" in epilog
+    assert "Example: " in shown.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_prints_prints_json_when_asked(name: str) -> None:
+    if name in ("api", "worker", "keeper") or isinstance(COMMANDS[name], click.Group):
+        return  # they print nothing
+    if name.startswith("bench ") or name == "completion":
+        return  # one line of JSON always; a script
+    flags = [flag for option in COMMANDS[name].params for flag in option.opts]
+    assert "--json" in flags
+
+
+def completed(shell: str, *words: str) -> list[str]:
+    """What click offers that shell for the last of the words."""
+    environ = {
+        "_MILLRACE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }
+    return CliRunner().invoke(main, [], env=environ, prog_name="millrace").output.split()
+
+
+def test_zsh_and_fish_complete_commands_options_and_choices() -> None:
+    assert "submit" in completed("zsh", "millrace", "sub")
+    assert "fish_complete" not in completed("fish", "millrace", "sub")
+    assert any("submit" in word for word in completed("fish", "millrace", "sub"))
+    assert "--idempotency-key" in completed("zsh", "millrace", "submit", "--id")
+    assert "parquet" in completed("zsh", "millrace", "results", "--format", "p")
+    assert "rotate" in completed("zsh", "millrace", "keys", "ro")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_script_asks_the_command(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell]).output
+    assert f"_MILLRACE_COMPLETE={shell}_complete" in script
+
+
+def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
+    """The script, in a real bash."""
+    command = tmp_path / "millrace"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ops "$@"\n')
+    command.chmod(0o755)
+    script = """
+        eval "$(millrace completion bash)"
+        ask() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _millrace_completion millrace
+            echo "${COMPREPLY[*]}"
+        }
+        complete -p millrace
+        ask millrace comp
+        ask millrace jobs --st
+    """
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    registered, command_name, option = done.stdout.splitlines()
+    assert "_millrace_completion" in registered
+    assert (command_name, option) == ("completion", "--state")
