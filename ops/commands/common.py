@@ -76,9 +76,12 @@ def _remember(context: click.Context, parameter: click.Parameter, key: str | Non
 def connect(url: str | None) -> Client:
     """The api at that address, or the one of this configuration; with the key that was given."""
     found: Settings = configure.load()
-    key = click.get_current_context().meta.get(_KEY)
+    context = click.get_current_context()
     url = url or found.url
-    return Client(url, key, trusting(found) if url.startswith("https:") else True)
+    verify = trusting(found) if url.startswith("https:") else True
+    client = Client(url, context.meta.get(_KEY), verify)
+    context.call_on_close(client.close)
+    return client
 
 
 def await_end(client: Client, job: dict[str, Any], as_json: bool, then: str = "") -> dict[str, Any]:

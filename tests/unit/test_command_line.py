@@ -1,16 +1,20 @@
 """Every command explains itself, prints JSON, and is completed by shells."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from api.examples import EXAMPLES
 from ops.cli import main
+from tests.receiver import Reply, receiving
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,3 +98,42 @@ def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
     registered, command_name, option = done.stdout.splitlines()
     assert "_millrace_completion" in registered
     assert (command_name, option) == ("completion", "--state")
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "said"),
+    [
+        ("s3://in/a.jsonl", None, {"input": {"url": "s3://in/a.jsonl", "compression": "none"}}),
+        (
+            "s3://in/a.jsonl.gz",
+            "s3://out/b.parquet",
+            {
+                "input": {"url": "s3://in/a.jsonl.gz", "compression": "gzip"},
+                "output": {"url": "s3://out/b.parquet", "format": "parquet", "compression": "none"},
+            },
+        ),
+        (
+            "s3://in/a.ndjson",
+            "s3://out/b.jsonl.gz",
+            {
+                "input": {"url": "s3://in/a.ndjson", "compression": "none"},
+                "output": {"url": "s3://out/b.jsonl.gz", "format": "jsonl", "compression": "gzip"},
+            },
+        ),
+    ],
+)
+def test_what_lies_in_s3_is_named_and_not_sent(
+    source: str, output: str | None, said: dict[str, Any]
+) -> None:
+    with receiving() as api:
+        api.reply = lambda request: Reply(202, body=json.dumps(EXAMPLES["Job"]).encode())
+        more = ["-o", output] if output else []
+        url = f"http://127.0.0.1:{api.port}"
+        done = CliRunner().invoke(
+            main, ["submit", source, "--model", "minilm", "--priority", "3", "--url", url, *more]
+        )
+    assert done.exit_code == 0, done.output
+    [request] = api.received
+    assert request.path == "/jobs"
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {"model": "minilm", "priority": 3, **said}
