@@ -87,6 +87,11 @@ def _is_away(error: Exception) -> bool:
     return isinstance(error, httpx.TransportError)
 
 
+def _is_writing(job: dict[str, Any]) -> bool:
+    output = job.get("output") or {}
+    return output.get("state") in ("pending", "writing")
+
+
 def trusting(found: Settings) -> ssl.SSLContext:
     """Whom this configuration trusts, and the certificate that it presents."""
     context = ssl.create_default_context(cafile=found.ca)
@@ -142,12 +147,13 @@ class Client:
         each: Callable[[dict[str, Any]], None] = lambda job: None,
         away: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Until the job has ended, whatever becomes of the api meanwhile; `each` sees the job at
-        every look, `away` is called where the api doesn't answer."""
+        """Until the job has ended, and its results are written where it was to write them, whatever
+        becomes of the api meanwhile; `each` sees the job at every look, `away` is called where the
+        api doesn't answer."""
         while True:
             job = self._lasting_job(id, away)
             each(job)
-            if job["state"] in TERMINAL:
+            if job["state"] in TERMINAL and not _is_writing(job):
                 return job
             clock.sleep(_POLL_S)
 

@@ -22,10 +22,8 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", "": "jsonl", ".csv": "csv", ".parquet": "parquet"
 }  # fmt: skip
 
-COLUMNS = (
-    "seq", "custom_id", "outcome", "output", "error_code", "error_message", "units", "attempts"
-)  # fmt: skip
-"""Of CSV and Parquet."""
+COLUMNS = ("seq", "custom_id", "outcome", "output", "error", "attempts", "units")
+"""Of CSV and Parquet. error: as JSON."""
 
 _ROWS = 1000  # that become columns at once
 _GROUP_BYTES = 32 << 20
@@ -124,17 +122,9 @@ def _compressed(raw: IO[bytes], gzipped: bool) -> Iterator[IO[bytes]]:
 def _row(line: bytes) -> list[Any]:
     """The values of COLUMNS; the output as it is."""
     result = json.loads(line)
-    error = result["error"] or {}
-    return [
-        result["seq"],
-        result["custom_id"],
-        result["outcome"],
-        result["output"],
-        error.get("code"),
-        error.get("message"),
-        next(iter((result["usage"] or {}).values()), None),
-        result["attempts"],
-    ]
+    [units] = result.pop("usage").values()
+    result["error"] = _as_text(result["error"])
+    return [{**result, "units": units}[name] for name in COLUMNS]
 
 
 _SEQ, _OUTPUT = COLUMNS.index("seq"), COLUMNS.index("output")
@@ -188,7 +178,7 @@ def _write_parquet(lines: Iterable[bytes], file: IO[bytes]) -> None:
 
 
 def _schema(arrow: Any, outputs: Sequence[Any]) -> Any:
-    numbers = {"seq": arrow.int64(), "units": arrow.int64(), "attempts": arrow.int32()}
+    numbers = dict.fromkeys(("seq", "attempts", "units"), arrow.int32())
     types = dict.fromkeys(COLUMNS, arrow.string()) | numbers
     found = [output for output in outputs if output is not None]
     deep = _depth(found[0]) if found else None

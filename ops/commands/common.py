@@ -101,8 +101,11 @@ def show_job(job: dict[str, Any], as_json: bool) -> None:
         return
     counts = ", ".join(f"{count} {name}" for name, count in job["counts"].items() if count)
     words = [job["id"], f"{job['model']}@{job['version']}", job["state"], counts, _pace(job)]
-    if job["error"]:
-        words.append(str(job["error"].get("message") or job["error"]))
+    output = job.get("output") or {}
+    if output.get("url"):
+        words.append(f"{output['url']} {output['state']}")
+    errors = filter(None, (job["error"], output.get("error")))
+    words += [str(error.get("message") or error) for error in errors]
     click.echo("  ".join(filter(None, words)))
 
 
@@ -115,6 +118,6 @@ def _pace(job: dict[str, Any]) -> str:
 
 
 def exit_by_end(job: dict[str, Any]) -> None:
-    """Non-zero where a job that was waited for did not complete."""
-    if job["state"] != "completed":
+    """Non-zero where a job that was waited for did not complete, or could not write its results."""
+    if job["state"] != "completed" or (job.get("output") or {}).get("state") == "failed":
         raise click.exceptions.Exit(1)

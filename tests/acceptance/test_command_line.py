@@ -95,8 +95,10 @@ def test_everything_of_a_job_can_be_said() -> None:
         (("a.txt", "--model", "echo", "--metadata", "x"), "'x' is not NAME=VALUE"),
         (("a.txt", "--model", "echo", "--params", "[]"), "must be a JSON object"),
         (("none.txt", "--model", "echo"), "'none.txt' does not exist"),
-        (("s3://bucket/a.csv", "--model", "echo"), "the platform reads JSON lines"),
-        (("a.txt", "--model", "echo", "-o", "s3://bucket/a.csv"), "the platform writes .jsonl"),
+        (("s3://bucket/a.csv", "--model", "echo", "--column", "x"), "CSV that is read here"),
+        (("s3://bucket/a", "--model", "echo", "--format", "text"), "reads no plain texts"),
+        (("a.txt", "--model", "echo", "-o", "s3://bucket/a.csv"), "results go into a folder"),
+        (("a.txt", "--model", "echo", "--output-format", "parquet"), "is for S3"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_is_sent(

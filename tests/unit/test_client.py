@@ -65,6 +65,22 @@ def test_where_nobody_listens_or_it_is_refused_it_is_not_sent_again(
     assert len(sent) == 1
 
 
+def test_an_order_goes_into_the_query_objects_as_json() -> None:
+    seen: list[httpx.URL] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url)
+        return httpx.Response(202, json={"id": "job_1"})
+
+    made = Client("http://x")
+    made.close()
+    made._http = httpx.Client(base_url="http://x", transport=httpx.MockTransport(handle))
+    made.submit(LINES, model="echo", priority=3, expires_in_s=None, output={"url": "s3://b/"})
+    assert dict(seen[0].params) == {
+        "model": "echo", "priority": "3", "expires_in_s": "null", "output": '{"url": "s3://b/"}'
+    }  # fmt: skip
+
+
 def test_a_stream_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made, sent = client(monkeypatch, httpx.ReadError("reset"))
     with pytest.raises(httpx.ReadError):

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from api.examples import EXAMPLES
+from jobs import clock
 from ops.cli import main
-from tests.receiver import Reply, receiving
+from tests.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,39 +104,70 @@ def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "output", "said"),
+    ("arguments", "said"),
     [
-        ("s3://in/a.jsonl", None, {"input": {"url": "s3://in/a.jsonl", "compression": "none"}}),
+        (["s3://in/a.jsonl"], {"input": {"url": "s3://in/a.jsonl"}}),
         (
-            "s3://in/a.jsonl.gz",
-            "s3://out/b.parquet",
+            ["s3://in/a", "--format", "csv", "-o", "s3://out/b/"],
             {
-                "input": {"url": "s3://in/a.jsonl.gz", "compression": "gzip"},
-                "output": {"url": "s3://out/b.parquet", "format": "parquet", "compression": "none"},
+                "input": {"url": "s3://in/a", "format": "csv"},
+                "output": {"url": "s3://out/b/", "format": "jsonl", "compression": "none"},
             },
         ),
         (
-            "s3://in/a.ndjson",
-            "s3://out/b.jsonl.gz",
+            ["s3://in/a.jsonl.gz", "-o", "s3://out/b/", "--output-format", "parquet"],
             {
-                "input": {"url": "s3://in/a.ndjson", "compression": "none"},
-                "output": {"url": "s3://out/b.jsonl.gz", "format": "jsonl", "compression": "gzip"},
+                "input": {"url": "s3://in/a.jsonl.gz"},
+                "output": {"url": "s3://out/b/", "format": "parquet", "compression": "none"},
             },
         ),
     ],
 )
-def test_what_lies_in_s3_is_named_and_not_sent(
-    source: str, output: str | None, said: dict[str, Any]
-) -> None:
+def test_what_lies_in_s3_is_named_and_not_sent(arguments: list[str], said: dict[str, Any]) -> None:
+    request = submitted(*arguments)
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {"model": "minilm", "priority": 3, **said}
+
+
+def submitted(*arguments: str) -> Received:
+    """What `millrace submit` sends, to an api that takes anything."""
     with receiving() as api:
         api.reply = lambda request: Reply(202, body=json.dumps(EXAMPLES["Job"]).encode())
-        more = ["-o", output] if output else []
-        url = f"http://127.0.0.1:{api.port}"
-        done = CliRunner().invoke(
-            main, ["submit", source, "--model", "minilm", "--priority", "3", "--url", url, *more]
-        )
+        url = ("--model", "minilm", "--priority", "3", "--url", f"http://127.0.0.1:{api.port}")
+        done = CliRunner().invoke(main, ["submit", *arguments, *url])
     assert done.exit_code == 0, done.output
     [request] = api.received
     assert request.path == "/jobs"
-    assert request.headers["content-type"] == "application/json"
-    assert json.loads(request.body) == {"model": "minilm", "priority": 3, **said}
+    return request
+
+
+def test_a_job_is_waited_for_until_its_results_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
+    states = ["pending", "writing", "complete"]
+
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            output = {
+                "url": "s3://out/b/",
+                "state": states.pop(0) if states else "failed",
+                "error": None,
+            }
+            body = json.dumps({**EXAMPLES["Job"], "state": "completed", "output": output}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url = ("--url", f"http://127.0.0.1:{server.server_port}")
+        written = CliRunner().invoke(main, ["job", "job_1", "--follow", *url])
+        failed = CliRunner().invoke(main, ["job", "job_1", "--follow", *url])
+        server.shutdown()
+        thread.join()
+    assert (written.exit_code, failed.exit_code) == (0, 1)
+    assert "s3://out/b/ complete" in written.output

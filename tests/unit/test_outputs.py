@@ -48,7 +48,9 @@ def test_csv_holds_the_same(tmp_path: Path) -> None:
     with write(tmp_path / "out.csv", LINES).open(newline="") as file:
         found = list(csv.DictReader(file))
     assert [row["output"] for row in found] == ['a,\n"b"', "", "é\u2028"]
-    assert [row["error_code"] for row in found] == ["", "invalid_output", ""]
+    assert [row["error"] and json.loads(row["error"])["code"] for row in found] == [
+        "", "invalid_output", ""
+    ]  # fmt: skip
     assert (found[0]["custom_id"], found[1]["outcome"], found[2]["units"]) == ("x", "failed", "2")
 
 
@@ -66,7 +68,7 @@ def test_parquet_has_outputs_as_they_are(tmp_path: Path, outputs: list[Any], kin
     path = write(tmp_path / "out.parquet", [*lines, line(9, code="engine_error")])
     assert str(pyarrow.parquet.read_schema(path).field("output").type) == kind
     assert [row["output"] for row in rows(path)] == [*outputs, None]
-    assert rows(path)[-1]["error_message"] == "it is engine_error"
+    assert json.loads(rows(path)[-1]["error"])["message"] == "it is engine_error"
 
 
 @pytest.mark.parametrize(
