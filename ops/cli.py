@@ -33,6 +33,7 @@ class Cli(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
         except (EmbeddedError, PortTaken) as error:
             raise click.ClickException(str(error)) from error
