@@ -109,7 +109,7 @@ EXAMPLES: dict[str, Any] = {
         "timing": {"wait_ms": 12.5, "engine_ms": 9.7},
         "launch": {"worker": 3, "engine_ms": 9.7, "started_at": _AT},
     },
-    "CallRequest": {"model": MODEL, "input": _ITEM["input"], "timeout_ms": 200},
+    "CallRequest": {"model": MODEL, "input": _ITEM["input"], "timeout_ms": 5000},
     "CallAnswer": {
         "id": f"call_{_ID}",
         "model": MODEL,

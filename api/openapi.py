@@ -25,7 +25,9 @@ def install(app: FastAPI) -> None:
             schemas = document["components"]["schemas"]
             schemas |= bodies["$defs"]
             for name, example in EXAMPLES.items():
-                schemas[name]["examples"] = [example]
+                # Where another module has a model of that name, both are called by their modules'.
+                long = f"api__schemas__{name}"
+                schemas[long if long in schemas else name]["examples"] = [example]
             app.openapi_schema = document
         return app.openapi_schema
 
