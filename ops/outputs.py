@@ -143,13 +143,16 @@ def _write_jsonl(lines: Iterable[bytes], file: IO[bytes]) -> None:
 def _write_csv(lines: Iterable[bytes], file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for line in lines:
-        row = _row(line)
-        row[_OUTPUT] = _as_text(row[_OUTPUT])
-        writer.writerow(row)
-    text.flush()
-    text.detach()  # the file is closed by who opened it
+    try:
+        writer.writerow(COLUMNS)
+        for line in lines:
+            row = _row(line)
+            row[_OUTPUT] = _as_text(row[_OUTPUT])
+            writer.writerow(row)
+        text.flush()
+    finally:
+        with suppress(OSError):
+            text.detach()  # the file is closed by who opened it
 
 
 def _pyarrow() -> Any:
