@@ -106,7 +106,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    pages.install(app, settings)
+    pages.install(app)
     ours = (
         calls,
         embeddings,

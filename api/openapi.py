@@ -1,4 +1,5 @@
-"""/openapi.json: what FastAPI finds out by itself, and the bodies that we read ourselves."""
+"""/openapi.json: what FastAPI finds out by itself, the bodies that we read ourselves, and
+examples."""
 
 from typing import Any
 
@@ -6,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.examples import EXAMPLES
 from api.routes.oip.schemas import InferenceRequest
 from api.routes.openai.embedding_schemas import EmbeddingsRequest
 from api.routes.openai.schemas import BatchRequest
@@ -23,7 +25,12 @@ def install(app: FastAPI) -> None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes)
             read = [(model, "validation") for model in _READ_BY_US]
             _, bodies = models_json_schema(read, ref_template=_REF)  # type: ignore[arg-type]
-            document["components"]["schemas"] |= bodies["$defs"]
+            schemas = document["components"]["schemas"]
+            schemas |= bodies["$defs"]
+            for name, example in EXAMPLES.items():
+                # Where another module has a model of that name, both are called by their modules'.
+                long = f"api__schemas__{name}"
+                schemas[long if long in schemas else name]["examples"] = [example]
             app.openapi_schema = document
         return app.openapi_schema
 

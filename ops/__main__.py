@@ -3,4 +3,4 @@
 from ops.cli import main
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="millrace")  # as the completion of shells knows it

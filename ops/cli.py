@@ -4,23 +4,24 @@ failure; `--json` prints what a program can read."""
 from typing import Any
 
 import click
-import httpx
 
-from jobs.settings import SettingsError
-from ops.client import Refused
 from ops.commands import (
     admin,
     calls,
+    completion,
     jobs,
     keys,
     limits,
     measuring,
     models,
     processes,
+    results,
     simulating,
+    submitting,
     usage,
     webhooks,
 )
+from ops.commands.common import INTERRUPTED, in_words
 
 
 class Cli(click.Group):
@@ -32,13 +33,16 @@ class Cli(click.Group):
 
         try:
             return super().invoke(ctx)
-        except (SettingsError, Refused, EmbeddedError, PortTaken) as error:
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except (EmbeddedError, PortTaken) as error:
             raise click.ClickException(str(error)) from error
-        except httpx.ConnectError as error:
-            message = "no api answers there; start one with `millrace up`, or name it with --url"
+        except Exception as error:
+            message = in_words(error)
+            if message is None:
+                raise
             raise click.ClickException(message) from error
-        except httpx.HTTPError as error:
-            raise click.ClickException(f"the api: {error}") from error
 
 
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,7 +53,9 @@ def main() -> None:
 
 for command in (
     *processes.COMMANDS,
+    *submitting.COMMANDS,
     *jobs.COMMANDS,
+    *results.COMMANDS,
     *webhooks.COMMANDS,
     *usage.COMMANDS,
     *calls.COMMANDS,
@@ -59,5 +65,6 @@ for command in (
     *models.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
+    *completion.COMMANDS,
 ):
     main.add_command(command)

@@ -1,5 +1,6 @@
 """A client of the HTTP api, for the command line, the demo and the benchmarks."""
 
+import json
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,12 +16,16 @@ _TIMEOUT_S = 600.0
 _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
+_PATIENCE_S = 600.0
+"""An api that was there may be away for so long while somebody waits."""
+_AWAY = frozenset({429, 502, 503, 504})
 
 
 class Refused(Exception):
     """The api's problem, in words; `problem` is the body."""
 
     def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
         try:
             self.problem: dict[str, Any] = response.json()
         except ValueError:
@@ -28,6 +33,10 @@ class Refused(Exception):
         lines = [f"{self.problem.get('title', 'refused')}: {self.problem.get('detail', '')}"]
         lines += [_fault_line(fault) for fault in self.problem.get("errors", [])[:20]]
         super().__init__("\n".join(lines))
+
+
+class Changed(Exception):
+    """What was being read is no longer what it was."""
 
 
 def _fault_line(fault: dict[str, Any]) -> str:
@@ -46,6 +55,16 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(block)
 
 
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut at newlines alone: a JSON text may hold what else ends a line in Unicode."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
 def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
     """Tries again where the answer was lost, or the first request is still at work. Raises
     httpx.ConnectError at once where there is nobody to begin with."""
@@ -59,6 +78,18 @@ def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
                 raise
         clock.sleep(_RETRY_S)
     return post()
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the api may answer soon: it restarts, say, or its database does."""
+    if isinstance(error, Refused):
+        return error.status in _AWAY
+    return isinstance(error, httpx.TransportError)
+
+
+def _is_writing(job: dict[str, Any]) -> bool:
+    output = job.get("output") or {}
+    return output.get("state") in ("pending", "writing")
 
 
 def trusting(found: Settings) -> ssl.SSLContext:
@@ -83,55 +114,108 @@ class Client:
     def request(self, method: str, path: str, **options: Any) -> Any:
         return self._ok(self._http.request(method, path, **options)).json()
 
-    def submit(self, lines: Iterable[bytes], **order: Any) -> dict[str, Any]:
-        """Streams NDJSON lines as one job, under an Idempotency-Key. Lines that can be read again
-        (no iterator) are sent again where the connection breaks; the job is still made once."""
-        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": f'"{ids.new()}"'}
+    def submit(
+        self, lines: Iterable[bytes], idempotency_key: str | None = None, **order: Any
+    ) -> dict[str, Any]:
+        """Streams NDJSON lines as one job, under an Idempotency-Key: without one, a new one. order:
+        of the job, objects as they are. Lines that can be read again (no iterator) are sent again
+        where the connection breaks; the job is still made once."""
+        headers = {
+            "Content-Type": "application/x-ndjson",
+            "Idempotency-Key": f'"{idempotency_key or ids.new()}"',
+        }
+        query = {name: _parameter(value) for name, value in order.items()}
 
         def post() -> httpx.Response:
-            return self._http.post("/jobs", content=_blocks(lines), params=order, headers=headers)
+            return self._http.post("/jobs", content=_blocks(lines), params=query, headers=headers)
 
         response = post() if isinstance(lines, Iterator) else _persistently(post)
+        return dict(self._ok(response).json())
+
+    def submit_order(self, order: dict[str, Any], key: str | None = None) -> dict[str, Any]:
+        """A job as one JSON object, under an Idempotency-Key: for items that lie elsewhere."""
+        headers = {"Idempotency-Key": f'"{key or ids.new()}"'}
+        response = _persistently(lambda: self._http.post("/jobs", json=order, headers=headers))
         return dict(self._ok(response).json())
 
     def job(self, id: str) -> dict[str, Any]:
         return dict(self.request("GET", f"/jobs/{id}"))
 
     def wait(
-        self, id: str, each: Callable[[dict[str, Any]], None] = lambda job: None
+        self,
+        id: str,
+        each: Callable[[dict[str, Any]], None] = lambda job: None,
+        away: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Until the job has ended; `each` sees it at every look."""
+        """Until the job has ended, and its results are written where it was to write them, whatever
+        becomes of the api meanwhile; `each` sees the job at every look, `away` is called where the
+        api doesn't answer."""
         while True:
-            job = self.job(id)
+            job = self._lasting_job(id, away)
             each(job)
-            if job["state"] in TERMINAL:
+            if job["state"] in TERMINAL and not _is_writing(job):
                 return job
             clock.sleep(_POLL_S)
+
+    def _lasting_job(self, id: str, away: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        until_s = clock.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self.job(id)
+            except (httpx.TransportError, Refused) as error:
+                if not _is_away(error) or clock.monotonic() > until_s:
+                    raise
+            away()
+            clock.sleep(_RETRY_S)
 
     def delete(self, id: str) -> None:
         self._ok(self._http.delete(f"/jobs/{id}"))
 
     def results(self, id: str, **query: Any) -> Iterator[str]:
         """NDJSON lines, as they stream in."""
-        with self._http.stream("GET", f"/jobs/{id}/results", params=query) as response:
-            if response.is_error:
-                response.read()
-            self._ok(response)
-            yield from response.iter_lines()
+        return map(bytes.decode, self._stream(f"/jobs/{id}/results", query))
+
+    def lasting_results(self, id: str, after: int = -1, gaps: bool = False) -> Iterator[bytes]:
+        """The same as bytes, going on behind the last line where the connection breaks. Raises
+        Changed where the job was retried meanwhile: its results are others then."""
+        generation, tries, last = self.job(id)["generation"], 0, b""
+        while True:
+            try:
+                for line in self._stream(f"/jobs/{id}/results", {"after": after, "gaps": gaps}):
+                    last, tries = line, 0
+                    yield line
+                return
+            except (httpx.TransportError, Refused) as error:
+                tries += 1
+                if not _is_away(error) or tries == _TRIES:
+                    raise
+            clock.sleep(_RETRY_S)
+            if self._lasting_job(id)["generation"] != generation:
+                raise Changed(f"{id} was retried while its results were read; read them again")
+            after = json.loads(last)["seq"] if last else after
 
     def usage_csv(self, **query: Any) -> Iterator[str]:
         """The lines of GET /usage as CSV, as they stream in."""
-        with self._http.stream("GET", "/usage", params={**query, "format": "csv"}) as response:
+        for line in self._stream("/usage", {**query, "format": "csv"}):
+            yield line.rstrip(b"\r").decode()
+
+    def _stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
+        with self._http.stream("GET", path, params=query) as response:
             if response.is_error:
                 response.read()
             self._ok(response)
-            yield from response.iter_lines()
+            yield from _lines(response.iter_bytes())
 
     def infer(
-        self, model: str, value: Any, timeout_ms: int = 10_000, key: str | None = None
+        self,
+        model: str,
+        value: Any,
+        timeout_ms: int = 10_000,
+        key: str | None = None,
+        **more: Any,
     ) -> dict[str, Any]:
-        """One call; key: its Idempotency-Key."""
-        body = {"model": model, "input": value, "timeout_ms": timeout_ms}
+        """One call; key: its Idempotency-Key; more: of its body."""
+        body = {"model": model, "input": value, "timeout_ms": timeout_ms, **more}
         headers = {"Idempotency-Key": f'"{key}"'} if key else None
         return dict(self.request("POST", "/infer", json=body, headers=headers))
 
@@ -143,3 +227,8 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+
+def _parameter(value: Any) -> Any:
+    """Of a query: texts and numbers as they are, all else as JSON."""
+    return value if isinstance(value, str | int | float) else json.dumps(value)

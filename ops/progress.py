@@ -1,4 +1,4 @@
-"""A job's progress bar: items, rate, time left."""
+"""A job's progress bar: items, rate, time left, failures."""
 
 import sys
 from typing import Any
@@ -9,11 +9,11 @@ from ops.client import Client
 
 
 def wait_with_bar(client: Client, job: dict[str, Any]) -> dict[str, Any]:
-    """Waits for a job's end, and shows it coming."""
-    total = job["counts"]["total"]
+    """Waits for a job's end, and shows it coming: from where it is now, with the rate since."""
     quiet = not sys.stderr.isatty()
     with tqdm(
-        total=total,
+        total=job["counts"]["total"] or None,  # not known yet while its input is read
+        initial=_ended(job),
         unit=" items",
         desc=job["model"],
         dynamic_ncols=True,
@@ -22,7 +22,19 @@ def wait_with_bar(client: Client, job: dict[str, Any]) -> dict[str, Any]:
     ) as bar:
 
         def show(job: dict[str, Any]) -> None:
-            counts = job["counts"]
-            bar.update(total - counts["pending"] - counts["running"] - bar.n)
+            bar.total = job["counts"]["total"] or None
+            bar.set_postfix_str(_said(job), refresh=False)
+            bar.update(_ended(job) - bar.n)
 
-        return client.wait(job["id"], show)
+        return client.wait(job["id"], show, lambda: bar.set_postfix_str("the api is away"))
+
+
+def _ended(job: dict[str, Any]) -> int:
+    counts = job["counts"]
+    return int(counts["total"] - counts["pending"] - counts["running"])
+
+
+def _said(job: dict[str, Any]) -> str:
+    failed = job["counts"]["failed"]
+    state = "" if job["state"] in ("queued", "running", "completed") else job["state"]
+    return ", ".join(filter(None, (state, f"{failed} failed" if failed else "")))

@@ -9,7 +9,7 @@ import orjson
 from fastapi import Path, Response
 from sqlalchemy import RowMapping
 
-from api import bodies
+from api import bodies, examples
 from api.resources import Resources
 from jobs import ids
 from jobs.errors import NotFound
@@ -23,7 +23,9 @@ PREFIXES = ("job", "batch", "msgbatch")
 """Of a job's id, by the door that shows it: the rest is the same, and each is taken everywhere."""
 JOB_ID = f"^({'|'.join(PREFIXES)})_[0-7][0-9a-hjkmnp-tv-z]{{25}}$"
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
-JobId = Annotated[str, Path(description="job_…, or batch_…", pattern=JOB_ID)]
+JobId = Annotated[
+    str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[examples.JOB_ID])
+]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
+from api import examples
 from api.auth import Reader, may
 from api.context import Shared
 from api.events import event_id
@@ -20,7 +21,7 @@ _EVENTS = "text/event-stream"
 _DOC: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "events named `job`, each with the job object as its data",
-        "content": {_EVENTS: {"schema": {"type": "string"}}},
+        "content": {_EVENTS: {"schema": {"type": "string"}, "example": examples.EVENTS}},
     },
     204: {"description": "Last-Event-ID is that of the end: there is nothing more to come"},
 }

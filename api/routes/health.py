@@ -1,9 +1,12 @@
 """Whether this process lives, whether it can serve, and which models are ready."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
+from api import examples
 from api.auth import Reader
 from api.context import Context, Shared
 from api.schemas import Health, ModelList, ModelState
@@ -55,7 +58,11 @@ def list_models(shared: Shared, caller: Reader) -> dict[str, list[ModelState]]:
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
-def model_ready(shared: Shared, caller: Reader, model: str) -> ModelState:
+def model_ready(
+    shared: Shared,
+    caller: Reader,
+    model: Annotated[str, Path(description="name, or name@version", examples=[examples.MODEL])],
+) -> ModelState:
     """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
     versions, standing = shared.models.versions(model), _standing(shared)
     for found in versions:

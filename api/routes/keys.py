@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api import audit
+from api import audit, examples
 from api.auth import Admin
 from api.context import Shared
 from api.routes.common import json_response
@@ -17,7 +17,7 @@ from jobs.store.tenancy import EVERYBODY
 router = APIRouter(tags=["keys"])
 
 KEY_ID = "^key_[0-7][0-9a-hjkmnp-tv-z]{25}$"
-_KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID)]
+_KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID, examples=[examples.KEY_ID])]
 
 
 @router.post("/keys", status_code=201, response_model=MadeKey)

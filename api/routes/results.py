@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from sqlalchemy import RowMapping
 
-from api import bodies, compression
+from api import bodies, compression, examples
 from api.auth import Reader
 from api.context import Shared
 from api.routes.common import JobId, job_of, json_response
@@ -20,13 +20,15 @@ from jobs.store.reading import Span
 
 router = APIRouter(tags=["jobs"])
 
+_LINES = {"schema": {"type": "string"}, "example": examples.RESULT_LINES}
 _Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
+_Seq = Annotated[int, Path(ge=0, le=2**31 - 1, description="its position", examples=[0])]
 
 
 @router.get(
     "/jobs/{job_id}/results",
     response_class=StreamingResponse,
-    responses={200: {"content": {bodies.NDJSON: {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {bodies.NDJSON: _LINES}}},
 )
 def get_results(
     request: Request,
@@ -60,9 +62,7 @@ def get_results(
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
-def get_item(
-    shared: Shared, caller: Reader, job_id: JobId, seq: Annotated[int, Path(ge=0, le=2**31 - 1)]
-) -> Response:
+def get_item(shared: Shared, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
     """One item: its input, its end, and the launch that it was in; operators see all of that."""
     with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
-from api import bodies, idempotency, transfers
+from api import bodies, examples, idempotency, transfers
 from api.auth import Submitter
 from api.context import Context, Shared
 from api.errors import faults_of
@@ -48,7 +48,10 @@ _SUBMIT_DOC: dict[str, Any] = {
         "required": True,
         "content": {
             bodies.JSON: {"schema": {"$ref": "#/components/schemas/JobWithItems"}},
-            bodies.NDJSON: {"schema": {"type": "string", "description": "one item a line"}},
+            bodies.NDJSON: {
+                "schema": {"type": "string", "description": "one item a line"},
+                "example": examples.ITEM_LINES,
+            },
         },
     },
 }

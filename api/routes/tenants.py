@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api import audit
+from api import audit, examples
 from api.auth import Admin
 from api.context import Shared
 from api.routes.common import json_response
@@ -17,7 +17,9 @@ from jobs.store.tenancy import EVERYBODY
 
 router = APIRouter(tags=["tenants"])
 
-TenantName = Annotated[str, Path(description="its name", pattern=TENANT)]
+TenantName = Annotated[
+    str, Path(description="its name", pattern=TENANT, examples=[examples.TENANT])
+]
 
 
 @router.get("/tenants", response_model=TenantPage)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 
+from api import examples
 from api.auth import Reader, require
 from api.context import Shared
 from api.routes.common import TENANT_OR_ALL, json_response
@@ -36,7 +37,9 @@ Day = Annotated[date, BeforeValidator(_day)]
 @router.get(
     "/usage",
     response_model=Usage,
-    responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+    responses={
+        200: {"content": {CSV: {"schema": {"type": "string"}, "example": examples.USAGE_CSV}}}
+    },
 )
 def get_usage(
     request: Request,

@@ -11,16 +11,15 @@ from jobs.keys import erasure_object
 from jobs.store import audit as store
 from jobs.store import departures
 from jobs.store.tenancy import EVERYBODY
+from ops.commands.common import as_json_option
 from ops.owning import everybodys, note
-
-_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 @click.command(epilog="Example: millrace audit --tenant acme --limit 100")
 @click.option("--tenant", default=EVERYBODY, help="what was done to this one's things alone")
 @click.option("--after", type=int, help="older than the entry of this id")
 @click.option("--limit", default=50, show_default=True)
-@_json
+@as_json_option
 def audit(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
     """Shows who did what, the newest first: every admin act, and every verb."""
     with everybodys() as tx:
@@ -36,7 +35,7 @@ def audit(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
 @click.command(epilog="Example: millrace tenant-erase acme --yes")
 @click.argument("tenant")
 @click.option("--yes", is_flag=True, help="without it nothing is done")
-@_json
+@as_json_option
 def tenant_erase(tenant: str, yes: bool, as_json: bool) -> None:
     """Revokes a tenant's keys, and erases all that it has, for ever. Keepers do it; the same
     command again says how far they are. What it used stays on its bill."""

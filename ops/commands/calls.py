@@ -1,21 +1,31 @@
 """Commands of a client that wants one answer, and of who asks who would give it."""
 
 import json
+from typing import Any
 
 import click
 
 from jobs import ids
-from ops.commands.common import client_command, connect
+from ops.commands.common import JsonObject, client_command, connect
 
 
 @click.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')
 @click.argument("text")
 @click.option("--model", required=True)
+@click.option("--is-json", is_flag=True, help="TEXT is JSON: an input that is no text")
+@click.option("--params", type=JsonObject(), help="the model's parameters, as a JSON object")
 @click.option("--timeout-ms", default=10_000, show_default=True)
 @client_command
-def infer(text: str, model: str, timeout_ms: int, url: str | None, as_json: bool) -> None:
-    """Makes one call and prints its output."""
-    answer = connect(url).infer(model, text, timeout_ms, key=str(ids.new()))
+def infer(
+    text: str, model: str, is_json: bool, params: dict[str, Any] | None, timeout_ms: int,
+    url: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Makes one call with TEXT and prints its output, as JSON; --json prints the whole answer."""
+    try:
+        value = json.loads(text) if is_json else text
+    except ValueError as error:
+        raise click.BadParameter(f"not valid JSON: {error}", param_hint="TEXT") from None
+    answer = connect(url).infer(model, value, timeout_ms, key=str(ids.new()), params=params or {})
     click.echo(json.dumps(answer if as_json else answer["output"]))
 
 

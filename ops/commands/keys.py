@@ -14,13 +14,12 @@ from jobs.keys import NewKey, key_object, tenant_object
 from jobs.store import keys as key_store
 from jobs.store import tenants as tenant_store
 from jobs.store.tenancy import EVERYBODY
-from ops.commands.common import Number
+from ops.commands.common import Number, as_json_option
 from ops.owning import everybodys, note
 
 _MOST = 10_000
 _DAY_S = 86_400.0
 _WEIGHT, _CAP = (0.001, 1000.0), (0.0, 1e12)  # as the api takes them
-_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 @click.group("keys", epilog="Example: millrace keys create --tenant acme --role admin")
@@ -34,7 +33,7 @@ def all_keys() -> None:
 @click.option("--role", type=click.Choice(list(ROLES)), default="tenant", show_default=True)
 @click.option("--scopes", default="", help=f"some of {','.join(SCOPES)}; without: all of the role")
 @click.option("--expires-in-days", type=Number(0, 3650, min_open=True), help="else never")
-@_json
+@as_json_option
 def create(
     tenant: str, name: str, role: str, scopes: str, expires_in_days: float | None, as_json: bool
 ) -> None:
@@ -49,7 +48,7 @@ def create(
 
 @all_keys.command("list", epilog="Example: millrace keys list --tenant acme")
 @click.option("--tenant", default=EVERYBODY, help="of this one alone")
-@_json
+@as_json_option
 def list_keys(tenant: str, as_json: bool) -> None:
     """Lists keys, the newest first."""
     with everybodys() as tx:
@@ -65,7 +64,7 @@ def list_keys(tenant: str, as_json: bool) -> None:
 
 @all_keys.command(epilog="Example: millrace keys revoke key_01kajf…")
 @click.argument("id")
-@_json
+@as_json_option
 def revoke(id: str, as_json: bool) -> None:
     """Ends a key, for ever and at once."""
     with everybodys() as tx:
@@ -84,7 +83,7 @@ def revoke(id: str, as_json: bool) -> None:
     show_default=True,
     help="the key before it goes on for so long",
 )
-@_json
+@as_json_option
 def rotate(id: str, overlap_s: float, as_json: bool) -> None:
     """Makes a key in place of another, with the same rights, and shows it this once."""
     with everybodys() as tx:
@@ -95,7 +94,7 @@ def rotate(id: str, overlap_s: float, as_json: bool) -> None:
 
 
 @click.command(epilog="Example: millrace tenants")
-@_json
+@as_json_option
 def tenants(as_json: bool) -> None:
     """Lists tenants."""
     with everybodys() as tx:
@@ -112,7 +111,7 @@ def tenants(as_json: bool) -> None:
 @click.option("--weight", type=Number(*_WEIGHT), help="of its share")
 @click.option("--soft-cap", type=Number(*_CAP), help="of a month's spend: its webhook is told")
 @click.option("--hard-cap", type=Number(*_CAP), help="of a month's spend: there it ends")
-@_json
+@as_json_option
 def tenant(tenant: str, as_json: bool, **changes: float | None) -> None:
     """Shows a tenant, once its terms are changed as the options say."""
     wanted = {name: value for name, value in changes.items() if value is not None}

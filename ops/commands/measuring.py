@@ -1,14 +1,22 @@
 """Commands that show and measure a platform, which they start themselves."""
 
+import json
+from functools import partial
+
 import click
+
+from ops.commands.common import as_json_option
 
 
 @click.command(epilog="Example: millrace demo")
-def demo() -> None:
+@as_json_option
+def demo(as_json: bool) -> None:
     """Embeds the standard library's docstrings, and finds functions by meaning."""
     from ops.demo import run
 
-    run()
+    found = run(partial(click.echo, err=as_json))
+    if as_json:
+        click.echo(json.dumps(found))
 
 
 @click.group(epilog="Example: millrace bench echo")

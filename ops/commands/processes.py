@@ -8,11 +8,13 @@ import click
 from jobs import logs
 from jobs.settings import SettingsError
 from ops import configure
+from ops.commands.common import as_json_option
 
 
 @click.command(epilog="Example: millrace up --workers 2")
 @click.option("--workers", default=1, show_default=True, help="worker processes")
-def up(workers: int) -> None:
+@as_json_option
+def up(workers: int, as_json: bool) -> None:
     """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
     from jobs import settings
     from ops.up import Platform, StopAsked
@@ -22,11 +24,14 @@ def up(workers: int) -> None:
     platform = Platform(settings.load(), workers)
     platform.start(stop_asked)
     if not stop_asked():
-        click.echo(f"ready: {platform.url} (API docs: {platform.url}/docs); Ctrl-C stops it")
+        docs = f"{platform.url}/docs"
+        told = json.dumps({"ready": True, "url": platform.url, "docs": docs})
+        words = f"ready: {platform.url} (API docs: {docs}); Ctrl-C stops it"
+        click.echo(told if as_json else words)
     try:
         platform.run(stop_asked)
     finally:
-        click.echo("stopping")
+        click.echo("stopping", err=as_json)
         platform.stop()
 
 
@@ -60,18 +65,19 @@ def keeper() -> None:
 
 
 @click.command(epilog="Example: millrace migrate")
-def migrate() -> None:
+@as_json_option
+def migrate(as_json: bool) -> None:
     """Brings the database's schema up to date. Safe to repeat, and to run several at once."""
     from jobs.store import db
     from migrations.run import migrate as run
 
     run(db.connect(configure.load().database_url, pool_size=1))
-    click.echo("the database is up to date")
+    click.echo(json.dumps({"up_to_date": True}) if as_json else "the database is up to date")
 
 
 @click.command(epilog="Example: millrace check --json")
 @click.option("--invariants", is_flag=True, help="ask the database whether its invariants hold")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@as_json_option
 def check(invariants: bool, as_json: bool) -> None:
     """Explains the configuration, and names everything that is wrong with it."""
     from ops import check as checks

@@ -11,6 +11,7 @@ import click
 from jobs import registry, settings
 from jobs.errors import UnknownModel
 from jobs.registry import Model
+from ops.commands.common import as_json_option
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _ABOVE_0 = click.FloatRange(min=0, min_open=True)
@@ -35,7 +36,7 @@ _SHARED = (
         help="around a call, and around a launch",
     ),
     click.option("--seed", default=0, show_default=True, help="of launch times and items"),
-    click.option("--json", "as_json", is_flag=True, help="print JSON"),
+    as_json_option,
 )
 """The options that both commands have."""
 

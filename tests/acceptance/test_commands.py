@@ -10,11 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 import redis
-from click.testing import CliRunner
 from sqlalchemy import text
 
 from jobs.store import db
-from ops.cli import main
 from ops.embedded import EmbeddedServers
 from ops.up import free_port
 from tests.wait import eventually
@@ -138,11 +136,3 @@ def test_without_an_api_a_client_says_what_to_do(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "millrace up" in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-@pytest.mark.parametrize("name", sorted(main.commands))
-def test_every_command_explains_itself_with_an_example(name: str) -> None:
-    shown = CliRunner().invoke(main, [name, "--help"])
-    assert shown.exit_code == 0
-    assert "Example: " in shown.output
-    assert f"millrace {name}" in shown.output

@@ -1,0 +1,199 @@
+"""Examples of what is sent and answered, for /openapi.json: by the name of its schema."""
+
+import json
+from typing import Any
+
+_ID = "01kajf7q5rf0h8zq2m4w6y8a0b"
+JOB_ID = f"job_{_ID}"
+KEY_ID = f"key_{_ID}"
+TENANT = "globex"
+MODEL = "minilm"
+_WEBHOOK = {"url": "https://globex.example/millrace"}
+_AT, _LATER = "2026-11-20T09:00:00.120000Z", "2026-11-20T09:00:05.480000Z"
+
+_JOB = {
+    "id": JOB_ID,
+    "model": MODEL,
+    "version": "1",
+    "state": "running",
+    "class": "standard",
+    "priority": 0,
+    "params": {},
+    "metadata": {"batch": "monday"},
+    "generation": 1,
+    "counts": {
+        "total": 1000,
+        "pending": 300,
+        "running": 100,
+        "succeeded": 598,
+        "failed": 2,
+        "cancelled": 0,
+        "expired": 0,
+    },
+    "created_at": _AT,
+    "started_at": "2026-11-20T09:00:00.250000Z",
+    "finished_at": None,
+    "expires_at": "2026-11-21T09:00:00.120000Z",
+    "progress": {"items_per_s": 210.5, "eta_s": [1.6, 2.4]},
+    "error": None,
+    "input": None,
+    "output": None,
+}
+_ITEM = {"custom_id": "a-1", "input": "how do I parse JSON"}
+_DELIVERY = {
+    "id": f"msg_{_ID}",
+    "type": "job.completed",
+    "generation": 1,
+    "url": _WEBHOOK["url"],
+    "state": "delivered",
+    "tries": 1,
+    "created_at": _AT,
+    "delivered_at": _LATER,
+    "next_try_at": None,
+    "last_status": 204,
+    "last_error": None,
+}
+_SUMS = {
+    "succeeded": 998,
+    "failed": 2,
+    "units": {"tokens": 18340},
+    "device_ms": 4750.2,
+    "amount": "0.4668",
+}
+_KEY = {
+    "id": KEY_ID,
+    "tenant": TENANT,
+    "name": "nightly import",
+    "hint": "mk_4pQ0",
+    "role": "tenant",
+    "scopes": ["read", "submit", "infer"],
+    "created_at": _AT,
+    "expires_at": None,
+    "revoked_at": None,
+    "last_used_at": _LATER,
+    "replaced_by": None,
+}
+_TERMS = {"weight": 2.0, "soft_cap": 80.0, "hard_cap": 100.0}
+_TENANT = {"tenant": TENANT, **_TERMS, "created_at": _AT, "erased_at": None}
+_MODEL_STATE = {
+    "name": MODEL,
+    "version": "1",
+    "engine": "minilm",
+    "target_ms": 250,
+    "unit": "tokens",
+    "ready": True,
+    "workers": 1,
+    "states": {"ready": 1},
+    "load_ms": 1840.5,
+    "error": None,
+}
+
+EXAMPLES: dict[str, Any] = {
+    "JobWithItems": {
+        "model": MODEL,
+        "items": [_ITEM, "a text alone is an item too"],
+        "metadata": {"batch": "monday"},
+        "webhook": _WEBHOOK,
+    },
+    "Job": _JOB,
+    "JobPage": {"data": [_JOB], "next": None},
+    "ItemState": {
+        "seq": 0,
+        **_ITEM,
+        "params": {},
+        "state": "succeeded",
+        "outcome": "succeeded",
+        "output": [0.0123, -0.0456, 0.0789],
+        "error": None,
+        "usage": {"tokens": 7},
+        "attempts": 1,
+        "deliveries": 1,
+        "timing": {"wait_ms": 12.5, "engine_ms": 9.7},
+        "launch": {"worker": 3, "engine_ms": 9.7, "started_at": _AT},
+    },
+    "CallRequest": {"model": MODEL, "input": _ITEM["input"], "timeout_ms": 5000},
+    "CallAnswer": {
+        "id": f"call_{_ID}",
+        "model": MODEL,
+        "version": "1",
+        "output": [0.0123, -0.0456, 0.0789],
+        "usage": {"tokens": 7},
+        "timing": {
+            "queue_ms": 3.1,
+            "batch_ms": 0.8,
+            "engine_ms": 9.7,
+            "post_ms": 0.2,
+            "total_ms": 14.2,
+            "batch_size": 7,
+            "flush": "pace",
+        },
+    },
+    "Delivery": _DELIVERY,
+    "DeliveryList": {"data": [_DELIVERY]},
+    "Endpoint": {"url": "https://globex.example/usage"},
+    "EndpointState": {"url": "https://globex.example/usage", "deliveries": []},
+    "SigningSecret": {
+        "secret": "whsec_…",
+        "created_at": _AT,
+        "previous_signs_until": None,
+    },
+    "Usage": {"data": [{**_SUMS, "model": MODEL, "day": "2026-11-20"}], "total": _SUMS},
+    "KeyRequest": {"tenant": TENANT, "name": "nightly import", "expires_in_s": 7_776_000.0},
+    "KeyOverlap": {"overlap_s": 3600.0},
+    "Key": _KEY,
+    "KeyPage": {"data": [_KEY], "next": None},
+    "MadeKey": {"key": "mk_4pQ0…", **_KEY},
+    "TenantTerms": _TERMS,
+    "Tenant": _TENANT,
+    "TenantPage": {"data": [_TENANT], "next": None},
+    "Erasure": {
+        "tenant": TENANT,
+        "erased_at": _AT,
+        "complete": False,
+        "left": {"open": 0, "jobs": 2, "erasing": 1, "items": 1000, "others": 3},
+    },
+    "LimitList": {
+        "data": [
+            {"requests_per_s": 50.0, "queued_items": 1_000_000},
+            {"model": MODEL, "calls_in_flight": 8},
+        ]
+    },
+    "AuditPage": {
+        "data": [
+            {
+                "id": 41,
+                "at": _AT,
+                "tenant": TENANT,
+                "actor": KEY_ID,
+                "act": "job.cancel",
+                "target": JOB_ID,
+                "detail": {"was": "running"},
+                "request_id": f"req_{_ID}",
+            }
+        ],
+        "next": None,
+    },
+    "Health": {"status": "ok"},
+    "ModelState": _MODEL_STATE,
+    "ModelList": {"data": [_MODEL_STATE]},
+    "Problem": {
+        "type": "https://millrace.dev/problems/not-found",
+        "title": "Not found",
+        "status": 404,
+        "detail": f"there is no job {JOB_ID}",
+        "code": "not_found",
+        "retryable": False,
+        "request_id": f"req_{_ID}",
+    },
+}
+
+ITEM_LINES = '{"custom_id": "a-1", "input": "how do I parse JSON"}\n"a text alone is an item too"\n'
+RESULT_LINES = (
+    '{"seq":0,"custom_id":"a-1","outcome":"succeeded","output":[0.0123,-0.0456],"error":null,'
+    '"usage":{"tokens":7},"attempts":1}\n'
+)
+EVENTS = f"id: 1.300.100.running\nevent: job\ndata: {json.dumps(_JOB)}\n\n"
+USAGE_CSV = (
+    "model,day,succeeded,failed,tokens,device_ms,amount\n"
+    "minilm,2026-11-20,998,2,18340,4750.2,0.4668\n"
+)

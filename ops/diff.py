@@ -1,0 +1,209 @@
+"""Two jobs' results side by side, as they stream in.
+
+Both streams are read in step; a result waits until its counterpart comes. Jobs in the same order
+need constant memory; others as much as they are out of order.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Literal
+
+import numpy as np
+
+By = Literal["custom_id", "seq"]
+_MOST_OF_A_TEXT = 80
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Numbers a and b are alike where |a - b| <= atol + rtol * |b|. min_cosine: vectors are alike,
+    too, where the cosine of the angle between them is at least that."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    min_cosine: float | None = None
+
+
+@dataclass
+class Diff:
+    """outcomes: how many went from which to which. max_abs_diff, min_cosine: over all numbers and
+    vectors that were compared, None where there were none. shown: the first that differ."""
+
+    same: int = 0
+    changed: int = 0
+    only_a: int = 0
+    only_b: int = 0
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    max_abs_diff: float | None = None
+    min_cosine: float | None = None
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        return not (self.changed or self.only_a or self.only_b)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "same": self.same,
+            "changed": self.changed,
+            "only_a": self.only_a,
+            "only_b": self.only_b,
+            "outcomes": [
+                {"a": a, "b": b, "count": count} for (a, b), count in sorted(self.outcomes.items())
+            ],
+            "max_abs_diff": self.max_abs_diff,
+            "min_cosine": self.min_cosine,
+            "differences": self.shown,
+        }
+
+
+def diff(
+    a: Iterable[bytes],
+    b: Iterable[bytes],
+    *,
+    by: By | None = None,
+    tolerance: Tolerance = Tolerance(),
+    show: int = 10,
+) -> Diff:
+    """Of result lines. by: what says which results belong together; without it custom_id, and seq
+    for results that have none. show: so many differences are kept."""
+    found = Diff()
+    for key, one, other in _pairs(a, b, by):
+        if one is None or other is None:
+            found.only_a += other is None
+            found.only_b += one is None
+            what = "only_b" if one is None else "only_a"
+        elif _is_alike(one, other, tolerance, found):
+            found.same += 1
+            continue
+        else:
+            found.changed += 1
+            what = "changed"
+        if len(found.shown) < show:
+            found.shown.append({"what": what, "item": key, "a": _said(one), "b": _said(other)})
+    return found
+
+
+Result = dict[str, Any]
+
+
+def _pairs(
+    a: Iterable[bytes], b: Iterable[bytes], by: By | None
+) -> Iterator[tuple[str | int, Result | None, Result | None]]:
+    waiting: tuple[dict[str | int, bytes], dict[str | int, bytes]] = ({}, {})
+    for lines in zip_longest(a, b):
+        for side, line in enumerate(lines):
+            if line is None:
+                continue
+            result = json.loads(line)
+            key = _key(result, by)
+            counterpart = waiting[1 - side].pop(key, None)
+            if counterpart is None:
+                waiting[side][key] = line
+            else:
+                other = json.loads(counterpart)
+                yield (key, other, result) if side else (key, result, other)
+    for key, line in waiting[0].items():
+        yield key, json.loads(line), None
+    for key, line in waiting[1].items():
+        yield key, None, json.loads(line)
+
+
+def _key(result: Result, by: By | None) -> str | int:
+    id = None if by == "seq" else result["custom_id"]
+    if id is None and by == "custom_id":
+        return f"seq {result['seq']}, without a custom_id"
+    found: str | int = result["seq"] if id is None else id
+    return found
+
+
+def _is_alike(a: Result, b: Result, tolerance: Tolerance, found: Diff) -> bool:
+    if a["outcome"] != b["outcome"]:
+        found.outcomes[a["outcome"], b["outcome"]] += 1
+        return False
+    if a["outcome"] != "succeeded":
+        return _code(a) == _code(b)
+    return _equal(a["output"], b["output"], tolerance, found)
+
+
+def _code(result: Result) -> str | None:
+    return (result["error"] or {}).get("code")
+
+
+def _equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
+    if _is_number(a) and _is_number(b):
+        try:
+            return _arrays_equal(np.array([a]), np.array([b]), tolerance, found)
+        except OverflowError:  # no double is that large
+            return bool(a == b)
+    if isinstance(a, list) and isinstance(b, list):
+        one, other = _array(a), _array(b)
+        if one is not None and other is not None:
+            return one.shape == other.shape and _arrays_equal(one, other, tolerance, found)
+        # All of them: each has its part in the largest difference.
+        alike = [_equal(x, y, tolerance, found) for x, y in zip(a, b, strict=False)]
+        return len(a) == len(b) and all(alike)
+    if isinstance(a, dict) and isinstance(b, dict):
+        alike = [_equal(a[name], b[name], tolerance, found) for name in a.keys() & b.keys()]
+        return a.keys() == b.keys() and all(alike)
+    return type(a) is type(b) and bool(a == b)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _array(values: list[Any]) -> Any:
+    """Numbers of any shape; None for anything else."""
+    try:
+        found = np.array(values)
+    except ValueError:  # lists of different lengths
+        return None
+    if found.dtype.kind not in "iuf" or found.size == 0 or _holds_booleans(values):
+        return None
+    return found
+
+
+def _holds_booleans(values: list[Any]) -> bool:
+    """NumPy takes true for 1 where it stands among numbers."""
+    first = values[0]
+    if isinstance(first, list):
+        return any(_holds_booleans(inner) for inner in values)
+    return bool in set(map(type, values))
+
+
+def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
+    equal = bool((a == b).all())  # large integers are alike as doubles before they are equal
+    a, b = a.astype(float), b.astype(float)
+    distance = np.abs(a - b)
+    found.max_abs_diff = max(found.max_abs_diff or 0.0, float(distance.max()))
+    room = tolerance.atol + tolerance.rtol * np.abs(b)
+    close = equal or bool(((distance <= room) & (room > 0)).all())
+    if a.shape[-1] < 2:
+        return close
+    cosine = _least_cosine(a, b)
+    if cosine is None:
+        return close
+    found.min_cosine = cosine if found.min_cosine is None else min(found.min_cosine, cosine)
+    return close or (tolerance.min_cosine is not None and cosine >= tolerance.min_cosine)
+
+
+def _least_cosine(a: Any, b: Any) -> float | None:
+    """Of the vectors along the last axis; None where one of them is zero."""
+    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    if not lengths.all():
+        return None
+    return float(np.clip((a * b).sum(axis=-1) / lengths, -1.0, 1.0).min())
+
+
+def _said(result: Result | None) -> str | None:
+    """In few words."""
+    if result is None:
+        return None
+    if result["outcome"] != "succeeded":
+        return " ".join(filter(None, (result["outcome"], _code(result))))
+    text = json.dumps(result["output"], ensure_ascii=False)
+    return text if len(text) <= _MOST_OF_A_TEXT else text[: _MOST_OF_A_TEXT - 1] + "…"

@@ -1,0 +1,130 @@
+"""What `millrace submit` reads: JSON lines, texts or CSV, plain or in gzip; a job's lines come out,
+one item each, as JSON."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast, get_args
+
+Format = Literal["jsonl", "text", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+STDIN = "-"
+_SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+_MOST_OF_A_FIELD = 1 << 28  # csv's own bound is 128 KiB
+
+
+class Unreadable(Exception):
+    """An input that can't be submitted: which, where, why."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """Items in a file, or on standard input. column, id_column: of CSV, by their names in its first
+    row; column may be "" where there is one alone."""
+
+    source: str
+    format: Format
+    column: str = ""
+    id_column: str = ""
+
+    def lines(self) -> Iterable[bytes]:
+        """An iterator for standard input, which can be read once; a file is read anew each time.
+        Raises Unreadable, also from within."""
+        return iter(_Lines(self)) if self.source == STDIN else _Lines(self)
+
+
+def format_of(source: str) -> Format:
+    """By the suffix, that of gzip aside. Raises Unreadable for one that holds no lines."""
+    if source == STDIN:
+        return "jsonl"
+    suffix = Path(source.removesuffix(".gz")).suffix.lower()
+    if suffix in (".json", ".parquet"):
+        raise Unreadable(
+            f"{source}: {suffix} is not read; make JSON lines of it (.jsonl), one item a line"
+        )
+    return _SUFFIXES.get(suffix, "text")
+
+
+class _Lines:
+    def __init__(self, of: Input) -> None:
+        self._of = of
+
+    def __iter__(self) -> Iterator[bytes]:
+        of = self._of
+        with _opened(of.source) as file:
+            try:
+                if of.format == "csv":
+                    yield from _csv_lines(file, of)
+                elif of.format == "text":
+                    yield from _texts(file, of.source)
+                else:
+                    yield from (line.rstrip(b"\r\n") + b"\n" for line in file)
+            except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+                raise Unreadable(f"{of.source}: no gzip file, or a damaged one: {error}") from error
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[IO[bytes]]:
+    if source == STDIN:
+        yield sys.stdin.buffer
+        return
+    with (gzip.open if source.endswith(".gz") else open)(source, "rb") as file:
+        yield cast(IO[bytes], file)
+
+
+def _texts(file: IO[bytes], source: str) -> Iterator[bytes]:
+    for number, line in enumerate(file, 1):
+        try:
+            yield _line(line.rstrip(b"\r\n").decode())
+        except UnicodeDecodeError as error:
+            raise Unreadable(f"{source}, line {number}: not UTF-8: {error.reason}") from error
+
+
+def _csv_lines(file: IO[bytes], of: Input) -> Iterator[bytes]:
+    csv.field_size_limit(_MOST_OF_A_FIELD)
+    # A file from a spreadsheet may begin with a byte order mark.
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    rows = csv.reader(text, strict=True)
+    try:
+        header = next(rows, None)
+        if not header:
+            raise Unreadable(f"{of.source}: its first line must name the columns")
+        named = of.column or (header[0] if len(header) == 1 else "")
+        column = _position(of, header, named, "--column")
+        ids = _position(of, header, of.id_column, "--id-column") if of.id_column else None
+        for row in rows:
+            if not row:  # an empty line
+                continue
+            if len(row) != len(header):
+                much = f"{len(row)} fields, where the header has {len(header)}"
+                raise Unreadable(f"{of.source}, line {rows.line_num}: {much}")
+            yield _line(
+                row[column] if ids is None else {"custom_id": row[ids], "input": row[column]}
+            )
+    except csv.Error as error:
+        raise Unreadable(f"{of.source}, line {rows.line_num}: {error}") from error
+    except UnicodeDecodeError as error:
+        where = f"{of.source}, after line {rows.line_num}"
+        raise Unreadable(f"{where}: not UTF-8: {error.reason}") from error
+    finally:
+        text.detach()  # the file is closed by who opened it
+
+
+def _position(of: Input, header: list[str], name: str, option: str) -> int:
+    if name in header:
+        return header.index(name)
+    columns = ", ".join(header)
+    why = f"has no column {name!r}" if name else "has several columns"
+    raise Unreadable(f"{of.source} {why}; name one with {option}: {columns}")
+
+
+def _line(item: object) -> bytes:
+    return json.dumps(item).encode() + b"\n"

@@ -1,0 +1,95 @@
+"""/openapi.json explains every operation and shows what is sent and answered; what it shows is
+valid by what it says."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from api.app import create_app
+from jobs.settings import Settings
+
+DOCUMENT = create_app(Settings()).openapi()
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+}
+FILES = ("multipart/form-data", "application/octet-stream")
+
+each = pytest.mark.parametrize("name", OPERATIONS)
+
+
+def contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, media type object) of its request body and of its good answers, files aside."""
+    for kind, media in operation.get("requestBody", {}).get("content", {}).items():
+        if kind not in FILES:
+            yield f"request {kind}", media
+    for status, answer in operation["responses"].items():
+        for kind, media in answer.get("content", {}).items():
+            if status.startswith("2") and kind not in FILES:
+                yield f"{status} {kind}", media
+
+
+def examples(described: dict[str, Any]) -> list[Any]:
+    """Those of a media type or a parameter: its own, or those of its schema."""
+    found = [described["example"]] if "example" in described else []
+    found += [one["value"] for one in described.get("examples", {}).values()]
+    return found or list(of_schema(described.get("schema", {})))
+
+
+def of_schema(schema: dict[str, Any]) -> Iterator[Any]:
+    if "$ref" in schema:
+        schema = resolved(schema["$ref"])
+    yield from schema.get("examples", [])
+    if "example" in schema:
+        yield schema["example"]
+    for way in ("anyOf", "oneOf", "allOf"):
+        for one in schema.get(way, []):
+            yield from of_schema(one)
+
+
+def resolved(ref: str) -> dict[str, Any]:
+    found: Any = DOCUMENT
+    for part in ref.removeprefix("#/").split("/"):
+        found = found[part]
+    return dict(found)
+
+
+def faults(schema: dict[str, Any], value: Any) -> list[str]:
+    whole = {**schema, "components": DOCUMENT["components"]}
+    found = jsonschema_rs.Draft202012Validator(whole).iter_errors(value)
+    return [f"{'.'.join(map(str, fault.instance_path))}: {fault.message}" for fault in found]
+
+
+@each
+def test_an_operation_says_what_it_does(name: str) -> None:
+    assert OPERATIONS[name].get("summary")
+    assert OPERATIONS[name].get("description")
+
+
+@each
+def test_an_operation_shows_what_is_sent_and_answered(name: str) -> None:
+    shown = {where: examples(media) for where, media in contents(OPERATIONS[name])}
+    assert [where for where, found in shown.items() if not found] == []
+
+
+@each
+def test_what_an_operation_shows_is_as_it_says(name: str) -> None:
+    for where, media in contents(OPERATIONS[name]):
+        for example in examples(media):
+            assert faults(media.get("schema", {}), example) == [], where
+    for parameter in OPERATIONS[name].get("parameters", []):
+        for example in examples(parameter):
+            assert faults(parameter["schema"], example) == [], parameter["name"]
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
+def test_an_example_names_only_what_there_is(name: str) -> None:
+    """Else one of a model that lets more through could show what is never sent."""
+    schema = DOCUMENT["components"]["schemas"][name]
+    if "properties" in schema and not schema.get("additionalProperties"):
+        for example in schema.get("examples", []):
+            assert set(example) <= set(schema["properties"])
+            assert faults(schema, example) == []
