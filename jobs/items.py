@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from jobs import chat
 from jobs.errors import Fault, Malformed
 from jobs.registry import Model
 
@@ -19,6 +20,7 @@ _CUSTOM_ID = (
     f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
 )
 _KEYS = frozenset({"custom_id", "input", "params"})
+_NO_TEXT = frozenset({"chat", "reranking", "tensors"})  # what these models take is no string
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,9 @@ def _holds_nul(value: Any) -> bool:
 def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     """(code, message) where this model takes no such input: checked at submission, and again by
     the worker for jobs that said `on_invalid: fail_item`."""
+    if model.does == "chat":
+        no = chat.refuse(value)
+        return ("chat", f"{model.key}: {no}") if no else None
     if model.kind.text_only and not isinstance(value, str):
         return "type", f"{model.key} takes a string, not {_type_name(value)}"
     return None
@@ -118,7 +123,7 @@ def check(
     value: the input itself, or {"custom_id", "input", "params"}. strict: what the model refuses is
     a fault too.
     """
-    if isinstance(value, str):  # by far the most
+    if isinstance(value, str) and model.does not in _NO_TEXT:  # by far the most
         try:
             raw = _dump(value)
         except _Refused as refused:

@@ -23,7 +23,7 @@ from jobs.store.tenancy import acting
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job as a client asks for it, its items aside."""
+    """A job as a client asks for it, its items aside. asked: what its dialect was asked beyond."""
 
     model: str
     job_class: JobClass = "standard"
@@ -33,6 +33,8 @@ class Order:
     expires_in_s: float | None = 86_400.0
     on_invalid: str = "reject"
     webhook_url: str | None = None
+    dialect: str = "native"
+    asked: dict[str, Any] | None = None
 
 
 def submit(
@@ -88,6 +90,8 @@ def submit(
             custom_ids=taken.custom_ids,
             expires_in_s=order.expires_in_s,
             webhook_url=order.webhook_url,
+            dialect=order.dialect,
+            asked=None if order.asked is None else orjson.dumps(order.asked).decode(),
             input_bytes=taken.input_bytes,
             limits=tuple(limits),
             key=key,

@@ -29,6 +29,9 @@ router = APIRouter(tags=["jobs"])
 PATH = "/jobs"
 
 _MIB = 1 << 20
+_ORDERED = [
+    name for name in Order.__slots__ if hasattr(JobRequest, name) or name in JobRequest.model_fields
+]
 _JSON_PARAMETERS = ("params", "metadata", "webhook")
 
 _SUBMIT_DOC: dict[str, Any] = {
@@ -162,7 +165,7 @@ def _store(
     order = Order(model=str(fields.get("model")))
     try:
         asked = JobRequest.model_validate(fields)
-        order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
+        order = Order(**{name: getattr(asked, name) for name in _ORDERED})
         faults += url_faults(shared.settings, order.webhook_url, ("webhook", "url"))
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))

@@ -39,7 +39,8 @@ class Dialect(Protocol):
 
 def dialect(name: str) -> Dialect:
     """By what stands on a job's row."""
+    from jobs.dialects.anthropic import Anthropic
     from jobs.dialects.native import Native
 
-    dialects: dict[str, type[Dialect]] = {"native": Native}
+    dialects: dict[str, type[Dialect]] = {"anthropic": Anthropic, "native": Native}
     return dialects[name]()

@@ -45,6 +45,8 @@ class NewJob:
     input_bytes: int = 0
     limits: tuple[Limit, ...] = ()
     key: str = ""
+    dialect: str = "native"
+    asked: str | None = None
 
 
 # One statement for all but the items: each round trip costs a small job as much as its work. It
@@ -53,10 +55,10 @@ _INSERT_JOB = text("""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
                           custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
-                          key_id)
+                          key_id, dialect, asked)
         VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
                 :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
-                :webhook_url, :input_bytes, :key)
+                :webhook_url, :input_bytes, :key, :dialect, :asked)
         RETURNING *
     ), cut AS (
         INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority, due_at)
@@ -108,6 +110,8 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "webhook_url": job.webhook_url,
         "input_bytes": job.input_bytes,
         "key": job.key,
+        "dialect": job.dialect,
+        "asked": job.asked,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
         "channel": WORK_CHANNEL,
