@@ -31,6 +31,7 @@ from api.routes import (
     jobs,
     keys,
     limits,
+    messages,
     results,
     submissions,
     tenants,
@@ -38,6 +39,8 @@ from api.routes import (
     webhooks,
 )
 from api.routes import events as event_routes
+from api.routes.openai import files as openai_files
+from api.routes.openai import models as openai_models
 from api.schemas import Problem
 from api.serving import follow
 from jobs.blobs.payloads import Payloads
@@ -49,6 +52,8 @@ from jobs.store import db
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
 """Of a query."""
+_SPOOLED = {submissions.PATH, openai_files.PATH, messages.PATH}
+"""Paths of those that ask who it is first, and spool what they read."""
 _SWITCH_S = 0.0005
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
@@ -113,6 +118,9 @@ def create_app(settings: Settings) -> FastAPI:
         limits,
         audit,
         health,
+        openai_files,
+        openai_models,
+        messages,
     )
     for module in ours:
         app.include_router(module.router)
@@ -132,7 +140,7 @@ class _Api(FastAPI):
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
             await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)
         else:
-            if scope["path"] != submissions.PATH:  # which asks first, and spools what it reads
+            if scope["path"] not in _SPOOLED:
                 receive = bodies.small(scope, receive)
             await super().__call__(scope, receive, stamped(scope, send))
 

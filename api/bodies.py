@@ -36,7 +36,7 @@ def media_type(request: Request, *allowed: str) -> str:
     return given
 
 
-async def _chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+async def chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
     """The body as it comes in. Raises TooLarge as soon as it is known, ClientDisconnect."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > most_bytes:
@@ -59,7 +59,7 @@ async def spooled(
 ) -> AsyncIterator[IO[bytes]]:
     """The whole body as a file, at its start; on disk when it is large. `each` sees every chunk."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-        async for chunk in _chunks(request, most_bytes):
+        async for chunk in chunks(request, most_bytes):
             file.write(chunk)
             if each:
                 each(chunk)
@@ -76,7 +76,7 @@ def is_large(body: IO[bytes]) -> bool:
 
 async def whole(request: Request, most_bytes: int) -> bytes:
     """The whole body in memory."""
-    return b"".join([chunk async for chunk in _chunks(request, most_bytes)])
+    return b"".join([chunk async for chunk in chunks(request, most_bytes)])
 
 
 def small(scope: Scope, receive: Receive) -> Receive:

@@ -58,8 +58,11 @@ WORDINGS: dict[str, tuple[str, Wording]] = {"": ("application/problem+json", as_
 def problem(error: MillraceError, id: str, path: str = "") -> Response:
     """The answer that an error is, to a request for this path."""
     fitting = (start for start in WORDINGS if not start or path.startswith(start + "/"))
-    media_type, wording = WORDINGS[max(fitting, key=len)]
+    door = max(fitting, key=len)
+    media_type, wording = WORDINGS[door]
     headers = {"X-Request-Id": id}
+    if door:  # others' clients try again whatever is a 409, 429 or 5xx, unless they are told
+        headers["X-Should-Retry"] = str(error.retryable).lower()
     if isinstance(error, QuotaExceeded):
         headers |= error.headers or ratelimits.of_job(error)
     if error.challenge:
@@ -67,7 +70,8 @@ def problem(error: MillraceError, id: str, path: str = "") -> Response:
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
-    return Response(orjson.dumps(wording(error, id)), error.status, headers, media_type=media_type)
+    status = 400 if door and error.status == 422 else error.status  # which other APIs don't know
+    return Response(orjson.dumps(wording(error, id)), status, headers, media_type=media_type)
 
 
 def answer_to(error: Exception, id: str, path: str = "") -> Response:

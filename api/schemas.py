@@ -13,6 +13,8 @@ NO_NUL = r"^[^\x00]*$"
 _Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=NO_NUL)]
 _Value = Annotated[str, StringConstraints(max_length=512, pattern=NO_NUL)]
 
+Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
+
 MAX_CALL_TIMEOUT_MS = 600_000
 
 
@@ -37,7 +39,7 @@ class JobRequest(BaseModel):
 
     model: str = Field(min_length=1, max_length=200, description="name, or name@version")
     params: dict[str, Any] = Field(default_factory=dict)
-    metadata: dict[_Key, _Value] = Field(default_factory=dict, max_length=16)
+    metadata: Metadata = Field(default_factory=dict)
     job_class: JobClass = Field(default="standard", alias="class")
     priority: _WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)

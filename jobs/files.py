@@ -3,14 +3,33 @@
 A process that dies in between leaves bytes that no row names, never a row without its bytes.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
+from os import SEEK_END
 from typing import IO, Any
 from uuid import UUID
 
+from sqlalchemy import Engine as Database
+from sqlalchemy import RowMapping
+
 from jobs import ids
-from jobs.blobs.store import BlobStore
+from jobs.blobs.store import BlobStore, open_store
+from jobs.errors import QuotaExceeded
+from jobs.identity import Limit
+from jobs.settings import Settings
+from jobs.store import files, room
+from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
+
+
+def store_of(settings: Settings) -> BlobStore:
+    """Where this configuration keeps files; the same one each time."""
+    return _opened(settings.files, settings.s3_endpoint)
+
+
+_opened = cache(open_store)
 
 
 def key_of(id: UUID) -> str:
@@ -29,3 +48,33 @@ def put(blobs: BlobStore, content: IO[bytes]) -> dict[str, Any]:
     content.seek(0)
     blobs.put_stream(key_of(id), content)
     return {"id": id, "bytes": size, "sha256": digest.digest(), "key": key_of(id)}
+
+
+def add(
+    database: Database,
+    blobs: BlobStore,
+    tenant: str,
+    content: IO[bytes],
+    *,
+    purpose: str,
+    filename: str,
+    expires_in_s: float | None,
+    limits: Sequence[Limit] = (),
+    key_id: str = "",
+) -> RowMapping:
+    """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
+    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobsAway."""
+    size = content.seek(0, SEEK_END)
+    with acting(database, tenant) as tx:
+        room.check_file(tx, tenant, limits, size, lock=False)
+    found = put(blobs, content)
+    try:
+        with acting(database, tenant) as tx:
+            room.check_file(tx, tenant, limits, size)
+            return files.insert(
+                tx, tenant, **found, purpose=purpose, filename=filename,
+                expires_in_s=expires_in_s, key_id=key_id,
+            )  # fmt: skip
+    except QuotaExceeded:
+        blobs.delete(found["key"])
+        raise

@@ -51,6 +51,11 @@ class Caller:
     limits: tuple[Limit, ...] = ()
     spent: bool = False
 
+    @property
+    def key_id(self) -> str:
+        """Of the API key that it came by; "" for others."""
+        return self.actor if self.actor.startswith("key_") else ""
+
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
 

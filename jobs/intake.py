@@ -13,6 +13,7 @@ import numpy as np
 from jobs import items
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Fault, Invalid, Malformed, TooManyItems
+from jobs.items import Item
 from jobs.limits import Bound
 from jobs.registry import Model
 
@@ -47,7 +48,7 @@ class Intake:
         self.faults: list[Fault] = []
         self._more_faults = 0
         self._kept = False
-        self._model, self._strict, self._max_items = model, strict, max_items
+        self.model, self._strict, self._max_items = model, strict, max_items
         self._bound = bound
         self.input_bytes = 0
         self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
@@ -66,14 +67,24 @@ class Intake:
     ) -> None:
         """Takes one item; what is wrong with it is kept for `finish`. reply: how its door words the
         answer, as JSON, where that isn't the same for all of the job."""
+        item = items.check(value, loc, line, self.model, self._strict)
+        if isinstance(item, list):
+            self._next()
+            self.fault(*item)
+        else:
+            self.take(item, reply)
+
+    def _next(self) -> int:
+        """The seq of the next one."""
         seq = self.total
         self.total += 1
         if self._bound and self.total > self._bound.most:
             raise TooManyItems(self._bound)
-        item = items.check(value, loc, line, self._model, self._strict)
-        if isinstance(item, list):
-            self.fault(*item)
-            return
+        return seq
+
+    def take(self, item: Item, reply: bytes | None = None) -> None:
+        """Takes one item that was checked."""
+        seq = self._next()
         custom_id = b"\\N"
         if item.custom_id is not None:
             self._id_hashes.append(hash(item.custom_id))

@@ -16,9 +16,7 @@ from jobs.registry import Model
 MAX_CUSTOM_ID = 512  # characters
 MAX_DEPTH = 200  # of an input: what is built around it adds a few levels, and 254 is the end
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
-_CUSTOM_ID = (
-    f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
-)
+CUSTOM_ID = f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
 _KEYS = frozenset({"custom_id", "input", "params"})
 _NO_TEXT = frozenset({"chat", "reranking", "tensors"})  # what these models take is no string
 
@@ -147,8 +145,8 @@ def _check_thoroughly(
         fault(key, "unknown_key", "an item has custom_id, input and params, nothing else")
 
     custom_id = fields.get("custom_id")
-    if custom_id is not None and not _is_custom_id(custom_id):
-        fault("custom_id", "custom_id", _CUSTOM_ID)
+    if custom_id is not None and not is_custom_id(custom_id):
+        fault("custom_id", "custom_id", CUSTOM_ID)
 
     raw = b""
     if "input" not in fields:
@@ -184,7 +182,8 @@ def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
     return False
 
 
-def _is_custom_id(value: Any) -> bool:
+def is_custom_id(value: Any) -> bool:
+    """Whether it is as CUSTOM_ID says."""
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:
         return False
     return _CONTROL.search(value) is None

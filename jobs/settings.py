@@ -81,6 +81,7 @@ class Settings:
     device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")
     max_json_mb: int = _setting(64, "largest JSON body, MiB")
     max_ndjson_mb: int = _setting(8192, "largest NDJSON body, MiB")
+    max_file_mb: int = _setting(8192, "largest file that is taken in, MiB")
     max_items: int = _setting(10_000_000, "most items in one job")
     slow_client_s: float = _setting(
         30.0, "a request's head, and the next bytes of its body, must come within this, seconds"
@@ -307,6 +308,7 @@ def _ranges(settings: Settings) -> list[str]:
         for name in (
             "max_json_mb",
             "max_ndjson_mb",
+            "max_file_mb",
             "max_items",
             "max_queued_calls",
             "blob_over_kb",

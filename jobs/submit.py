@@ -1,6 +1,7 @@
-"""Submitting a job: all of it is checked and spooled first, then stored in one transaction."""
+"""Submitting a job: all of it is checked and spooled first, then stored in one transaction. One
+whose items lie elsewhere is stored without them; a keeper reads them (jobs/importing.py)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import RowMapping
 
 from jobs import ids, intake, items, views
 from jobs.blobs.payloads import Payloads
-from jobs.errors import Fault
+from jobs.errors import Fault, Invalid
 from jobs.idempotency import Claim
 from jobs.identity import Limit
 from jobs.limits import most_items
@@ -19,11 +20,15 @@ from jobs.states import JobClass
 from jobs.store import idempotency, spend
 from jobs.store.submissions import NewJob, insert_job
 from jobs.store.tenancy import acting
+from jobs.store.transfers import ComingJob, insert_validating
+
+Answer = Callable[[RowMapping], bytes]
+"""What a job's row is answered with, to be kept under its Idempotency-Key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job as a client asks for it, its items aside. asked: what its dialect was asked beyond."""
+    """A job as a client asks for it, its items aside."""
 
     model: str
     job_class: JobClass = "standard"
@@ -33,8 +38,6 @@ class Order:
     expires_in_s: float | None = 86_400.0
     on_invalid: str = "reject"
     webhook_url: str | None = None
-    dialect: str = "native"
-    asked: dict[str, Any] | None = None
 
 
 def submit(
@@ -51,15 +54,19 @@ def submit(
     payloads: Payloads | None = None,
     limits: Sequence[Limit] = (),
     key: str = "",
+    dialect: str = "native",
+    asked: Mapping[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
+    answer: Answer = views.job_json,
 ) -> RowMapping:
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
     to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
-    concern the caller; key: the one (`key_â¦`) that it came by. Raises QuotaExceeded, SpendCap,
-    UnknownModel, or Invalid with everything that is wrong; KeyInFlight or KeyReused where another
-    request has the key; BlobsAway where `payloads` has a store and it can't be reached. Nothing is
-    stored then.
+    concern the caller; key: the one (`key_…`) that it came by; dialect, asked: its door's; target:
+    what its results are written to. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with
+    everything that is wrong; KeyInFlight or KeyReused where another request has the key; BlobsAway
+    where `payloads` has a store and it can't be reached. Nothing is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
@@ -90,11 +97,12 @@ def submit(
             custom_ids=taken.custom_ids,
             expires_in_s=order.expires_in_s,
             webhook_url=order.webhook_url,
-            dialect=order.dialect,
-            asked=None if order.asked is None else orjson.dumps(order.asked).decode(),
             input_bytes=taken.input_bytes,
             limits=tuple(limits),
             key=key,
+            dialect=dialect,
+            asked=_json(asked),
+            target=_json(target),
         )
         with acting(database, tenant) as tx:
             if claim:
@@ -102,16 +110,68 @@ def submit(
             spend.refuse(tx, tenant)
             row = insert_job(tx, job, taken.rows, taken.bounds)
             if claim:
-                idempotency.keep(tx, claim, job_id, views.job_json(row))
+                idempotency.keep(tx, claim, job_id, answer(row))
             taken.keep()
         return row
     finally:
         taken.close()
 
 
-def _order_faults(model: Model, order: Order) -> list[Fault]:
+def submit_source(
+    database: Database,
+    models: Registry,
+    tenant: str,
+    order: Order,
+    source: Mapping[str, Any],
+    *,
+    dialect: str = "native",
+    asked: Mapping[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
+    faults: Iterable[Fault] = (),
+    claim: Claim | None = None,
+    key: str = "",
+    answer: Answer = views.job_json,
+) -> RowMapping:
+    """Stores a job whose items lie in a source, and returns its row, `validating`, once it is
+    committed. order.model: "" where the dialect learns it from the lines. Raises as `submit` does,
+    of what is known before the items are read."""
+    model = models.resolve(order.model) if order.model else None
+    if found := [*faults, *_order_faults(model, order)]:
+        plural = "fault" if len(found) == 1 else "faults"
+        raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
+    job = ComingJob(
+        id=ids.new(),
+        tenant=tenant,
+        source=orjson.dumps(source).decode(),
+        model=model,
+        dialect=dialect,
+        asked=_json({"on_invalid": order.on_invalid, **(asked or {})}),
+        target=_json(target),
+        job_class=order.job_class,
+        priority=order.priority,
+        params=orjson.dumps(order.params or {}).decode(),
+        metadata=orjson.dumps(order.metadata or {}).decode(),
+        expires_in_s=order.expires_in_s,
+        webhook_url=order.webhook_url,
+        key=key,
+    )
+    with acting(database, tenant) as tx:
+        if claim:
+            idempotency.take(tx, claim)
+        spend.refuse(tx, tenant)
+        row = insert_validating(tx, job)
+        if claim:
+            idempotency.keep(tx, claim, job.id, answer(row))
+    return row
+
+
+def _json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
+
+
+def _order_faults(model: Model | None, order: Order) -> list[Fault]:
     faults = []
-    if no := items.refuse_params(model, order.params or {}):
+    if model and (no := items.refuse_params(model, order.params or {})):
         faults.append(Fault(("params",), *no))
     for name, value in (("params", order.params), ("metadata", order.metadata)):
         try:

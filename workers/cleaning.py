@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
-from jobs import clock
+from jobs import clock, files
 from jobs.blobs.payloads import Payloads
+from jobs.blobs.store import BlobStore
 from jobs.settings import Settings
 from jobs.store import departures, erasing, retention
+from jobs.store import files as stored_files
 from jobs.store.db import Tx
 from workers.traces import Traces
 
@@ -23,6 +25,7 @@ def duties(settings: Settings) -> Iterator[Duty]:
     payloads = Payloads.of(settings)
     yield "erase payloads", _SOON_S, lambda tx: erasing.erase_payloads(tx, payloads.delete_job)
     yield "erase tenants", _SOON_S, departures.go_on
+    yield "expire files", _SOON_S, partial(_expire_files, files.store_of(settings))
     yield "erase traces", _NOW_AND_THEN_S, Traces(settings).run_once
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
@@ -40,6 +43,14 @@ def duties(settings: Settings) -> Iterator[Duty]:
     if days := settings.keep_jobs_days:
         yield "forget jobs", _NOW_AND_THEN_S, _aged(days, retention.forget_jobs)
         yield "forget launches", _NOW_AND_THEN_S, _aged(days, retention.forget_launches)
+
+
+def _expire_files(blobs: BlobStore, tx: Tx) -> int:
+    """Whoever dies in between leaves a row that has expired: its bytes are deleted once more."""
+    keys = stored_files.forget_expired(tx, clock.now())
+    for key in keys:
+        blobs.delete(key)
+    return len(keys)
 
 
 def _aged(days: float, act: Callable[[Tx, datetime], int]) -> Callable[[Tx], int]:

@@ -111,13 +111,15 @@ def _store(shared: Resources, body: IO[bytes], caller: Caller) -> dict[str, Any]
             shared.database,
             shared.models,
             caller.tenant,
-            Order(model, expires_in_s=_DAY_S, dialect="anthropic", asked={"model": model}),
+            Order(model, expires_in_s=_DAY_S),
             array=(item for item, _ in read),
             faults=[fault for _, faults in read for fault in faults],
             max_items=shared.settings.max_items,
             payloads=shared.payloads,
             limits=caller.limits,
             key=caller.actor if caller.actor.startswith("key_") else "",
+            dialect="anthropic",
+            asked={"model": model},
         )
     except Invalid as error:
         error.faults = tuple(map(_of_request, error.faults))

@@ -29,9 +29,6 @@ router = APIRouter(tags=["jobs"])
 PATH = "/jobs"
 
 _MIB = 1 << 20
-_ORDERED = [
-    name for name in Order.__slots__ if hasattr(JobRequest, name) or name in JobRequest.model_fields
-]
 _JSON_PARAMETERS = ("params", "metadata", "webhook")
 
 _SUBMIT_DOC: dict[str, Any] = {
@@ -165,7 +162,7 @@ def _store(
     order = Order(model=str(fields.get("model")))
     try:
         asked = JobRequest.model_validate(fields)
-        order = Order(**{name: getattr(asked, name) for name in _ORDERED})
+        order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
         faults += url_faults(shared.settings, order.webhook_url, ("webhook", "url"))
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
@@ -184,7 +181,7 @@ def _store(
         claim=claim,
         payloads=shared.payloads,
         limits=caller.limits,
-        key=caller.actor if caller.actor.startswith("key_") else "",
+        key=caller.key_id,
         **source,
     )
     return _accepted(row["id"], views.job_json(row))

@@ -18,7 +18,7 @@ _STOPS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal
 _SAME = ("max_tokens", "temperature", "top_p", "top_k")
 _IGNORED = frozenset({"service_tier", "stream", "inference_geo"})
 _KNOWN = frozenset({*_SAME, *_IGNORED, "model", "messages", "system", "stop_sequences", "metadata"})
-_NOTHING_OF_IT = (False, None, [], {})
+_NOTHING_OF_IT: tuple[Any, ...] = (False, None, [], {})
 
 Loc = tuple[str | int, ...]
 
@@ -150,9 +150,9 @@ def _result(row: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             return _errored("api_error", str(error))
     if outcome == "failed":
-        error = orjson.loads(row["error"] or "{}")
-        kind = "invalid_request_error" if error.get("code") == "invalid_input" else "api_error"
-        return _errored(kind, f"{error.get('code')}: {error.get('message')}")
+        failure = orjson.loads(row["error"] or "{}")
+        kind = "invalid_request_error" if failure.get("code") == "invalid_input" else "api_error"
+        return _errored(kind, f"{failure.get('code')}: {failure.get('message')}")
     return {"type": "canceled" if outcome == "cancelled" else outcome}
 
 

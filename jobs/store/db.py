@@ -29,6 +29,9 @@ API, WORKER = "millrace_api", "millrace_worker"
 WORK_CHANNEL = "millrace_work"
 """NOTIFY on it says that slices became claimable."""
 
+TRANSFERS_CHANNEL = "millrace_transfers"
+"""NOTIFY on it says that a job waits for its input to be read, or its results to be written."""
+
 KEYS_CHANNEL = "millrace_keys"
 """NOTIFY on it says that what credentials stand for has changed; its payload is whose do."""
 

@@ -26,6 +26,7 @@ _KNOWN = text("""
         OR EXISTS (SELECT FROM usage WHERE tenant_id = :tenant)
         OR EXISTS (SELECT FROM idempotency_keys WHERE tenant_id = :tenant)
         OR EXISTS (SELECT FROM webhook_secrets WHERE tenant_id = :tenant)
+        OR EXISTS (SELECT FROM files WHERE tenant_id = :tenant)
 """)
 _LEAVE = text("""
     INSERT INTO tenants AS t (tenant_id, erased_at) VALUES (:tenant, now())
@@ -59,7 +60,8 @@ _LEFT = text("""
                + (SELECT count(*) FROM webhook_endpoints WHERE tenant_id = :tenant)
                + (SELECT count(*) FROM webhook_deliveries
                   WHERE tenant_id = :tenant AND job_id IS NULL)
-               + (SELECT count(*) FROM limits WHERE tenant_id = :tenant) AS others
+               + (SELECT count(*) FROM limits WHERE tenant_id = :tenant)
+               + (SELECT count(*) FROM files WHERE tenant_id = :tenant) AS others
     FROM tenants t,
          (SELECT count(*) AS jobs, coalesce(sum(total - erased), 0) AS items
           FROM deletions WHERE tenant_id = :tenant) AS d
@@ -86,7 +88,9 @@ _LEAVING = text("""
         OR EXISTS (SELECT FROM webhook_deliveries d
                    WHERE d.tenant_id = t.tenant_id AND d.job_id IS NULL)
         OR EXISTS (SELECT FROM limits l WHERE l.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM turns u WHERE u.tenant_id = t.tenant_id))
+        OR EXISTS (SELECT FROM turns u WHERE u.tenant_id = t.tenant_id)
+        OR EXISTS (SELECT FROM files f WHERE f.tenant_id = t.tenant_id
+                   AND (f.expires_at IS NULL OR f.expires_at > now())))
     ORDER BY erased_at FOR NO KEY UPDATE SKIP LOCKED
 """)
 _LATELY = text("""
@@ -122,6 +126,13 @@ _UNSEND = """
     WHERE id IN (SELECT id FROM webhook_deliveries
                  WHERE tenant_id = :tenant AND (state = 'pending' OR job_id IS NULL)
                  LIMIT :most FOR UPDATE)
+"""
+# The duty that removes expired files knows the blob store.
+_EXPIRE_FILES = """
+    UPDATE files SET expires_at = now()
+    WHERE id IN (SELECT id FROM files
+                 WHERE tenant_id = :tenant AND (expires_at IS NULL OR expires_at > now())
+                 ORDER BY id LIMIT :most FOR UPDATE)
 """
 _FORGET_KEYS = """
     DELETE FROM idempotency_keys
@@ -193,5 +204,6 @@ _STEPS: tuple[Step, ...] = (
     ),
     _cancel,
     _delete,
+    _rows(_EXPIRE_FILES),
     _rows(_FORGET_KEYS),
 )

@@ -134,7 +134,7 @@ def close_finished_jobs(tx: Tx, jobs: Collection[UUID]) -> None:
 
 _FORGOTTEN = text("""
     SELECT id FROM jobs
-    WHERE finished_at IS NULL
+    WHERE finished_at IS NULL AND state <> 'validating'
       AND NOT EXISTS (SELECT 1 FROM slices s WHERE s.job_id = jobs.id AND s.state <> 'done')
     LIMIT 1000
 """)

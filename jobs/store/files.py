@@ -10,8 +10,8 @@ from sqlalchemy import RowMapping, text
 from jobs.store.db import Tx
 
 _INSERT = text("""
-    INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key, expires_at)
-    VALUES (:id, :tenant, :purpose, :filename, :bytes, :sha256, :key,
+    INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key, key_id, expires_at)
+    VALUES (:id, :tenant, :purpose, :filename, :bytes, :sha256, :key, :key_id,
             now() + make_interval(secs => :expires_in_s))
     RETURNING *
 """)
@@ -48,8 +48,9 @@ def insert(
     sha256: bytes,
     key: str,
     expires_in_s: float | None,
+    key_id: str = "",
 ) -> RowMapping:
-    """Its row."""
+    """Its row. key: of its blob; key_id: of the API key that it came by."""
     values: dict[str, Any] = {
         "id": id,
         "tenant": tenant,
@@ -59,6 +60,7 @@ def insert(
         "sha256": sha256,
         "key": key,
         "expires_in_s": expires_in_s,
+        "key_id": key_id,
     }
     return tx.execute(_INSERT, values).mappings().one()
 

@@ -19,7 +19,10 @@ _JOB = """
            coalesce(c.succeeded, j.n_succeeded) AS succeeded,
            coalesce(c.failed, j.n_failed) AS failed,
            coalesce(c.cancelled, j.n_cancelled) AS cancelled,
-           coalesce(c.expired, j.n_expired) AS expired
+           coalesce(c.expired, j.n_expired) AS expired,
+           CASE WHEN j.source IS NOT NULL OR j.target IS NOT NULL THEN
+               (SELECT max(last_error) FROM transfers t
+                WHERE t.job_id = j.id AND t.tenant_id = j.tenant_id) END AS transfer_error
     FROM ({jobs}) AS j
     LEFT JOIN LATERAL (
         SELECT sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,

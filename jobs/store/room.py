@@ -29,6 +29,7 @@ _STORED = """
                         + CASE WHEN results_pruned THEN 0 ELSE output_bytes END), 0)
     FROM jobs WHERE tenant_id = :tenant AND NOT (items_pruned AND results_pruned)
 """
+_IN_FILES = "SELECT coalesce(sum(bytes), 0) FROM files WHERE tenant_id = :tenant"
 
 _RECENT_S = 15.0
 _UNKNOWN_S = 30.0
@@ -46,6 +47,18 @@ def check(
     wanted = [(bound, items) for bound in bounds_of(limits, "queued_items", model)]
     if input_bytes:
         wanted += [(bound, input_bytes) for bound in bounds_of(limits, "stored_bytes", model)]
+    _check(tx, tenant, wanted, lock)
+
+
+def check_file(
+    tx: Tx, tenant: str, limits: Sequence[Limit], size: int, *, lock: bool = True
+) -> None:
+    """The same for a file of so many bytes, which is of no model."""
+    bounds = bounds_of(limits, "stored_bytes", "")
+    _check(tx, tenant, [(bound, size) for bound in bounds], lock)
+
+
+def _check(tx: Tx, tenant: str, wanted: Sequence[tuple[Bound, int]], lock: bool) -> None:
     unsure = [(bound, more) for bound, more in wanted if not _spare.covers(tx, tenant, bound, more)]
     if lock and unsure:
         tx.execute(_LOCK, {"tenant": tenant})
@@ -110,8 +123,10 @@ def _over_slices(query: str, bound: Bound) -> TextClause:
 
 
 def _over_jobs(bound: Bound) -> TextClause:
-    model = " AND model = :model" if bound.model else ""
-    return text(_STORED + model + (" AND key_id = :key" if bound.key else ""))
+    key = " AND key_id = :key" if bound.key else ""
+    if bound.model:
+        return text(f"{_STORED} AND model = :model{key}")
+    return text(f"SELECT ({_STORED}{key}) + ({_IN_FILES}{key})")
 
 
 def _queue_full(tx: Tx, tenant: str, bound: Bound, has: int, items: int) -> QuotaExceeded:
@@ -130,9 +145,9 @@ def _queue_full(tx: Tx, tenant: str, bound: Bound, has: int, items: int) -> Quot
 
 def _storage_full(bound: Bound, has: int, input_bytes: int) -> QuotaExceeded:
     return StorageFull(
-        f"jobs{_model(bound)} hold {has} bytes of inputs and outputs, and {bound.whose} may have "
+        f"jobs{_model(bound) or ' and files'} hold {has} bytes, and {bound.whose} may have "
         f"{bound.most:.0f}: there is no room for {input_bytes} more. Delete jobs that have ended "
-        "(DELETE /jobs/{id}), or wait until their retention ends",
+        "(DELETE /jobs/{id}) or files (DELETE /v1/files/{id}), or wait until their time is over",
         bound=bound,
         left=max(0, int(bound.most) - has),
     )

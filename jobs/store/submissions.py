@@ -29,8 +29,8 @@ _MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job as it is stored. params, metadata: JSON texts; expires_in_s: None for never;
-    input_bytes: of all items, as JSON; limits, key: its caller's."""
+    """A job as it is stored. params, metadata, asked, target: JSON texts; expires_in_s:
+    None for never; input_bytes: of all items, as JSON; limits, key: its caller's."""
 
     id: UUID
     tenant: str
@@ -47,30 +47,34 @@ class NewJob:
     key: str = ""
     dialect: str = "native"
     asked: str | None = None
+    target: str | None = None
 
 
-# One statement for all but the items: each round trip costs a small job as much as its work. It
-# answers as `reading.one` would: nothing of the job has run yet.
-_INSERT_JOB = text("""
-    WITH job AS (
-        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                          custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
-                          key_id, dialect, asked)
-        VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
-                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
-                :webhook_url, :input_bytes, :key, :dialect, :asked)
-        RETURNING *
-    ), cut AS (
+_CUT = """
         INSERT INTO slices (job_id, tenant_id, start, stop, model, version, priority, due_at)
         SELECT :id, :tenant, start, stop, :model, :version, :priority,
                now() + make_interval(secs => least(:patience_s + (nth - 1) * :stride_s,
                                                    :urgent_s))
         FROM unnest(CAST(:starts AS int[]), CAST(:stops AS int[])) WITH ORDINALITY
              AS s (start, stop, nth)
-    )
-    SELECT job.*, now() AS read_at, 0 AS n_running, 0 AS n_recent,
-           0 AS succeeded, 0 AS failed, 0 AS cancelled, 0 AS expired,
-           pg_notify(:channel, '')
+"""
+
+NOTHING_RAN = """now() AS read_at, 0 AS n_running, 0 AS n_recent, 0 AS succeeded, 0 AS failed,
+           0 AS cancelled, 0 AS expired, CAST(NULL AS text) AS transfer_error"""
+"""What `reading.one` has beside the job's row, of one that is new."""
+
+# One statement for all but the items: each round trip costs a small job as much as its work.
+_INSERT_JOB = text(f"""
+    WITH job AS (
+        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
+                          custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
+                          key_id, dialect, asked, target)
+        VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
+                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
+                :webhook_url, :input_bytes, :key, :dialect, :asked, :target)
+        RETURNING *
+    ), cut AS ({_CUT})
+    SELECT job.*, {NOTHING_RAN}, pg_notify(:channel, '')
     FROM job
 """)
 
@@ -78,6 +82,28 @@ _INSERT_JOB = text("""
 def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> RowMapping:
     """Stores a job, tells keepers at commit, and returns its row as `reading.one` does. rows: COPY
     text of `items`; bounds: each slice's start, then the total. Raises QuotaExceeded."""
+    _copy_items(tx, job, rows, bounds)
+    return tx.execute(_INSERT_JOB, _values(job, bounds)).mappings().one()
+
+
+_QUEUE_JOB = text(f"""
+    WITH job AS (
+        UPDATE jobs
+        SET state = 'queued', model = :model, version = :version, custom_ids = :custom_ids,
+            total = :total, input_bytes = :input_bytes
+        WHERE id = :id
+    ), cut AS ({_CUT})
+    SELECT pg_notify(:channel, '')
+""")
+
+
+def queue_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> None:
+    """The same for a job whose row is there, validating; the caller has locked it."""
+    _copy_items(tx, job, rows, bounds)
+    tx.execute(_QUEUE_JOB, _values(job, bounds))
+
+
+def _copy_items(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> None:
     asked = job.tenant, job.limits, job.model.name, bounds[-1], job.input_bytes
     if bounds[-1] > _MANY_ITEMS:
         take_your_time(tx)
@@ -91,7 +117,10 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         while chunk := rows.read(_COPY_CHUNK):
             copy.write(chunk)
     room.check(tx, *asked)  # after COPY: nobody waits for it
-    values: dict[str, Any] = {
+
+
+def _values(job: NewJob, bounds: Sequence[int]) -> dict[str, Any]:
+    return {
         "id": job.id,
         "tenant": job.tenant,
         "model": job.model.name,
@@ -112,8 +141,8 @@ def insert_job(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> R
         "key": job.key,
         "dialect": job.dialect,
         "asked": job.asked,
+        "target": job.target,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
         "channel": WORK_CHANNEL,
     }
-    return tx.execute(_INSERT_JOB, values).mappings().one()

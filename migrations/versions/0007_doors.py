@@ -15,6 +15,7 @@ CREATE TABLE files (
     bytes      bigint NOT NULL,
     sha256     bytea NOT NULL,
     key        text NOT NULL,
+    key_id     text NOT NULL DEFAULT '', -- the API key that it came by
     created_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz
 );
@@ -27,6 +28,9 @@ ALTER TABLE jobs
     ADD COLUMN source   text, -- JSON: where its items come from; null: the request
     ADD COLUMN target   text, -- JSON: what its results are written to; null: nothing
     ADD COLUMN manifest text; -- JSON: what was written, once it is
+-- One whose input is not read yet, or never could be, has none.
+ALTER TABLE jobs DROP CONSTRAINT jobs_total_check, ADD CONSTRAINT jobs_total_check CHECK (
+    total >= CASE WHEN state IN ('validating', 'failed', 'cancelled', 'expired') THEN 0 ELSE 1 END);
 -- How its door words the answer to an item, where that isn't the same for all of a job; JSON.
 ALTER TABLE items ADD COLUMN reply text;
 
@@ -37,6 +41,8 @@ CREATE TABLE transfers (
     kind        text NOT NULL CHECK (kind IN ('import', 'export')),
     generation  int NOT NULL,
     tries       int NOT NULL DEFAULT 0,
+    deaths      int NOT NULL DEFAULT 0, -- claims in a row whose process ended without a word
+    claimed_at  timestamptz,            -- null: it waits
     due_at      timestamptz NOT NULL DEFAULT now(), -- or, of one that runs, its lease's end
     epoch       bigint NOT NULL DEFAULT 0, -- the fence: only the last claimant writes
     last_error  text,
@@ -52,6 +58,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON transfers TO millrace_worker;
 _DOWN = """
 DROP TABLE transfers, files;
 ALTER TABLE items DROP COLUMN reply;
+DELETE FROM jobs WHERE total = 0;
+ALTER TABLE jobs DROP CONSTRAINT jobs_total_check,
+    ADD CONSTRAINT jobs_total_check CHECK (total > 0);
 ALTER TABLE jobs
     DROP COLUMN dialect, DROP COLUMN asked, DROP COLUMN source, DROP COLUMN target,
     DROP COLUMN manifest;

@@ -39,6 +39,7 @@ from jobs.store import (
     spend,
     submissions,
     tenants,
+    transfers,
     usage,
     verbs,
     webhook_secrets,
@@ -397,6 +398,9 @@ DEEDS: dict[str, Deed] = {
             verbs.cancel, verbs.delete, verbs.end_cancelled, verbs.pause, verbs.resume, verbs.retry
         )
     },
+    "transfers.insert_validating": lambda tx, job: dict(
+        transfers.insert_validating(tx, transfers.ComingJob(ids.new(), MALLORY, "{}"))
+    ),
     "webhook_secrets.insert": lambda tx, job: webhook_secrets.insert(
         tx, MALLORY, b"m", shown=True
     ),
@@ -413,7 +417,7 @@ DEEDS: dict[str, Deed] = {
 NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "keys.find", "keys.any_key", "keys.note_use",
-    "reading.RECENT_S", "submissions.NewJob",
+    "reading.RECENT_S", "submissions.NewJob", "transfers.ComingJob",
     "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip

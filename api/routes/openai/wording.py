@@ -1,0 +1,52 @@
+"""Errors as OpenAI's clients know them: {"error": {"message", "type", "param", "code"}}.
+
+https://platform.openai.com/docs/guides/error-codes
+"""
+
+from typing import Any
+
+from jobs.errors import Fault, MillraceError, QuotaExceeded
+
+_CODES = {
+    "unauthenticated": "invalid_api_key",
+    "forbidden": "insufficient_permissions",
+    "unknown_model": "model_not_found",
+    "quota_exceeded": "rate_limit_exceeded",
+    "predicted_wait": "rate_limit_exceeded",
+    "spend_cap": "insufficient_quota",
+    # pydantic's, of a request's fields
+    "missing": "missing_required_parameter",
+    "extra_forbidden": "unknown_parameter",
+}
+"""Ours, by which they go under another name there."""
+_PLACES = {"body", "query", "path", "header"}
+
+
+def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
+    """The object of an error. The request's id stands in X-Request-Id."""
+    first = error.faults[0] if error.faults else None
+    code = first.code if first and error.code == "invalid" else error.code
+    code = _CODES.get(code, code)
+    message = error.detail if first is None or first.message in error.detail else first.message
+    param = _param(first) if first else "model" if code == "model_not_found" else None
+    return {"error": {"message": message, "type": _type(error, code), "param": param, "code": code}}
+
+
+def _param(fault: Fault) -> str | None:
+    """Where it is, as a path into the body: `body.input`."""
+    parts = [str(part) for part in fault.loc]
+    return ".".join(parts[1:] if parts[:1] and parts[0] in _PLACES else parts) or None
+
+
+def _type(error: MillraceError, code: str) -> str:
+    if code == "insufficient_quota":
+        return code
+    if error.status >= 500:
+        return "server_error"
+    if error.status == 429:
+        return "tokens" if _is_of_tokens(error) else "requests"
+    return "invalid_request_error"
+
+
+def _is_of_tokens(error: MillraceError) -> bool:
+    return isinstance(error, QuotaExceeded) and error.bound.name == "tokens_per_s"

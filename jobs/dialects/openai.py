@@ -1,0 +1,308 @@
+"""OpenAI's batches: a line is a request to one of its endpoints, and a line of what came out is the
+answer to it. https://platform.openai.com/docs/api-reference/batch/request-input
+
+`asked` has: endpoint; prefix, of the ids of requests; created, in seconds since 1970; and model,
+once that is known.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from jobs import items
+from jobs.dialects import Part
+from jobs.errors import Fault, Invalid, Malformed, UnknownModel
+from jobs.intake import MAX_FAULTS, Intake
+from jobs.items import Item
+from jobs.registry import Model, Task
+
+ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
+"""What a model must do to be asked there."""
+
+_BASE64 = b'"base64"'
+_ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
+"""What the endpoint of embeddings knows; what else a line has are parameters of the model's own."""
+_STATUSES = {"invalid_input": 400, "rate_limited": 429, "transient": 503}
+"""Of items that failed, by their codes; of others: 500."""
+_NOT_RUN = {
+    "cancelled": "This request was not executed: the batch was cancelled.",
+    "expired": "This request could not be executed before the completion window expired.",
+}
+
+
+class OpenAI:
+    """A line: {"custom_id", "method", "url", "body"}; all of one url and one model. An answer:
+    {"id", "custom_id", "response", "error"}; those that failed go into a file of their own."""
+
+    def take_in(
+        self,
+        open_intake: Callable[[str], Intake],
+        lines: Iterable[bytes | None],
+        asked: Mapping[str, Any],
+    ) -> Intake:
+        requests = _Requests(open_intake, asked["endpoint"])
+        for line in lines:
+            requests.take(line)
+        return requests.finish()
+
+    def written(
+        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
+    ) -> tuple[Part, bytes]:
+        id = f"{asked['prefix']}{row['seq']}"
+        line = {"id": f"batch_req_{id}", "custom_id": row["custom_id"], "response": None}
+        outcome = row["outcome"]
+        if message := _NOT_RUN.get(outcome):
+            code = f"batch_{outcome}"
+            return "errors", orjson.dumps(line | {"error": {"code": code, "message": message}})
+        if outcome == "failed":
+            status, body = _failure(orjson.loads(row["error"]))
+        else:
+            status, body = 200, _body(row, id, asked)
+        response = {"status_code": status, "request_id": f"req_{id}", "body": body}
+        part: Part = "results" if outcome == "succeeded" else "errors"
+        return part, orjson.dumps(line | {"response": response, "error": None})
+
+
+class _Wrong(Exception):
+    """What is wrong with a line. args: code, message, path into it."""
+
+
+class _Requests:
+    """The lines of one input. Of each the first thing is named that is wrong with it."""
+
+    def __init__(self, open_intake: Callable[[str], Intake], endpoint: str) -> None:
+        self._open, self._endpoint = open_intake, endpoint
+        self._input = _embedding if endpoint == "/v1/embeddings" else _chat
+        self._line = 0
+        self._intake: Intake | None = None  # once a line names a model
+        self._model = ""
+        self._faults: list[Fault] = []  # of the lines before that
+
+    def take(self, line: bytes | None) -> None:
+        self._line += 1
+        try:
+            custom_id, body = _request(line, self._endpoint)
+            intake = self._taking(body)
+            input, params, reply = self._input(intake.model, body)
+            size, most = len(input), intake.model.limits.max_item_bytes
+            if size > most:
+                message = f"the input has {size} bytes; {intake.model.key} takes {most}"
+                raise _Wrong("too_long", message, "body")
+        except _Wrong as wrong:
+            self._fault(*wrong.args)
+        else:
+            intake.take(Item(custom_id, input, params), reply)
+
+    def finish(self) -> Intake:
+        if self._line == 0:
+            self._faults.append(Fault((), "empty_file", "the input file is empty"))
+        if self._intake is None:
+            raise _nothing_stored(self._faults)
+        self._intake.finish(lambda seq: ((), seq + 1))
+        return self._intake
+
+    def _taking(self, body: Mapping[str, Any]) -> Intake:
+        """The intake for the model that this line names, as all must."""
+        model = body.get("model")
+        if self._intake is None:
+            if model is None:
+                raise _missing("body.model")
+            if not isinstance(model, str):
+                raise _Wrong("invalid_type", "the model must be a string", "body.model")
+            self._intake, self._model = self._opened(model), model
+        elif model != self._model:
+            if model is None:
+                raise _missing("body.model")
+            message = f"all lines of a batch name one model: {self._model!r} is the first one's"
+            raise _Wrong("mismatched_model", message, "body.model")
+        return self._intake
+
+    def _opened(self, model: str) -> Intake:
+        """Raises Invalid where no line can be for that model."""
+        try:
+            intake = self._open(model)
+        except UnknownModel as unknown:
+            raise self._refused("model_not_found", unknown.detail) from unknown
+        wanted, does = ENDPOINTS[self._endpoint], intake.model.does
+        if does != wanted:
+            intake.close()
+            message = f"{model} does {does!r}; {self._endpoint} is for models that do {wanted!r}"
+            raise self._refused("model_not_supported", message)
+        intake.total = self._line - 1
+        intake.fault(*self._faults)
+        return intake
+
+    def _refused(self, code: str, message: str) -> Invalid:
+        fault = Fault(("body", "model"), code, message, self._line)
+        return _nothing_stored([*self._faults, fault])
+
+    def _fault(self, code: str, message: str, path: str) -> None:
+        fault = Fault(tuple(filter(None, path.split("."))), code, message, self._line)
+        if self._intake is not None:
+            self._intake.total += 1
+            self._intake.fault(fault)
+        elif len(self._faults) < MAX_FAULTS:
+            self._faults.append(fault)
+
+
+def _nothing_stored(faults: list[Fault]) -> Invalid:
+    plural = "fault" if len(faults) == 1 else "faults"
+    return Invalid(f"{len(faults)} {plural}, nothing was stored", faults=faults)
+
+
+def _missing(path: str) -> _Wrong:
+    return _Wrong("missing_required_parameter", f"Missing required parameter: '{path}'.", path)
+
+
+def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
+    """A line's custom_id and body; raises _Wrong."""
+    if line is None:
+        raise _Wrong("too_long", "the line is longer than any request may be", "")
+    try:
+        request = items.parse_json(line)
+    except Malformed as error:
+        what = error.detail if line.strip() else "the line is empty"
+        message = f"This line is not parseable as valid JSON: {what}"
+        raise _Wrong("invalid_json_line", message, "") from None
+    if not isinstance(request, dict):
+        raise _Wrong("invalid_json_line", "a line is a JSON object", "")
+    try:
+        custom_id, method, url, body = (
+            request["custom_id"],
+            request["method"],
+            request["url"],
+            request["body"],
+        )
+    except KeyError as error:
+        raise _missing(error.args[0]) from None
+    if not items.is_custom_id(custom_id):
+        raise _Wrong("invalid_custom_id", items.CUSTOM_ID, "custom_id")
+    if method != "POST":
+        raise _Wrong("invalid_method", f"the method must be 'POST', not {method!r}", "method")
+    if url != endpoint:
+        message = f"the url must be the endpoint of the batch, {endpoint!r}, not {url!r}"
+        raise _Wrong("invalid_url", message, "url")
+    if not isinstance(body, dict):
+        raise _Wrong("invalid_type", "the body must be an object", "body")
+    if body.get("stream"):
+        message = "answers in a batch are not streamed: leave `stream` out"
+        raise _Wrong("unsupported_parameter", message, "body.stream")
+    return custom_id, body
+
+
+def _embedding(model: Model, body: Mapping[str, Any]) -> tuple[bytes, bytes | None, bytes | None]:
+    """(input, params, reply) as JSON; raises _Wrong."""
+    try:
+        input = body["input"]
+    except KeyError:
+        raise _missing("body.input") from None
+    if no := items.refuse_input(model, input):
+        raise _Wrong(*_typed(no), "body.input")
+    raw, params, reply = _json(input, "body.input"), None, None
+    if len(body) > 2:  # more than model and input
+        if wanted := _params(model, body):
+            params = _json(wanted, "body")
+        if body.get("encoding_format") == "base64":
+            reply = _BASE64
+    return raw, params, reply
+
+
+def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's own parameters in a request for embeddings."""
+    if body.get("encoding_format") not in (None, "float", "base64"):
+        message = "the encoding_format is 'float' or 'base64'"
+        raise _Wrong("invalid_value", message, "body.encoding_format")
+    wanted = {name: body[name] for name in body if name not in _ANSWERED and name != "stream"}
+    if body.get("dimensions") is not None:
+        wanted["dimensions"] = body["dimensions"]
+    for name in wanted:
+        if no := items.refuse_params(model, {name: wanted[name]}):
+            raise _Wrong(*_typed(no), f"body.{name}")
+    return wanted
+
+
+def _chat(model: Model, body: Mapping[str, Any]) -> tuple[bytes, bytes | None, bytes | None]:
+    """The same of a conversation: its input is the body."""
+    messages = body.get("messages")
+    if messages is None:
+        raise _missing("body.messages")
+    if not isinstance(messages, list) or not messages:
+        raise _Wrong("invalid_type", "messages must be an array, not an empty one", "body.messages")
+    input = {name: body[name] for name in body if name not in ("model", "stream")}
+    if no := items.refuse_input(model, input):
+        raise _Wrong(*_typed(no), "body")
+    return _json(input, "body"), None, None
+
+
+def _json(value: Any, path: str) -> bytes:
+    try:
+        return items.storable(value)
+    except ValueError as error:
+        code, message = error.args
+        raise _Wrong(code, f"{path} {message}", path) from None
+
+
+def _typed(refused: tuple[str, str]) -> tuple[str, str]:
+    """Our code and message, under the code that OpenAI has for it."""
+    code, message = refused
+    codes = {"type": "invalid_type", "range": "invalid_value", "unknown_param": "unknown_parameter"}
+    return codes.get(code, code), message
+
+
+def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Status and body of the answer to a request that failed."""
+    status = _STATUSES.get(error["code"], 500)
+    type = "invalid_request_error" if status == 400 else "server_error"
+    said = {"message": error["message"], "type": type, "param": None, "code": error["code"]}
+    return status, {"error": said}
+
+
+def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What the endpoint would have answered."""
+    if asked["endpoint"] == "/v1/embeddings":
+        as_base64 = row["reply"] == _BASE64.decode()
+        return embeddings(row["output"], asked["model"], row["units"], as_base64=as_base64)
+    output = orjson.loads(row["output"])
+    if isinstance(output, dict) and "choices" in output:
+        return {"object": "chat.completion", "model": asked["model"]} | output
+    text = output if isinstance(output, str) else row["output"]
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return {
+        "id": f"chatcmpl-{id}",
+        "object": "chat.completion",
+        "created": asked["created"],
+        "model": asked["model"],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {
+            "prompt_tokens": row["units"],
+            "completion_tokens": 0,
+            "total_tokens": row["units"],
+        },
+    }
+
+
+def embeddings(output: str, model: str, tokens: int, *, as_base64: bool) -> dict[str, Any]:
+    """The answer to a request for embeddings. output: JSON, one vector or a list of them."""
+    vectors: list[Any]
+    if as_base64:
+        found = orjson.loads(output)
+        many = bool(found) and isinstance(found[0], list)
+        vectors = [_base64(vector) for vector in (found if many else [found])]
+    elif output.startswith("[["):
+        vectors = orjson.loads(output)
+    else:
+        vectors = [orjson.Fragment(output)]
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
+def _base64(vector: list[float]) -> str:
+    """As OpenAI's clients read it: 32-bit floats, little-endian."""
+    return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()

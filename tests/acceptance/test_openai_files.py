@@ -1,0 +1,311 @@
+"""Files and models under /v1, as the `openai` package asks for them."""
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from openai.types import FileObject
+from sqlalchemy import text
+
+from jobs import files
+from jobs.errors import PayloadLost
+from jobs.store import db
+from ops.up import Platform, running
+from tests.keys import make_key_at
+from tests.wait import eventually
+
+MOST_MB = 64
+NOWHERE = "file_01aryz6s41tsv4rrffq69g5fav"
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with running(tmp_path_factory.mktemp("files"), max_file_mb=MOST_MB) as started:
+        yield started
+
+
+def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:
+    key, _ = make_key_at(platform.settings.database_url, tenant, **more)
+    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def client(platform: Platform) -> Iterator[openai.OpenAI]:
+    with client_of(platform, "acme") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stranger(platform: Platform) -> Iterator[openai.OpenAI]:
+    with client_of(platform, "other") as made:
+        yield made
+
+
+def upload(
+    client: openai.OpenAI, content: bytes = b"{}\n", name: str = "a.jsonl", **more: Any
+) -> FileObject:
+    return client.files.create(file=(name, content), **{"purpose": "batch", **more})
+
+
+def code_of(error: openai.APIError) -> str | None:
+    assert error.type
+    return error.code
+
+
+def test_a_file_comes_back_as_it_was_sent(client: openai.OpenAI) -> None:
+    content = bytes(range(256)) * 5000 + b"\r\n--not the boundary\r\n"
+    made = upload(client, content, "höhe 1.bin", purpose="user_data")
+    assert (made.bytes, made.filename, made.purpose) == (len(content), "höhe 1.bin", "user_data")
+    assert (made.object, made.status, made.expires_at) == ("file", "processed", None)
+    assert client.files.retrieve(made.id) == made
+    answer = client.files.content(made.id)
+    assert answer.content == content
+    assert answer.response.headers["content-length"] == str(len(content))
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\r\n", b"\r\n--"])
+def test_the_smallest_files_do_too(client: openai.OpenAI, content: bytes) -> None:
+    assert client.files.content(upload(client, content).id).content == content
+
+
+def test_a_file_for_a_batch_goes_after_thirty_days_or_when_it_was_told(
+    client: openai.OpenAI,
+) -> None:
+    made = upload(client)
+    assert made.expires_at == made.created_at + 30 * 86_400
+    asked: Any = {"anchor": "created_at", "seconds": 3600}
+    made = upload(client, expires_after=asked, purpose="assistants")
+    assert made.expires_at == made.created_at + 3600
+
+
+def test_what_has_expired_is_gone_with_its_bytes(platform: Platform, client: openai.OpenAI) -> None:
+    made, kept = upload(client, b"some bytes"), upload(client)
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    with database.begin() as tx:
+        id = files.ids.parse("file", made.id)
+        past = text("UPDATE files SET expires_at = now() WHERE id = :id RETURNING key")
+        key = tx.scalar(past, {"id": id})
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made.id)
+    assert made.id not in {file.id for file in client.files.list()}
+    blobs = files.store_of(platform.settings)
+
+    def gone() -> bool:
+        try:
+            blobs.get(key)
+        except PayloadLost:
+            with database.begin() as tx:
+                return not tx.scalar(text("SELECT count(*) FROM files WHERE id = :id"), {"id": id})
+        return False
+
+    eventually(gone)
+    database.dispose()
+    assert client.files.content(kept.id).content == b"{}\n"
+
+
+def test_lists_go_page_by_page_in_either_order(platform: Platform) -> None:
+    with client_of(platform, "lists") as client:
+        ids = [upload(client, purpose=purpose).id for purpose in ("batch", "vision") * 4]
+        assert [file.id for file in client.files.list(limit=3)] == ids[::-1]
+        assert [file.id for file in client.files.list(limit=3, order="asc")] == ids
+        assert [file.id for file in client.files.list(purpose="vision")] == ids[:0:-2]
+        page = client.files.list(limit=8)
+        assert (page.has_more, len(page.data)) == (False, 8)
+        assert [file.id for file in client.files.list(after=ids[1])] == [ids[0]]
+
+
+def test_a_deleted_file_is_gone_with_its_bytes(platform: Platform, client: openai.OpenAI) -> None:
+    made = upload(client)
+    done = client.files.delete(made.id)
+    assert (done.id, done.deleted, done.object) == (made.id, True, "file")
+    for ask in (client.files.retrieve, client.files.content, client.files.delete):
+        with pytest.raises(openai.NotFoundError):
+            ask(made.id)
+    key = files.key_of(files.ids.parse("file", made.id))  # type: ignore[arg-type]
+    with pytest.raises(PayloadLost):
+        files.store_of(platform.settings).get(key)
+
+
+def test_another_tenants_file_is_one_that_does_not_exist(
+    client: openai.OpenAI, stranger: openai.OpenAI
+) -> None:
+    made = upload(client)
+    for ask in (stranger.files.retrieve, stranger.files.content, stranger.files.delete):
+        answers = []
+        for id in (made.id, NOWHERE):
+            with pytest.raises(openai.NotFoundError) as caught:
+                ask(id)
+            answers.append(str(caught.value).replace(id, "ID"))
+        assert answers[0] == answers[1]
+    assert made.id not in {file.id for file in stranger.files.list()}
+    assert client.files.retrieve(made.id) == made
+
+
+def test_errors_are_worded_as_openais(client: openai.OpenAI, platform: Platform) -> None:
+    with client_of(platform, "acme", scopes=frozenset({"read"})) as reader:
+        with pytest.raises(openai.PermissionDeniedError) as denied:
+            upload(reader)
+        assert code_of(denied.value) == "insufficient_permissions"
+    with pytest.raises(openai.AuthenticationError) as unknown:
+        client.with_options(api_key="sk-wrong").files.list()
+    assert (code_of(unknown.value), unknown.value.type) == (
+        "invalid_api_key",
+        "invalid_request_error",
+    )
+    with pytest.raises(openai.BadRequestError) as wrong:
+        upload(client, purpose="no-such-purpose")
+    assert (code_of(wrong.value), wrong.value.param) == ("invalid_value", "purpose")
+    soon: Any = {"anchor": "created_at", "seconds": 1}
+    with pytest.raises(openai.BadRequestError) as early:
+        upload(client, expires_after=soon)
+    assert early.value.param == "expires_after.seconds"
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.models.retrieve("no-such-model")
+    assert (code_of(missing.value), missing.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError) as nowhere:
+        client.get("/no/such/route", cast_to=object)
+    assert nowhere.value.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize("size", [(MOST_MB << 20) + 1, (MOST_MB << 20) + 100_000])
+def test_a_file_that_is_too_large_is_refused(client: openai.OpenAI, size: int) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        upload(client, b"x" * size)
+    assert (caught.value.status_code, caught.value.type) == (413, "invalid_request_error")
+    assert code_of(caught.value) == "too_large"
+    made = upload(client, b"x" * (MOST_MB << 20))
+    assert made.bytes == MOST_MB << 20
+    client.files.delete(made.id)
+
+
+FORM = {"Content-Type": "multipart/form-data; boundary=b"}
+HEAD = b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n'
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "says"),
+    [
+        (FORM, HEAD + FILE, 400, "last boundary"),
+        (FORM, b"", 400, "last boundary"),
+        (FORM, b"no form", 400, "no multipart/form-data"),
+        (FORM, HEAD + b"--b--\r\n", 400, "has a filename"),
+        (FORM, FILE + b"--b--\r\n", 400, "the purpose is None"),
+        (FORM, HEAD + FILE + FILE + b"--b--\r\n", 400, "one file"),
+        (FORM, HEAD.replace(b"batch", b"\xff") + FILE + b"--b--\r\n", 400, "not UTF-8"),
+        (FORM, HEAD + FILE.replace(b'"a"', b'"\0"') + b"--b--\r\n", 400, ""),
+        (FORM, HEAD.replace(b"batch", b"x" * 70_000) + FILE + b"--b--\r\n", 413, "fields"),
+        (FORM, HEAD.replace(b"purpose", b"porpoise") + FILE + b"--b--\r\n", 400, "porpoise"),
+        ({"Content-Type": "multipart/form-data"}, b"", 400, "boundary"),
+        ({"Content-Type": "application/json"}, b"{}", 415, "multipart/form-data"),
+    ],
+)
+def test_a_form_that_is_none_is_refused_with_what_is_wrong(
+    platform: Platform, client: openai.OpenAI, headers: dict[str, str], body: bytes, status: int,
+    says: str,
+) -> None:  # fmt: skip
+    signed = headers | {"Authorization": f"Bearer {client.api_key}"}
+    found = httpx.post(f"{platform.url}/v1/files", content=body, headers=signed, timeout=30)
+    assert found.status_code == status, found.text
+    assert says in found.json()["error"]["message"]
+    assert found.headers["content-type"] == "application/json"
+
+
+def test_files_count_towards_what_a_tenant_may_store(platform: Platform) -> None:
+    admin = client_of(platform, "admins", role="admin")
+    with client_of(platform, "small") as client:
+        limit = {"data": [{"stored_bytes": 3000}]}
+        base = {"base_url": platform.url, "headers": {"Authorization": f"Bearer {admin.api_key}"}}
+        with httpx.Client(**base) as http:  # type: ignore[arg-type]
+            assert http.put("/tenants/small/limits", json=limit).status_code == 200
+        first = upload(client, b"x" * 2000)
+
+        def refused() -> openai.RateLimitError | None:  # once the limit is known
+            try:
+                client.files.delete(upload(client, b"x" * 2000).id)
+            except openai.RateLimitError as error:
+                return error
+            return None
+
+        error = eventually(refused)
+        assert code_of(error) == "rate_limit_exceeded"
+        assert error.response.headers["x-should-retry"] == "false"
+        client.files.delete(first.id)
+        upload(client, b"x" * 2000)
+    admin.close()
+
+
+def test_a_tenants_files_go_with_it(platform: Platform) -> None:
+    admin = client_of(platform, "admins", role="admin")
+    headers = {"Authorization": f"Bearer {admin.api_key}"}
+    with client_of(platform, "leaver") as client:
+        made = upload(client, purpose="user_data")
+    with httpx.Client(base_url=platform.url, headers=headers, timeout=30) as http:
+        assert http.delete("/tenants/leaver").status_code == 202
+        eventually(lambda: http.get("/tenants/leaver/erasure").json()["complete"], timeout_s=30)
+    key = files.key_of(files.ids.parse("file", made.id))  # type: ignore[arg-type]
+    with pytest.raises(PayloadLost):
+        files.store_of(platform.settings).get(key)
+    admin.close()
+
+
+class Zeros(io.RawIOBase):
+    """So many bytes, a few at a time."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), self._left)
+        buffer[:size] = bytes(size)
+        self._left -= size
+        return size
+
+
+def test_a_large_file_goes_through_in_constant_memory(
+    platform: Platform, client: openai.OpenAI
+) -> None:
+    size = MOST_MB << 20
+    upload(client, b"x" * (2 << 20))  # the process for large bodies is there now
+    api = next(child for child in platform.supervisor.children if child.name == "api")
+    processes = [psutil.Process(api.pid), *psutil.Process(api.pid).children(recursive=True)]
+    seen: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.01):
+            seen.append(sum(process.memory_info().rss for process in processes))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    body = io.BufferedReader(Zeros(size), 1 << 20)
+    made = client.files.create(file=("zeros", body), purpose="user_data")
+    digest, total = hashlib.sha256(), 0
+    with client.files.with_streaming_response.content(made.id) as answer:
+        for piece in answer.iter_bytes(1 << 20):
+            digest.update(piece)
+            total += len(piece)
+    done.set()
+    watcher.join()
+    assert (total, made.bytes) == (size, size)
+    assert digest.hexdigest() == hashlib.sha256(bytes(size)).hexdigest()
+    assert max(seen) - seen[0] < size // 2
+
+
+def test_models_are_listed_by_name_and_version(client: openai.OpenAI) -> None:
+    listed = [model.id for model in client.models.list()]
+    assert listed == ["minilm", "minilm@1", "echo", "echo@1", "batchstring", "batchstring@1"]
+    for id in ("echo", "echo@1"):
+        found = client.models.retrieve(id)
+        assert (found.id, found.object, found.owned_by) == (id, "model", "millrace")
+    assert all(a != b for a, b in pairwise(sorted(listed)))
