@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.routes.openai.schemas import BatchRequest
 from api.schemas import CallRequest, JobWithItems
 
 _REF = "#/components/schemas/{model}"
@@ -18,7 +19,8 @@ def install(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, routes=app.routes)
             _, bodies = models_json_schema(
-                [(CallRequest, "validation"), (JobWithItems, "validation")], ref_template=_REF
+                [(body, "validation") for body in (CallRequest, JobWithItems, BatchRequest)],
+                ref_template=_REF,
             )
             document["components"]["schemas"] |= bodies["$defs"]
             app.openapi_schema = document

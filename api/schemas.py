@@ -3,7 +3,15 @@ they are what /openapi.json says. Items are checked one by one in `jobs.items`."
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
 
 from jobs.identity import SCOPES, Role, Scope
 from jobs.keys import MAX_OVERLAP_S, OVERLAP_S, TENANT
@@ -32,6 +40,79 @@ class Webhook(BaseModel):
     url: str = Field(max_length=2000, description="https://…, told when the job has ended")
 
 
+_Url = Annotated[str, StringConstraints(max_length=2000, pattern="^s3://")]
+_Compression = Literal["none", "gzip"]
+_ONE_OF_INPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["file"]}]}
+_ONE_OF_OUTPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["files"]}]}
+
+
+class JobInput(BaseModel):
+    """Where a job's items are read from; `url` or `file`."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_INPUT)
+
+    url: _Url = Field(default="", description="s3://bucket/key, which the platform may read")
+    file: str = Field(
+        default="", pattern=r"^file_[0-7][0-9a-hjkmnp-tv-z]{25}$", description="file_…, of yours"
+    )
+    format: Literal["jsonl", "csv", "parquet"] | None = Field(
+        default=None, description="absent: by its name, else jsonl"
+    )
+    compression: _Compression | None = Field(default=None, description="absent: gzip for .gz")
+
+    @model_validator(mode="after")
+    def _one(self) -> "JobInput":
+        if bool(self.url) == bool(self.file):
+            raise ValueError("name a url or a file, one of them")
+        return self
+
+
+class FilesOutput(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    expires_in_s: float | None = Field(
+        default=None, gt=0, le=315_360_000, strict=True, description="absent: never"
+    )
+
+
+class Encryption(BaseModel):
+    """At rest, by S3."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sse: Literal["AES256", "aws:kms"]
+    kms_key: str | None = Field(
+        default=None, max_length=2048, pattern=NO_NUL, description="with aws:kms: its id"
+    )
+
+
+class JobOutput(BaseModel):
+    """What a job's results are written to when it ends; `url` or `files`."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_OUTPUT)
+
+    url: _Url = Field(
+        default="", description="s3://bucket/prefix/: written below it, in a folder of the job"
+    )
+    files: FilesOutput | None = Field(default=None, description="files of yours, file_…")
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    compression: _Compression = "none"
+    part_items: Annotated[_WholeNumber, Field(ge=1, le=2**31 - 1)] | None = Field(
+        default=None, description="of one object, with a url; absent: all; of 1,000 objects at most"
+    )
+    encryption: Encryption | None = Field(default=None, description="with a url")
+
+    @model_validator(mode="after")
+    def _one(self) -> "JobOutput":
+        if bool(self.url) == bool(self.files):
+            raise ValueError("name a url or files, one of them")
+        if self.files and (self.part_items or self.encryption):
+            raise ValueError("part_items and encryption are for a url")
+        if self.encryption and self.encryption.kms_key and self.encryption.sse != "aws:kms":
+            raise ValueError("a kms_key is for aws:kms")
+        return self
+
+
 class JobRequest(BaseModel):
     """Everything of a job but its items."""
 
@@ -45,6 +126,9 @@ class JobRequest(BaseModel):
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
     webhook: Webhook | None = None
+    output: JobOutput | None = Field(
+        default=None, description="what the results are written to, beside GET …/results"
+    )
 
     @property
     def webhook_url(self) -> str | None:
@@ -60,9 +144,15 @@ class Item(BaseModel):
 
 
 class JobWithItems(JobRequest):
-    """The JSON body of POST /jobs."""
+    """The JSON body of POST /jobs; with `items`, or with the `input` that they are read from."""
 
-    items: list[Item | str] = Field(min_length=1)
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"oneOf": [{"required": ["items"]}, {"required": ["input"]}]},
+    )
+
+    items: list[Item | str] = Field(default_factory=list, min_length=1)
+    input: JobInput = Field(default_factory=JobInput)
 
 
 class CallRequest(BaseModel):
@@ -103,6 +193,55 @@ class Progress(BaseModel):
     eta_s: list[float] | None = Field(description="between so many seconds and so many")
 
 
+class InputState(BaseModel):
+    """Where a job's items come from. last_error: why they could not be read yet."""
+
+    url: str = ""
+    file: str = ""
+    format: str = "jsonl"
+    compression: str = "none"
+    last_error: str | None
+
+
+class ManifestPart(BaseModel):
+    """A file, or an object. part: which kind of lines; sha256: in hexadecimal."""
+
+    part: Literal["results", "errors"]
+    items: int
+    bytes: int
+    sha256: str
+    file: str = ""
+    url: str = ""
+
+
+class Manifest(BaseModel):
+    """What was written."""
+
+    job: str
+    generation: int
+    format: str
+    compression: str
+    counts: dict[str, int]
+    usage: dict[str, int] = Field(default_factory=dict, description="the sum of its items'")
+    parts: list[ManifestPart]
+
+
+class OutputState(BaseModel):
+    """What the results are written to. error: why they were not, and won't be; last_error: why not
+    yet."""
+
+    url: str = ""
+    files: FilesOutput | None = None
+    format: str = "jsonl"
+    compression: str = "none"
+    part_items: int | None = None
+    encryption: Encryption | None = None
+    state: Literal["pending", "writing", "complete", "failed"]
+    manifest: Manifest | None
+    error: dict[str, Any] | None
+    last_error: str | None
+
+
 class Job(BaseModel):
     """The job object."""
 
@@ -122,6 +261,8 @@ class Job(BaseModel):
     expires_at: str | None
     progress: Progress
     error: dict[str, Any] | None
+    input: InputState | None
+    output: OutputState | None
 
 
 class JobPage(BaseModel):

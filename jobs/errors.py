@@ -13,6 +13,7 @@
     ├── TooLarge                 413  too_large
     ├── UrlTooLong               414  url_too_long
     ├── UnsupportedMedia         415  unsupported_media_type
+    ├── Untransferable           422  untransferable, or more exactly
     ├── Invalid                  422  invalid
     │   ├── KeyReused            422  idempotency_key_reused
     │   └── TooManyItems         422  invalid
@@ -158,6 +159,17 @@ class UnsupportedMedia(MillraceError):
 
 class Invalid(MillraceError):
     status, code, title = 422, "invalid", "The request is not valid"
+
+
+class Untransferable(MillraceError):
+    """What a job is read from, or written to, will not do, however often it is tried. code: which
+    way, in its job's words."""
+
+    status, code, title = 422, "untransferable", "Can't be read, or written to"
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.how = code
 
 
 class TooManyItems(Invalid):

@@ -37,10 +37,10 @@ def key_of(id: UUID) -> str:
     return f"files/{id.hex[:6]}/{id.hex[-2:]}/{id.hex}"
 
 
-def put(blobs: BlobStore, content: IO[bytes]) -> dict[str, Any]:
+def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[str, Any]:
     """Stores the bytes of a new file, in constant memory. Returns what `jobs.store.files.insert`
-    needs of them: id, bytes, sha256, key. Raises BlobsAway."""
-    id, digest, size = ids.new(), sha256(), 0
+    needs of them: id, bytes, sha256, key. id: where it is known before. Raises BlobsAway."""
+    id, digest, size = id or ids.new(), sha256(), 0
     content.seek(0)
     while chunk := content.read(_CHUNK):
         digest.update(chunk)

@@ -3,6 +3,8 @@
 Both forms sort by the time they were made: the rows of one job, and of one day, lie together.
 """
 
+from datetime import datetime
+from hashlib import sha256
 from uuid import UUID
 
 from jobs import clock
@@ -16,11 +18,25 @@ _SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
 
 def new() -> UUID:
     """A UUID of version 7: 48 bits of milliseconds, then 74 random bits."""
-    milliseconds = int(clock.now().timestamp() * 1000)
-    value = milliseconds << 80 | clock.random_bits(80)
+    return _made(clock.now(), clock.random_bits(80))
+
+
+def derived(at: datetime, *names: str) -> UUID:
+    """One that is the same whenever it is asked for: of that time, and its bits from the names."""
+    digest = sha256("\n".join(names).encode()).digest()
+    return _made(at, int.from_bytes(digest[:10]))
+
+
+def _made(at: datetime, bits: int) -> UUID:
+    value = int(at.timestamp() * 1000) << 80 | bits
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return UUID(int=value)
+
+
+def earliest(at: datetime) -> UUID:
+    """Below all that were made at that time or later."""
+    return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
 def show(prefix: str, id: UUID) -> str:
@@ -30,10 +46,14 @@ def show(prefix: str, id: UUID) -> str:
     return f"{prefix}_{''.join(digits)}"
 
 
-def parse(prefix: str, text: str) -> UUID | None:
-    """The UUID in `job_…`, or None where the text is not such an id."""
+def parse(prefix: str | tuple[str, ...], text: str) -> UUID | None:
+    """The UUID in `job_…`, or None where the text is not such an id. prefix: or any of several."""
     head, _, digits = text.rpartition("_")
-    if head != prefix or len(digits) != _LENGTH or digits[0] > "7":
+    if (
+        head not in ((prefix,) if isinstance(prefix, str) else prefix)
+        or len(digits) != _LENGTH
+        or digits[0] > "7"
+    ):
         return None
     value = 0
     for char in digits:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from jobs import places
 from jobs.blobs import store
 from jobs.sealing import MIN_KEY
 from jobs.ssrf import AllowList
@@ -72,6 +73,9 @@ class Settings:
     )
     blob_over_kb: int = _setting(64, "payloads longer than this go to the blob store, KiB")
     s3_endpoint: str = _setting("", "address of an S3 that is not Amazon's")
+    s3_allow: str = _setting(
+        "", "what jobs may read and write in S3 (a,b): bucket or bucket/prefix, with {tenant} in it"
+    )
     oidc_issuer: str = _setting("", "identity provider whose tokens are taken: its URL")
     oidc_audience: str = _setting("", "what its tokens are for: their `aud`")
     oidc_jwks_url: str = _setting("", "its keys; empty: it says where they are itself")
@@ -319,6 +323,10 @@ def _ranges(settings: Settings) -> list[str]:
         _ = settings.blobs and store.parse(settings.blobs)
     except ValueError as error:
         problems.append(f"MILLRACE_BLOBS: {error}")
+    try:
+        places.patterns(settings.s3_allow)
+    except ValueError as error:
+        problems.append(f"MILLRACE_S3_ALLOW: {error}")
     problems += _oidc(settings)
     if settings.secret_key and len(settings.secret_key) < MIN_KEY:
         problems.append(

@@ -30,9 +30,9 @@ TRANSITIONS: dict[JobState, tuple[JobState, ...]] = {
     "cancelling": ("cancelled", "expired"),
     # A terminal state is left by the verb `retry` alone, which starts a new generation.
     "completed": ("queued",),
-    "cancelled": ("queued",),
-    "expired": ("queued",),
-    "failed": ("queued",),
+    "cancelled": ("queued", "validating"),
+    "expired": ("queued", "validating"),
+    "failed": ("validating",),
 }
 
 TERMINAL: frozenset[JobState] = frozenset({"completed", "cancelled", "expired", "failed"})

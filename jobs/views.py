@@ -34,12 +34,51 @@ def job_object(row: RowMapping) -> dict[str, Any]:
         "expires_at": timestamp(row["expires_at"]),
         "progress": _progress(row, row["total"] - sum(done.values())),
         "error": None if row["error"] is None else orjson.loads(row["error"]),
+        "input": _input(row),
+        "output": _output(row),
     }
 
 
 def job_json(row: RowMapping) -> bytes:
     """The job object as it is sent."""
     return orjson.dumps(job_object(row))
+
+
+def _input(row: Any) -> dict[str, Any] | None:
+    """Where the items come from. A webhook that was written by an earlier version has no such
+    columns."""
+    if not row.get("source"):
+        return None
+    waits = row["state"] == "validating"
+    source: dict[str, Any] = orjson.loads(row["source"])
+    return source | {"last_error": row.get("transfer_error") if waits else None}
+
+
+_NO_RESULTS = {
+    "code": "no_results",
+    "message": "the job ended before its items were read: there is nothing to write",
+}
+
+
+def _output(row: Any) -> dict[str, Any] | None:
+    """What the results are written to, and how far that is."""
+    if not row.get("target"):
+        return None
+    target: dict[str, Any] = orjson.loads(row["target"])
+    written = orjson.loads(row.get("manifest") or "null")
+    ended = row["state"] in TERMINAL
+    if ended and not row["total"]:
+        written = {"error": _NO_RESULTS}
+    failed = (written or {}).get("error")
+    state = "writing" if ended else "pending"
+    if written:
+        state = "failed" if failed else "complete"
+    return target | {
+        "state": state,
+        "manifest": None if failed else written,
+        "error": failed,
+        "last_error": row.get("transfer_error") if state == "writing" else None,
+    }
 
 
 def _progress(row: RowMapping, left: int) -> dict[str, Any]:

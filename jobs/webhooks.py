@@ -46,10 +46,22 @@ def headers(id: str, timestamp: int, body: bytes, keys: Sequence[str]) -> dict[s
     }
 
 
-def body(type: str, about: str) -> bytes:
-    """The message. type: `job.completed`, …, of which `about` is the job's row as it ended; or
-    another one, of which it is the data and the time, `at`. JSON."""
+def body(type: str, about: str, id: UUID) -> bytes:
+    """The message, JSON. type: `job.completed`, …, of which `about` is the job's row as it ended;
+    `batch.completed`, …, which is told as OpenAI does; or another one, of which it is the data and
+    the time, `at`. id: the delivery's."""
     data = orjson.loads(about)
+    if type.startswith("batch."):
+        ended_at = datetime.fromisoformat(data["finished_at"])
+        return orjson.dumps(
+            {
+                "id": ids.show("evt", id),
+                "object": "event",
+                "created_at": int(ended_at.timestamp()),
+                "type": type,
+                "data": {"id": ids.show("batch", UUID(data["id"]))},
+            }
+        )
     if not type.startswith("job."):
         return orjson.dumps({"type": type, "timestamp": data["at"], "data": data})
     ended = views.job_object(_row(data))

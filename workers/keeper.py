@@ -34,6 +34,7 @@ from workers.dying import end_process
 from workers.metering import CallMeter
 from workers.nudger import Nudger
 from workers.recovery import CallRecovery
+from workers.transfers.courier import PROCESSES, Courier
 from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
@@ -96,12 +97,15 @@ class Keeper:
         self._calls = CallRecovery(settings.redis_url, self._models)
         self._webhooks = WebhookSender(settings)
         self._services = services(settings)
-        connections = len(self._services) + 2
+        connections = len(self._services) + 2 + PROCESSES
         self._database: Database = db.connect(
             settings.database_url, pool_size=connections, role=db.WORKER
         )
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
         self._stopping = threading.Event()
+        self._couriers = [
+            Courier(settings, self._database, self._stopping) for _ in range(PROCESSES)
+        ]
 
     def stop(self) -> None:
         self._stopping.set()
@@ -119,6 +123,7 @@ class Keeper:
                 ("recover calls", self._recover),
                 ("bill calls", self._bill),
                 ("webhooks", lambda: self._webhooks.run(self._stopping)),
+                *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
         ]
         for thread in threads:
@@ -182,13 +187,17 @@ class Keeper:
         url = db.plain_url(self._settings.database_url)
         with psycopg.connect(url, autocommit=True, connect_timeout=5) as heard:
             heard.execute(f"LISTEN {db.WORK_CHANNEL}")
+            heard.execute(f"LISTEN {db.TRANSFERS_CHANNEL}")
             while not self._stopping.is_set():
                 with self._database.begin() as tx:
                     self._nudger.run_once(tx)
                 self._stopping.wait(_CALM_S)
                 wait_s = self._settings.keeper_interval_s
-                list(heard.notifies(timeout=wait_s, stop_after=1))
-                list(heard.notifies(timeout=0))  # the rest of the crowd
+                told = list(heard.notifies(timeout=wait_s, stop_after=1))
+                told += heard.notifies(timeout=0)  # the rest of the crowd
+                if any(one.channel == db.TRANSFERS_CHANNEL for one in told):
+                    for courier in self._couriers:
+                        courier.wake()
 
 
 def run_keeper(settings: Settings) -> None:

@@ -19,22 +19,26 @@ from jobs.store import reading
 from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, act
 
-JOB_ID = "^job_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+PREFIXES = ("job", "batch", "msgbatch")
+"""Of a job's id, by the door that shows it: the rest is the same, and each is taken everywhere."""
+JOB_ID = f"^({'|'.join(PREFIXES)})_[0-7][0-9a-hjkmnp-tv-z]{{25}}$"
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
-JobId = Annotated[str, Path(description="job_…", pattern=JOB_ID)]
+JobId = Annotated[str, Path(description="job_…, or batch_…", pattern=JOB_ID)]
 
 
 @contextmanager
-def job_of(shared: Resources, caller: Caller, job_id: str) -> Iterator[tuple[Tx, RowMapping]]:
+def job_of(
+    shared: Resources, caller: Caller, job_id: str, called: str = "job"
+) -> Iterator[tuple[Tx, RowMapping]]:
     """The job, and a transaction that sees its tenant's rows alone: the caller's own or, for an
     operator, whoever's it is. Raises NotFound."""
-    id = ids.parse("job", job_id)
+    id = ids.parse(PREFIXES, job_id)
     with shared.acting(caller.tenant) as tx:
         row = reading.get(tx, caller.tenant, id) if id else None
         if row is None and id and caller.may("operate"):
             row = _anybodys(tx, id)
         if row is None:
-            raise NotFound(f"there is no job {job_id}")
+            raise NotFound(f"there is no {called} {job_id}")
         yield tx, row
 
 

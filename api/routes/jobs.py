@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping
 from api import audit
 from api.auth import Reader, Submitter, require
 from api.context import Context, Shared
-from api.routes.common import JOB_ID, TENANT_OR_ALL, JobId, job_of, json_response
+from api.routes.common import JOB_ID, PREFIXES, TENANT_OR_ALL, JobId, job_of, json_response
 from api.schemas import NO_NUL, Job, JobPage
 from jobs import ids, views
 from jobs.cancel import cancel
@@ -48,7 +48,7 @@ def list_jobs(
             state=state,
             model=name or None,
             version=version or None,
-            after=ids.parse("job", after) if after else None,
+            after=ids.parse(PREFIXES, after) if after else None,
             limit=limit + 1,
         )
     more = ids.show("job", rows[limit - 1]["id"]) if len(rows) > limit else None

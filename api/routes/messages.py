@@ -162,9 +162,7 @@ def list_message_batches(
             dialect="anthropic",
             newer=newer,
         )
-    data = [_shown(row, request) for row in found[:limit]]
-    if newer:
-        data.reverse()
+    data = [_shown(row, request) for row in (found[-limit:] if newer else found[:limit])]
     return json_response(
         {
             "data": data,

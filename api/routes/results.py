@@ -16,6 +16,7 @@ from jobs.blobs import lines, payloads
 from jobs.errors import NotFound, Pruned
 from jobs.states import Outcome
 from jobs.store import reading
+from jobs.store.reading import Span
 
 router = APIRouter(tags=["jobs"])
 
@@ -42,7 +43,8 @@ def get_results(
     whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
     with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
-        span = reading.span(
+        waits = job["state"] == "validating"
+        span = Span(after, after, complete=False) if waits else reading.span(
             tx, job["tenant_id"], job["id"], job["total"],
             after=after, gaps=gaps, outcome=outcome, limit=limit,
         )  # fmt: skip

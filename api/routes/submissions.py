@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
-from api import bodies, idempotency
+from api import bodies, idempotency, transfers
 from api.auth import Submitter
 from api.context import Context, Shared
 from api.errors import faults_of
 from api.resources import Resources
 from api.routes.webhooks import url_faults
-from api.schemas import Job, JobRequest
+from api.schemas import Job, JobInput, JobRequest
 from jobs import ids, items, views
 from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, Malformed
@@ -23,13 +23,13 @@ from jobs.idempotency import Claim
 from jobs.identity import Caller
 from jobs.intake import bounded_lines
 from jobs.store.idempotency import find
-from jobs.submit import Order, submit
+from jobs.submit import Order, submit, submit_source
 
 router = APIRouter(tags=["jobs"])
 PATH = "/jobs"
 
 _MIB = 1 << 20
-_JSON_PARAMETERS = ("params", "metadata", "webhook")
+_JSON_PARAMETERS = ("params", "metadata", "webhook", "output")
 
 _SUBMIT_DOC: dict[str, Any] = {
     "parameters": [
@@ -62,8 +62,9 @@ _SUBMIT_DOC: dict[str, Any] = {
     responses={202: idempotency.REPLAY_DOC},
 )
 async def submit_job(request: Request, shared: Shared, caller: Submitter) -> Response:
-    """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or NDJSON, one
-    item a line, with everything else as query parameters (objects as JSON)."""
+    """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or with the `input`
+    that they are read from; or NDJSON, one item a line, with everything else as query parameters
+    (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
     key = idempotency.read_key(request, shared.settings.require_idempotency_key)
     if caller.limits:
@@ -115,8 +116,14 @@ def _submit_json(
     fields = items.parse_json(body.read())
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
+    faults: list[Fault] = []
+    if "input" in fields:
+        if "items" in fields:
+            message = "send items, or the input that they are read from, not both"
+            faults.append(Fault(("input",), "both", message))
+        fields.pop("items", None)
+        return _store(shared, caller, fields, faults, claim, source=fields.pop("input"))
     array = fields.pop("items", [])
-    faults = []
     if not isinstance(array, list):
         faults.append(Fault(("items",), "type", "items must be an array"))
         array = []
@@ -156,32 +163,58 @@ def _store(
     faults: list[Fault],
     claim: Claim | None,
     *,
+    source: Any = None,
+    array: list[Any] | None = None,
     lines: IO[bytes] | None = None,
-    **source: Any,
 ) -> Response:
+    """source: where the items are read from, as it was sent; else they are here."""
     order = Order(model=str(fields.get("model")))
+    target = None
     try:
         asked = JobRequest.model_validate(fields)
         order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
         faults += url_faults(shared.settings, order.webhook_url, ("webhook", "url"))
+        target = transfers.target_of(shared, caller, asked.output, faults)
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):
         raise Invalid("the model is missing or no name", faults=faults)
-    if lines is not None:
-        most_bytes = shared.models.resolve(order.model).max_line_bytes
-        source["lines"] = bounded_lines(lines, most_bytes)
+    if array is None and lines is None:
+        row = submit_source(
+            shared.database,
+            shared.models,
+            caller.tenant,
+            order,
+            _source(shared, caller, source, faults),
+            target=target,
+            faults=faults,
+            claim=claim,
+            key=caller.key_id,
+        )
+        return _accepted(row["id"], views.job_json(row))
+    model = shared.models.resolve(order.model)
     row = submit(
         shared.database,
         shared.models,
         caller.tenant,
         order,
+        array=array,
+        lines=None if lines is None else bounded_lines(lines, model.max_line_bytes),
+        target=target,
         faults=faults,
         max_items=shared.settings.max_items,
         claim=claim,
         payloads=shared.payloads,
         limits=caller.limits,
         key=caller.key_id,
-        **source,
     )
     return _accepted(row["id"], views.job_json(row))
+
+
+def _source(shared: Resources, caller: Caller, asked: Any, faults: list[Fault]) -> dict[str, Any]:
+    try:
+        found = JobInput.model_validate(asked)
+    except ValidationError as error:
+        faults += faults_of(error.errors(include_url=False), ("input",))
+        return {}
+    return transfers.source_of(shared, caller, found, faults)

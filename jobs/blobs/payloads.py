@@ -8,10 +8,11 @@ owners of a slice, old and new, never write different bytes to one key.
 
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from sys import maxsize
 from typing import Any, Literal
@@ -28,6 +29,7 @@ REFERENCE_MARK = "@"
 REFERENCE = r"@([0-9a-z/-]+) ([0-9a-f]{64}) ([0-9]+)"
 _REFERENCE = re.compile(REFERENCE)
 _AT_ONCE = 16  # blobs under way for one job; each is in memory
+_AHEAD_BYTES = 64 << 20  # that are read before they are asked for
 
 
 class Payloads:
@@ -69,6 +71,22 @@ class Payloads:
         """Several at a time, in their order; what is lost or corrupt as the error that says so.
         Raises BlobsAway."""
         return list(self._threads.map(self._read_or_error, texts))
+
+    def opened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Rows as `opened` gives them, in their order, several read ahead. Raises BlobsAway."""
+        ahead: list[Mapping[str, Any]] = []
+        bytes_ahead = 0
+        for row in rows:
+            if (row["output"] or "").startswith(REFERENCE_MARK):
+                bytes_ahead += int(row["output"].rpartition(" ")[2])
+            elif not ahead:
+                yield row
+                continue
+            ahead.append(row)
+            if len(ahead) >= _AT_ONCE or bytes_ahead > _AHEAD_BYTES:
+                yield from self._threads.map(partial(opened, self), ahead)
+                ahead, bytes_ahead = [], 0
+        yield from self._threads.map(partial(opened, self), ahead)
 
     def _read_or_error(self, text: str) -> bytes | Unreadable:
         try:
@@ -143,7 +161,7 @@ def opened(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
     an output that is makes the item's error say so. Raises BlobsAway."""
     changes: dict[str, Any] = {}
     for column in ("input", "output"):
-        if (row[column] or "").startswith(REFERENCE_MARK):
+        if (row.get(column) or "").startswith(REFERENCE_MARK):
             try:
                 changes[column] = payloads.read(row[column])
             except Unreadable as error:

@@ -4,11 +4,12 @@ Credentials and region come by boto3's own chain: AWS_* variables, profile, role
 """
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from hashlib import sha256
 from io import BufferedReader, BytesIO, RawIOBase
+from types import MappingProxyType
 from typing import IO, Any, cast
 
 import boto3
@@ -71,13 +72,16 @@ class S3Blobs:
             else:
                 self.put_stream(key, BytesIO(data))
 
-    def put_stream(self, key: str, source: IO[bytes]) -> None:
+    def put_stream(
+        self, key: str, source: IO[bytes], more: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """more: what S3 is asked beside, as boto3 calls it."""
         place = {"Bucket": self._bucket, "Key": self._prefix + key}
         with self._away(f"can't write {key}"):
             self._client.upload_fileobj(
                 source,
                 **place,
-                ExtraArgs={"ChecksumAlgorithm": "SHA256"},
+                ExtraArgs={"ChecksumAlgorithm": "SHA256", **more},
                 Config=self._transfer,
             )
 

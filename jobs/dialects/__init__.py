@@ -33,7 +33,7 @@ class Dialect(Protocol):
         """The line of one result, without its end, and which file it goes into. row: seq,
         custom_id, outcome, attempts, units and the JSON texts output, error and reply (what the
         dialect gave to `Intake.add`), with payloads in place of references. unit: what units
-        count."""
+        count. asked: with the job's model beside."""
         ...
 
 

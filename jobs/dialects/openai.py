@@ -264,11 +264,11 @@ def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any]) -> dict[str
     """What the endpoint would have answered."""
     if asked["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == _BASE64.decode()
-        return embeddings(row["output"], asked["model"], row["units"], as_base64=as_base64)
+        return embeddings(_raw(row["output"]), asked["model"], row["units"], as_base64=as_base64)
     output = orjson.loads(row["output"])
     if isinstance(output, dict) and "choices" in output:
         return {"object": "chat.completion", "model": asked["model"]} | output
-    text = output if isinstance(output, str) else row["output"]
+    text = output if isinstance(output, str) else _raw(row["output"]).decode()
     message = {"role": "assistant", "content": text, "refusal": None}
     return {
         "id": f"chatcmpl-{id}",
@@ -284,14 +284,19 @@ def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any]) -> dict[str
     }
 
 
-def embeddings(output: str, model: str, tokens: int, *, as_base64: bool) -> dict[str, Any]:
+def _raw(output: str | bytes) -> bytes:
+    """One that was in the blob store comes as bytes."""
+    return output.encode() if isinstance(output, str) else output
+
+
+def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> dict[str, Any]:
     """The answer to a request for embeddings. output: JSON, one vector or a list of them."""
     vectors: list[Any]
     if as_base64:
         found = orjson.loads(output)
         many = bool(found) and isinstance(found[0], list)
         vectors = [_base64(vector) for vector in (found if many else [found])]
-    elif output.startswith("[["):
+    elif output.startswith(b"[["):
         vectors = orjson.loads(output)
     else:
         vectors = [orjson.Fragment(output)]

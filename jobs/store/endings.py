@@ -6,8 +6,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from jobs.states import Outcome
-from jobs.store.db import Tx
+from jobs.states import JobState, Outcome
+from jobs.store.db import TRANSFERS_CHANNEL, Tx
 from jobs.store.webhooks import DELIVER
 
 _FILL = text("""
@@ -117,19 +117,40 @@ _CLOSE = text(f"""
                  sum(output_bytes) AS output_bytes
           FROM slices WHERE job_id = ANY(:jobs) GROUP BY job_id) AS c
     WHERE jobs.id = c.job_id AND c.done
-    RETURNING jobs.*)
-    {DELIVER}
+    RETURNING jobs.*
+    ), exported AS (
+    INSERT INTO transfers (job_id, tenant_id, kind, generation)
+    SELECT id, tenant_id, 'export', generation FROM closed WHERE target IS NOT NULL
+    RETURNING pg_notify('{TRANSFERS_CHANNEL}', ''))
+    {DELIVER} AND target IS NULL
 """)
 
 
 def close_finished_jobs(tx: Tx, jobs: Collection[UUID]) -> None:
     """Ends those of `jobs` that have all their results, freezes their counts, and writes their
-    webhooks. Whoever writes the last result, a job with expired items is expired."""
+    webhooks; where results are to be written to a target, that comes first. Whoever writes the last
+    result, a job with expired items is expired."""
     if not jobs:
         return
     maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(jobs)}).all()
     if maybe:
         tx.execute(_CLOSE, {"jobs": list(maybe)})
+
+
+_NO_IMPORT = text("DELETE FROM transfers WHERE job_id = :job AND kind = 'import'")
+_CLOSE_UNREAD = text(f"""
+    WITH closed AS (
+    UPDATE jobs SET state = :state, finished_at = now(), error = :error
+    WHERE id = :job AND state = 'validating'
+    RETURNING *)
+    {DELIVER}
+""")
+
+
+def close_unread(tx: Tx, job: UUID, state: JobState, error: str | None = None) -> None:
+    """Ends a job whose items were never read, and which the caller has locked. error: JSON."""
+    tx.execute(_NO_IMPORT, {"job": job})
+    tx.execute(_CLOSE_UNREAD, {"job": job, "state": state, "error": error})
 
 
 _FORGOTTEN = text("""

@@ -20,6 +20,7 @@ _FORGET = [
         ("slices", "job_id"),
         ("webhook_deliveries", "job_id"),
         ("idempotency_keys", "job_id"),
+        ("transfers", "job_id"),
         ("jobs", "id"),
     )
 ]

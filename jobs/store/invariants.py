@@ -71,7 +71,7 @@ _SLICES_COVER = """
     FROM jobs j
     LEFT JOIN (SELECT job_id, max(stop) AS stop FROM slices GROUP BY job_id) AS s
          ON s.job_id = j.id
-    WHERE s.stop IS DISTINCT FROM j.total AND j.state <> 'validating'
+    WHERE coalesce(s.stop, 0) <> j.total
 """
 
 _FROZEN = """
@@ -116,7 +116,7 @@ _ITEMS_COMPLETE = """
     FROM jobs j
     LEFT JOIN (SELECT job_id, count(*) AS n, min(seq) AS first, max(seq) AS last
                FROM items GROUP BY job_id) AS i ON i.job_id = j.id
-    WHERE NOT j.items_pruned AND j.state <> 'validating'
+    WHERE NOT j.items_pruned AND (j.total > 0 OR i.n > 0)
       AND (i.n, i.first, i.last) IS DISTINCT FROM (CAST(j.total AS bigint), 0, j.total - 1)
 """
 
@@ -192,8 +192,23 @@ _TENANTS = _each_table(
     WHERE t.tenant_id <> j.tenant_id
     GROUP BY t.job_id, t.tenant_id, j.tenant_id
     """,
-    (*_OF_JOBS, "usage", "webhook_deliveries", "idempotency_keys", "deletions"),
+    (*_OF_JOBS, "usage", "webhook_deliveries", "idempotency_keys", "deletions", "transfers"),
 )
+
+_TRANSFERS = f"""
+    SELECT coalesce(j.id, t.job_id),
+           format('it is %s in generation %s and needs %s; there is %s of generation %s', j.state,
+                  j.generation, coalesce('an ' || j.needs, 'no transfer'),
+                  coalesce('an ' || t.kind, 'no transfer'), t.generation)
+    FROM (SELECT id, generation, state,
+                 CASE WHEN state = 'validating' THEN 'import'
+                      WHEN state IN ({_TERMINAL}) AND total > 0 AND target IS NOT NULL
+                           AND manifest IS NULL THEN 'export' END AS needs
+          FROM jobs) AS j
+    FULL JOIN transfers t
+         ON t.job_id = j.id AND t.kind = j.needs AND t.generation = j.generation
+    WHERE j.id IS NULL OR (j.needs IS NOT NULL AND t.job_id IS NULL)
+"""
 
 # Of an earlier generation only what did not succeed is archived: it took its time on the device.
 _LEDGER = """
@@ -272,6 +287,12 @@ INVARIANTS = (
         6, "job_counts", "the counts of a job that has ended are those of its slices", _JOB_COUNTS
     ),
     Invariant(7, "ended", "what has ended is done, and stays as it ended", _ENDED),
+    Invariant(
+        7,
+        "transfers",
+        "a job is read or written exactly while its state says so",
+        _TRANSFERS,
+    ),
     Invariant(8, "tenants", "all rows of a job are of its tenant", _TENANTS),
     Invariant(9, "ledger", "a job is billed for its results, each once", _LEDGER),
     Invariant(9, "ledger_names", "what is billed names a slice of its job", _LEDGER_NAMES),

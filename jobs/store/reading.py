@@ -39,13 +39,20 @@ RECENT_S = 15.0
 _ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
 _WATCHED = text(_JOB.format(jobs="SELECT * FROM jobs WHERE id = ANY(:ids)"))
 _PAGE_JOBS = """SELECT * FROM jobs
-    WHERE {whose} (CAST(:after AS uuid) IS NULL OR id < :after)
+    WHERE {whose} (CAST(:after AS uuid) IS NULL OR id {beyond} :after)
       AND (CAST(:state AS text) IS NULL OR state = :state)
       AND (CAST(:model AS text) IS NULL OR model = :model)
       AND (CAST(:version AS text) IS NULL OR version = :version)
-    ORDER BY id DESC LIMIT :limit"""
-_PAGE = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="tenant_id = :tenant AND")))
-_PAGE_OF_ALL = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="")))
+      AND (CAST(:dialect AS text) IS NULL OR dialect = :dialect)
+    ORDER BY id {order} LIMIT :limit"""
+_ITS_OWN = "tenant_id = :tenant AND"
+
+
+def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> TextClause:
+    return text(_JOB.format(jobs=_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order)))
+
+
+_PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
 _OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
 
 
@@ -77,9 +84,11 @@ def page(
     version: str | None,
     after: UUID | None,
     limit: int,
+    dialect: str | None = None,
+    newer: bool = False,
 ) -> list[RowMapping]:
-    """Newest first; `after` is the id of the last job of the page before. tenant: one, or
-    EVERYBODY."""
+    """Newest first; `after` is the id of the last job of the page before or, of one tenant, where
+    `newer` ones are wanted, the first of the page after. tenant: one, or EVERYBODY."""
     values = {
         "tenant": tenant,
         "state": state,
@@ -87,8 +96,9 @@ def page(
         "version": version,
         "after": after,
         "limit": limit,
+        "dialect": dialect,
     }
-    page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE
+    page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE_NEWER if newer else _PAGE
     return list(tx.execute(page, values).mappings())
 
 
@@ -231,6 +241,33 @@ def result_lines(
             rows = max(1, min(_MOST_ROWS, found.rows * _CHUNK_BYTES // len(chunk)))
         else:  # a stretch without such results
             rows = min(_MOST_ROWS, 4 * rows)
+
+
+_ROWS = text("""
+    SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units
+    FROM results r
+    LEFT JOIN items i ON i.job_id = :job AND i.seq > :after AND i.seq <= :until AND i.seq = r.seq
+    WHERE r.job_id = :job AND r.tenant_id = :tenant AND r.seq > :after AND r.seq <= :until
+    ORDER BY r.seq
+""")
+
+
+def result_rows(database: Database, job: RowMapping) -> Iterator[RowMapping]:
+    """The results of a job that has ended, in seq order, as `Dialect.written` takes them, with
+    references in place of long outputs. In chunks, and with Conflict raised, as `result_lines`."""
+    values = {"job": job["id"], "tenant": job["tenant_id"]}
+    after, rows = -1, _FIRST_ROWS
+    while after < job["total"] - 1:
+        until = min(after + rows, job["total"] - 1)
+        with acting(database, job["tenant_id"]) as tx:
+            found = tx.execute(_ROWS, values | {"after": after, "until": until}).mappings().all()
+            generation = tx.scalar(_GENERATION, {"job": job["id"]})
+        if generation != job["generation"]:
+            raise Conflict("the job was retried, deleted or pruned while its results were read")
+        yield from found
+        after = until
+        size = sum(len(row["output"] or "") + len(row["reply"] or "") for row in found)
+        rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
 
 
 _GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_pruned")

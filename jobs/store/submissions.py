@@ -90,7 +90,7 @@ _QUEUE_JOB = text(f"""
     WITH job AS (
         UPDATE jobs
         SET state = 'queued', model = :model, version = :version, custom_ids = :custom_ids,
-            total = :total, input_bytes = :input_bytes
+            total = :total, input_bytes = :input_bytes, queued_at = now()
         WHERE id = :id
     ), cut AS ({_CUT})
     SELECT pg_notify(:channel, '')

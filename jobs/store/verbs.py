@@ -13,8 +13,9 @@ from sqlalchemy import RowMapping, text
 
 from jobs.errors import Conflict, NotFound
 from jobs.states import TERMINAL, TRANSITIONS, JobState
+from jobs.store import transfers
 from jobs.store.db import Tx, notify_work, take_your_time
-from jobs.store.endings import close_finished_jobs, end_slices
+from jobs.store.endings import close_finished_jobs, close_unread, end_slices
 from jobs.store.erasing import forget
 from jobs.store.tenancy import EVERYBODY
 
@@ -30,10 +31,13 @@ _LOCK_SOME = text("""
     ORDER BY start LIMIT :most FOR UPDATE
 """)
 _LOCK_JOB = text("""
-    SELECT state, items_pruned, results_pruned FROM jobs
+    SELECT state, total, items_pruned, results_pruned, manifest FROM jobs
     WHERE id = :job AND (:tenant = '*' OR tenant_id = :tenant) FOR UPDATE
 """)
 _SET_STATE = text("UPDATE jobs SET state = :state WHERE id = :job")
+_SET_CANCELLING = text("""
+    UPDATE jobs SET state = 'cancelling', cancelling_at = now() WHERE id = :job
+""")
 _MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
 _MOST_SLICES = 100  # that one transaction looks at to end them
 
@@ -64,8 +68,10 @@ def cancel(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Nothing more of it is claimed, and what waits ends: some of it here, the rest by
     `end_cancelled`. A slice that runs ends at its next launch boundary, or with its lease."""
     slices, before = _lock(tx, job, tenant)
-    if "cancelling" in TRANSITIONS[before]:
-        tx.execute(_SET_STATE, {"job": job, "state": "cancelling"})
+    if before == "validating":
+        close_unread(tx, job, "cancelled")
+    elif "cancelling" in TRANSITIONS[before]:
+        tx.execute(_SET_CANCELLING, {"job": job})
         end_slices(tx, [(job, start) for start, state in slices if state != "leased"], "cancelled")
         close_finished_jobs(tx, [job])
     return before
@@ -95,8 +101,11 @@ def cancelling(tx: Tx) -> Sequence[UUID]:
 
 
 def pause(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
-    """Nothing more of it is claimed; what runs finishes its launch."""
+    """Nothing more of it is claimed; what runs finishes its launch. Raises Conflict where its items
+    are still to be read."""
     _, before = _lock(tx, job, tenant)
+    if before == "validating":
+        raise Conflict("its input is still being read; pause it once it is queued, or cancel it")
     if "paused" in TRANSITIONS[before]:
         tx.execute(_MOVE, {"job": job, "from": "ready", "to": "held"})
         tx.execute(_SET_STATE, {"job": job, "state": "paused"})
@@ -142,26 +151,36 @@ _REVIVE_SLICES = text("""
 _REVIVE_JOB = text("""
     UPDATE jobs
     SET state = 'queued', generation = generation + 1, started_at = NULL, finished_at = NULL,
-        expires_at = now() + make_interval(secs => expires_in_s), error = NULL
+        expires_at = now() + make_interval(secs => expires_in_s), error = NULL, manifest = NULL,
+        queued_at = now(), cancelling_at = NULL, written_at = NULL
     WHERE id = :job
 """)
 
 
 def retry(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Starts a new generation of a terminal job: what did not succeed runs again, and its former
-    results are archived. Nothing happens where all succeeded. Raises Conflict where items or
-    results are pruned."""
+    results are archived. What never could be read is read again, and what could not be written
+    though all succeeded is written again; else nothing happens where all succeeded. Raises Conflict
+    where items or results are pruned."""
     take_your_time(tx)
     tx.execute(_ONE_VERB, {"job": job})
     unsuccessful = tx.execute(_LOCK_UNSUCCESSFUL, {"job": job}).all()
     row = _lock_job(tx, job, tenant)
     before: JobState = row["state"]
-    if before in TERMINAL and unsuccessful:
-        if row["items_pruned"] or row["results_pruned"]:
-            raise Conflict("its items were removed at the end of their retention; submit it anew")
+    if before not in TERMINAL:
+        return before
+    unread = not row["total"]
+    if (unread or unsuccessful) and (row["items_pruned"] or row["results_pruned"]):
+        raise Conflict("its items were removed at the end of their retention; submit it anew")
+    if unread:
+        transfers.read_again(tx, job)
+    elif unsuccessful:
+        transfers.forget(tx, [job])
         for step in (_ARCHIVE, _FORGET_ATTEMPTS, _REVIVE_SLICES, _REVIVE_JOB):
             tx.execute(step, {"job": job})
         notify_work(tx)
+    elif transfers.could_not_write(row["manifest"]) and not row["results_pruned"]:
+        transfers.write_again(tx, job)
     return before
 
 
@@ -180,7 +199,9 @@ def expire(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> None:
     """Ends some of a job whose time is up, leases included: partial results are kept. The job is
     due until nothing is left of it; what is claimed until then runs, and counts if it settles."""
     slices, before = _lock_some(tx, job, tenant, "ready", "held", "leased")
-    if before not in TERMINAL:
+    if before == "validating":
+        close_unread(tx, job, "expired")
+    elif before not in TERMINAL:
         end_slices(tx, slices, "cancelled" if before == "cancelling" else "expired")
         close_finished_jobs(tx, [job])
 

@@ -13,11 +13,14 @@ from sqlalchemy import RowMapping, text
 
 from jobs.store.db import Tx
 
-# Beside the UPDATE that ends jobs, of which `closed` are the rows.
+# Beside the UPDATE that ends jobs, of which `closed` are the rows. Of OpenAI's batches, which can't
+# name a URL, the tenant's own endpoint is told.
 DELIVER = """
     INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
-    SELECT tenant_id, id, generation, webhook_url, 'job.' || state, to_jsonb(closed)
-    FROM closed WHERE webhook_url IS NOT NULL
+    SELECT closed.tenant_id, id, generation, coalesce(closed.webhook_url, t.webhook_url),
+           CASE dialect WHEN 'openai' THEN 'batch.' ELSE 'job.' END || state, to_jsonb(closed)
+    FROM closed LEFT JOIN tenants t ON t.tenant_id = closed.tenant_id AND dialect = 'openai'
+    WHERE coalesce(closed.webhook_url, t.webhook_url) IS NOT NULL
 """
 
 Endpoint = tuple[str, str]

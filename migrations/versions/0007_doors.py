@@ -27,7 +27,10 @@ ALTER TABLE jobs
     ADD COLUMN asked    text, -- JSON: what its door was asked beyond a job's own words
     ADD COLUMN source   text, -- JSON: where its items come from; null: the request
     ADD COLUMN target   text, -- JSON: what its results are written to; null: nothing
-    ADD COLUMN manifest text; -- JSON: what was written, once it is
+    ADD COLUMN manifest text, -- JSON: what was written, once it is
+    ADD COLUMN queued_at timestamptz,     -- where that was later than created_at: it was read in
+    ADD COLUMN cancelling_at timestamptz, -- a cancel was asked for
+    ADD COLUMN written_at timestamptz;    -- its manifest was
 -- One whose input is not read yet, or never could be, has none.
 ALTER TABLE jobs DROP CONSTRAINT jobs_total_check, ADD CONSTRAINT jobs_total_check CHECK (
     total >= CASE WHEN state IN ('validating', 'failed', 'cancelled', 'expired') THEN 0 ELSE 1 END);
@@ -63,7 +66,7 @@ ALTER TABLE jobs DROP CONSTRAINT jobs_total_check,
     ADD CONSTRAINT jobs_total_check CHECK (total > 0);
 ALTER TABLE jobs
     DROP COLUMN dialect, DROP COLUMN asked, DROP COLUMN source, DROP COLUMN target,
-    DROP COLUMN manifest;
+    DROP COLUMN manifest, DROP COLUMN queued_at, DROP COLUMN cancelling_at, DROP COLUMN written_at;
 """
 
 _TENANTS_ROWS = ("files", "transfers")

@@ -19,3 +19,12 @@ def slow(inputs: list[str]) -> list[str]:
             Path(text).touch()
     clock.sleep(LAUNCH_S)
     return inputs
+
+
+def vectors(inputs: list[str]) -> list[list[float]]:
+    """At once; what begins with "wait" takes a second, what begins with "fail" raises."""
+    if any(text.startswith("wait") for text in inputs):
+        clock.sleep(1.0)
+    if any(text.startswith("fail") for text in inputs):
+        raise ValueError("it was told to fail")
+    return [[float(len(text)), 0.5] for text in inputs]

@@ -16,7 +16,7 @@ from jobs.registry import SAMPLES
 from jobs.store import claims, db, invariants, settling, verbs
 from jobs.store.claims import Lease
 from jobs.store.settling import Result
-from jobs.submit import Order, submit
+from jobs.submit import Order, submit, submit_source
 from ops.cli import main
 
 ECHO = SAMPLES.resolve("echo")
@@ -74,7 +74,16 @@ BREAKS = {
         "UPDATE slices SET state = 'held' WHERE job_id = :done",
         "UPDATE jobs SET n_succeeded = 2, n_cancelled = 1 WHERE id = :done",
     ],
+    "transfers": [
+        "DELETE FROM transfers",
+        "UPDATE transfers SET generation = 2",
+        "UPDATE transfers SET kind = 'export'",
+        "UPDATE jobs SET target = '{}' WHERE id = :done",
+        "INSERT INTO transfers (job_id, tenant_id, kind, generation) "
+        "VALUES (:queued, 'default', 'export', 1)",
+    ],
     "tenants": [
+        "UPDATE transfers SET tenant_id = 'other'",
         "UPDATE slices SET tenant_id = 'other' WHERE job_id = :done",
         "UPDATE items SET tenant_id = 'other' WHERE job_id = :done AND seq = 1",
         "UPDATE {leaf} SET tenant_id = 'other' WHERE job_id = :done AND seq = 1",
@@ -113,7 +122,8 @@ def broken(database: Engine) -> set[str]:
 
 @pytest.fixture
 def jobs(database: Engine) -> dict[str, UUID]:
-    """A job that ended, one that runs, one that waits, and one that was retried."""
+    """A job that ended, one that runs, one that waits, one that was retried, and one that is still
+    to be read."""
     found = {name: _post(database) for name in ("done", "retried", "leased", "queued")}
     with database.begin() as tx:
         leases = claims.claim(tx, 1, {ECHO: 9}, lease_s=60)
@@ -121,6 +131,8 @@ def jobs(database: Engine) -> dict[str, UUID]:
         rows = [row for lease in ours for row in _results(lease, found)]
         settling.settle(tx, ours, rows, prices={ECHO.key: Price(per_item=Decimal(1))})
         verbs.retry(tx, found["retried"])
+    source = {"url": "s3://here/in.jsonl"}
+    found["unread"] = submit_source(database, SAMPLES, "default", Order("echo"), source)["id"]
     return found
 
 

@@ -30,6 +30,7 @@ from jobs.store import (
     db,
     departures,
     endpoints,
+    files,
     idempotency,
     keys,
     limits,
@@ -355,6 +356,7 @@ DEEDS: dict[str, Deed] = {
     "departures.begin": lambda tx, job: departures.begin(tx, MALLORY),
     "departures.left": lambda tx, job: departures.left(tx, MALLORY),
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
+    "files.get": lambda tx, job: files.get(tx, MALLORY, UUID(int=15)),
     "limits.of": lambda tx, job: limits.of(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
     "spend.refuse": lambda tx, job: spend.refuse(tx, MALLORY),
@@ -417,12 +419,12 @@ DEEDS: dict[str, Deed] = {
 NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "keys.find", "keys.any_key", "keys.note_use",
-    "reading.RECENT_S", "submissions.NewJob", "transfers.ComingJob",
+    "reading.RECENT_S", "reading.Span", "submissions.NewJob", "transfers.ComingJob",
     "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("reading.", "webhooks."))} | {
-    "spend.endpoint", "usage.sums", "limits.of",
+    "spend.endpoint", "usage.sums", "limits.of", "files.get",
     "audit.page", "keys.get", "keys.page", "tenants.get", "tenants.page", "tenants.terms"
 }  # fmt: skip
 

@@ -210,6 +210,15 @@ def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (5, 5)
 
 
+@pytest.mark.parametrize("output", ["[0.5]", b"[0.5]"])
+def test_a_long_output_comes_as_bytes(output: Any) -> None:
+    for reply in (None, '"base64"'):
+        [one] = written(output=output, reply=reply)[1]["response"]["body"]["data"]
+        assert one["embedding"] == (base64.b64encode(b"\0\0\0?").decode() if reply else [0.5])
+    said = written(CHAT, output=output)[1]["response"]["body"]["choices"][0]["message"]
+    assert said["content"] == "[0.5]"
+
+
 def test_several_vectors_are_several_embeddings() -> None:
     data = written(output="[[0.5],[1.0]]")[1]["response"]["body"]["data"]
     assert [(one["index"], one["embedding"]) for one in data] == [(0, [0.5]), (1, [1.0])]

@@ -116,7 +116,7 @@ class WebhookSender:
     def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
         with self._database.begin() as tx:
             keys = signing.secrets_of(tx, self._settings.secret_key, delivery.tenant)
-        body = webhooks.body(delivery.type, delivery.about)
+        body = webhooks.body(delivery.type, delivery.about, delivery.id)
         id = ids.show(webhooks.ID_PREFIX, delivery.id)
         return webhooks.headers(id, int(clock.now().timestamp()), body, keys), body
 

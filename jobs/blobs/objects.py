@@ -1,0 +1,104 @@
+"""Objects in S3 that tenants name: what their jobs are read from, and written to.
+
+What goes wrong is told apart by whether trying again may help: BlobsAway, or Untransferable with
+what to mend.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
+
+from jobs.blobs.s3 import S3Blobs
+from jobs.errors import BlobsAway, PayloadLost, Untransferable
+from jobs.places import Place
+
+_MEND: Mapping[str, tuple[str, str]] = {
+    "NoSuchBucket": ("no_such_bucket", "there is no bucket of that name: make it, or mend the URL"),
+    "AccessDenied": (
+        "access_denied",
+        "S3 refuses it: allow the platform's credentials to read there, or to write",
+    ),
+    "AllAccessDisabled": ("access_denied", "S3 refuses it: the account is not in order"),
+    "InvalidAccessKeyId": ("bad_credentials", "S3 does not know the platform's AWS_ACCESS_KEY_ID"),
+    "SignatureDoesNotMatch": (
+        "bad_credentials",
+        "the platform's AWS_SECRET_ACCESS_KEY is not that of its AWS_ACCESS_KEY_ID",
+    ),
+    "ExpiredToken": ("bad_credentials", "the platform's AWS_SESSION_TOKEN has expired"),
+    "InvalidToken": ("bad_credentials", "the platform's AWS_SESSION_TOKEN is not valid"),
+    "PermanentRedirect": ("wrong_region", "the bucket is in another region: set AWS_REGION"),
+    "InvalidObjectState": ("archived", "the object is archived: restore it first"),
+    "KMS.NotFoundException": ("no_such_key", "there is no such KMS key"),
+    "KMS.DisabledException": ("no_such_key", "the KMS key is disabled"),
+}
+_REFUSED = "bad_request", "S3 refuses it: mend what it says"
+_TRY_AGAIN = {408, 409, 425, 429}  # of those below 500
+_ON_THE_WAY = {
+    "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidPart", "NoSuchUpload",
+    "RequestTimeout", "RequestTimeTooSkewed",
+}  # fmt: skip
+"""A body that broke off, a digest that didn't match, an upload that somebody else ended."""
+
+
+class Objects:
+    """endpoint: of an S3 that is not Amazon's."""
+
+    def __init__(self, endpoint: str = "") -> None:
+        self._endpoint = endpoint
+
+    def open(self, place: Place) -> IO[bytes]:
+        """To read in constant memory; to be closed. Reading it raises BlobsAway."""
+        with told_apart(place):
+            return self._bucket(place).open(place.key)
+
+    def put_stream(self, place: Place, source: IO[bytes], encryption: Mapping[str, Any]) -> None:
+        """From where a file stands to its end; S3 checks the SHA-256 of every part. encryption: sse
+        ("AES256" or "aws:kms"), kms_key; or nothing."""
+        asked = {}
+        if sse := encryption.get("sse"):
+            asked["ServerSideEncryption"] = sse
+        if key := encryption.get("kms_key"):
+            asked["SSEKMSKeyId"] = key
+        with told_apart(place):
+            self._bucket(place).put_stream(place.key, source, asked)
+
+    def discard(self, place: Place) -> None:
+        """Deletes it, as far as we may."""
+        with suppress(BlobsAway):
+            self._bucket(place).delete(place.key)
+
+    def _bucket(self, place: Place) -> S3Blobs:
+        return S3Blobs(place.bucket, endpoint=self._endpoint)
+
+
+@contextmanager
+def told_apart(place: Place) -> Iterator[None]:
+    """Raises Untransferable in place of what trying again doesn't help."""
+    try:
+        yield
+    except PayloadLost:
+        message = f"there is no object {place}: put it there, or mend the URL; then retry the job"
+        raise Untransferable("no_such_object", message) from None
+    except BlobsAway as error:
+        if mend := _mend(error.__cause__):
+            code, what = mend
+            message = f"{place}: {what}; then retry the job ({error.detail})"
+            raise Untransferable(code, message) from error
+        raise
+
+
+def _mend(cause: BaseException | None) -> tuple[str, str] | None:
+    if isinstance(cause, NoCredentialsError):
+        return "bad_credentials", "the platform has no credentials for S3: set AWS_ACCESS_KEY_ID"
+    if isinstance(cause, ParamValidationError):
+        return "bad_request", "S3 can't be asked that"
+    if not isinstance(cause, ClientError):
+        return None
+    code = str(cause.response.get("Error", {}).get("Code", ""))
+    status = int(cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500))
+    if code in _ON_THE_WAY or status in _TRY_AGAIN or not 300 <= status < 500:
+        return None
+    refused = _MEND["AccessDenied"] if status in (401, 403) else _REFUSED
+    return _MEND.get(code, refused)

@@ -1,0 +1,87 @@
+"""Places in S3 that jobs are read from and written to, and which of them a tenant may name.
+
+They are reached with the platform's own credentials: without a list, a tenant could read whatever
+the platform can. So nothing is allowed but what MILLRACE_S3_ALLOW names, and never the platform's
+own blobs.
+"""
+
+import re
+from dataclasses import dataclass
+
+from jobs.errors import Untransferable
+
+_SCHEME = "s3://"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
+_MOST_KEY_BYTES = 1024
+_TENANT = "{tenant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bucket, and a key in it or, with a slash at its end or empty, what keys begin with."""
+
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.bucket}/{self.key}"
+
+    def below(self, name: str) -> "Place":
+        """Of what this one is a folder of."""
+        folder = self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
+        return Place(self.bucket, folder + name)
+
+
+def parse(url: str) -> Place:
+    """Raises ValueError with what is wrong."""
+    if not url.startswith(_SCHEME):
+        raise ValueError(f"{url[:100]!r} does not begin with s3://")
+    bucket, _, key = url.removeprefix(_SCHEME).partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError(f"{bucket[:100]!r} is no name of a bucket; write s3://bucket/key")
+    if found := _UNFIT.search(key):
+        raise ValueError(f"the key has {found[0]!r} in it")
+    if len(key.encode()) > _MOST_KEY_BYTES:
+        raise ValueError(f"the key is longer than {_MOST_KEY_BYTES} bytes")
+    # S3 takes them as they stand; what else speaks its language may take them for a way up.
+    if {".", ".."} & set(key.split("/")):
+        raise ValueError("the key has . or .. in it")
+    return Place(bucket, key)
+
+
+def patterns(allow: str) -> list[tuple[str, str]]:
+    """(bucket, prefix) of each entry of the setting. Raises ValueError with what is wrong."""
+    found = []
+    for entry in filter(None, map(str.strip, allow.split(","))):
+        bucket, _, prefix = entry.removeprefix(_SCHEME).partition("/")
+        if not _BUCKET.fullmatch(bucket.replace(_TENANT, "tenant")):
+            raise ValueError(f"{entry!r} is no bucket and no bucket/prefix")
+        if {".", ".."} & set(prefix.split("/")):
+            raise ValueError(f"{entry!r} has . or .. in it")
+        found.append((bucket, prefix.strip("/")))
+    return found
+
+
+def check(place: Place, tenant: str, allow: str, blobs: str = "") -> None:
+    """Raises Untransferable where this tenant may not name it. allow: MILLRACE_S3_ALLOW; blobs:
+    MILLRACE_BLOBS."""
+    if not allow:
+        raise Untransferable(
+            "not_allowed",
+            f"jobs may not reach {place}: no place in S3 is allowed here. An administrator allows "
+            "some by MILLRACE_S3_ALLOW, for example MILLRACE_S3_ALLOW=bucket/{tenant}",
+        )
+    own = [parse(blobs)] if blobs.startswith(_SCHEME) else []
+    if any(_within(place, at.bucket, at.key.strip("/")) for at in own) or not any(
+        _within(place, bucket.replace(_TENANT, tenant), prefix.replace(_TENANT, tenant))
+        for bucket, prefix in patterns(allow)
+    ):
+        raise Untransferable(
+            "not_allowed",
+            f"jobs of {tenant} may not reach {place}: MILLRACE_S3_ALLOW allows {allow}",
+        )
+
+
+def _within(place: Place, bucket: str, prefix: str) -> bool:
+    return place.bucket == bucket and (not prefix or place.key.startswith(prefix + "/"))

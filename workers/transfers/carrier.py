@@ -1,0 +1,125 @@
+"""Transfers one at a time, in a process beside the keeper: parsing a million lines slows nothing
+there, and a file that eats all memory ends nobody else."""
+
+import logging
+import os
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+
+from jobs import clock, logs
+from jobs.blobs.objects import Objects
+from jobs.blobs.payloads import Payloads
+from jobs.blobs.store import open_store
+from jobs.errors import BlobsAway, MillraceError, QuotaExceeded, Untransferable
+from jobs.models_file import ModelsFile
+from jobs.settings import Settings
+from jobs.store import db, transfers
+from jobs.store.tenancy import acting
+from jobs.store.transfers import Transfer
+from workers.transfers import exporting, importing
+from workers.transfers.shared import NotOurs, Shared
+
+_log = logging.getLogger(__name__)
+
+_NICE = 10
+_FIRST_TO_GO = b"500"  # of 1000: where memory is short, this one before the keeper
+_MOST_DEATHS = 4
+_FIRST_S, _MOST_S = 1.0, 300.0  # between two tries
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It is to be tried again. died: its process came to no end of its own, or none it knew of."""
+
+    wait_s: float
+    error: str
+    died: bool = False
+
+
+def carry(shared: Shared, mine: Transfer) -> Wait | None:
+    """Does it; or says when to try again, and why. None: it has ended, or is not ours any more."""
+    try:
+        with acting(shared.database, mine.tenant) as tx:
+            job = transfers.job_of(tx, mine)
+        if job is None:
+            return None
+        do = importing.import_job if mine.kind == "import" else exporting.export_job
+        try:
+            if mine.deaths > _MOST_DEATHS:
+                raise Untransferable("process_lost", _LOST.format(count=mine.deaths - 1))
+            do(shared, mine, job)
+        except MillraceError as error:
+            if _may_pass(error) and not (mine.kind == "export" and exporting.give_up(job, error)):
+                return Wait(_pause_s(mine.tries), error.detail)
+            _log.warning("%s of %s failed: %s", mine.kind, mine.job_id, error)
+            if mine.kind == "import":
+                importing.fail(shared, mine, error)
+            else:
+                exporting.fail(shared, mine, importing.described(error))
+    except NotOurs:
+        _log.info("%s of %s is another's now, or nobody's", mine.kind, mine.job_id)
+    except db.AWAY as error:
+        return Wait(_pause_s(mine.tries), f"the database can't be reached: {error}")
+    except OSError as error:
+        return Wait(_pause_s(mine.tries), f"{type(error).__name__}: {error}")
+    return None
+
+
+_LOST = (
+    "{count} processes in a row ended without a word while they had it in hand; it may need more "
+    "memory or disk than there is"
+)
+
+
+def _may_pass(error: MillraceError) -> bool:
+    """Whether trying again may help."""
+    return error.retryable if isinstance(error, QuotaExceeded) else isinstance(error, BlobsAway)
+
+
+def _pause_s(tries: int) -> float:
+    most_s: float = min(_MOST_S, _FIRST_S * 2 ** min(tries - 1, 20))
+    return most_s / 2 + clock.jitter(most_s / 2)
+
+
+def serve(pipe: Connection, settings: Settings) -> None:
+    """The life of such a process: a Transfer in, a Wait or None out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the keeper, which ends us
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    os.nice(_NICE)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
+        score.write(_FIRST_TO_GO)
+    logs.configure("transfers")
+    file = ModelsFile(settings.models)
+    shared = Shared(
+        settings,
+        file,
+        db.connect(settings.database_url, pool_size=2, role=db.API),
+        Payloads.of(settings),
+        open_store(settings.files, settings.s3_endpoint),
+        Objects(settings.s3_endpoint),
+    )
+    with suppress(EOFError):  # the keeper is gone
+        while True:
+            mine = pipe.recv()
+            file.poll()
+            pipe.send(_outcome(shared, mine))
+
+
+def _outcome(shared: Shared, mine: Transfer) -> Wait | None:
+    try:
+        return carry(shared, mine)
+    except Exception as error:
+        _log.exception("%s of %s", mine.kind, mine.job_id)
+        return Wait(_pause_s(mine.tries), f"{type(error).__name__}: {error}", died=True)
+
+
+def _die_with_parent() -> None:
+    """However it ended."""
+    parent = parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,134 @@
+"""The keeper's side: claims what is due, has a process do it, and renews the claim meanwhile."""
+
+import logging
+import threading
+from contextlib import suppress
+from multiprocessing import get_context
+
+import psycopg
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobs import clock
+from jobs.settings import Settings
+from jobs.store import transfers
+from jobs.store.transfers import Transfer
+from workers.transfers import carrier
+from workers.transfers.carrier import Wait
+
+_log = logging.getLogger(__name__)
+
+PROCESSES = 2
+_LOOK_S = 0.2  # at whether we were told to stop
+_AGAIN_S = 1.0  # after a process ended without a word
+_SPAWN = get_context("spawn")
+
+
+class Courier:
+    """One thread with a process of its own, which it starts when there is something to do."""
+
+    def __init__(self, settings: Settings, database: Database, stopping: threading.Event) -> None:
+        self._settings, self._database, self._stopping = settings, database, stopping
+        self._due = threading.Event()
+        self._process: _Process | None = None
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._due.set()
+
+    def run(self) -> None:
+        """Until told to stop; what is in hand then is given back."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    worked = self.run_once()
+                except (SQLAlchemyError, psycopg.Error) as error:
+                    _log.warning("transfers: %s", error)
+                    worked = False
+                if not worked:
+                    self._due.wait(self._settings.keeper_interval_s)
+                    self._due.clear()
+        finally:
+            if self._process:
+                self._process.kill()
+
+    def run_once(self) -> bool:
+        """Does what is due next; False where nothing is."""
+        with self._database.begin() as tx:
+            mine = transfers.claim(tx, self._settings.lease_s)
+        if mine is None:
+            return False
+        process = self._started()
+        try:
+            process.ask(mine)
+            if self._renewed(process, mine):
+                self._end(mine, process.answer())
+        except (EOFError, OSError):
+            process.kill()
+            _log.error("the process with the %s of %s was killed", mine.kind, mine.job_id)
+            self._end(mine, Wait(_AGAIN_S, "the process that had it in hand was killed", died=True))
+        return True
+
+    def _started(self) -> "_Process":
+        if self._process is None or not self._process.alive():
+            self._process = _Process(self._settings)
+        return self._process
+
+    def _renewed(self, process: "_Process", mine: Transfer) -> bool:
+        """Until there is an answer: True. Where it is not ours any more, or we stop, its process is
+        killed."""
+        every_s = self._settings.lease_s / 3
+        next_s = clock.monotonic() + every_s
+        while not process.answered(min(_LOOK_S, every_s)):
+            if self._stopping.is_set():
+                process.kill()
+                with self._database.begin() as tx:
+                    transfers.release(tx, mine)
+                return False
+            if clock.monotonic() >= next_s:
+                next_s = clock.monotonic() + every_s
+                if not self._renew(mine):
+                    process.kill()
+                    return False
+        return True
+
+    def _renew(self, mine: Transfer) -> bool:
+        """While the database is away nobody can claim it either."""
+        with suppress(SQLAlchemyError, psycopg.Error), self._database.begin() as tx:
+            return transfers.renew(tx, mine, self._settings.lease_s)
+        return True
+
+    def _end(self, mine: Transfer, outcome: Wait | None) -> None:
+        if outcome:
+            _log.warning("%s of %s waits: %s", mine.kind, mine.job_id, outcome.error)
+            with self._database.begin() as tx:
+                transfers.postpone(
+                    tx, mine, outcome.wait_s, outcome.error[:1000], died=outcome.died
+                )
+
+
+class _Process:
+    def __init__(self, settings: Settings) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=carrier.serve, args=(theirs, settings), daemon=True)
+        self._process.start()
+        theirs.close()  # ours is the only other end: we read EOF when the process is gone
+
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def ask(self, mine: Transfer) -> None:
+        """Raises OSError where the process is gone."""
+        self._pipe.send(mine)
+
+    def answered(self, timeout_s: float) -> bool:
+        return self._pipe.poll(timeout_s)
+
+    def answer(self) -> Wait | None:
+        """Raises EOFError where the process is gone."""
+        found: Wait | None = self._pipe.recv()
+        return found
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()

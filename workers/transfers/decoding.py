@@ -1,0 +1,143 @@
+"""The bytes of a source as lines: what is packed is unpacked, and a table's rows become items."""
+
+import csv
+import gzip
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any, cast
+
+import orjson
+
+from jobs.errors import Untransferable
+from jobs.intake import bounded_lines
+
+_CHUNK = 1 << 20
+_ROWS = 500  # of a table, in memory at a time
+_COLUMNS = ("custom_id", "input", "params")
+
+
+def lines_of(
+    source: Mapping[str, Any], raw: IO[bytes], most_line_bytes: int, most_bytes: int
+) -> Iterator[bytes | None]:
+    """As `jobs.intake.add_lines` takes them. most_bytes: of all of it, unpacked. Raises
+    Untransferable where it is not what it is said to be, BlobsAway."""
+    form = source.get("format", "jsonl")
+    with _readable():
+        if form == "parquet":
+            yield from _parquet(raw, most_bytes)
+            return
+        if source.get("compression") == "gzip":
+            raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
+        lines = bounded_lines(raw, most_line_bytes)
+        bounded = _bounded(lines, most_line_bytes, most_bytes)
+        yield from _csv(bounded, most_line_bytes) if form == "csv" else bounded
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except EOFError as error:
+        raise _unfit("truncated", "the input ends in the middle of its gzip stream") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        message = f'the input is not gzip: {error}; ask for "compression": "none"'
+        raise _unfit("not_gzip", message) from error
+    except UnicodeDecodeError as error:
+        raise _unfit("not_utf8", f"the input is not UTF-8: {error.reason}") from error
+    except csv.Error as error:
+        raise _unfit("not_csv", f"the input is no CSV that can be read: {error}") from error
+
+
+def _unfit(code: str, message: str) -> Untransferable:
+    return Untransferable(code, f"{message}. Mend it, then retry the job")
+
+
+def _bounded(
+    lines: Iterator[bytes | None], most_line_bytes: int, most_bytes: int
+) -> Iterator[bytes | None]:
+    left = most_bytes
+    for line in lines:
+        left -= most_line_bytes if line is None else len(line)
+        if left < 0:
+            message = f"the input has more than {most_bytes:,} bytes, unpacked; split it"
+            raise _unfit("too_large", message)
+        yield line
+
+
+def _csv(lines: Iterator[bytes | None], most_line_bytes: int) -> Iterator[bytes]:
+    """Its first row names the columns: `input`, and perhaps `custom_id` and `params` (JSON)."""
+    csv.field_size_limit(most_line_bytes)
+    rows = csv.reader(_decoded(lines), strict=True)
+    columns = next(rows, [])
+    _check(columns)
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(columns):
+            message = f"row {number} has {len(row)} fields, the first row names {len(columns)}"
+            raise _unfit("not_csv", message)
+        named = dict(zip(columns, row, strict=True))
+        yield _item({name: named[name] for name in columns if named[name] or name == "input"})
+
+
+def _decoded(lines: Iterator[bytes | None]) -> Iterator[str]:
+    encoding = "utf-8-sig"  # spreadsheets begin theirs with a mark
+    for line in lines:
+        if line is None:
+            raise _unfit("not_csv", "a line is longer than any item may be")
+        yield line.decode(encoding)
+        encoding = "utf-8"
+
+
+def _parquet(raw: IO[bytes], most_bytes: int) -> Iterator[bytes]:
+    """Its columns are those of CSV; `input` may be a string, a number, a list or a struct."""
+    parquet = load_parquet()
+    from pyarrow import ArrowException
+
+    with tempfile.TemporaryFile() as file:
+        left = most_bytes
+        while chunk := raw.read(_CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                raise _unfit("too_large", f"the input has more than {most_bytes:,} bytes; split it")
+            file.write(chunk)
+        try:
+            table = parquet.ParquetFile(file)
+            _check(table.schema_arrow.names)
+            for batch in table.iter_batches(batch_size=_ROWS):
+                for row in batch.to_pylist():
+                    yield _item(row)
+        except (ArrowException, OSError) as error:
+            message = f"the input is no Parquet file that can be read: {error}"
+            raise _unfit("not_parquet", message) from error
+
+
+def load_parquet() -> Any:
+    """pyarrow.parquet, which is an extra."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        message = "Parquet needs pyarrow here: install millrace[parquet], then retry the job"
+        raise Untransferable("no_parquet", message) from error
+    return parquet
+
+
+def _check(columns: list[str]) -> None:
+    if "input" not in columns or set(columns) - set(_COLUMNS) or len(set(columns)) < len(columns):
+        message = f"the columns are {columns}; they are `input`, and `custom_id` and `params`"
+        raise _unfit("bad_columns", f"{message} where there are any")
+
+
+def _item(row: dict[str, Any]) -> bytes:
+    """A row as a line. params: a struct, or JSON; what can't be JSON is for the check to refuse."""
+    item = {name: row[name] for name in ("custom_id", "params") if row.get(name) is not None}
+    if isinstance(params := item.get("params"), str):
+        try:
+            orjson.loads(params)
+            item["params"] = orjson.Fragment(params)
+        except orjson.JSONDecodeError:
+            pass  # a string is no object of parameters: a fault that names the item
+    try:
+        return orjson.dumps(item | {"input": row["input"]})
+    except TypeError as error:
+        raise _unfit("bad_columns", f"a value of the table can't be JSON: {error}") from error
