@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobs.registry import Kind, Model
+    from jobs.kinds import Kind
+    from jobs.registry import Model
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,8 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
         return ("chat", f"{model.key}: {no}") if no else None
     if model.kind.text_only and not isinstance(value, str):
         return "type", f"{model.key} takes a string, not {_type_name(value)}"
+    if no := model.kind.refuses(value):
+        return "type", f"{model.key} {no}"
     return None
 
 
@@ -126,7 +128,7 @@ def check(
             raw = _dump(value)
         except _Refused as refused:
             return [Fault(loc, refused.code, f"the input {refused.message}", line)]
-        if len(raw) <= model.limits.max_item_bytes:
+        if len(raw) <= model.limits.max_item_bytes and not (strict and refuse_input(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
 

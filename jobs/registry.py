@@ -5,62 +5,22 @@ engine to load.
 """
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from jobs import degrade, prices
+from jobs import degrade, own_models, prices
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
+from jobs.kinds import TASKS, TOKEN_BUCKETS, Kind, Options, Param, Task
 from jobs.prices import Price
 from jobs.settings import SettingsError
-from jobs.sizes import MAX_TOKENS, MIN_TOKENS, POSITIONS, characters, minilm_tokens
-
-Task = Literal[
-    "any", "text", "embedding", "chat", "classification", "tokens", "reranking", "tensors"
-]
-"""What a model does, by which other doors let it in: any JSON to any JSON; a text to anything; a
-text to its vector; a conversation to what is said next; a text to labels; a text's tokens to
-labels; a query and texts to scores; named tensors to named tensors."""
-TASKS: tuple[Task, ...] = get_args(Task)
-
-TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-
+from jobs.sizes import MIN_TOKENS, POSITIONS, characters, minilm_tokens
 
 _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
 _ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """What a parameter may be: of this JSON type, and in this range where it is a number."""
-
-    type: type
-    wanted: str
-    span: range | None = None
-
-    def takes(self, value: Any) -> bool:
-        # Not isinstance: true and false are no numbers.
-        return type(value) is self.type and (self.span is None or value in self.span)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What every model of one engine has in common.
-
-    unit: what sizes count. params: the parameters it takes; all of them change the computation.
-    size: of an input, by its params and the model's options. buckets: upper ends of the length
-    buckets; empty where length doesn't matter. task: what they do, unless their entry says else.
-    """
-
-    text_only: bool
-    unit: str
-    params: Mapping[str, Param]
-    size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
-    buckets: tuple[int, ...] = ()
-    task: Task = "any"
 
 
 _EMBEDDING = Kind(
@@ -84,6 +44,9 @@ KINDS: Mapping[str, Kind] = {
     "encoder": _EMBEDDING,
     "function": Kind(True, "characters", {}, characters, task="text"),
     "echo": Kind(False, "characters", {}, characters),
+    "python": own_models.PYTHON,
+    "torch": own_models.TORCH,
+    "huggingface": own_models.HUGGINGFACE,
 }
 
 
@@ -157,14 +120,14 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        return KINDS[self.engine]
+        return KINDS[self.engine].doing(self.task)
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """The length buckets in force: up to what inputs are cut at, none without bucketing."""
         if not self.bucketing or not self.kind.buckets:
             return ()
-        longest = self.options.get("max_tokens", MAX_TOKENS)
+        longest = self.kind.longest(self.options)
         below = tuple(top for top in self.kind.buckets if top < longest)
         return self.kind.buckets[: len(below) + 1]
 
@@ -172,7 +135,13 @@ class Model:
     def pads(self) -> bool:
         """Whether a launch costs rows times its longest, or the sum of its rows. By what is
         declared: who schedules doesn't know the device."""
-        return bool(self.options.get("layout") == "padded")
+        return self.kind.pads or bool(self.options.get("layout") == "padded")
+
+    def lacks(self) -> list[str]:
+        """What is wrong with the files that its options name, as far as it can be told without
+        loading them."""
+        options = self.kind.options
+        return [f"{self.key}: {no}" for no in options.lacks(self.options)] if options else []
 
     def size(self, value: Any, params: Mapping[str, Any]) -> int:
         """A call's size, for its lane; a worker measures again."""
@@ -268,7 +237,7 @@ def read(path: Path) -> Registry:
     models = [
         model
         for n, entry in enumerate(entries, start=1)
-        if (model := _model(entry, f"{path}: [[model]] number {n}", problems))
+        if (model := _model(entry, path.parent, f"{path}: [[model]] number {n}", problems))
     ]
     if not models and not problems:
         problems.append(f"{path} declares no [[model]]")
@@ -283,7 +252,8 @@ def read(path: Path) -> Registry:
     return Registry(models)
 
 
-def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model | None:
+def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[str]) -> Model | None:
+    """folder: where paths among its options begin."""
     before = len(problems)
     known = {f.name for f in fields(Model)}
     problems += [f"{where}: unknown key {key!r}" for key in entry if key not in known]
@@ -304,17 +274,54 @@ def _model(entry: Mapping[str, Any], where: str, problems: list[str]) -> Model |
         problems.append(f"{where}: memory_mb must be a whole number, 0 or more")
     if not isinstance(entry.get("bucketing", True), bool):
         problems.append(f"{where}: bucketing must be true or false")
-    if (task := entry.get("task", "any")) not in TASKS:
-        problems.append(f"{where}: no task {task!r}; there are: {', '.join(TASKS)}")
-    if not isinstance(entry.get("options", {}), dict):
-        problems.append(f"{where}: options must be a table")
+    kind = _kind(entry, where, problems)
+    options = _options(entry.get("options", {}), kind, folder, where, problems)
     limits = _limits(entry.get("limits", {}), where, problems)
-    kind = KINDS.get(str(entry.get("engine")))
     degraded = degrade.read(entry.get("degrade", {}), kind, where, problems)
     price = prices.read(entry.get("price", {}), where, problems)
     if len(problems) > before:
         return None
-    return Model(**{**entry, "limits": limits, "degrade": degraded, "price": price})
+    read = {"options": options, "limits": limits, "degrade": degraded, "price": price}
+    return Model(**{**entry, **read})
+
+
+def _kind(entry: Mapping[str, Any], where: str, problems: list[str]) -> Kind | None:
+    """Of its engine and task, where both are known."""
+    kind = KINDS.get(str(entry.get("engine")))
+    known = tuple(kind.by_task) if kind and kind.by_task else TASKS
+    task = entry.get("task", kind.task if kind else "any")
+    if task in known:
+        return kind and kind.doing(task)
+    no = f"no task {task!r}" if "task" in entry else f"engine {entry.get('engine')!r} needs a task"
+    problems.append(f"{where}: {no}; there are: {', '.join(known)}")
+    return None
+
+
+def _options(
+    entry: Any, kind: Kind | None, folder: Path, where: str, problems: list[str]
+) -> Mapping[str, Any]:
+    """The same, with paths that go from the folder."""
+    if not isinstance(entry, dict):
+        problems.append(f"{where}: options must be a table")
+        return {}
+    known = kind.options if kind else None
+    if known is None:
+        return entry
+    wrong = [no for key, value in entry.items() if (no := _wrong_option(key, value, known))]
+    problems += [f"{where}: {no}" for no in wrong or known.wrong(entry)]
+    if wrong:
+        return entry
+    return {
+        key: str(folder.absolute() / value) if key in known.paths else value
+        for key, value in entry.items()
+    }
+
+
+def _wrong_option(key: str, value: Any, options: Options) -> str | None:
+    wanted = options.known.get(key)
+    if wanted is None:
+        return f"unknown option {key!r}; there are: {', '.join(options.known)}"
+    return None if wanted.takes(value) else f"options.{key} must be {wanted.wanted}"
 
 
 def _limits(entry: Any, where: str, problems: list[str]) -> Limits:

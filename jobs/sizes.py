@@ -40,14 +40,19 @@ def minilm_tokenizer() -> Path:
     return verified(minilm_folder() / "tokenizer.json", _TOKENIZER_SHA256)
 
 
-@cache
-def _tokenizer() -> Any:
+def open_tokenizer(path: Path, most: int) -> Any:
+    """The tokenizer of that file: texts are cut to so many tokens, and not padded."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(minilm_tokenizer()))
+    tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(POSITIONS)
+    tokenizer.enable_truncation(most)
     return tokenizer
+
+
+@cache
+def _tokenizer() -> Any:
+    return open_tokenizer(minilm_tokenizer(), POSITIONS)
 
 
 def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) -> int:

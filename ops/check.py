@@ -85,7 +85,7 @@ def problems() -> list[str]:
         return error.problems
     wrong: list[str] = []
     try:
-        registry.load(found.models)
+        wrong += [no for model in registry.load(found.models) for no in model.lacks()]
     except SettingsError as error:
         wrong += error.problems
     filled = configure.fill_in(found)

@@ -15,6 +15,7 @@ from ops.commands import (
     keys,
     limits,
     measuring,
+    models,
     processes,
     simulating,
     usage,
@@ -55,6 +56,7 @@ for command in (
     *limits.COMMANDS,
     *keys.COMMANDS,
     *admin.COMMANDS,
+    *models.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
 ):

@@ -15,6 +15,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
 from ops.embedded import EmbeddedServers
+from tests import own
 
 _numbers = itertools.count()
 
@@ -66,6 +67,12 @@ def redis_client(servers: EmbeddedServers) -> Iterator["redis.Redis"]:
     with redis.Redis.from_url(servers.redis.url) as client:
         client.flushall()
         yield client
+
+
+@pytest.fixture(scope="session")
+def own_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A models file of models that people bring, one of each engine and task."""
+    return own.save(tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture

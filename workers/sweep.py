@@ -51,11 +51,25 @@ def _shapes(
     for rows in sorted({1, (full + 1) // 2, full}):
         batch = [entry.data for entry in entries[:rows]]
         work = Work.of([first.size] * rows, first.bucket, pads=model.pads)
-        times = [_side_by_side(engine, batch, slots, model.limits.in_flight)]
-        while len(times) <= _ROUNDS and clock.monotonic() < until_s:
-            times.append(_side_by_side(engine, batch, slots, model.limits.in_flight))
-        found += [(work, seconds) for took in times[1:] or times for seconds in took]
+        took = timed(engine, batch, slots, model.limits.in_flight, _ROUNDS, until_s)
+        found += [(work, seconds) for seconds in took]
     return found
+
+
+def timed(
+    engine: Engine,
+    batch: Sequence[Any],
+    slots: ThreadPoolExecutor,
+    launches: int,
+    rounds: int,
+    until_s: float,
+) -> list[float]:
+    """Seconds of each launch of this batch, so many at a time, in so many rounds, or fewer where
+    they take until then. The first round warms up and counts for nothing if there is another."""
+    times = [_side_by_side(engine, batch, slots, launches)]
+    while len(times) <= rounds and clock.monotonic() < until_s:
+        times.append(_side_by_side(engine, batch, slots, launches))
+    return [seconds for took in times[1:] or times for seconds in took]
 
 
 def _side_by_side(

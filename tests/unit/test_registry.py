@@ -7,7 +7,8 @@ import pytest
 from jobs import registry
 from jobs.degrade import Degrade
 from jobs.errors import UnknownModel
-from jobs.registry import SAMPLES, TOKEN_BUCKETS, Limits, Model, Registry
+from jobs.kinds import TOKEN_BUCKETS
+from jobs.registry import SAMPLES, Limits, Model, Registry
 from jobs.settings import SettingsError
 
 GOOD = """

@@ -11,8 +11,11 @@ _FACTORIES = {
     "function": "workers.engines.function:FunctionEngine",
     "minilm": "workers.engines.minilm:MiniLM",
     "encoder": "workers.engines.encoder:RandomEncoder",
+    "python": "workers.engines.python:PythonCode",
+    "torch": "workers.engines.torch_module:TorchModule",
+    "huggingface": "workers.engines.huggingface:HuggingFace",
 }
-_ON_TORCH = {"minilm", "encoder"}
+_ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 
 
 def load(model: Model, device: str) -> Engine:
@@ -24,5 +27,9 @@ def load(model: Model, device: str) -> Engine:
         options.setdefault("device", device or None)
         # Launches side by side on their own cores do more than one spread over all of them.
         options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))
+    if model.engine == "huggingface":
+        options["task"] = model.does
+    if model.engine == "python":
+        options["text_only"] = model.kind.text_only
     engine: Engine = factory(**options)
     return engine

@@ -44,7 +44,7 @@ class Texts:
         return ["word " * (tokens - 2) for tokens in (*shorter, self._max_tokens)]
 
     def _prepare_piece(self, inputs: Sequence[Any], most: int) -> list[Prepared | InvalidInput]:
-        refusals = [_refusal(text) for text in inputs]
+        refusals = [refusal(text) for text in inputs]
         encodings = iter(
             self._tokenizer.encode_batch_fast(
                 [text for text, refusal in zip(inputs, refusals, strict=True) if refusal is None]
@@ -53,7 +53,7 @@ class Texts:
         return [refusal or _prepared(next(encodings).ids, most) for refusal in refusals]
 
 
-def _refusal(text: Any) -> InvalidInput | None:
+def refusal(text: Any) -> InvalidInput | None:
     if not isinstance(text, str):
         return InvalidInput(f"the input must be a string, not {type(text).__name__}")
     try:

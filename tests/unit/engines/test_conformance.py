@@ -1,13 +1,15 @@
 """What every engine does: one suite over all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 import pytest
 
+from jobs import items
+from jobs import registry as declared
 from jobs.registry import SAMPLES, Model
 from workers.engines import registry
 from workers.engines.protocol import Engine, InvalidInput, Prepared
@@ -25,16 +27,57 @@ MODELS = {
     "encoder-padded": Model("encoder", "2", "encoder", options={**TINY, "layout": "padded"}),
     "encoder-long": Model("encoder", "3", "encoder", options={**TINY, "max_tokens": 512}),
 }
+OWN = ["python", "python-text", "torch-text", "classification", "tokens", "embedding", "reranking"]
+ON_TORCH = {"minilm", "encoder", "torch", "huggingface"}
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[*MODELS, *OWN])
 def model(request: pytest.FixtureRequest) -> Model:
-    return MODELS[request.param]
+    if request.param in MODELS:
+        return MODELS[request.param]
+    path: Path = request.getfixturevalue("own_models")
+    return declared.load(path).resolve(request.param)
+
+
+def asked(model: Model, value: Any) -> Any:
+    """An input that the model takes, where it is a text."""
+    if model.does == "reranking" and isinstance(value, str):
+        return {"query": "cat", "documents": [value, "a dog"]}
+    return value
+
+
+class OfTexts:
+    """An engine that is asked in its own way."""
+
+    def __init__(self, model: Model, engine: Engine) -> None:
+        self._model, self._engine = model, engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        return self._engine.prepare([asked(self._model, value) for value in inputs], params)
+
+
+def load(model: Model) -> Engine:
+    engine: Any = OfTexts(model, registry.load(model, "cpu"))
+    return engine
 
 
 @pytest.fixture(scope="module")
 def engine(model: Model) -> Engine:
-    return registry.load(model, "cpu")
+    return load(model)
+
+
+def same(one: Any, other: Any) -> bool:
+    """But for what arithmetic in another order makes of numbers."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == (pytest.approx(other, abs=1e-5) if isinstance(one, float) else other))
 
 
 def prepare(engine: Engine, inputs: Sequence[Any]) -> list[Prepared]:
@@ -56,7 +99,7 @@ def test_each_input_has_one_output_that_can_be_stored(engine: Engine) -> None:
 def test_outputs_keep_the_order_of_the_inputs(engine: Engine) -> None:
     forth, back = outputs(engine, TEXTS), outputs(engine, TEXTS[::-1])[::-1]
     for one, other in zip(forth, back, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
+        assert same(one, other)
 
 
 def test_different_inputs_have_different_outputs(engine: Engine) -> None:
@@ -74,7 +117,7 @@ def test_only_an_engine_of_texts_refuses_other_inputs_and_in_their_place(
 ) -> None:
     first, middle, last = engine.prepare(["a", value, "b"], {})
     assert isinstance(first, Prepared)
-    assert isinstance(middle, InvalidInput) == model.kind.text_only
+    assert isinstance(middle, InvalidInput) == bool(items.refuse_input(model, value))
     assert isinstance(last, Prepared)
 
 
@@ -88,7 +131,7 @@ def test_sizes_are_those_by_which_the_api_chooses_a_calls_lane(
     texts = [*TEXTS, "word " * 1000]
     for params in ({}, {"truncate": 7}) if "truncate" in model.kind.params else ({},):
         sizes = [p.size for p in engine.prepare(texts, params) if isinstance(p, Prepared)]
-        assert sizes == [model.size(text, params) for text in texts]
+        assert sizes == [model.size(asked(model, text), params) for text in texts]
         assert all(size >= 1 for size in sizes)
 
 
@@ -103,13 +146,13 @@ def test_samples_can_be_prepared_and_run(engine: Engine, model: Model) -> None:
 
 
 def test_it_says_how_much_memory_its_weights_hold(engine: Engine, model: Model) -> None:
-    assert (engine.memory_mb() > 1) == (model.kind.unit == "tokens")
+    assert (engine.memory_mb() > 0) == (model.engine in ON_TORCH)
 
 
 def test_it_can_be_closed_and_loaded_again(model: Model) -> None:
-    first = outputs(once := registry.load(model, "cpu"), ["a cat"])
+    first = outputs(once := load(model), ["a cat"])
     once.close()
-    assert outputs(registry.load(model, "cpu"), ["a cat"]) == first
+    assert outputs(load(model), ["a cat"]) == first
 
 
 def test_launches_can_run_side_by_side(engine: Engine) -> None:
@@ -119,7 +162,7 @@ def test_launches_can_run_side_by_side(engine: Engine) -> None:
         found = list(pool.map(lambda batch: outputs(engine, batch), batches))
     for batch, wanted in zip(found, expected, strict=True):
         for one, other in zip(batch, wanted, strict=True):
-            assert one == pytest.approx(other, abs=1e-5)
+            assert same(one, other)
 
 
 def test_many_threads_can_prepare_at_once(engine: Engine) -> None:
@@ -130,4 +173,4 @@ def test_many_threads_can_prepare_at_once(engine: Engine) -> None:
     for answers in found:
         assert [answer.size for answer in answers] == [answer.size for answer in expected]
         for answer, wanted in zip(answers, expected, strict=True):
-            assert np.array_equal(answer.data, wanted.data)
+            assert repr(answer.data) == repr(wanted.data)

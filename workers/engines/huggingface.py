@@ -1,0 +1,199 @@
+"""`huggingface`: a folder as Hugging Face's libraries save it, for texts to labels, tokens to
+labels, texts to vectors, and pairs to scores.
+
+Nothing but the folder is read: no code of it, no pickle, no network.
+"""
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from jobs import artifacts, folders
+from jobs.own_models import pair_characters, pairs
+from workers.engines import device as devices
+from workers.engines.device import Send
+from workers.engines.heads import (
+    Classification,
+    Embedding,
+    Head,
+    Reranking,
+    TokenLabels,
+)
+from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.rows import Row, Tokens, padded
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+try:
+    import transformers
+except ImportError as error:
+    message = "the engine huggingface needs an extra: pip install 'millrace[huggingface]'"
+    raise ImportError(message) from error
+
+_DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
+_PAIR_TOKENS = 16_384  # of a forward pass over pairs, padding included
+_SAMPLES = (3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # tokens
+_SAMPLE_DOCUMENTS = (1, 8)
+
+
+class HuggingFace:
+    """task: what it does. path: the folder; sha256: of its model.safetensors. max_tokens: texts
+    are cut to fewer tokens than the model could take. dtype: of its weights. pooling, normalize:
+    of embeddings; activation: of reranking; where the folder doesn't say, or says it otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: str,
+        path: str,
+        sha256: str = "",
+        max_tokens: int = folders.MOST_TOKENS,
+        dtype: str = "float32",
+        pooling: str = "",
+        normalize: bool = True,
+        activation: str = "",
+        device: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        folder = Path(path)
+        options = {"path": path, "max_tokens": max_tokens}
+        if wrong := list(folders.lacks(task, options)):
+            raise ValueError("; ".join(wrong))
+        artifacts.weights(folder / folders.WEIGHTS, sha256)
+        config = _config(folder)
+        self._head = _head(task, folder, config, pooling, normalize, activation)
+        self._most = folders.longest(options)
+        self._tokens = Tokens(folder, self._most, places=task == "tokens")
+        self._pairs = task == "reranking"
+        self._device = devices.choose(device)
+        self._network = _network(folder, self._head, _DTYPES[dtype], self._device.place)
+        self._padding = config.pad_token_id or 0
+        self._typed = _takes_types(self._network, config)
+        self._device.release()
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        """Rows: one for a text, one for each document of a query."""
+        if self._pairs:
+            return [self._prepare_pairs(value) for value in inputs]
+        made = self._tokens.texts(inputs, min(self._most, params.get("truncate", self._most)))
+        return [
+            row if isinstance(row, InvalidInput) else Prepared(max(1, len(row)), [row])
+            for row in made
+        ]
+
+    def run(self, batch: Sequence[Sequence[Row]], params: Mapping[str, Any]) -> Sequence[Any]:
+        """batch: rows of each item."""
+        rows = [row for item in batch for row in item]
+        found: list[Any] = [None] * len(rows)
+        for places in self._passes(rows):
+            some = [rows[place] for place in places]
+            values = self._device.run(partial(self._forward, some, params))
+            outputs = self._head.outputs(some, values, params)
+            for place, output in zip(places, outputs, strict=True):
+                found[place] = output
+        return list(_regrouped(found, batch)) if self._pairs else found
+
+    def samples(self) -> Sequence[Any]:
+        """Texts over the range of lengths; one query with few and with more documents."""
+        if self._pairs:
+            text = "word " * (self._most // 4)
+            return [{"query": "word", "documents": [text] * n} for n in _SAMPLE_DOCUMENTS]
+        shorter = (tokens for tokens in _SAMPLES if tokens < self._most)
+        return ["word " * (tokens - 2) for tokens in (*shorter, self._most)]
+
+    def memory_mb(self) -> float:
+        held = [*self._network.parameters(), *self._network.buffers()]
+        return sum(tensor.nbytes for tensor in held) / 2**20
+
+    def close(self) -> None:
+        del self._network
+        self._device.release()
+
+    def _prepare_pairs(self, value: Any) -> Prepared | InvalidInput:
+        if no := pairs(value):
+            return InvalidInput(f"the model {no}")
+        rows = self._tokens.pairs(value["query"], value["documents"])
+        return Prepared(pair_characters(value), rows)
+
+    def _passes(self, rows: Sequence[Row]) -> Iterator[list[int]]:
+        """Which rows go through the network together. Pairs may be any number, of any length:
+        those that are about as long, up to a bound."""
+        if not self._pairs:
+            yield list(range(len(rows)))
+            return
+        some: list[int] = []
+        for place in sorted(range(len(rows)), key=lambda place: len(rows[place])):
+            if some and (len(some) + 1) * len(rows[place]) > _PAIR_TOKENS:
+                yield some
+                some = []
+            some.append(place)
+        if some:
+            yield some
+
+    def _forward(self, rows: Sequence[Row], params: Mapping[str, Any], send: Send) -> Tensor:
+        ids, types, mask = padded(rows, self._padding)
+        given = {"input_ids": send(ids), "attention_mask": send(mask)}
+        if self._typed:
+            given["token_type_ids"] = send(types)
+        return self._head.finish(self._network(**given), given["attention_mask"], params)
+
+
+def _regrouped(scores: Sequence[float], batch: Sequence[Sequence[Row]]) -> Iterator[list[float]]:
+    """The scores of each item."""
+    ends = np.cumsum([len(item) for item in batch])
+    for end, item in zip(ends, batch, strict=True):
+        yield list(scores[end - len(item) : end])
+
+
+def _config(folder: Path) -> Any:
+    return transformers.AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+
+
+def _head(
+    task: str, folder: Path, config: Any, pooling: str, normalize: bool, activation: str
+) -> Head:
+    if task == "classification":
+        return Classification(config)
+    if task == "tokens":
+        return TokenLabels(config)
+    if task == "embedding":
+        return Embedding(folder, pooling, normalize)
+    return Reranking(config, activation)
+
+
+def _network(folder: Path, head: Head, dtype: torch.dtype, place: torch.device) -> nn.Module:
+    """Raises ValueError where the folder has no weights for a part of it, which transformers would
+    make up."""
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    network, found = getattr(transformers, head.auto).from_pretrained(
+        folder,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=dtype,
+        output_loading_info=True,
+    )
+    missing = sorted({*found["missing_keys"], *map(str, found["mismatched_keys"])})
+    if missing := [name for name in missing if not name.startswith(head.optional)]:
+        raise ValueError(f"{folder} has no weights for {', '.join(missing)}")
+    module: nn.Module = network.to(place).eval()
+    return module
+
+
+def _takes_types(network: nn.Module, config: Any) -> bool:
+    known = inspect.signature(network.forward).parameters
+    return "token_type_ids" in known and (getattr(config, "type_vocab_size", 0) or 0) > 1

@@ -1,0 +1,72 @@
+"""`python`: a file, or a module, with `predict(batch)`, and what it may have beside it.
+
+load()            called once; what it returns is the model
+predict(batch)    or predict(model, batch): a list with one output for each input of a launch
+prepare(input)    an input as `predict` gets it; off the device; raising refuses the input
+SAMPLES           inputs to warm up and to measure with
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from workers.engines.calling import Calling
+from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.sources import Faulty, Source, positional
+
+
+class PythonCode(Calling):
+    """text_only: whether its inputs are strings. code: where it is, as `Source` takes it."""
+
+    def __init__(self, *, text_only: bool = False, **code: str) -> None:
+        self._source = Source(**code)
+        self._prepare = self._source.find("prepare")
+        predict = self._source.need("predict")
+        load = self._source.find("load")
+        model = self._source.call(load) if load else None
+        super().__init__(_bound(predict, model), _samples(self._source), text_only=text_only)
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        """Sizes are those of the inputs as they came: whoever sizes calls doesn't run this code."""
+        prepared = super().prepare(inputs, params)
+        if self._prepare is None:
+            return prepared
+        return [self._own(one) if isinstance(one, Prepared) else one for one in prepared]
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        outputs = self._source.call(self._function, list(batch))
+        if not isinstance(outputs, list | tuple | np.ndarray):
+            kind = type(outputs).__name__
+            raise Permanent(f"predict must return a list, one output for each input, not {kind}")
+        return list(outputs)
+
+    def close(self) -> None:
+        del self._function
+        self._source.forget()
+
+    def _own(self, prepared: Prepared) -> Prepared | InvalidInput:
+        assert self._prepare is not None
+        try:
+            return replace(prepared, data=self._source.call(self._prepare, prepared.data))
+        except Exception as error:
+            return InvalidInput(str(error))
+
+
+def _bound(predict: Callable[..., Any], model: Any) -> Callable[[list[Any]], Any]:
+    """A function of the batch alone."""
+    takes = positional(predict)
+    if takes not in (1, 2):
+        raise Faulty(f"predict takes {takes} arguments; it must be (batch) or (model, batch)")
+    return partial(predict, model) if takes == 2 else predict
+
+
+def _samples(source: Source) -> Sequence[Any]:
+    samples = getattr(source.module, "SAMPLES", [])
+    if not isinstance(samples, list | tuple):
+        raise Faulty("SAMPLES must be a list of inputs")
+    return samples

@@ -1,0 +1,161 @@
+"""`torch`: a network that takes one tensor an item, built by Python code or exported."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workers.engines import device as devices
+from workers.engines.device import Send
+from workers.engines.networks import Shape, built, exported
+from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.sources import Faulty, Source
+
+Array = NDArray[Any]
+
+
+class TorchModule:
+    """Inputs are numbers or nested lists of them; outputs are rows of what the network returns.
+
+    file, module, file_sha256: the code. build, arguments: what makes the network; weights, sha256:
+    what it holds. export, export_sha256: an archive in its place. dtype, shape: of an input; shape
+    has -1 for any length. samples: inputs to warm up with. device: of torch; threads: torch's
+    intra-op threads; None leaves them.
+
+    Where the code has preprocess(input), that makes an input's tensor; where it has
+    postprocess(output), that gets an item's output as an array.
+    """
+
+    def __init__(
+        self,
+        *,
+        build: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        export: str = "",
+        export_sha256: str = "",
+        weights: str = "",
+        sha256: str = "",
+        dtype: str = "",
+        shape: Sequence[int] | None = None,
+        samples: Sequence[Any] = (),
+        device: str | None = None,
+        threads: int | None = None,
+        **code: str,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._device = devices.choose(device)
+        place = self._device.place
+        self._source = Source(**code) if code else None
+        if export:
+            self._network = exported(place, export, export_sha256, weights, sha256)
+        elif self._source:
+            self._network = built(place, self._source, build, arguments or {}, weights, sha256)
+        else:
+            raise Faulty("options takes one of file, module, export; there is none")
+        self._dtype = np.dtype(dtype or _name(self._network.dtype) or "float32")
+        self._shape = self._network.shape if shape is None else _free(shape)
+        self._before, self._after = self._hook("preprocess"), self._hook("postprocess")
+        self._samples = samples or self._zeros()
+        self._device.release()
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        return [self._prepared(value) for value in inputs]
+
+    def run(self, batch: Sequence[Array], params: Mapping[str, Any]) -> Sequence[Any]:
+        """batch: arrays; those of one shape are stacked."""
+        outputs: list[Any] = [None] * len(batch)
+        for places in _alike(batch):
+            stacked = np.stack([batch[place] for place in places])
+            rows = self._device.run(partial(self._forward, stacked))
+            for place, row in zip(places, rows, strict=True):
+                outputs[place] = self._after(row) if self._after else row
+        return outputs
+
+    def samples(self) -> Sequence[Any]:
+        return self._samples
+
+    def memory_mb(self) -> float:
+        return self._network.memory_mb
+
+    def close(self) -> None:
+        del self._network, self._before, self._after
+        if self._source:
+            self._source.forget()
+        self._device.release()
+
+    def _hook(self, name: str) -> Callable[[Any], Any] | None:
+        found = self._source.find(name) if self._source else None
+        return partial(self._source.call, found) if self._source and found else None
+
+    def _zeros(self) -> Sequence[Any]:
+        if self._shape is None or None in self._shape or self._before:
+            return []
+        return [np.zeros([n or 0 for n in self._shape], self._dtype).tolist()]
+
+    def _prepared(self, value: Any) -> Prepared | InvalidInput:
+        try:
+            array = _array(self._before(value) if self._before else value, self._dtype)
+        except Exception as error:
+            return InvalidInput(str(error))
+        if self._shape is not None and not _fits(array.shape, self._shape):
+            wanted = [-1 if n is None else n for n in self._shape]
+            return InvalidInput(f"the input has shape {list(array.shape)}, not {wanted}")
+        return Prepared(1, array)
+
+    def _forward(self, stacked: Array, send: Send) -> Tensor:
+        output = self._network.forward(send(stacked))
+        if not isinstance(output, Tensor) or output.dim() < 1 or len(output) != len(stacked):
+            raise Permanent(
+                f"the network returned {_what(output)} for {len(stacked)} rows; "
+                "it must return a tensor with a row for each"
+            )
+        return output.float() if output.dtype == torch.bfloat16 else output
+
+
+def _array(value: Any, dtype: np.dtype[Any]) -> Array:
+    """Raises ValueError where it is no tensor of that type."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError("the input's lists are not all of one length") from None
+    if array.dtype.kind not in ("iu" if dtype.kind == "i" else "iuf"):
+        numbers = "whole numbers" if dtype.kind == "i" else "numbers"
+        raise ValueError(f"the input must be {numbers}, alone or in lists")
+    with np.errstate(over="ignore"):
+        made = array.astype(dtype)
+    kept = made == array if dtype.kind == "i" else np.isfinite(made)
+    if not kept.all():
+        raise ValueError(f"the input holds a number that is no {dtype}")
+    return made
+
+
+def _fits(found: tuple[int, ...], wanted: Shape) -> bool:
+    same = zip(found, wanted, strict=False)
+    return len(found) == len(wanted) and all(m is None or n == m for n, m in same)
+
+
+def _free(shape: Sequence[int]) -> Shape:
+    return tuple(None if n < 0 else n for n in shape)
+
+
+def _alike(batch: Sequence[Array]) -> Iterator[list[int]]:
+    """The places of arrays that have one shape."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for place, array in enumerate(batch):
+        found.setdefault(array.shape, []).append(place)
+    yield from found.values()
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.") if dtype else ""
+
+
+def _what(output: Any) -> str:
+    return f"{list(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
