@@ -17,7 +17,9 @@ from jobs.dialects import Part
 from jobs.errors import Fault, Invalid, Malformed, UnknownModel
 from jobs.intake import MAX_FAULTS, Intake
 from jobs.items import Item
-from jobs.registry import Model, Task
+from jobs.kinds import Task
+from jobs.registry import Model
+
 
 ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
 """What a model must do to be asked there."""
