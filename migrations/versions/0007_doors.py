@@ -58,6 +58,31 @@ GRANT SELECT, INSERT, DELETE ON transfers TO millrace_api;
 GRANT SELECT, INSERT, UPDATE, DELETE ON transfers TO millrace_worker;
 """
 
+# Keepers read the items of jobs that come from a source: they may add to the leaves of items, as
+# the api may (0004).
+_MAKE_WEEK = """
+CREATE OR REPLACE FUNCTION make_week(parent text, name text, low uuid, high uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    IF name !~ ('^(items|results|attempts)_[0-9]{{8}}$') OR name !~ ('^' || parent || '_') THEN
+        RAISE EXCEPTION '% is no week of %', name, parent;
+    END IF;
+    EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
+                   name, parent, low, high);
+    EXECUTE format('GRANT SELECT, DELETE ON %I TO millrace_worker', name);
+    IF parent = 'items' THEN
+        EXECUTE format('GRANT INSERT ON %I TO {adders}', name);
+    END IF;
+END $$;
+DO $$
+DECLARE leaf regclass;
+BEGIN
+    FOR leaf IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'items'::regclass LOOP
+        EXECUTE format('{change} millrace_worker', leaf);
+    END LOOP;
+END $$;
+"""
+
 _DOWN = """
 DROP TABLE transfers, files;
 ALTER TABLE items DROP COLUMN reply;
@@ -83,9 +108,14 @@ CREATE POLICY everybodys ON {table} TO millrace_worker USING (true);
 
 def upgrade() -> None:
     op.execute(_UP)
+    make_week = _MAKE_WEEK.format(
+        adders="millrace_api, millrace_worker", change="GRANT INSERT ON %s TO"
+    )
+    op.execute(make_week)
     for table in _TENANTS_ROWS:
         op.execute(_POLICIES.format(table=table))
 
 
 def downgrade() -> None:
     op.execute(_DOWN)
+    op.execute(_MAKE_WEEK.format(adders="millrace_api", change="REVOKE INSERT ON %s FROM"))

@@ -36,6 +36,15 @@ class Way:
 JOB = {"json": {"model": "echo", "items": ["x"], "webhook": {"url": "http://127.0.0.1:9/"}}}
 CALL = {"json": {"model": "echo", "input": "x"}}
 
+FORM = {"files": {"file": ("a.jsonl", b"{}")}, "data": {"purpose": "batch"}}
+BATCH = {
+    "json": {
+        "input_file_id": "file_01aryz6s41tsv4rrffq69g5fav",
+        "endpoint": "/v1/embeddings",
+        "completion_window": "1h",
+    }
+}
+
 WALK = {
     "GET /livez": Way(None),
     "GET /readyz": Way(None),
@@ -73,15 +82,34 @@ WALK = {
     "PUT /tenants/{tenant}/limits": Way("admin", about="tenant", more={"json": {"data": []}}),
     "DELETE /tenants/{tenant}": Way("admin", 202, about="tenant"),
     "GET /tenants/{tenant}/erasure": Way("admin", about="erased tenant"),
+    "GET /v1/models": Way("read"),
+    "GET /v1/models/{model}": Way("read"),
+    "POST /v1/files": Way("submit", more=FORM),
+    "GET /v1/files": Way("read"),
+    "GET /v1/files/{file_id}": Way("read", about="file"),
+    "GET /v1/files/{file_id}/content": Way("read", about="file"),
+    "DELETE /v1/files/{file_id}": Way("submit", about="file"),
+    "POST /v1/batches": Way("submit", 404, more=BATCH),  # of no file that is there
+    "GET /v1/batches": Way("read"),
+    "GET /v1/batches/{batch_id}": Way("read", about="batch"),
+    "POST /v1/batches/{batch_id}/cancel": Way("submit", about="batch"),
 }
 NOWHERE = {
     "job": "job_01aryz6s41tsv4rrffq69g5fav",
+    "file": "file_01aryz6s41tsv4rrffq69g5fav",
+    "batch": "batch_01aryz6s41tsv4rrffq69g5fav",
     "key": "key_01aryz6s41tsv4rrffq69g5fav",
     "tenant": "nobody",
     "erased tenant": "nobody",
 }
 SECURED = [name for name, way in WALK.items() if way.scope]
-OF_JOBS = [name for name, way in WALK.items() if way.about == "job"]
+LOOKS = {
+    "job": "GET /jobs/{job_id}",
+    "file": "GET /v1/files/{file_id}",
+    "batch": "GET /v1/batches/{batch_id}",
+}
+"""How to look at what tenants make."""
+OF_TENANTS = [name for name, way in WALK.items() if way.about in LOOKS]
 
 
 class World:
@@ -120,7 +148,7 @@ class World:
     def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
         """who: one of `keys`, or None for no credential."""
         method, path = name.split(" ")
-        path = re.sub(r"\{(job_id|key_id|tenant)\}", id, path)
+        path = re.sub(r"\{(job_id|key_id|tenant|file_id|batch_id)\}", id, path)
         path = path.replace("{model}", "echo").replace("{seq}", "0")
         assert "{" not in path, f"the walk doesn't know what to put into {name}"
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
@@ -149,6 +177,10 @@ class World:
         """The id of something new of Alice's."""
         if about == "job":
             return self._job()
+        if about == "file":
+            return str(self.ask("POST /v1/files", "alice").json()["id"])
+        if about == "batch":
+            return self._batch()
         if about == "key":
             with self.database.begin() as tx:
                 return ids.show("key", keys.create(tx, NewKey("alice"))["id"])
@@ -161,13 +193,23 @@ class World:
 
     def _job(self) -> str:
         id: str = self.ask("POST /jobs", "alice").json()["id"]
+        self._await(id)
+        return id
 
+    def _batch(self) -> str:
+        """Of a file with a line that is none."""
+        asked = BATCH["json"] | {"input_file_id": self.made("file")}
+        headers = {"Authorization": f"Bearer {self.keys['alice']}"}
+        id: str = self.http.post("/v1/batches", json=asked, headers=headers).json()["id"]
+        self._await(id)
+        return id
+
+    def _await(self, job: str) -> None:
         def ended() -> bool:
-            state = self.ask("GET /jobs/{job_id}", "alice", id).json()["state"]
+            state = self.ask("GET /jobs/{job_id}", "alice", job).json()["state"]
             return state in TERMINAL
 
         eventually(ended, timeout_s=30)
-        return id
 
 
 @pytest.fixture(scope="module")
@@ -215,21 +257,24 @@ def test_a_key_without_the_scope_gets_nothing(world: World, name: str) -> None:
         assert found == world.seen(name, f"not {way.scope}", NOWHERE[way.about])
 
 
-@pytest.mark.parametrize("name", OF_JOBS)
-def test_another_tenants_job_is_answered_as_one_that_does_not_exist(
+@pytest.mark.parametrize("name", OF_TENANTS)
+def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
     world: World, name: str
 ) -> None:
-    id = world.kept("job")
-    before = world.ask("GET /jobs/{job_id}", "alice", id).text
+    about = WALK[name].about
+    id = world.kept(about)
+    before = world.ask(LOOKS[about], "alice", id).text
     foreign = world.seen(name, "mallory", id)
-    assert foreign == world.seen(name, "mallory", NOWHERE["job"])
+    assert foreign == world.seen(name, "mallory", NOWHERE[about])
     assert foreign[0] == 404
-    assert world.ask("GET /jobs/{job_id}", "alice", id).text == before
+    assert world.ask(LOOKS[about], "alice", id).text == before
 
 
 def is_theirs(who: str, about: str) -> bool:
     """Whether what an id is of is there for them."""
-    return who == "admin" or about not in ("tenant", "job") or (about == "job" and who != "mallory")
+    whose = {"tenant": {"admin"}, "file": {"alice"}}
+    whose |= dict.fromkeys(("job", "batch"), {"alice", "operator", "admin"})
+    return who in whose.get(about, {who})
 
 
 @pytest.mark.parametrize("name", SECURED)
@@ -242,9 +287,7 @@ def test_each_gets_what_its_role_allows(world: World, name: str, who: str) -> No
     found = world.ask(name, who, id)
     if not allowed:
         assert found.status_code == 403
-    elif (way.about == "tenant" and who != "admin") or (
-        way.about == "job" and who == "mallory"
-    ):  # one's own alone
+    elif not is_theirs(who, way.about):
         assert found.status_code == 404
     else:
         assert found.status_code == way.status, found.text

@@ -118,7 +118,8 @@ def ended(client: openai.OpenAI, batch: Batch, timeout_s: float = 60) -> Batch:
 def check(batch: Batch) -> None:
     """As strictly as the package's own types say: it doesn't check them itself."""
     TypeAdapter(Batch).validate_python(batch.to_dict(), strict=True)
-    order = ("created_at", "in_progress_at", "finalizing_at", f"{batch.status}_at")
+    order = ["created_at", "in_progress_at", "cancelling_at", "finalizing_at"]
+    order += [f"{batch.status}_at"] if batch.status in ENDED else []
     times = [at for name in order if (at := getattr(batch, name, None)) is not None]
     assert times == sorted(times)
     counts = batch.request_counts

@@ -15,6 +15,7 @@ OPERATIONS = [
     "DELETE /jobs/{job_id}",
     "DELETE /keys/{key_id}",
     "DELETE /tenants/{tenant}",
+    "DELETE /v1/files/{file_id}",
     "GET /audit",
     "GET /jobs",
     "GET /jobs/{job_id}",
@@ -33,6 +34,13 @@ OPERATIONS = [
     "GET /tenants/{tenant}/erasure",
     "GET /tenants/{tenant}/limits",
     "GET /usage",
+    "GET /v1/batches",
+    "GET /v1/batches/{batch_id}",
+    "GET /v1/files",
+    "GET /v1/files/{file_id}",
+    "GET /v1/files/{file_id}/content",
+    "GET /v1/models",
+    "GET /v1/models/{model}",
     "GET /webhooks/endpoint",
     "GET /webhooks/secret",
     "POST /infer",
@@ -44,6 +52,9 @@ OPERATIONS = [
     "POST /jobs/{job_id}/webhooks/redeliver",
     "POST /keys",
     "POST /keys/{key_id}/rotate",
+    "POST /v1/batches",
+    "POST /v1/batches/{batch_id}/cancel",
+    "POST /v1/files",
     "POST /webhooks/secret",
     "PUT /tenants/{tenant}",
     "PUT /tenants/{tenant}/limits",
@@ -52,10 +63,11 @@ OPERATIONS = [
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON, nor which scopes
 # a key of which role may have, that no two limits are for the same model and key, nor to which URLs
-# anything is sent.
+# anything is sent, nor that a batch is made of a file that is there.
 _MORE_THAN_SAID = (
     "POST /jobs",
     "POST /keys",
+    "POST /v1/batches",
     "PUT /tenants/{tenant}/limits",
     "PUT /webhooks/endpoint",
 )

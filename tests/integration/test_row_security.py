@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from psycopg.errors import CheckViolation
 from sqlalchemy import Engine, RowMapping, event, text
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import IntegrityError, NoResultFound, OperationalError, ProgrammingError
 
 from api.app import create_app
 from jobs import ids
@@ -27,6 +27,7 @@ from jobs.registry import SAMPLES
 from jobs.settings import Settings
 from jobs.store import (
     audit,
+    batches,
     db,
     departures,
     endpoints,
@@ -134,6 +135,8 @@ _MORE = (
        VALUES ('00000000-0000-0000-0000-00000000000f', :alice, 'batch', :mark, 1, '\\x00',
                :mark)""",
     "INSERT INTO transfers VALUES (:job, :alice, 'export', 1)",
+    """UPDATE jobs SET dialect = 'openai', asked = '{"request": "' || :mark || '"}'
+       WHERE id = :job""",
 )
 
 
@@ -336,6 +339,13 @@ def _result_lines(tx: Tx, job: RowMapping) -> object:
         return None
 
 
+def _one(tx: Tx, id: UUID) -> object:
+    try:
+        return reading.one(tx, MALLORY, id)
+    except NoResultFound:
+        return None
+
+
 KEY = UUID(int=7)  # Alice's
 
 
@@ -353,14 +363,23 @@ DEEDS: dict[str, Deed] = {
         tx, tenant=MALLORY, actor="m", act="x", target="y", request_id="req_2"
     ),
     "audit.page": lambda tx, job: audit.page(tx, MALLORY, after=None, limit=100),
+    "batches.alone": lambda tx, job: batches.alone(tx, MALLORY, MARK),
+    "batches.made_lately": lambda tx, job: batches.made_lately(tx, MALLORY, MARK),
     "departures.begin": lambda tx, job: departures.begin(tx, MALLORY),
     "departures.left": lambda tx, job: departures.left(tx, MALLORY),
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
+    "files.delete": lambda tx, job: files.delete(tx, MALLORY, UUID(int=15)),
     "files.get": lambda tx, job: files.get(tx, MALLORY, UUID(int=15)),
+    "files.insert": lambda tx, job: dict(files.insert(
+        tx, MALLORY, ids.new(), purpose="x", filename="x", bytes=1, sha256=b"x", key="x",
+        expires_in_s=None,
+    )),
+    "files.page": lambda tx, job: files.page(tx, MALLORY, purpose=None, after=None, limit=9),
     "limits.of": lambda tx, job: limits.of(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
     "spend.refuse": lambda tx, job: spend.refuse(tx, MALLORY),
     "room.check": lambda tx, job: room.check(tx, MALLORY, [Limit(queued_items=1)], "echo", 1, 1),
+    "room.check_file": lambda tx, job: room.check_file(tx, MALLORY, [Limit(stored_bytes=1)], 1),
     "spend.endpoint": lambda tx, job: spend.endpoint(tx, MALLORY),
     "spend.set_endpoint": lambda tx, job: spend.set_endpoint(tx, MALLORY, None),
     "usage.sums": lambda tx, job: usage.sums(
@@ -385,6 +404,7 @@ DEEDS: dict[str, Deed] = {
     "reading.owner": lambda tx, job: reading.owner(tx, job["id"]),
     "reading.get": lambda tx, job: reading.get(tx, MALLORY, job["id"]),
     "reading.item": lambda tx, job: reading.item(tx, MALLORY, job["id"], 0),
+    "reading.one": lambda tx, job: _one(tx, job["id"]),
     "reading.page": lambda tx, job: reading.page(
         tx, MALLORY, state=None, model=None, version=None, after=None, limit=100
     ),
@@ -424,7 +444,7 @@ NO_QUERIES = {
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("reading.", "webhooks."))} | {
-    "spend.endpoint", "usage.sums", "limits.of", "files.get",
+    "spend.endpoint", "usage.sums", "limits.of", "files.get", "files.page", "files.delete", "batches.made_lately",
     "audit.page", "keys.get", "keys.page", "tenants.get", "tenants.page", "tenants.terms"
 }  # fmt: skip
 

@@ -97,7 +97,7 @@ def serve(pipe: Connection, settings: Settings) -> None:
     shared = Shared(
         settings,
         file,
-        db.connect(settings.database_url, pool_size=2, role=db.API),
+        db.connect(settings.database_url, pool_size=2, role=db.WORKER),
         Payloads.of(settings),
         open_store(settings.files, settings.s3_endpoint),
         Objects(settings.s3_endpoint),

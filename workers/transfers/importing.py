@@ -8,6 +8,7 @@ from io import BufferedReader, RawIOBase
 from typing import IO, Any, cast
 
 import orjson
+from psycopg.errors import UniqueViolation
 from sqlalchemy import RowMapping
 
 from jobs import ids, places
@@ -38,6 +39,8 @@ def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
             submissions.queue_job(tx, taking.described(taken), taken.rows, taken.bounds)
             if not transfers.finish(tx, mine):
                 raise NotOurs
+    except UniqueViolation as error:  # of items that another one stored
+        raise NotOurs from error
     finally:
         taking.close()
 

@@ -19,7 +19,7 @@ class NotOurs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """database: acts as the api does, for one tenant at a time; files: where they lie."""
+    """files: where they lie."""
 
     settings: Settings
     file: ModelsFile

@@ -250,12 +250,10 @@ def status_of(row: RowMapping) -> str:
 
 
 def _times(row: RowMapping) -> dict[str, datetime | None]:
-    status = status_of(row)
-    times = {
-        "in_progress_at": row["queued_at"],
-        "cancelling_at": row["cancelling_at"],
-        "finalizing_at": row["finished_at"] if row["total"] else None,
-    }
+    status, state = status_of(row), row["state"]
+    times = {"in_progress_at": row["queued_at"], "cancelling_at": row["cancelling_at"]}
+    if row["total"] and state in ("completed", "expired"):
+        times["finalizing_at"] = row["finished_at"]
     if status in TERMINAL:
         times[f"{status}_at"] = row["written_at"] or row["finished_at"]
     return times

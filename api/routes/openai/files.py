@@ -52,6 +52,7 @@ _FORM: dict[str, Any] = {
             multipart.FORM: {
                 "schema": {
                     "type": "object",
+                    "additionalProperties": False,
                     "required": ["file", "purpose"],
                     "properties": {
                         "file": {"type": "string", "format": "binary"},
