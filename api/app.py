@@ -31,7 +31,6 @@ from api.routes import (
     jobs,
     keys,
     limits,
-    messages,
     results,
     submissions,
     tenants,
@@ -39,6 +38,7 @@ from api.routes import (
     webhooks,
 )
 from api.routes import events as event_routes
+from api.routes.anthropic import batches as message_batches
 from api.routes.openai import batches as openai_batches
 from api.routes.openai import files as openai_files
 from api.routes.openai import models as openai_models
@@ -53,7 +53,7 @@ from jobs.store import db
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
 """Of a query."""
-_SPOOLED = {submissions.PATH, openai_files.PATH, openai_batches.PATH, messages.PATH}
+_SPOOLED = {submissions.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 """Paths of those that ask who it is first, and spool what they read."""
 _SWITCH_S = 0.0005
 _PROBLEM: dict[str, Any] = {
@@ -122,7 +122,7 @@ def create_app(settings: Settings) -> FastAPI:
         openai_files,
         openai_batches,
         openai_models,
-        messages,
+        message_batches,
     )
     for module in ours:
         app.include_router(module.router)

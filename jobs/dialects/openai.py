@@ -20,7 +20,6 @@ from jobs.items import Item
 from jobs.kinds import Task
 from jobs.registry import Model
 
-
 ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
 """What a model must do to be asked there."""
 

@@ -13,18 +13,17 @@ from sqlalchemy import RowMapping
 from api import audit, bodies
 from api.auth import Reader, Submitter
 from api.context import Shared
-from api.errors import WORDINGS
 from api.resources import Resources
 from api.routes.common import job_of, json_response
 from api.routes.jobs import delete_job
-from api.schemas_messages import (
+from api.routes.anthropic.schemas import (
     BATCH,
     CREATE,
     DELETED,
+    ERRORS,
     PAGE,
     RESULTS,
     DeletedMessageBatch,
-    ErrorAnswer,
     MessageBatch,
     MessageBatchPage,
 )
@@ -33,7 +32,7 @@ from jobs.blobs import lines
 from jobs.calls.quotas import requests_of
 from jobs.cancel import cancel
 from jobs.dialects.anthropic import Anthropic, item_of, model_of
-from jobs.errors import Fault, Invalid, Malformed, MillraceError, NotFound
+from jobs.errors import Fault, Invalid, Malformed, NotFound
 from jobs.identity import Caller
 from jobs.states import TERMINAL
 from jobs.store import reading
@@ -41,41 +40,13 @@ from jobs.store.db import Tx
 from jobs.submit import Order, submit
 
 PATH = "/v1/messages/batches"
-router = APIRouter(tags=["Anthropic"], responses={"default": {"model": ErrorAnswer}})
+router = APIRouter(tags=["anthropic"], responses=ERRORS)
 
 _MIB = 1 << 20
 _DAY_S = 86_400.0
 _BATCH_ID = "^(msgbatch|job)_[0-7][0-9a-hjkmnp-tv-z]{25}$"
 _BatchId = Annotated[str, Path(description="msgbatch_…", pattern=_BATCH_ID)]
 _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
-_KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-_MOST_TOLD = 20  # faults that a message names
-
-
-def worded(error: MillraceError, id: str) -> dict[str, Any]:
-    """An error as Anthropic words it."""
-    told = [_told(fault) for fault in error.faults[:_MOST_TOLD]]
-    message = "; ".join([error.detail, *told])
-    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": id}
-
-
-def _told(fault: Fault) -> str:
-    where = ".".join(str(part) for part in fault.loc)
-    return f"{where}: {fault.message}" if where else fault.message
-
-
-WORDINGS["/v1/messages"] = ("application/json", worded)
 
 
 @router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=BATCH)
@@ -146,9 +117,7 @@ def list_message_batches(
     after_id: _Cursor = None,
     before_id: _Cursor = None,
 ) -> Response:
-    """Newest first: those after `after_id`, or those right before `before_id`."""
-    if after_id and before_id:
-        raise Malformed("give after_id or before_id, not both")
+    """Newest first: those after `after_id` or, where it is given, right before `before_id`."""
     newer = before_id is not None
     with shared.acting(caller.tenant) as tx:
         found = reading.page(
@@ -177,47 +146,51 @@ def _parsed(id: str | None) -> Any:
     return ids.parse(id.partition("_")[0], id) if id else None
 
 
-@router.get(PATH + "/{batch_id}", response_model=MessageBatch, responses=BATCH)
+@router.get(PATH + "/{message_batch_id}", response_model=MessageBatch, responses=BATCH)
 def get_message_batch(
-    request: Request, shared: Shared, caller: Reader, batch_id: _BatchId
+    request: Request, shared: Shared, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
     """The batch, with live counts."""
-    with job_of(shared, caller, batch_id) as (_, job):
-        return json_response(_shown(_ours(job, batch_id), request))
+    with job_of(shared, caller, message_batch_id) as (_, job):
+        return json_response(_shown(_ours(job, message_batch_id), request))
 
 
-@router.post(PATH + "/{batch_id}/cancel", response_model=MessageBatch, responses=BATCH)
+@router.post(PATH + "/{message_batch_id}/cancel", response_model=MessageBatch, responses=BATCH)
 def cancel_message_batch(
-    request: Request, shared: Shared, caller: Submitter, batch_id: _BatchId
+    request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
     """What has not begun is cancelled; results are kept. Repeating it is harmless."""
-    with job_of(shared, caller, batch_id) as (_, job):
-        tenant = _ours(job, batch_id)["tenant_id"]
+    with job_of(shared, caller, message_batch_id) as (_, job):
+        tenant = _ours(job, message_batch_id)["tenant_id"]
 
     def note(tx: Tx, before: str) -> None:
-        audit.note(tx, request, caller, "job.cancel", batch_id, tenant, was=before)
+        audit.note(tx, request, caller, "job.cancel", message_batch_id, tenant, was=before)
 
     cancel(shared.database, job["id"], tenant, note)
-    return get_message_batch(request, shared, caller, batch_id)
+    return get_message_batch(request, shared, caller, message_batch_id)
 
 
-@router.delete(PATH + "/{batch_id}", response_model=DeletedMessageBatch, responses=DELETED)
+@router.delete(PATH + "/{message_batch_id}", response_model=DeletedMessageBatch, responses=DELETED)
 def delete_message_batch(
-    request: Request, shared: Shared, caller: Submitter, batch_id: _BatchId
+    request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
     """Removes a batch that has ended, with its results."""
-    with job_of(shared, caller, batch_id) as (_, job):
-        _ours(job, batch_id)
-    delete_job(request, shared, caller, batch_id)
-    return json_response({"id": batch_id, "type": "message_batch_deleted"})
+    with job_of(shared, caller, message_batch_id) as (_, job):
+        _ours(job, message_batch_id)
+    delete_job(request, shared, caller, message_batch_id)
+    return json_response({"id": message_batch_id, "type": "message_batch_deleted"})
 
 
-@router.get(PATH + "/{batch_id}/results", response_class=StreamingResponse, responses=RESULTS)
-def get_message_batch_results(shared: Shared, caller: Reader, batch_id: _BatchId) -> Response:
+@router.get(
+    PATH + "/{message_batch_id}/results", response_class=StreamingResponse, responses=RESULTS
+)
+def get_message_batch_results(
+    shared: Shared, caller: Reader, message_batch_id: _BatchId
+) -> Response:
     """A line a request, in the order of the requests; while the batch runs, up to the first that
     has not ended."""
-    with job_of(shared, caller, batch_id) as (tx, job):
-        _ours(job, batch_id)
+    with job_of(shared, caller, message_batch_id) as (tx, job):
+        _ours(job, message_batch_id)
         span = reading.span(
             tx, job["tenant_id"], job["id"], job["total"],
             after=-1, gaps=False, outcome=None, limit=None,
@@ -241,9 +214,9 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **texts, "reply": None}
 
 
-def _ours(job: RowMapping, batch_id: str) -> RowMapping:
+def _ours(job: RowMapping, message_batch_id: str) -> RowMapping:
     if job["dialect"] != "anthropic":
-        raise NotFound(f"there is no message batch {batch_id}")
+        raise NotFound(f"there is no message batch {message_batch_id}")
     return job
 
 

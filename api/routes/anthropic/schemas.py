@@ -1,4 +1,4 @@
-"""What Anthropic's clients send and get (api/routes/messages.py)."""
+"""What Anthropic's clients send and get (batches.py)."""
 
 from typing import Any, Literal
 
@@ -54,6 +54,11 @@ class ErrorAnswer(BaseModel):
     error: ErrorObject
     request_id: str | None
 
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": "What went wrong, as Anthropic words it"}
+    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503)
+}
 
 _EXAMPLE: dict[str, Any] = {
     "id": _ID,
