@@ -39,6 +39,7 @@ from api.routes import (
     webhooks,
 )
 from api.routes import events as event_routes
+from api.routes.anthropic import batches as message_batches
 from api.routes.openai import batches as openai_batches
 from api.routes.openai import embeddings
 from api.routes.openai import files as openai_files
@@ -54,7 +55,7 @@ from jobs.store import db
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
 """Of a query."""
-_SPOOLED = {submissions.PATH, openai_files.PATH, openai_batches.PATH}
+_SPOOLED = {submissions.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 """Paths of those that ask who it is first, and spool what they read."""
 _SWITCH_S = 0.0005
 _PROBLEM: dict[str, Any] = {
@@ -125,6 +126,7 @@ def create_app(settings: Settings) -> FastAPI:
         openai_files,
         openai_batches,
         openai_models,
+        message_batches,
     )
     for module in ours:
         app.include_router(module.router)

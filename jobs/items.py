@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from jobs import embeddings, tensors
+from jobs import chat, embeddings, tensors
 from jobs.errors import Fault, Malformed
 from jobs.registry import Model
 
@@ -94,6 +94,8 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     """(code, message) where this model takes no such input: checked at submission, and again by
     the worker for jobs that said `on_invalid: fail_item`. What is wrong with tensors its engine
     finds when it prepares them."""
+    if model.does == "chat" and (no := chat.refuse(value)):
+        return "chat", f"{model.key} {no}"
     if not isinstance(value, str):
         if model.does == "embedding" and isinstance(value, list):
             return embeddings.refuse(value, model.kind.vocabulary)

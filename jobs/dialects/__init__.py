@@ -39,8 +39,13 @@ class Dialect(Protocol):
 
 def dialect(name: str) -> Dialect:
     """By what stands on a job's row."""
+    from jobs.dialects.anthropic import Anthropic
     from jobs.dialects.native import Native
     from jobs.dialects.openai import OpenAI
 
-    dialects: dict[str, type[Dialect]] = {"native": Native, "openai": OpenAI}
+    dialects: dict[str, type[Dialect]] = {
+        "anthropic": Anthropic,
+        "native": Native,
+        "openai": OpenAI,
+    }
     return dialects[name]()

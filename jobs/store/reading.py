@@ -39,14 +39,20 @@ RECENT_S = 15.0
 _ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
 _WATCHED = text(_JOB.format(jobs="SELECT * FROM jobs WHERE id = ANY(:ids)"))
 _PAGE_JOBS = """SELECT * FROM jobs
-    WHERE {whose} (CAST(:after AS uuid) IS NULL OR id < :after)
+    WHERE {whose} (CAST(:after AS uuid) IS NULL OR id {beyond} :after)
       AND (CAST(:state AS text) IS NULL OR state = :state)
       AND (CAST(:model AS text) IS NULL OR model = :model)
       AND (CAST(:version AS text) IS NULL OR version = :version)
       AND (CAST(:dialect AS text) IS NULL OR dialect = :dialect)
-    ORDER BY id DESC LIMIT :limit"""
-_PAGE = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="tenant_id = :tenant AND")))
-_PAGE_OF_ALL = text(_JOB.format(jobs=_PAGE_JOBS.format(whose="")))
+    ORDER BY id {order} LIMIT :limit"""
+_ITS_OWN = "tenant_id = :tenant AND"
+
+
+def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> TextClause:
+    return text(_JOB.format(jobs=_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order)))
+
+
+_PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
 _OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
 
 
@@ -79,9 +85,10 @@ def page(
     after: UUID | None,
     limit: int,
     dialect: str | None = None,
+    newer: bool = False,
 ) -> list[RowMapping]:
-    """Newest first; `after` is the id of the last job of the page before. tenant: one, or
-    EVERYBODY."""
+    """Newest first; `after` is the id of the last job of the page before or, of one tenant, where
+    `newer` ones are wanted, the first of the page after. tenant: one, or EVERYBODY."""
     values = {
         "tenant": tenant,
         "state": state,
@@ -91,7 +98,7 @@ def page(
         "limit": limit,
         "dialect": dialect,
     }
-    page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE
+    page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE_NEWER if newer else _PAGE
     return list(tx.execute(page, values).mappings())
 
 

@@ -46,6 +46,8 @@ BATCH = {
         "completion_window": "1h",
     }
 }
+MESSAGE = {"model": "echo", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
+MESSAGES = {"json": {"requests": [{"custom_id": "a", "params": MESSAGE}]}}
 
 WALK = {
     "GET /livez": Way(None),
@@ -108,11 +110,18 @@ WALK = {
     "GET /v1/batches": Way("read"),
     "GET /v1/batches/{batch_id}": Way("read", about="batch"),
     "POST /v1/batches/{batch_id}/cancel": Way("submit", about="batch"),
+    "POST /v1/messages/batches": Way("submit", 400, more=MESSAGES),  # of no model that converses
+    "GET /v1/messages/batches": Way("read"),
+    "GET /v1/messages/batches/{message_batch_id}": Way("read", about="messages"),
+    "GET /v1/messages/batches/{message_batch_id}/results": Way("read", about="messages"),
+    "POST /v1/messages/batches/{message_batch_id}/cancel": Way("submit", about="messages"),
+    "DELETE /v1/messages/batches/{message_batch_id}": Way("submit", about="messages"),
 }
 NOWHERE = {
     "job": "job_01aryz6s41tsv4rrffq69g5fav",
     "file": "file_01aryz6s41tsv4rrffq69g5fav",
     "batch": "batch_01aryz6s41tsv4rrffq69g5fav",
+    "messages": "msgbatch_01aryz6s41tsv4rrffq69g5fav",
     "key": "key_01aryz6s41tsv4rrffq69g5fav",
     "tenant": "nobody",
     "erased tenant": "nobody",
@@ -122,6 +131,7 @@ LOOKS = {
     "job": "GET /jobs/{job_id}",
     "file": "GET /v1/files/{file_id}",
     "batch": "GET /v1/batches/{batch_id}",
+    "messages": "GET /v1/messages/batches/{message_batch_id}",
 }
 """How to look at what tenants make."""
 OF_TENANTS = [name for name, way in WALK.items() if way.about in LOOKS]
@@ -163,7 +173,8 @@ class World:
     def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
         """who: one of `keys`, or None for no credential."""
         method, path = name.split(" ")
-        path = re.sub(r"\{(job_id|key_id|tenant|file_id|batch_id)\}", id, path)
+        names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id)\}"
+        path = re.sub(names, id, path)
         path = path.replace("{model}", "echo").replace("{seq}", "0").replace("{version}", "1")
         assert "{" not in path, f"the walk doesn't know what to put into {name}"
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
@@ -196,6 +207,8 @@ class World:
             return str(self.ask("POST /v1/files", "alice").json()["id"])
         if about == "batch":
             return self._batch()
+        if about == "messages":
+            return self._messages()
         if about == "key":
             with self.database.begin() as tx:
                 return ids.show("key", keys.create(tx, NewKey("alice"))["id"])
@@ -218,6 +231,14 @@ class World:
         id: str = self.http.post("/v1/batches", json=asked, headers=headers).json()["id"]
         self._await(id)
         return id
+
+    def _messages(self) -> str:
+        """As there would be, did one of the samples converse."""
+        job = self._job()
+        with self.database.begin() as tx:
+            become = "UPDATE jobs SET dialect = 'anthropic', asked = '{}' WHERE id = :id"
+            tx.execute(text(become), {"id": ids.parse("job", job)})
+        return job.replace("job_", "msgbatch_")
 
     def _await(self, job: str) -> None:
         def ended() -> bool:
@@ -288,7 +309,8 @@ def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
 def is_theirs(who: str, about: str) -> bool:
     """Whether what an id is of is there for them."""
     operable = {"alice", "operator", "admin"}
-    whose = {"tenant": {"admin"}, "file": {"alice"}, "job": operable, "batch": operable}
+    whose = {"tenant": {"admin"}, "file": {"alice"}}
+    whose |= dict.fromkeys(("job", "batch", "messages"), operable)
     return who in whose.get(about, {who})
 
 

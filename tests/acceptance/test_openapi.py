@@ -16,6 +16,7 @@ OPERATIONS = [
     "DELETE /keys/{key_id}",
     "DELETE /tenants/{tenant}",
     "DELETE /v1/files/{file_id}",
+    "DELETE /v1/messages/batches/{message_batch_id}",
     "GET /audit",
     "GET /jobs",
     "GET /jobs/{job_id}",
@@ -39,6 +40,9 @@ OPERATIONS = [
     "GET /v1/files",
     "GET /v1/files/{file_id}",
     "GET /v1/files/{file_id}/content",
+    "GET /v1/messages/batches",
+    "GET /v1/messages/batches/{message_batch_id}",
+    "GET /v1/messages/batches/{message_batch_id}/results",
     "GET /v1/models",
     "GET /v1/models/{model}",
     "GET /v2",
@@ -65,6 +69,8 @@ OPERATIONS = [
     "POST /v1/batches/{batch_id}/cancel",
     "POST /v1/embeddings",
     "POST /v1/files",
+    "POST /v1/messages/batches",
+    "POST /v1/messages/batches/{message_batch_id}/cancel",
     "POST /v2/models/{model}/infer",
     "POST /v2/models/{model}/versions/{version}/infer",
     "POST /v2/repository/index",
@@ -77,11 +83,12 @@ OPERATIONS = [
 # OpenAPI can't say that the query must name the model when the body is NDJSON, nor which scopes
 # a key of which role may have, that no two limits are for the same model and key, nor to which URLs
 # anything is sent, nor which tensors a model takes, nor that a batch is made of a file that is
-# there.
+# there, or of messages to a model that converses.
 _MORE_THAN_SAID = (
     "POST /jobs",
     "POST /keys",
     "POST /v1/batches",
+    "POST /v1/messages/batches",
     "PUT /tenants/{tenant}/limits",
     "PUT /webhooks/endpoint",
     "POST /v2/models/{model}/infer",

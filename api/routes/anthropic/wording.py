@@ -1,0 +1,34 @@
+"""Errors as Anthropic's clients know them: {"type": "error", "error": {"type", "message"}}.
+
+https://platform.claude.com/docs/en/api/errors
+"""
+
+from typing import Any
+
+from jobs.errors import Fault, MillraceError
+
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_MOST_TOLD = 20  # faults that a message names
+
+
+def worded(error: MillraceError, id: str) -> dict[str, Any]:
+    """An error as Anthropic words it."""
+    told = [_told(fault) for fault in error.faults[:_MOST_TOLD]]
+    message = "; ".join([error.detail, *told])
+    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": id}
+
+
+def _told(fault: Fault) -> str:
+    where = ".".join(str(part) for part in fault.loc)
+    return f"{where}: {fault.message}" if where else fault.message

@@ -1,0 +1,52 @@
+"""Conversations: what an item of a chat model is, and what comes back.
+
+An input is an OpenAI chat-completions body without `model` and `stream`; an output is an OpenAI
+`chat.completion` object or, from models that say no more, the assistant's text alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+def refuse(value: Any) -> str | None:
+    """What is wrong with an input, if anything is."""
+    if not isinstance(value, dict):
+        return 'takes an object with "messages"'
+    messages = value.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return '"messages" must be an array of at least one message'
+    for n, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            return f"messages[{n}] needs a role: {', '.join(sorted(_ROLES))}"
+        if not isinstance(message.get("content"), str | list | None):
+            return f"messages[{n}].content must be a text or an array of parts"
+    for name in ("model", "stream"):
+        if value.get(name):
+            return f"{name!r} has no place in an input"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an assistant said. finish: "stop", "length", …; usage: prompt_tokens and
+    completion_tokens, where the model counted them."""
+
+    text: str
+    finish: str = "stop"
+    usage: Mapping[str, int] | None = None
+
+
+def answer(output: Any) -> Answer:
+    """Read from an output; raises ValueError where it is neither."""
+    if isinstance(output, str):
+        return Answer(output)
+    try:
+        choice = output["choices"][0]
+        text, finish = choice["message"]["content"], choice.get("finish_reason")
+        usage = output.get("usage")
+    except (TypeError, KeyError, IndexError, AttributeError):
+        raise ValueError("the model answered neither a text nor a chat.completion") from None
+    return Answer(text or "", finish or "stop", usage if isinstance(usage, dict) else None)

@@ -1,0 +1,181 @@
+"""The words of Anthropic's Message Batches: a request in, a message out.
+
+What our models can't do is refused by name: tools, images, documents, thinking, streams.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import orjson
+
+from jobs import chat, ids, items
+from jobs.dialects import Part
+from jobs.errors import Fault, Malformed
+from jobs.intake import Intake
+
+_STOPS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_SAME = ("max_tokens", "temperature", "top_p", "top_k")
+_IGNORED = frozenset({"service_tier", "stream", "inference_geo"})
+_KNOWN = frozenset({*_SAME, *_IGNORED, "model", "messages", "system", "stop_sequences", "metadata"})
+_NOTHING_OF_IT: tuple[Any, ...] = (False, None, [], {})
+
+Loc = tuple[str | int, ...]
+
+
+class Anthropic:
+    """A line is `{"custom_id", "params"}`, params the body of a Messages request."""
+
+    def take_in(
+        self,
+        open_intake: Callable[[str], Intake],
+        lines: Iterable[bytes | None],
+        asked: Mapping[str, Any],
+    ) -> Intake:
+        taken: Intake | None = None
+        model = ""
+        for number, line in enumerate(lines, start=1):
+            request, faults = _parsed(line, number)
+            if taken is None:
+                model = model_of(request)
+                taken = open_intake(model)
+            if not faults:
+                value, faults = item_of(request, model, (), number)
+                taken.add(value, (), number)
+            taken.fault(*faults)
+        taken = taken or open_intake("")
+        taken.finish(lambda seq: ((), seq + 1))
+        return taken
+
+    def written(
+        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
+    ) -> tuple[Part, bytes]:
+        """asked: `model`, as the requests named it."""
+        result = {"custom_id": row["custom_id"], "result": _result(row, asked)}
+        return "results", orjson.dumps(result)
+
+
+def _parsed(line: bytes | None, number: int) -> tuple[Any, list[Fault]]:
+    if line is None:
+        return None, [Fault((), "too_long", "the line is longer than any item may be", number)]
+    try:
+        return items.parse_json(line), []
+    except Malformed as error:
+        return None, [Fault((), "malformed", error.detail, number)]
+
+
+def model_of(request: Any) -> str:
+    """What a request names; "" where it names none."""
+    params = request.get("params") if isinstance(request, dict) else None
+    model = params.get("model") if isinstance(params, dict) else None
+    return model if isinstance(model, str) else ""
+
+
+def item_of(
+    request: Any, model: str, loc: Loc, line: int | None = None
+) -> tuple[dict[str, Any], list[Fault]]:
+    """The item that a request is, and what is wrong with it. model: of all the batch."""
+    faults: list[Fault] = []
+
+    def fault(code: str, message: str, *where: str | int) -> None:
+        faults.append(Fault((*loc, *where), code, message, line))
+
+    fields = request if isinstance(request, dict) else {}
+    for key in fields.keys() - {"custom_id", "params"}:
+        fault("unknown_key", "a request has custom_id and params, nothing else", key)
+    if "custom_id" not in fields:
+        fault("missing", "a request needs a custom_id", "custom_id")
+    params = fields.get("params")
+    if not isinstance(params, dict):
+        fault("missing", "a request needs params, an object", "params")
+        return {"custom_id": fields.get("custom_id"), "input": {}}, faults
+    if params.get("model") != model:
+        message = f"all requests of a batch name one model here; the first named {model!r}"
+        fault("mismatched_model", message, "params", "model")
+    for key in params.keys() - _KNOWN:
+        if params[key] not in _NOTHING_OF_IT:
+            fault("unsupported", "this is not served here; leave it out", "params", key)
+    if params.get("stream"):
+        fault("unsupported", "a batch can't stream; leave it out", "params", "stream")
+    most = params.get("max_tokens")
+    if type(most) is not int or most < 1:
+        fault("range", "max_tokens must be a whole number, 1 or more", "params", "max_tokens")
+    value: dict[str, Any] = {key: params[key] for key in _SAME if params.get(key) is not None}
+    if params.get("stop_sequences"):
+        value["stop"] = params["stop_sequences"]
+    try:
+        value["messages"] = _messages(params.get("system"), params.get("messages"))
+    except _Unserved as refused:
+        fault("unsupported", refused.message, "params", *refused.loc)
+    return {"custom_id": fields.get("custom_id"), "input": value}, faults
+
+
+class _Unserved(Exception):
+    def __init__(self, message: str, *loc: str | int) -> None:
+        self.message, self.loc = message, loc
+
+
+def _messages(system: Any, messages: Any) -> list[dict[str, str]]:
+    """Ours, from a Messages request's; raises _Unserved."""
+    if not isinstance(messages, list) or not messages:
+        raise _Unserved("messages must be an array of at least one message", "messages")
+    found = [{"role": "system", "content": _text(system, "system")}] if system else []
+    for n, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ("user", "assistant"):
+            raise _Unserved('the role must be "user" or "assistant"', "messages", n, "role")
+        content = _text(message.get("content"), "messages", n, "content")
+        found.append({"role": role, "content": content})
+    return found
+
+
+def _text(content: Any, *loc: str | int) -> str:
+    """Of a text, or of blocks of text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _Unserved("must be a text or an array of text blocks", *loc)
+    for n, block in enumerate(content):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind != "text" or not isinstance(block.get("text"), str):
+            raise _Unserved(f"blocks of type {kind!r} are not served here, text alone", *loc, n)
+    return "".join(block["text"] for block in content)
+
+
+def _result(row: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    outcome = row["outcome"]
+    if outcome == "succeeded":
+        try:
+            return {"type": "succeeded", "message": _message(row, asked)}
+        except ValueError as error:
+            return _errored("api_error", str(error))
+    if outcome == "failed":
+        failure = orjson.loads(row["error"] or "{}")
+        kind = "invalid_request_error" if failure.get("code") == "invalid_input" else "api_error"
+        return _errored(kind, f"{failure.get('code')}: {failure.get('message')}")
+    return {"type": "canceled" if outcome == "cancelled" else outcome}
+
+
+def _errored(kind: str, message: str) -> dict[str, Any]:
+    error = {"type": kind, "message": message}
+    return {"type": "errored", "error": {"type": "error", "error": error, "request_id": None}}
+
+
+def _message(row: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    said = chat.answer(orjson.loads(row["output"]))
+    usage = said.usage or {}
+    # The same result has the same id, whenever it is read.
+    id = uuid5(NAMESPACE_URL, f"{asked.get('id')}/{row['seq']}")
+    return {
+        "id": ids.show("msg", id),
+        "type": "message",
+        "role": "assistant",
+        "model": asked.get("model"),
+        "content": [{"type": "text", "text": said.text}],
+        "stop_reason": _STOPS.get(said.finish, "end_turn"),
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": usage.get("prompt_tokens", 0),
+            "output_tokens": usage.get("completion_tokens", 0),
+        },
+    }

@@ -1,0 +1,238 @@
+"""Anthropic's own client, as it comes, against a running platform."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import httpx
+import pytest
+
+from ops.up import Platform, running
+from tests.wait import eventually
+
+MODELS = """
+[[model]]
+name = "chatter"
+version = "1"
+engine = "python"
+task = "chat"
+options = { file = "chatter.py" }
+limits = { max_batch = 8, window_ms = 5, slice_items = 8 }
+
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
+CHATTER = '''
+"""Says what it was told last, in capitals; waits, and fails, when it is told to."""
+
+import pathlib
+import time
+
+GATE = pathlib.Path(__file__).with_name("gate")
+
+
+def predict(batch):
+    return [answer(item["messages"]) for item in batch]
+
+
+def answer(messages):
+    text = messages[-1]["content"]
+    while text == "wait" and not GATE.exists():
+        time.sleep(0.01)
+    if text == "fail":
+        raise ValueError("told to")
+    if text == "whole":
+        message = {"role": "assistant", "content": "counted"}
+        return {
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": message, "finish_reason": "length"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
+        }
+    system = [m["content"] for m in messages if m["role"] == "system"]
+    return " ".join([*system, text.upper()])
+'''
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("anthropic")
+    models = home / "models.toml"
+    models.write_text(MODELS)
+    (home / "chatter.py").write_text(CHATTER)
+    with running(home, models=models, lease_s=3.0) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def key(platform: Platform) -> str:
+    with httpx.Client(base_url=platform.url, timeout=30) as http:
+        admin = http.post("/keys", json={"tenant": "admins", "role": "admin"}).json()["key"]
+        http.headers["X-Api-Key"] = admin
+        eventually(lambda: http.get("/keys").status_code == 200)
+        found: str = http.post("/keys", json={"tenant": "people"}).json()["key"]
+    return found
+
+
+@pytest.fixture
+def client(platform: Platform, key: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=platform.url, api_key=key, max_retries=0) as made:
+        yield made
+
+
+def asked(custom_id: str, text: Any, **params: Any) -> Any:
+    message = {"role": "user", "content": text}
+    body = {"model": "chatter", "max_tokens": 50, "messages": [message]} | params
+    return {"custom_id": custom_id, "params": body}
+
+
+def ended(client: anthropic.Anthropic, id: str) -> Any:
+    return eventually(
+        lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b,
+        timeout_s=30,
+    )
+
+
+def test_a_batch_from_its_requests_to_its_messages(client: anthropic.Anthropic) -> None:
+    made = client.messages.batches.create(
+        requests=[
+            asked("plain", "hello"),
+            asked("blocks", [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]),
+            asked("system", "hello", system="Politely:", temperature=0.5, stop_sequences=["."]),
+            asked("counted", "whole"),
+            asked("failing", "fail"),
+        ]
+    )
+    assert made.id.startswith("msgbatch_")
+    batch = ended(client, made.id)
+    assert batch.request_counts.to_dict() == {
+        "processing": 0, "succeeded": 4, "errored": 1, "canceled": 0, "expired": 0
+    }  # fmt: skip
+    assert batch.created_at <= batch.ended_at < batch.expires_at
+    lines = list(client.messages.batches.results(made.id))
+    assert [line.custom_id for line in lines] == ["plain", "blocks", "system", "counted", "failing"]
+    said = [line.result.message for line in lines[:4]]
+    assert [message.content[0].text for message in said] == [
+        "HELLO", "TWO PARTS", "Politely: HELLO", "counted"
+    ]  # fmt: skip
+    assert {message.model for message in said} == {"chatter"}
+    assert [message.stop_reason for message in said] == ["end_turn"] * 3 + ["max_tokens"]
+    assert (said[3].usage.input_tokens, said[3].usage.output_tokens) == (3, 1)
+    assert len({message.id for message in said}) == 4
+    error = lines[4].result.error.error
+    assert error.type == "api_error"
+    assert "told to" in error.message
+
+
+def test_counts_and_results_are_live(
+    client: anthropic.Anthropic, platform: Platform, key: str
+) -> None:
+    """What nobody else shows before the end."""
+    gate = platform.settings.models.with_name("gate")
+    requests = [asked(f"quick-{n}", "x") for n in range(20)] + [asked("slow", "wait")]
+    made = client.messages.batches.create(requests=requests)
+    try:
+        counts = eventually(
+            lambda: (c := client.messages.batches.retrieve(made.id).request_counts).succeeded and c
+        )
+        assert counts.processing + counts.succeeded == 21
+        results = f"{platform.url}/v1/messages/batches/{made.id}/results"
+        eventually(
+            lambda: len(httpx.get(results, headers={"X-Api-Key": key}).text.splitlines()) >= 8
+        )
+        with pytest.raises(anthropic.AnthropicError, match="results_url"):
+            client.messages.batches.results(made.id)
+    finally:
+        gate.touch()
+    assert ended(client, made.id).request_counts.succeeded == 21
+    gate.unlink()
+
+
+def test_a_batch_is_cancelled_in_the_middle_and_deleted(
+    client: anthropic.Anthropic, platform: Platform
+) -> None:
+    gate = platform.settings.models.with_name("gate")
+    made = client.messages.batches.create(requests=[asked(f"w-{n}", "wait") for n in range(20)])
+    cancelled = client.messages.batches.cancel(made.id)
+    assert cancelled.processing_status in ("canceling", "ended")
+    assert cancelled.cancel_initiated_at is not None
+    if cancelled.processing_status != "ended":
+        with pytest.raises(anthropic.ConflictError):
+            client.messages.batches.delete(made.id)
+    gate.touch()
+    counts = ended(client, made.id).request_counts
+    assert counts.canceled > 0
+    assert counts.canceled + counts.succeeded == 20
+    kinds = [line.result.type for line in client.messages.batches.results(made.id)]
+    assert kinds.count("canceled") == counts.canceled
+    assert client.messages.batches.delete(made.id).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve(made.id)
+    gate.unlink()
+
+
+def test_batches_are_listed_a_page_at_a_time(client: anthropic.Anthropic) -> None:
+    ids = [client.messages.batches.create(requests=[asked("a", "x")]).id for _ in range(5)]
+    native = client.post("/jobs", body={"model": "echo", "items": ["x"]}, cast_to=object)
+    listed = [batch.id for batch in client.messages.batches.list(limit=2)]
+    assert listed[:5] == ids[::-1]
+    assert native["id"].replace("job_", "msgbatch_") not in listed  # type: ignore[index]
+    page = client.messages.batches.list(limit=2, before_id=ids[1])
+    assert [batch.id for batch in page.data] == [ids[3], ids[2]]
+    assert page.has_more
+
+
+def test_the_native_routes_take_the_same_id(client: anthropic.Anthropic) -> None:
+    made = client.messages.batches.create(requests=[asked("a", "x")])
+    ended(client, made.id)
+    job: Any = client.get(f"/jobs/{made.id}", cast_to=object)
+    assert job["state"] == "completed"
+    assert job["id"].removeprefix("job_") == made.id.removeprefix("msgbatch_")
+    assert client.messages.batches.retrieve(job["id"]).id == made.id
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (asked("a", "x", max_tokens=0), "requests.0.params.max_tokens"),
+        (asked("a", "x", stream=True), "requests.0.params.stream"),
+        (asked("a", "x", tools=[{"name": "t", "input_schema": {}}]), "requests.0.params.tools"),
+        (asked("a", "x", messages=[]), "requests.0.params.messages"),
+        (asked("a", [{"type": "image", "source": {}}]), "requests.0.params.messages.0.content.0"),
+        (asked("a", "x", model="echo"), "echo does any, not chat"),
+        ({"custom_id": "a"}, "names no model"),
+        (asked("", "x"), "requests.0.custom_id"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(
+    client: anthropic.Anthropic, request_: Any, told: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError, match=told) as caught:
+        client.messages.batches.create(requests=[request_])
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_everything_wrong_is_told_at_once(client: anthropic.Anthropic) -> None:
+    requests = [
+        asked("a", "x"), asked("a", "x"), asked("b", "x", model="other"),
+        asked("c", "x", max_tokens="many"),
+    ]  # fmt: skip
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        client.messages.batches.create(requests=requests)
+    message = str(caught.value)
+    for told in ("requests.1.custom_id", "requests.2.params.model", "requests.3.params.max_tokens"):
+        assert told in message
+
+
+def test_who_may_not_is_told_so(platform: Platform, client: anthropic.Anthropic) -> None:
+    made = client.messages.batches.create(requests=[asked("a", "x")])
+    with anthropic.Anthropic(base_url=platform.url, api_key="mk_wrong", max_retries=0) as other:
+        with pytest.raises(anthropic.AuthenticationError) as caught:
+            other.messages.batches.retrieve(made.id)
+        assert caught.value.type == "authentication_error"
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        client.messages.batches.create(requests=[asked("a", "x", model="nobody")])
+    assert missing.value.type == "not_found_error"
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve("msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s")
