@@ -88,6 +88,24 @@ _MODEL_STATE = {
     "error": None,
 }
 
+_MESSAGE_BATCH = {
+    "id": f"msgbatch_{_ID}",
+    "type": "message_batch",
+    "processing_status": "in_progress",
+    "request_counts": {
+        "processing": 600,
+        "succeeded": 398,
+        "errored": 2,
+        "canceled": 0,
+        "expired": 0,
+    },
+    "created_at": _AT,
+    "expires_at": "2026-11-21T09:00:00.120000Z",
+    "ended_at": None,
+    "cancel_initiated_at": None,
+    "archived_at": None,
+    "results_url": None,
+}
 EXAMPLES: dict[str, Any] = {
     "JobWithItems": {
         "model": MODEL,
@@ -97,6 +115,13 @@ EXAMPLES: dict[str, Any] = {
     },
     "Job": _JOB,
     "JobPage": {"data": [_JOB], "next": None},
+    "MessageBatch": _MESSAGE_BATCH,
+    "MessageBatchPage": {
+        "data": [_MESSAGE_BATCH],
+        "has_more": False,
+        "first_id": _MESSAGE_BATCH["id"],
+        "last_id": _MESSAGE_BATCH["id"],
+    },
     "ItemState": {
         "seq": 0,
         **_ITEM,

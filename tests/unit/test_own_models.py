@@ -50,7 +50,7 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
         assert model.does == task
         takes_texts = task in ("text", "embedding", "classification", "tokens")
         assert model.kind.text_only == takes_texts
-        assert bool(items.refuse_input(model, 5)) == (takes_texts or task == "reranking")
+        assert bool(items.refuse_input(model, 5)) == (takes_texts or task in ("reranking", "chat"))
     [model] = read(tmp_path, own.entry("a", "python", file="own.py"))
     assert model.does == "any"
     said = "there are: classification, tokens, embedding, reranking"

@@ -15,11 +15,8 @@ from api.auth import Reader, Submitter
 from api.context import Shared
 from api.resources import Resources
 from api.routes.anthropic.schemas import (
-    BATCH,
     CREATE,
-    DELETED,
     ERRORS,
-    PAGE,
     RESULTS,
     DeletedMessageBatch,
     MessageBatch,
@@ -49,7 +46,7 @@ _BatchId = Annotated[str, Path(description="msgbatch_…", pattern=_BATCH_ID)]
 _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 
 
-@router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=BATCH)
+@router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE)
 async def create_message_batch(request: Request, shared: Shared, caller: Submitter) -> Response:
     """Stores a batch of Messages requests; answers once it is committed."""
     bodies.media_type(request, bodies.JSON)
@@ -108,7 +105,7 @@ def _of_request(fault: Fault) -> Fault:
     return Fault(tuple(loc), fault.code, fault.message)
 
 
-@router.get(PATH, response_model=MessageBatchPage, responses=PAGE)
+@router.get(PATH, response_model=MessageBatchPage)
 def list_message_batches(
     request: Request,
     shared: Shared,
@@ -146,7 +143,7 @@ def _parsed(id: str | None) -> Any:
     return ids.parse(id.partition("_")[0], id) if id else None
 
 
-@router.get(PATH + "/{message_batch_id}", response_model=MessageBatch, responses=BATCH)
+@router.get(PATH + "/{message_batch_id}", response_model=MessageBatch)
 def get_message_batch(
     request: Request, shared: Shared, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
@@ -155,7 +152,7 @@ def get_message_batch(
         return json_response(_shown(_ours(job, message_batch_id), request))
 
 
-@router.post(PATH + "/{message_batch_id}/cancel", response_model=MessageBatch, responses=BATCH)
+@router.post(PATH + "/{message_batch_id}/cancel", response_model=MessageBatch)
 def cancel_message_batch(
     request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
@@ -170,7 +167,7 @@ def cancel_message_batch(
     return get_message_batch(request, shared, caller, message_batch_id)
 
 
-@router.delete(PATH + "/{message_batch_id}", response_model=DeletedMessageBatch, responses=DELETED)
+@router.delete(PATH + "/{message_batch_id}", response_model=DeletedMessageBatch)
 def delete_message_batch(
     request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:

@@ -2,11 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from api import bodies
-
-_ID = "msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s"
 
 
 class RequestCounts(BaseModel):
@@ -40,6 +38,15 @@ class MessageBatchPage(BaseModel):
 
 
 class DeletedMessageBatch(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "id": "msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s",
+                "type": "message_batch_deleted",
+            }
+        }
+    )
+
     id: str
     type: Literal["message_batch_deleted"]
 
@@ -60,29 +67,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503)
 }
 
-_EXAMPLE: dict[str, Any] = {
-    "id": _ID,
-    "type": "message_batch",
-    "processing_status": "in_progress",
-    "request_counts": {
-        "processing": 1, "succeeded": 1, "errored": 0, "canceled": 0, "expired": 0
-    },
-    "created_at": "2026-11-22T09:00:00.000000Z",
-    "expires_at": "2026-11-23T09:00:00.000000Z",
-    "ended_at": None,
-    "cancel_initiated_at": None,
-    "archived_at": None,
-    "results_url": None,
-}  # fmt: skip
-
-
-def _shown(example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    return {200: {"content": {bodies.JSON: {"example": example}}}}
-
-
-BATCH = _shown(_EXAMPLE)
-PAGE = _shown({"data": [_EXAMPLE], "has_more": False, "first_id": _ID, "last_id": _ID})
-DELETED = _shown({"id": _ID, "type": "message_batch_deleted"})
 _LINE = (
     '{"custom_id":"a-1","result":{"type":"succeeded","message":{"id":"msg_…","type":"message",'
     '"role":"assistant","model":"chatter","content":[{"type":"text","text":"Hello!"}],'

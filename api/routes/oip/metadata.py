@@ -10,6 +10,7 @@ from api.bodies import JSON
 from api.context import Shared
 from api.routes import health
 from api.routes.oip.schemas import (
+    INDEX,
     IndexEntry,
     Live,
     ModelConfig,
@@ -103,7 +104,12 @@ def model_ready(shared: Shared, caller: Reader, model: str) -> Any:
     return {"name": model, "ready": True}
 
 
-@router.post("/repository/index", response_model=list[IndexEntry], openapi_extra=_INDEX_DOC)
+@router.post(
+    "/repository/index",
+    response_model=list[IndexEntry],
+    openapi_extra=_INDEX_DOC,
+    responses={200: {"content": {JSON: {"example": INDEX}}}},
+)
 async def repository_index(request: Request, shared: Shared, caller: Reader) -> Any:
     """Every version that is here; with the body {"ready": true}, those that are ready alone."""
     raw = await request.body()

@@ -15,44 +15,90 @@ _INPUTS: list[Any] = [
 ]
 
 
+_METADATA = {
+    "name": "simple",
+    "versions": ["1"],
+    "platform": "millrace_tensors",
+    "inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": _SIMPLE}],
+    "outputs": [{"name": "OUTPUT0", "datatype": "INT32", "shape": _SIMPLE}],
+}
+_ANSWER = {
+    "model_name": "simple",
+    "model_version": "1",
+    "id": "42",
+    "parameters": {"total_ms": 4.2},
+    "outputs": [
+        {"name": name, "shape": [1, 16], "datatype": "INT32", "data": data}
+        for name, data in (("OUTPUT0", list(range(0, 32, 2))), ("OUTPUT1", [0] * 16))
+    ],
+}
+INDEX = [{"name": "simple", "version": "1", "state": "READY", "reason": ""}]
+_CONFIG = {
+    "name": "simple",
+    "platform": "",
+    "backend": "millrace_tensors",
+    "max_batch_size": 256,
+    "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [16]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [16]}],
+    "dynamic_batching": {},
+}
+
+
+def _shown(example: Any) -> ConfigDict:
+    """How /openapi.json shows one."""
+    return ConfigDict(json_schema_extra={"example": example})
+
+
 class OipError(BaseModel):
     """What went wrong."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"error": "no model 'x' is served"}})
+    model_config = _shown({"error": "no model 'x' is served"})
 
     error: str
 
 
 class Live(BaseModel):
-    live: bool = Field(examples=[True])
+    model_config = _shown({"live": True})
+
+    live: bool
 
 
 class Ready(BaseModel):
-    ready: bool = Field(examples=[True])
+    model_config = _shown({"ready": True})
+
+    ready: bool
 
 
 class ReadyModel(Ready):
-    name: str = Field(examples=["simple"])
+    model_config = _shown({"name": "simple", "ready": True})
+
+    name: str
 
 
 class ServerMetadata(BaseModel):
-    name: str = Field(examples=["millrace"])
-    version: str = Field(examples=["0.1.0"])
-    extensions: list[str] = Field(examples=[["binary_tensor_data"]])
+    model_config = _shown(
+        {"name": "millrace", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
+    )
+
+    name: str
+    version: str
+    extensions: list[str]
 
 
 class TensorMetadata(BaseModel):
     """shape: -1 is any size; the first counts rows."""
 
-    name: str = Field(examples=["INPUT0"])
-    datatype: str = Field(json_schema_extra=_DATATYPE, examples=["INT32"])
-    shape: list[int] = Field(examples=[_SIMPLE])
+    name: str
+    datatype: str = Field(json_schema_extra=_DATATYPE)
+    shape: list[int]
 
 
 class ModelMetadata(BaseModel):
-    name: str = Field(examples=["simple"])
-    versions: list[str] = Field(examples=[["1"]])
-    platform: str = Field(examples=["millrace_tensors"])
+    model_config = _shown(_METADATA)
+
+    name: str
+    versions: list[str]
+    platform: str
     inputs: list[TensorMetadata] = Field(description="none: it can't be asked by this protocol")
     outputs: list[TensorMetadata]
 
@@ -60,28 +106,30 @@ class ModelMetadata(BaseModel):
 class TensorConfig(BaseModel):
     """dims: without the rows."""
 
-    name: str = Field(examples=["INPUT0"])
-    data_type: str = Field(examples=["TYPE_INT32"])
-    dims: list[int] = Field(examples=[[16]])
+    name: str
+    data_type: str
+    dims: list[int]
 
 
 class ModelConfig(BaseModel):
     """What Triton's model configuration calls it. max_batch_size: rows of one request."""
 
-    name: str = Field(examples=["simple"])
-    platform: str = Field(examples=[""])
-    backend: str = Field(examples=["millrace_tensors"])
-    max_batch_size: int = Field(examples=[256])
+    model_config = _shown(_CONFIG)
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int
     input: list[TensorConfig]
     output: list[TensorConfig]
-    dynamic_batching: dict[str, Any] = Field(examples=[{}])
+    dynamic_batching: dict[str, Any]
 
 
 class IndexEntry(BaseModel):
-    name: str = Field(examples=["simple"])
-    version: str = Field(examples=["1"])
+    name: str
+    version: str
     state: Literal["READY", "LOADING", "UNAVAILABLE"]
-    reason: str = Field(examples=[""], description="why it can't be loaded somewhere")
+    reason: str = Field(description="why it can't be loaded somewhere")
 
 
 class RequestInput(BaseModel):
@@ -102,7 +150,7 @@ class RequestOutput(BaseModel):
 class InferenceRequest(BaseModel):
     """The body of `infer`, or what it begins with."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"id": "42", "inputs": _INPUTS}})
+    model_config = _shown({"id": "42", "inputs": _INPUTS})
 
     id: str = Field(default="", description="comes back in the answer")
     parameters: dict[str, Any] = Field(
@@ -115,18 +163,20 @@ class InferenceRequest(BaseModel):
 
 
 class ResponseOutput(BaseModel):
-    name: str = Field(examples=["OUTPUT0"])
-    datatype: str = Field(json_schema_extra=_DATATYPE, examples=["INT32"])
-    shape: list[int] = Field(examples=[[1, 16]])
-    parameters: dict[str, Any] = Field(default_factory=dict, examples=[{}])
-    data: list[Any] | None = Field(default=None, examples=[list(range(16))])
+    name: str
+    datatype: str = Field(json_schema_extra=_DATATYPE)
+    shape: list[int]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    data: list[Any] | None = None
 
 
 class InferenceAnswer(BaseModel):
     """The answer of `infer`, or what it begins with. parameters: where its time went, in ms."""
 
-    model_name: str = Field(examples=["simple"])
-    model_version: str = Field(examples=["1"])
-    id: str = Field(examples=["42"], description="the request's; without one, the call's")
-    parameters: dict[str, Any] = Field(examples=[{"total_ms": 4.2}])
+    model_config = _shown(_ANSWER)
+
+    model_name: str
+    model_version: str
+    id: str = Field(description="the request's; without one, the call's")
+    parameters: dict[str, Any]
     outputs: list[ResponseOutput]
