@@ -79,7 +79,8 @@ def check(place: Place, tenant: str, allow: str, blobs: str = "") -> None:
     ):
         raise Untransferable(
             "not_allowed",
-            f"jobs of {tenant} may not reach {place}: MILLRACE_S3_ALLOW allows {allow}",
+            f"jobs of {tenant} may not reach {place}; an administrator allows places in S3 by "
+            "MILLRACE_S3_ALLOW",
         )
 
 

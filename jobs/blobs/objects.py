@@ -18,7 +18,8 @@ _MEND: Mapping[str, tuple[str, str]] = {
     "NoSuchBucket": ("no_such_bucket", "there is no bucket of that name: make it, or mend the URL"),
     "AccessDenied": (
         "access_denied",
-        "S3 refuses it: allow the platform's credentials to read there, or to write",
+        "S3 refuses it, or there is no such object and the credentials may not list the bucket: "
+        "allow the platform's credentials to read there, or to write",
     ),
     "AllAccessDisabled": ("access_denied", "S3 refuses it: the account is not in order"),
     "InvalidAccessKeyId": ("bad_credentials", "S3 does not know the platform's AWS_ACCESS_KEY_ID"),

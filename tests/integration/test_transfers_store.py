@@ -10,7 +10,17 @@ from sqlalchemy import Engine, text
 from jobs.errors import Conflict
 from jobs.idempotency import Claim
 from jobs.registry import SAMPLES
-from jobs.store import db, endings, idempotency, invariants, transfers, verbs
+from jobs.store import (
+    db,
+    departures,
+    endings,
+    erasing,
+    idempotency,
+    invariants,
+    retention,
+    transfers,
+    verbs,
+)
 from jobs.store.tenancy import acting
 from jobs.submit import Order, submit, submit_source
 from tests.store import claim, count, job, settle
@@ -244,3 +254,39 @@ def test_what_could_not_be_written_is_written_again_by_retry(database: Engine) -
     with database.begin() as tx:
         verbs.retry(tx, id)
     assert job(database, id)["generation"] == 2
+
+
+def test_a_tenant_that_leaves_takes_its_transfers_along(database: Engine) -> None:
+    coming(database)
+    going(database)
+    with database.begin() as tx:
+        departures.begin(tx, "default")
+    for _ in range(50):
+        with database.begin() as tx:
+            if not departures.go_on(tx):
+                break
+    assert (count(database, "jobs"), count(database, "transfers")) == (0, 0)
+    with database.begin() as tx:
+        while erasing.erase_rows(tx):
+            pass
+
+
+@pytest.mark.parametrize("kind", ["items", "results"])
+def test_what_was_pruned_is_neither_read_nor_written_again(
+    database: Engine, kind: retention.Kind
+) -> None:
+    unread, written = coming(database), going(database)
+    with database.begin() as tx:
+        verbs.cancel(tx, unread)
+    write(database, take(database), {"error": {"code": "x", "message": "y"}})
+    with database.begin() as tx:
+        tx.execute(text("UPDATE jobs SET finished_at = now() - interval '9 days'"))
+        tx.execute(text(f"UPDATE jobs SET {kind}_pruned = true"))
+    with pytest.raises(Conflict, match="submit it anew"), database.begin() as tx:
+        verbs.retry(tx, unread)
+    with database.begin() as tx:
+        verbs.retry(tx, written)
+    again = job(database, written)["generation"]
+    assert again == (2 if kind == "items" else 1)
+    if again == 2:
+        assert write(database, take(database), {"parts": []})

@@ -9,12 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
+from typing import Any
 
 from jobs import clock, logs
-from jobs.blobs.payloads import Payloads
-from jobs.blobs.store import open_store
 from jobs.errors import BlobsAway, MillraceError, QuotaExceeded, Untransferable
-from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, transfers
 from jobs.store.tenancy import acting
@@ -28,6 +26,9 @@ _NICE = 10
 _FIRST_TO_GO = b"500"  # of 1000: where memory is short, this one before the keeper
 _MOST_DEATHS = 4
 _FIRST_S, _MOST_S = 1.0, 300.0  # between two tries
+_NO_START_S = 5.0  # of where no process can start
+
+MOST_FAULTS = 100  # that a job's error names; it says how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,20 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
                 raise Untransferable("process_lost", _LOST.format(count=mine.deaths - 1))
             do(shared, mine, job)
         except MillraceError as error:
-            if _may_pass(error) and not (mine.kind == "export" and exporting.give_up(job, error)):
+            if _may_pass(error) and not (mine.kind == "export" and exporting.give_up(job)):
                 return Wait(_pause_s(mine.tries), error.detail)
-            _log.warning("%s of %s failed: %s", mine.kind, mine.job_id, error)
-            if mine.kind == "import":
-                importing.fail(shared, mine, error)
-            else:
-                exporting.fail(shared, mine, importing.described(error))
+            why = described(error)
+            _log.warning("%s of %s failed: %s", mine.kind, mine.job_id, why["code"])
+            fail = importing.fail if mine.kind == "import" else exporting.fail
+            fail(shared, mine, why)
     except NotOurs:
         _log.info("%s of %s is another's now, or nobody's", mine.kind, mine.job_id)
     except db.AWAY as error:
-        return Wait(_pause_s(mine.tries), f"the database can't be reached: {error}")
+        _log.warning("%s of %s: %s", mine.kind, mine.job_id, error)
+        return Wait(_pause_s(mine.tries), "the database can't be reached")
     except OSError as error:
-        return Wait(_pause_s(mine.tries), f"{type(error).__name__}: {error}")
+        _log.warning("%s of %s: %s", mine.kind, mine.job_id, error)
+        return Wait(_pause_s(mine.tries), f"its process can't go on: {error.strerror}")
     return None
 
 
@@ -77,6 +79,13 @@ _LOST = (
 def _may_pass(error: MillraceError) -> bool:
     """Whether trying again may help."""
     return error.retryable if isinstance(error, QuotaExceeded) else isinstance(error, BlobsAway)
+
+
+def described(error: MillraceError) -> dict[str, Any]:
+    """As jobs show it."""
+    code = error.how if isinstance(error, Untransferable) else error.code
+    found = [fault.as_json() for fault in error.faults[:MOST_FAULTS]]
+    return {"code": code, "message": error.detail} | ({"errors": found} if found else {})
 
 
 def _pause_s(tries: int) -> float:
@@ -92,18 +101,17 @@ def serve(pipe: Connection, settings: Settings) -> None:
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
         score.write(_FIRST_TO_GO)
     logs.configure("transfers")
-    file = ModelsFile(settings.models)
-    shared = Shared(
-        settings,
-        file,
-        db.connect(settings.database_url, pool_size=2, role=db.WORKER),
-        Payloads.of(settings),
-        open_store(settings.files, settings.s3_endpoint),
-    )
     with suppress(EOFError):  # the keeper is gone
+        try:
+            shared = Shared.of(settings)
+        except Exception as error:  # of the configuration: no fault of what is to be done
+            pipe.recv()
+            _log.error("transfers can't start: %s", error)
+            pipe.send(Wait(_NO_START_S, "its process can't start: see the keeper's log"))
+            return
         while True:
             mine = pipe.recv()
-            file.poll()
+            shared.file.poll()
             pipe.send(_outcome(shared, mine))
 
 
@@ -112,7 +120,7 @@ def _outcome(shared: Shared, mine: Transfer) -> Wait | None:
         return carry(shared, mine)
     except Exception as error:
         _log.exception("%s of %s", mine.kind, mine.job_id)
-        return Wait(_pause_s(mine.tries), f"{type(error).__name__}: {error}", died=True)
+        return Wait(_pause_s(mine.tries), f"an error of ours: {type(error).__name__}", died=True)
 
 
 def _die_with_parent() -> None:

@@ -107,10 +107,9 @@ class Courier:
     def _end(self, mine: Transfer, outcome: Wait | None) -> None:
         if outcome:
             _log.warning("%s of %s waits: %s", mine.kind, mine.job_id, outcome.error)
+            error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
             with self._database.begin() as tx:
-                transfers.postpone(
-                    tx, mine, outcome.wait_s, outcome.error[:1000], died=outcome.died
-                )
+                transfers.postpone(tx, mine, outcome.wait_s, error, died=outcome.died)
 
 
 class _Process:

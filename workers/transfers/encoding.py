@@ -3,6 +3,7 @@
 import gzip
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from os import SEEK_END
@@ -40,7 +41,9 @@ class Written:
 class Parts:
     """The parts of one job. target: the job's; words: what makes a line of a row."""
 
-    def __init__(self, target: Mapping[str, Any], words: Dialect, unit: str, asked: Row) -> None:
+    def __init__(
+        self, target: Mapping[str, Any], words: Dialect, unit: str, asked: Mapping[str, Any]
+    ) -> None:
         self._target, self._words, self._unit, self._asked = target, words, unit, asked
         self._most = target.get("part_items") or None
         self._open: dict[Part, _Growing] = {}
@@ -63,8 +66,11 @@ class Parts:
             yield from self._complete(part)
 
     def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].file.close()
+        """Drops those that are still open."""
+        for growing in self._open.values():
+            with growing.file, suppress(OSError):  # of a full disk
+                growing.finish()  # else it would write into a closed file when it is collected
+        self._open.clear()
 
     def _growing(self, part: Part) -> "_Growing":
         if part not in self._open:

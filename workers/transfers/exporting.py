@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping
 
 from jobs import files, ids, places
 from jobs.dialects import dialect
-from jobs.errors import BlobsAway, Conflict, MillraceError, Untransferable
+from jobs.errors import BlobsAway, Conflict, Untransferable
 from jobs.states import OUTCOMES
 from jobs.store import files as file_rows
 from jobs.store import reading, transfers
@@ -61,7 +61,7 @@ def fail(shared: Shared, mine: Transfer, error: dict[str, Any]) -> None:
         transfers.set_manifest(tx, mine, {"error": error})
 
 
-def give_up(job: RowMapping, error: MillraceError) -> bool:
+def give_up(job: RowMapping) -> bool:
     """Whether it has been tried for long enough."""
     return bool((job["read_at"] - job["finished_at"]).total_seconds() > PATIENCE_S)
 

@@ -13,7 +13,7 @@ from sqlalchemy import RowMapping
 
 from jobs import ids, places
 from jobs.dialects import dialect
-from jobs.errors import MillraceError, PayloadCorrupt, Untransferable
+from jobs.errors import PayloadCorrupt, Untransferable
 from jobs.intake import Intake
 from jobs.limits import most_items
 from jobs.registry import Model
@@ -25,7 +25,6 @@ from jobs.store.transfers import Transfer
 from workers.transfers.decoding import lines_of
 from workers.transfers.shared import NotOurs, Shared
 
-MOST_FAULTS = 100  # that a job's error names; it says how many there are
 _MIB = 1 << 20
 
 
@@ -45,19 +44,12 @@ def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
         taking.close()
 
 
-def fail(shared: Shared, mine: Transfer, error: MillraceError) -> None:
+def fail(shared: Shared, mine: Transfer, error: dict[str, Any]) -> None:
     """The job ends, and says why."""
     with acting(shared.database, mine.tenant) as tx:
         if not transfers.finish(tx, mine):
             raise NotOurs
-        endings.close_unread(tx, mine.job_id, "failed", orjson.dumps(described(error)).decode())
-
-
-def described(error: MillraceError) -> dict[str, Any]:
-    """As a job's error."""
-    code = error.how if isinstance(error, Untransferable) else error.code
-    found = [fault.as_json() for fault in error.faults[:MOST_FAULTS]]
-    return {"code": code, "message": error.detail} | ({"errors": found} if found else {})
+        endings.close_unread(tx, mine.job_id, "failed", orjson.dumps(error).decode())
 
 
 class _Taking:

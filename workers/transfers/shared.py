@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine as Database
 
 from jobs.blobs.payloads import Payloads
-from jobs.blobs.store import BlobStore
+from jobs.blobs.store import BlobStore, open_store
 from jobs.models_file import ModelsFile
 from jobs.registry import Registry
 from jobs.settings import Settings
+from jobs.store import db
 
 if TYPE_CHECKING:
     from jobs.blobs.objects import Objects
@@ -29,6 +30,17 @@ class Shared:
     database: Database
     payloads: Payloads
     files: BlobStore
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Shared":
+        """Raises SettingsError."""
+        return cls(
+            settings,
+            ModelsFile(settings.models),
+            db.connect(settings.database_url, pool_size=2, role=db.WORKER),
+            Payloads.of(settings),
+            open_store(settings.files, settings.s3_endpoint),
+        )
 
     @property
     def models(self) -> Registry:

@@ -8,12 +8,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from jobs.blobs.payloads import Payloads
-from jobs.blobs.store import open_store
-from jobs.models_file import ModelsFile
 from jobs.registry import SAMPLES
 from jobs.settings import Settings
-from jobs.store import claims, db, invariants, transfers
+from jobs.store import claims, invariants, transfers
 from jobs.store.settling import Result
 from jobs.store.settling import settle as settle_rows
 from jobs.store.transfers import Transfer
@@ -42,10 +39,9 @@ def shared(settings: Settings, s3: S3) -> Iterator[Shared]:
         s3_endpoint=s3.endpoint, s3_allow=f"{BUCKET}/open, {BUCKET}/of/{{tenant}}", blob_over_kb=1,
         blobs=f"file:{settings.home}/blobs",
     )  # fmt: skip
-    engine = db.connect(found.database_url, pool_size=2, role=db.WORKER)
-    file, store = ModelsFile(None), open_store(found.files)
-    yield Shared(found, file, engine, Payloads.of(found), store)
-    engine.dispose()
+    made = Shared.of(found)
+    yield made
+    made.database.dispose()
 
 
 class World:

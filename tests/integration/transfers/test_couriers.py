@@ -50,8 +50,10 @@ def held(s3: S3) -> Iterator[Callable[[], None]]:
 
 
 def pid(courier: Courier) -> int:
-    assert courier._process is not None
-    found = courier._process._process.pid
+    """Of its process, once there is one."""
+    process = eventually(lambda: courier._process, timeout_s=30)
+    assert process is not None
+    found = process._process.pid
     assert found is not None
     return found
 
@@ -97,4 +99,19 @@ def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT *, due_at <= now() AS due FROM transfers")).mappings().one()
     assert (row["tries"], row["deaths"], row["claimed_at"], row["due"]) == (0, 0, None, True)
+    assert job(world.database, id)["state"] == "validating"
+
+
+def test_a_process_that_can_not_start_is_no_fault_of_the_job(world: World, s3: S3) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
+    broken = world.shared.settings.home / "models.toml"
+    broken.write_text("no = [")
+    courier = Courier(
+        world.shared.settings.evolve(models=broken), world.shared.database, threading.Event()
+    )
+    assert courier.run_once()
+    with world.database.connect() as tx:
+        row = tx.execute(text("SELECT * FROM transfers")).mappings().one()
+    assert (row["deaths"], row["tries"]) == (0, 1)
+    assert "can't start" in row["last_error"]
     assert job(world.database, id)["state"] == "validating"

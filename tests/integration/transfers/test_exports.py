@@ -327,3 +327,21 @@ def test_a_job_that_is_deleted_meanwhile_leaves_nothing(
     assert carry(world.shared, mine) is None
     assert stored_files(world) == []
     assert world.scalar("SELECT count(*) FROM files") == 0
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_results_that_are_pruned_meanwhile_are_told_as_such(
+    world: World, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    id = world.going(["a", "b"], {"url": URL, "format": form, "compression": "gzip"})
+    rows = reading.result_rows
+
+    def overtaken(*args: Any) -> Any:
+        yield next(rows(*args))
+        with world.database.begin() as tx:
+            tx.execute(text("UPDATE jobs SET results_pruned = true"))
+        yield from rows(*args)
+
+    monkeypatch.setattr(reading, "result_rows", overtaken)
+    assert world.carry() is None
+    assert shown(world, id)["output"]["error"]["code"] == "pruned"

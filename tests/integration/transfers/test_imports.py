@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import sys
 from typing import Any
 from uuid import UUID
 
@@ -357,3 +358,30 @@ def test_what_ends_process_after_process_fails(world: World, s3: S3) -> None:
         world.take()
     assert world.carry() is None
     assert failed(world, id)["code"] == "process_lost"
+
+
+def test_what_goes_wrong_in_our_own_code_is_told_without_its_data(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
+
+    def broken(*args: Any) -> None:
+        raise ValueError("of somebody's data")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(submissions, "queue_job", broken)
+        outcome = carrier._outcome(world.shared, world.take())
+    assert outcome is not None
+    assert (outcome.error, outcome.died) == ("an error of ours: ValueError", True)
+    assert world.carry() is None
+    assert job(world.database, id)["state"] == "queued"
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    id = world.coming({"url": s3.put("open/in.parquet", b""), "format": "parquet"})
+    assert world.carry() is None
+    error = failed(world, id)
+    assert (error["code"], "millrace[parquet]" in error["message"]) == ("no_parquet", True)
