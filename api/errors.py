@@ -70,7 +70,7 @@ def problem(error: MillraceError, id: str, path: str = "") -> Response:
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
-    status = 400 if door and error.status == 422 else error.status  # which other APIs don't know
+    status = 400 if door and error.code == Invalid.code else error.status  # as other APIs have it
     return Response(orjson.dumps(wording(error, id)), status, headers, media_type=media_type)
 
 

@@ -454,7 +454,7 @@ def test_a_request_that_is_tried_again_makes_one_batch(
     keyed = [client.batches.create(**wanted, extra_headers=key) for _ in range(2)]
     assert keyed[0] == keyed[1]
     assert keyed[0].id not in (first.id, meant.id)
-    with pytest.raises(openai.BadRequestError) as other:
+    with pytest.raises(openai.UnprocessableEntityError) as other:
         client.batches.create(**wanted | {"completion_window": "1h"}, extra_headers=key)
     assert other.value.code == "idempotency_key_reused"
 

@@ -1,10 +1,12 @@
 """Lines with several texts, with token ids, and with `dimensions`: what an embedding model is asked
 in lists comes back as so many embeddings."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
@@ -27,6 +29,10 @@ def _client(platform: Platform) -> openai.OpenAI:
 
 
 def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbeddingResponse]:
+    return [CreateEmbeddingResponse.model_validate(body) for body in raw_answers(client, *bodies)]
+
+
+def raw_answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
     """To requests for embeddings, by a batch of them."""
     lines = [
         {
@@ -49,8 +55,7 @@ def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbedd
         return batch.output_file_id
 
     found = client.files.content(str(eventually(output, timeout_s=60))).content.splitlines()
-    read = [json.loads(line)["response"]["body"] for line in found]
-    return [CreateEmbeddingResponse.model_validate(body) for body in read]
+    return [json.loads(line)["response"]["body"] for line in found]
 
 
 def test_several_texts_of_a_line_are_several_embeddings(client: openai.OpenAI) -> None:
@@ -74,7 +79,8 @@ def test_dimensions_cut_vectors(client: openai.OpenAI) -> None:
 
 
 def test_base64_of_several_is_a_string_each(client: openai.OpenAI) -> None:
-    [plain] = answers(client, {"input": ["one", "two"]})
-    [packed] = answers(client, {"input": ["one", "two"], "encoding_format": "base64"})
-    assert len(packed.data) == len(plain.data) == 2
-    assert all(isinstance(one.embedding, str) for one in packed.data)
+    asked = {"input": ["one", "two"]}
+    plain, packed = raw_answers(client, asked, asked | {"encoding_format": "base64"})
+    for one, other in zip(plain["data"], packed["data"], strict=True):
+        found = np.frombuffer(base64.b64decode(other["embedding"]), "<f4")
+        assert found.tolist() == pytest.approx(one["embedding"], abs=1e-5)
