@@ -53,6 +53,7 @@ _EMBEDDING_UPSTREAM = Kind(
     guessed_tokens,
     task="embedding",
     limits=upstreams.limits_of,
+    vocabulary=1 << 31,  # its own, which is not known here
 )
 _TENSORS = Kind(False, "rows", {}, tensors.rows, task="tensors")
 _OPENAI = {"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}

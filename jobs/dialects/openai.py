@@ -88,7 +88,7 @@ class _Requests:
         try:
             custom_id, body = _request(line, self._endpoint)
             intake = self._taking(body)
-            input, params, reply = self._input(intake.model, body)
+            input, params, reply, inputs = self._input(intake.model, body)
             size, most = len(input), intake.model.limits.max_item_bytes
             if size > most:
                 message = f"the input has {size} bytes; {intake.model.key} takes {most}"
@@ -96,7 +96,7 @@ class _Requests:
         except _Wrong as wrong:
             self._fault(*wrong.args)
         else:
-            intake.take(Item(custom_id, input, params), reply)
+            intake.take(Item(custom_id, input, params, inputs), reply)
 
     def finish(self) -> Intake:
         if self._line == 0:
@@ -199,8 +199,12 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
     return custom_id, body
 
 
-def _embedding(model: Model, body: Mapping[str, Any]) -> tuple[bytes, bytes | None, bytes | None]:
-    """(input, params, reply) as JSON; raises _Wrong."""
+_Read = tuple[bytes, bytes | None, bytes | None, int]
+"""input, params and reply as JSON, and how many inputs that is."""
+
+
+def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
+    """Raises _Wrong."""
     try:
         input = body["input"]
     except KeyError:
@@ -213,7 +217,8 @@ def _embedding(model: Model, body: Mapping[str, Any]) -> tuple[bytes, bytes | No
             params = _json(wanted, "body")
         if body.get("encoding_format") == "base64":
             reply = _BASE64
-    return raw, params, reply
+    inside = model.inputs_of(input)
+    return raw, params, reply, len(inside) if inside else 1
 
 
 def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +235,7 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
     return wanted
 
 
-def _chat(model: Model, body: Mapping[str, Any]) -> tuple[bytes, bytes | None, bytes | None]:
+def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
     """The same of a conversation: its input is the body."""
     messages = body.get("messages")
     if messages is None:
@@ -240,7 +245,7 @@ def _chat(model: Model, body: Mapping[str, Any]) -> tuple[bytes, bytes | None, b
     input = {name: body[name] for name in body if name not in ("model", "stream")}
     if no := items.refuse_input(model, input):
         raise _Wrong(*_typed(no), "body")
-    return _json(input, "body"), None, None
+    return _json(input, "body"), None, None, 1
 
 
 def _json(value: Any, path: str) -> bytes:

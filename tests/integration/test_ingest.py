@@ -206,6 +206,7 @@ def made(kind: Any) -> MillraceError:
         (("why",), {"faults": [Fault(("a", 1), "b", "c", 2)], "retry_after_s": 3}),
         (("why",), {"bound": BOUND, "left": 2, "retry_after_s": 3, "headers": {"a": "b"}}),
         ((BOUND,), {}),
+        (("code", "why"), {}),
         ((), {}),
     ):
         with suppress(TypeError):

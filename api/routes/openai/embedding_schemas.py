@@ -29,23 +29,6 @@ _Dimensions = Annotated[int, Field(ge=1), Strict(), BeforeValidator(whole)]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS), Strict(), BeforeValidator(whole)]
 
 
-class Error(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorResponse(BaseModel):
-    error: Error
-
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorResponse, "description": "What went wrong, as OpenAI words it"}
-    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503, 504)
-}
-
-
 class EmbeddingsRequest(BaseModel):
     """The body of POST /v1/embeddings."""
 

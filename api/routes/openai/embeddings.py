@@ -18,7 +18,8 @@ from api.context import Context, Shared
 from api.errors import answer_to, faults_of
 from api.lists import call_all
 from api.requests import new_request_id
-from api.routes.openai.embedding_schemas import ERRORS, EmbeddingsAnswer, EmbeddingsRequest
+from api.routes.openai.embedding_schemas import EmbeddingsAnswer, EmbeddingsRequest
+from api.routes.openai.schemas import ERRORS
 from api.ways import ways
 from jobs import clock, items
 from jobs.errors import Fault, Invalid, MillraceError
@@ -42,12 +43,6 @@ _DOC: dict[str, Any] = {
 }
 
 
-class _Rejected(Invalid):
-    """What OpenAI's clients know as a bad request."""
-
-    status = 400
-
-
 @router.post(
     PATH,
     response_model=EmbeddingsAnswer,
@@ -61,28 +56,23 @@ async def create_embeddings(request: Request, shared: Shared, caller: Inferrer) 
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, shared.settings.require_idempotency_key)
     raw = await bodies.whole(request, max(shared.models.max_line_bytes, MOST_BYTES))
-    try:
-        asked = _parse(raw)
-        model = await shared.calls.pools.choose(shared.models.versions(asked.model))
-        inputs = _inputs(model, asked)
-        timeout_ms = asked.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
-        standing: dict[str, str] = {}
+    asked = _parse(raw)
+    model = await shared.calls.pools.choose(shared.models.versions(asked.model))
+    inputs = _inputs(model, asked)
+    timeout_ms = asked.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
+    standing: dict[str, str] = {}
 
-        async def answer() -> bytes:
-            with watched(request) as gone:
-                asking = Asking(shared, caller, "interactive", timeout_ms, since_s, gone, standing)
-                called = await _called(asking, model, inputs, asked)
-            return await _answer(model, asked, called)
+    async def answer() -> bytes:
+        with watched(request) as gone:
+            asking = Asking(shared, caller, "interactive", timeout_ms, since_s, gone, standing)
+            called = await _called(asking, model, inputs, asked)
+        return await _answer(model, asked, called)
 
-        if key is None:
-            return Response(await answer(), headers=standing, media_type=bodies.JSON)
-        upload = idempotency.Upload(request, caller.tenant, key)
-        upload.add(PATH.encode() + raw)  # the same body means something else to /infer
-        body, replayed = await shared.kept.once(upload.finish(), timeout_ms, answer)
-    except Invalid as error:
-        if type(error) is Invalid:
-            raise _Rejected(error.detail, faults=error.faults) from error
-        raise
+    if key is None:
+        return Response(await answer(), headers=standing, media_type=bodies.JSON)
+    upload = idempotency.Upload(request, caller.tenant, key)
+    upload.add(PATH.encode() + raw)  # the same body means something else to /infer
+    body, replayed = await shared.kept.once(upload.finish(), timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else standing
     return Response(body, headers=headers, media_type=bodies.JSON)
 
