@@ -217,6 +217,7 @@ def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
         "erase rows",
         "erase payloads",
         "erase tenants",
+        "expire files",
         "erase traces",
     ]
 

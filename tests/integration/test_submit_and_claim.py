@@ -202,7 +202,8 @@ def test_claimable_slices_are_counted_by_model(database: Engine) -> None:
     post(database, *["x"] * 3500)
     with database.connect() as tx:
         assert waiting.claimable(tx, MODELS, 100)["echo@1"] == 4
-        assert waiting.claimable(tx, MODELS, 3) == {"echo@1": 3, "minilm@1": 0, "batchstring@1": 0}
+        most = waiting.claimable(tx, MODELS, 3)
+    assert most == {model.key: 0 for model in MODELS} | {"echo@1": 3}
 
 
 def test_cancel_ends_what_waits_and_keeps_what_is_done(database: Engine) -> None:
@@ -314,7 +315,8 @@ def test_the_states_in_the_code_are_those_of_the_database(database: Engine) -> N
     assert tuple(outcomes) == states.OUTCOMES
     for words in (states.JOB_STATES, states.SLICE_STATES, states.JOB_CLASSES):
         assert ", ".join(f"'{word}'::text" for word in words) in checks
-    assert {state for state, after in states.TRANSITIONS.items() if after == ("queued",)} == (
+    begun_anew = {"queued", "validating"}
+    assert {state for state, after in states.TRANSITIONS.items() if begun_anew >= {*after}} == (
         states.TERMINAL
     )
 
