@@ -331,7 +331,7 @@ def test_a_key_makes_one_request(openai_client: OpenAI, client: Client) -> None:
         None,
         "true",
     )
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.UnprocessableEntityError):
         ask("another")
 
 
