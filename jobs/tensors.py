@@ -65,7 +65,7 @@ class Tensor:
         """Raises Wrong where these bytes don't fill this shape."""
         count = math.prod(shape)
         if datatype == BYTES:
-            found = sum(1 for _ in islice(_texts(raw), count + 1))
+            found = sum(1 for _ in islice(_texts(raw), min(count, len(raw)) + 1))
             if found != count:
                 more = "more" if found > count else f"{found} elements"
                 raise Wrong(f"has {more}; the shape {list(shape)} has {count}")

@@ -394,6 +394,19 @@ def test_texts_have_the_vectors_that_infer_gives(
     assert echoed.tolist() == array.tolist()
 
 
+def test_texts_have_no_more_calls_in_flight_than_their_tenant_may(
+    platform: Platform, http: httpx.Client
+) -> None:
+    key, _ = make_key_at(platform.settings.database_url, "one-by-one")
+    limit = {"data": [{"calls_in_flight": 2}]}
+    assert http.put("/tenants/one-by-one/limits", json=limit).status_code == 200
+    with httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {key}"}) as own:
+        said = {"name": "text", "datatype": "BYTES", "shape": [12], "data": list("abcdefghijkl")}
+        found = own.post("/v2/models/minilm/infer", json={"inputs": [said]})
+    assert found.status_code == 200, found.text
+    assert found.json()["outputs"][0]["shape"] == [12, 384]
+
+
 def test_our_own_doors_take_tensors_too(http: httpx.Client) -> None:
     left = {"datatype": "INT32", "shape": [1, 16], "data": list(range(16))}
     right = Tensor.of_array("INT32", RIGHT[:1]).as_json()

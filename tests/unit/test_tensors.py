@@ -143,6 +143,11 @@ def test_what_is_wrong_with_bytes_is_said(datatype: str, raw: bytes, said: str) 
     assert said in str(caught.value)
 
 
+def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
+    with pytest.raises(Wrong, match="has 1 elements"):
+        Tensor.of_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
+
+
 def test_an_array_of_another_type_is_none_of_the_declared() -> None:
     with pytest.raises(Wrong, match="int64; INT32 is int32"):
         Tensor.of_array("INT32", np.zeros(2, np.int64))

@@ -1,8 +1,7 @@
 """POST /v2/models/{model}/infer: lean, as POST /infer is, and with the same terms."""
 
-import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,6 +13,7 @@ from api.auth import Inferrer, may
 from api.calling import Asking, Called, watched
 from api.context import Context, Shared
 from api.errors import answer_to
+from api.lists import call_all
 from api.requests import new_request_id
 from api.routes.oip import signatures, wire
 from api.routes.oip.schemas import InferenceAnswer
@@ -146,25 +146,16 @@ async def _of_tensors(asking: Asking, model: Model, asked: Inference) -> _Answer
 
 
 async def _of_texts(asking: Asking, model: Model, asked: Inference) -> _Answered:
-    """Each text is a call; they share launches."""
+    """Each text is a call; they share launches. All are answered by one model."""
     texts = signatures.texts(asked.inputs[signatures.TEXT])
     for text in texts:
         if isinstance(faults := items.check(text, (), None, model, True), list):
             raise Malformed("; ".join(fault.message for fault in faults))
-    models = asking.shared.models
-    calls = [asking.call(text, ways(models, model, text, {})) for text in texts]
-    found = await _all(calls)
+    if len(texts) > 1:
+        found = await call_all(asking, model, texts, {})
+    else:
+        found = [await asking.call(texts[0], ways(asking.shared.models, model, texts[0], {}))]
     return found[0], signatures.together(model, [called.output for called in found]), {}
-
-
-async def _all(calls: Iterable[Coroutine[Any, Any, Called]]) -> list[Called]:
-    """One that fails takes the others back."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _response(request: Request, body: bytes, head: int | None, headers: dict[str, str]) -> Response:

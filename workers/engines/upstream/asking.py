@@ -81,7 +81,7 @@ class Asking:
             one.verdict = "answered"
             return Permanent(f"upstream: {error}")
         one.verdict, one.asked_s = outcomes.verdict(answer.status), outcomes.asked_s(answer)
-        words = self._client.without_secrets(outcomes.words_of(answer)) if quoting else ""
+        words = outcomes.words_of(answer, self._client.without_secrets) if quoting else ""
         return outcomes.failure(answer, words) or answer
 
     def _check_health(self) -> None:

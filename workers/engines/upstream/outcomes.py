@@ -8,6 +8,8 @@
 401, 403, 404, 3xx, …     it is not set up as the models file says: nothing helps but a person
 """
 
+from collections.abc import Callable
+
 import orjson
 
 from jobs.clock import jitter
@@ -60,13 +62,15 @@ def failure(answer: Answer, words: str) -> Failure | None:
     return Permanent(f"{said} (its address, model or key in the models file may be wrong)")
 
 
-def words_of(answer: Answer) -> str:
-    """The beginning of what it said, in one line: the message of an error in JSON, or the text."""
+def words_of(answer: Answer, hide: Callable[[str], str]) -> str:
+    """The beginning of what it said, in one line: the message of an error in JSON, or the text.
+    hide: takes out what is secret, before a cut could leave a part of it."""
     try:
         said = _message(orjson.loads(answer.body))
     except orjson.JSONDecodeError:
-        said = answer.body[: 4 * _MOST_WORDS].decode("utf-8", "replace")
-    line = " ".join("".join(c if c.isprintable() else " " for c in said).split())
+        said = answer.body.decode("utf-8", "replace")
+    shown = hide(said)[: 4 * _MOST_WORDS]
+    line = " ".join("".join(c if c.isprintable() else " " for c in shown).split())
     return line if len(line) <= _MOST_WORDS else line[:_MOST_WORDS] + "…"
 
 

@@ -128,6 +128,14 @@ def test_who_is_refused_waits_as_long_as_it_is_told(
     assert 28 <= found.retry_after_s <= 37
 
 
+@pytest.mark.parametrize("said", ["9" * 400, "Fri, 31 Dec 99999999999 23:59:59 GMT"])
+def test_a_time_to_wait_that_no_clock_has_fails_nothing(
+    engine_of: Callable[..., HttpEngine], upstream: Upstream, said: str
+) -> None:
+    upstream.answer = lambda request: Answer(None, 429, {"Retry-After": said})
+    assert isinstance(run(engine_of()), RateLimited)
+
+
 def test_who_is_refused_for_a_moment_asks_once_more(
     engine_of: Callable[..., HttpEngine], upstream: Upstream
 ) -> None:
@@ -198,6 +206,23 @@ def test_secrets_come_from_outside_and_are_never_repeated(
     assert sent["authorization"] == "Bearer sk-very-secret"
     assert (sent["x-key"], sent["x-a"]) == ("another-secret", "b")
     assert "401: wrong: …, …" in str(found)
+
+
+@pytest.mark.parametrize("before", [290, 1195])
+@pytest.mark.parametrize("blank", ["-", " "])
+def test_no_part_of_a_secret_is_repeated_where_words_are_cut(
+    engine_of: Callable[..., HttpEngine],
+    upstream: Upstream,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    blank: str,
+) -> None:
+    monkeypatch.setenv("THE_KEY", "sk-very-secret")
+    engine = engine_of(headers={"Authorization": "Bearer env:THE_KEY"})
+    said = blank * before + "sk-very-secret"
+    for answer in (Answer({"error": said}, 400), Answer(status=400, raw=said.encode())):
+        upstream.answer = lambda request, answer=answer: answer
+        assert "sk-" not in str(run(engine))
 
 
 def test_a_secret_that_is_not_there_keeps_the_model_from_loading(
