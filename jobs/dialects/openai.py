@@ -96,7 +96,8 @@ class _Requests:
         except _Wrong as wrong:
             self._fault(*wrong.args)
         else:
-            intake.take(Item(custom_id, input, params), reply)
+            listed = intake.model.inputs_of(body.get("input"))
+            intake.take(Item(custom_id, input, params, len(listed) if listed else 1), reply)
 
     def finish(self) -> Intake:
         if self._line == 0:
