@@ -233,6 +233,32 @@ def test_more_bytes_than_a_body_may_have(world: World, s3: S3) -> None:
     assert failed(world, id)["code"] == "too_large"
 
 
+def test_a_line_without_an_end_counts_in_full(world: World, s3: S3) -> None:
+    bomb = gzip.compress(b"x" * (200 << 20))
+    world.set(max_ndjson_mb=128)
+    id = world.coming({"url": s3.put("open/in.gz", bomb), "compression": "gzip"})
+    world.carry()
+    assert failed(world, id)["code"] == "too_large"
+
+
+def test_a_table_that_repeats_one_value_counts_in_full(world: World, s3: S3) -> None:
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({"input": ["x" * 1000] * 5000}), out)
+    assert len(out.getvalue()) < 100_000
+    world.set(max_ndjson_mb=1)
+    id = world.coming({"url": s3.put("open/in.parquet", out.getvalue()), "format": "parquet"})
+    world.carry()
+    assert failed(world, id)["code"] == "too_large"
+
+
+def test_a_table_of_nothing_but_columns_is_told_in_short(world: World, s3: S3) -> None:
+    url = s3.put("open/in.csv", b"column," * 10_000 + b"\n")
+    id = world.coming({"url": url, "format": "csv"})
+    world.carry()
+    assert failed(world, id)["code"] == "bad_columns"
+    assert len(failed(world, id)["message"]) < 1000
+
+
 def test_what_failed_is_read_again_by_retry_once_it_is_mended(world: World, s3: S3) -> None:
     url = f"s3://{BUCKET}/open/later.jsonl"
     id = world.coming({"url": url})
