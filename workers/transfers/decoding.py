@@ -141,8 +141,8 @@ def load_parquet() -> Any:
 
 def _check(columns: list[str]) -> None:
     if "input" not in columns or set(columns) - set(_COLUMNS) or len(set(columns)) < len(columns):
-        message = f"the columns are {str(columns)[:_MOST_TOLD]}; they are `input`, and `custom_id` and `params`"
-        raise _unfit("bad_columns", f"{message} where there are any")
+        message = f"the columns are {str(columns)[:_MOST_TOLD]}; they are `input`, and `custom_id` "
+        raise _unfit("bad_columns", f"{message}and `params` where there are any")
 
 
 def _item(row: dict[str, Any]) -> bytes:
