@@ -49,4 +49,7 @@ def answer(output: Any) -> Answer:
         usage = output.get("usage")
     except (TypeError, KeyError, IndexError, AttributeError):
         raise ValueError("the model answered neither a text nor a chat.completion") from None
-    return Answer(text or "", finish or "stop", usage if isinstance(usage, dict) else None)
+    if not isinstance(text, str | None):
+        raise ValueError("the model's message holds no text")
+    finish = finish if isinstance(finish, str) else "stop"
+    return Answer(text or "", finish, usage if isinstance(usage, dict) else None)

@@ -17,14 +17,15 @@ from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs.store import BlobStore, open_store
-from jobs.errors import Conflict
+from jobs.errors import Conflict, QuotaExceeded
 from jobs.identity import Limit
 from jobs.settings import Settings
 from jobs.store import files, room
 from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
-_WITHIN_S = 6 * 3600.0  # bytes are stored, or given up
+WITHIN_S = 6 * 3600.0
+"""Bytes are stored, or given up."""
 
 
 def store_of(settings: Settings) -> BlobStore:
@@ -41,8 +42,8 @@ def key_of(id: UUID) -> str:
 
 
 def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[str, Any]:
-    """Stores the bytes of a new file, in constant memory. Returns what `jobs.store.files.insert`
-    needs of them: id, bytes, sha256, key. id: where it is known before. Raises BlobsAway."""
+    """Stores the bytes of a new file, in constant memory. Returns what is known of them: id,
+    bytes, sha256, key. id: where it is known before. Raises BlobsAway."""
     id, digest, size = id or ids.new(), sha256(), 0
     content.seek(0)
     while chunk := content.read(_CHUNK):
@@ -72,14 +73,19 @@ def add(
         room.check_file(tx, tenant, limits, size, lock=False)
         files.announce(
             tx, tenant, id, purpose=purpose, filename=filename, key=key_of(id), key_id=key_id,
-            within_s=_WITHIN_S,
+            within_s=WITHIN_S,
         )  # fmt: skip
     found = put(blobs, content, id)
-    with acting(database, tenant) as tx:
-        room.check_file(tx, tenant, limits, size)
-        row = files.complete(
-            tx, tenant, id, bytes=size, sha256=found["sha256"], expires_in_s=expires_in_s
-        )
+    try:
+        with acting(database, tenant) as tx:
+            room.check_file(tx, tenant, limits, size)
+            row = files.complete(
+                tx, tenant, id, bytes=size, sha256=found["sha256"], expires_in_s=expires_in_s
+            )
+    except QuotaExceeded:
+        with acting(database, tenant) as tx:
+            files.give_up(tx, tenant, id)
+        raise
     if row is None:
         blobs.delete(found["key"])
         raise Conflict("the file was removed while it was stored")

@@ -50,6 +50,8 @@ class FolderBlobs:
         path = self._root / key
         with _away(f"can't delete {path}"):
             path.unlink(missing_ok=True)
+            for beside in path.parent.glob(f".{path.name}.*"):  # of who died while it wrote
+                beside.unlink(missing_ok=True)
 
     def delete_prefix(self, prefix: str) -> None:
         path = self._root / prefix

@@ -83,7 +83,7 @@ def item_of(
     fields = request if isinstance(request, dict) else {}
     for key in fields.keys() - {"custom_id", "params"}:
         fault("unknown_key", "a request has custom_id and params, nothing else", key)
-    if "custom_id" not in fields:
+    if fields.get("custom_id") is None:
         fault("missing", "a request needs a custom_id", "custom_id")
     params = fields.get("params")
     if not isinstance(params, dict):
@@ -175,7 +175,7 @@ def _message(row: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]
         "stop_reason": _STOPS.get(said.finish, "end_turn"),
         "stop_sequence": None,
         "usage": {
-            "input_tokens": usage.get("prompt_tokens", 0),
-            "output_tokens": usage.get("completion_tokens", 0),
+            "input_tokens": usage.get("prompt_tokens") or 0,
+            "output_tokens": usage.get("completion_tokens") or 0,
         },
     }

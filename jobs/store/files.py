@@ -2,24 +2,18 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import RowMapping, text
 
 from jobs.store.db import Tx
 
-_INSERT = text("""
-    INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key, expires_at)
-    VALUES (:id, :tenant, :purpose, :filename, :bytes, :sha256, :key,
-            now() + make_interval(secs => :expires_in_s))
-    RETURNING *
-""")
 _ANNOUNCE = text("""
     INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key, key_id, expires_at,
                        complete)
     VALUES (:id, :tenant, :purpose, :filename, 0, '', :key, :key_id,
             now() + make_interval(secs => :within_s), false)
+    ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at WHERE NOT files.complete
 """)
 _COMPLETE = text("""
     UPDATE files
@@ -27,6 +21,9 @@ _COMPLETE = text("""
         expires_at = now() + make_interval(secs => :expires_in_s)
     WHERE id = :id AND tenant_id = :tenant AND NOT complete
     RETURNING *
+""")
+_GIVE_UP = text("""
+    UPDATE files SET expires_at = now() WHERE id = :id AND tenant_id = :tenant AND NOT complete
 """)
 _GET = text("""
     SELECT * FROM files
@@ -55,38 +52,13 @@ _EXPIRED = text("""
 """)
 
 
-def insert(
-    tx: Tx,
-    tenant: str,
-    id: UUID,
-    *,
-    purpose: str,
-    filename: str,
-    bytes: int,
-    sha256: bytes,
-    key: str,
-    expires_in_s: float | None,
-) -> RowMapping:
-    """A file whose bytes are there: its row. key: of its blob."""
-    values: dict[str, Any] = {
-        "id": id,
-        "tenant": tenant,
-        "purpose": purpose,
-        "filename": filename,
-        "bytes": bytes,
-        "sha256": sha256,
-        "key": key,
-        "expires_in_s": expires_in_s,
-    }
-    return tx.execute(_INSERT, values).mappings().one()
-
-
 def announce(
     tx: Tx, tenant: str, id: UUID, *, purpose: str, filename: str, key: str, key_id: str,
     within_s: float,
 ) -> None:  # fmt: skip
-    """A file whose bytes are about to be stored: nobody sees it, and it expires, with whatever was
-    stored of it, unless it is complete within_s. key_id: of the API key that it came by."""
+    """A file whose bytes are about to be stored, perhaps not for the first time: nobody sees it,
+    and it expires, with whatever was stored of it, unless it is complete within_s. key_id: of the
+    API key that it came by."""
     values = {"id": id, "tenant": tenant, "purpose": purpose, "filename": filename}
     tx.execute(_ANNOUNCE, values | {"key": key, "key_id": key_id, "within_s": within_s})
 
@@ -98,6 +70,11 @@ def complete(
     values = {"id": id, "tenant": tenant, "bytes": bytes, "sha256": sha256}
     found = tx.execute(_COMPLETE, values | {"expires_in_s": expires_in_s})
     return found.mappings().one_or_none()
+
+
+def give_up(tx: Tx, tenant: str, id: UUID) -> None:
+    """One that won't be complete: what was stored of it goes."""
+    tx.execute(_GIVE_UP, {"id": id, "tenant": tenant})
 
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:

@@ -43,6 +43,10 @@ def answer(messages):
         time.sleep(0.01)
     if text == "fail":
         raise ValueError("told to")
+    if text == "long":
+        return "x" * 5000
+    if text == "odd":
+        return {"choices": [{"message": {"content": [{"type": "image"}]}, "finish_reason": []}]}
     if text == "whole":
         message = {"role": "assistant", "content": "counted"}
         return {
@@ -61,7 +65,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     models = home / "models.toml"
     models.write_text(MODELS)
     (home / "chatter.py").write_text(CHATTER)
-    with running(home, models=models, lease_s=3.0) as started:
+    with running(
+        home, models=models, lease_s=3.0, blobs=f"file:{home}/blobs", blob_over_kb=1
+    ) as started:
         yield started
 
 
@@ -123,6 +129,24 @@ def test_a_batch_from_its_requests_to_its_messages(client: anthropic.Anthropic) 
     error = lines[4].result.error.error
     assert error.type == "api_error"
     assert "told to" in error.message
+
+
+def test_long_answers_come_whole_out_of_the_blob_store(client: anthropic.Anthropic) -> None:
+    requests = [asked(f"{n}", "long" if n % 2 else f"short {n}") for n in range(6)]
+    made = client.messages.batches.create(requests=requests)
+    ended(client, made.id)
+    texts = [
+        line.result.message.content[0].text for line in client.messages.batches.results(made.id)
+    ]
+    assert texts == ["x" * 5000 if n % 2 else f"SHORT {n}" for n in range(6)]
+
+
+def test_an_answer_that_is_no_text_is_an_error(client: anthropic.Anthropic) -> None:
+    made = client.messages.batches.create(requests=[asked("odd", "odd"), asked("a", "x")])
+    ended(client, made.id)
+    odd, good = client.messages.batches.results(made.id)
+    assert odd.result.error.error.type == "api_error"
+    assert good.result.message.content[0].text == "X"
 
 
 def test_counts_and_results_are_live(
@@ -203,6 +227,8 @@ def test_the_native_routes_take_the_same_id(client: anthropic.Anthropic) -> None
         (asked("a", "x", model="echo"), "echo does any, not chat"),
         ({"custom_id": "a"}, "names no model"),
         (asked("", "x"), "requests.0.custom_id"),
+        (asked(None, "x"), "requests.0.custom_id"),
+        (asked("\0", "x"), "requests.0.custom_id"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
@@ -211,6 +237,21 @@ def test_what_is_wrong_is_said_with_its_place(
     with pytest.raises(anthropic.BadRequestError, match=told) as caught:
         client.messages.batches.create(requests=[request_])
     assert caught.value.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"requests": [{"custom_id": "a", "params": {"model": "\ud800", "max_tokens": 1}}]}',
+        rb'{"requests": [{"custom_id": "a", "params": {"model": "chatter", "\ud800": 1}}]}',
+        rb'{"requests": [{"custom_id": "\ud800", "params": {"model": "chatter"}}]}',
+    ],
+)
+def test_a_lone_surrogate_is_the_clients_mistake(platform: Platform, key: str, body: bytes) -> None:
+    headers = {"X-Api-Key": key, "Content-Type": "application/json"}
+    answer = httpx.post(f"{platform.url}/v1/messages/batches", headers=headers, content=body)
+    assert answer.status_code in (400, 404), answer.text
+    assert answer.json()["type"] == "error"
 
 
 def test_everything_wrong_is_told_at_once(client: anthropic.Anthropic) -> None:

@@ -102,3 +102,32 @@ def test_there_is_room_for_so_many_bytes_of_a_tenant_or_a_key(
         add(database, blobs, limits=[Limit(stored_bytes=35)])
     add(database, blobs, limits=[Limit(model="minilm", stored_bytes=1)])
     assert len(seen(database)) == 4
+
+
+def test_a_file_that_there_was_no_room_for_in_the_end_goes_at_once(
+    database: Engine, blobs: FolderBlobs, tmp_path: Path
+) -> None:
+    """Two at once, each of which found room before it was stored."""
+    limits = [Limit(stored_bytes=15)]
+
+    class Overtaken(FolderBlobs):
+        def put_stream(self, key: str, source: IO[bytes]) -> None:
+            add(database, blobs, limits=limits)
+            blobs.put_stream(key, source)
+
+    with pytest.raises(StorageFull):
+        add(database, Overtaken(Path("/nowhere")), limits=limits)
+    with database.begin() as tx:
+        assert _expire_files(blobs, tx) == 1
+    assert len(seen(database)) == 1
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2  # and the mark
+
+
+def test_what_a_writer_left_that_was_killed_goes_with_the_file(
+    blobs: FolderBlobs, tmp_path: Path
+) -> None:
+    blobs.put("files/aa/bb", b"whole")
+    (tmp_path / "files" / "aa" / ".bb.12ef").write_bytes(b"half")
+    (tmp_path / "files" / "aa" / ".bc.12ef").write_bytes(b"another's")
+    blobs.delete("files/aa/bb")
+    assert [path.name for path in (tmp_path / "files" / "aa").iterdir()] == [".bc.12ef"]

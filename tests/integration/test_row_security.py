@@ -369,6 +369,7 @@ DEEDS: dict[str, Deed] = {
     "departures.left": lambda tx, job: departures.left(tx, MALLORY),
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
     "files.delete": lambda tx, job: files.delete(tx, MALLORY, UUID(int=15)),
+    "files.give_up": lambda tx, job: files.give_up(tx, MALLORY, UUID(int=15)),
     "files.get": lambda tx, job: files.get(tx, MALLORY, UUID(int=15)),
     "files.announce": lambda tx, job: files.announce(
         tx, MALLORY, ids.new(), purpose="x", filename="x", key="x", key_id="", within_s=1

@@ -72,6 +72,13 @@ def take(opened: Callable[[str], Intake]) -> Take:
     return take
 
 
+def test_a_slice_counts_the_inputs_of_lists(opened: Callable[[str], Intake]) -> None:
+    body = {"model": "minilm", "input": ["a text"] * 7}
+    lines = [json.dumps(GOOD | {"custom_id": f"{n}", "body": body}).encode() for n in range(3)]
+    taken = dialect("openai").take_in(opened, lines, ASKED)
+    assert list(taken.inputs) == [7]
+
+
 @pytest.fixture
 def faults(take: Take) -> Callable[..., list[tuple[Any, ...]]]:
     """(line, code, param) of each."""

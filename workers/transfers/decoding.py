@@ -6,6 +6,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader, RawIOBase
 from typing import IO, Any, cast
 
 import orjson
@@ -15,6 +16,7 @@ from jobs.intake import bounded_lines
 
 _CHUNK = 1 << 20
 _ROWS = 500  # of a table, in memory at a time
+_MOST_TOLD = 500  # characters of what a table calls its columns
 _COLUMNS = ("custom_id", "input", "params")
 
 
@@ -30,9 +32,9 @@ def lines_of(
             return
         if source.get("compression") == "gzip":
             raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-        lines = bounded_lines(raw, most_line_bytes)
-        bounded = _bounded(lines, most_line_bytes, most_bytes)
-        yield from _csv(bounded, most_line_bytes) if form == "csv" else bounded
+        bounded = BufferedReader(_Bounded(raw, most_bytes), _CHUNK)
+        lines = bounded_lines(cast(IO[bytes], bounded), most_line_bytes)
+        yield from _csv(lines, most_line_bytes) if form == "csv" else lines
 
 
 @contextmanager
@@ -54,16 +56,26 @@ def _unfit(code: str, message: str) -> Untransferable:
     return Untransferable(code, f"{message}. Mend it, then retry the job")
 
 
-def _bounded(
-    lines: Iterator[bytes | None], most_line_bytes: int, most_bytes: int
-) -> Iterator[bytes | None]:
-    left = most_bytes
-    for line in lines:
-        left -= most_line_bytes if line is None else len(line)
-        if left < 0:
-            message = f"the input has more than {most_bytes:,} bytes, unpacked; split it"
-            raise _unfit("too_large", message)
-        yield line
+class _Bounded(RawIOBase):
+    """What has no more than so many bytes: lines that are too long for any item count in full."""
+
+    def __init__(self, raw: IO[bytes], most_bytes: int) -> None:
+        self._raw, self._most, self._left = raw, most_bytes, most_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._raw.read(len(buffer))
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise _too_large(self._most)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def _too_large(most_bytes: int) -> Untransferable:
+    return _unfit("too_large", f"the input has more than {most_bytes:,} bytes, unpacked; split it")
 
 
 def _csv(lines: Iterator[bytes | None], most_line_bytes: int) -> Iterator[bytes]:
@@ -99,14 +111,19 @@ def _parquet(raw: IO[bytes], most_bytes: int) -> Iterator[bytes]:
         while chunk := raw.read(_CHUNK):
             left -= len(chunk)
             if left < 0:
-                raise _unfit("too_large", f"the input has more than {most_bytes:,} bytes; split it")
+                raise _too_large(most_bytes)
             file.write(chunk)
         try:
             table = parquet.ParquetFile(file)
             _check(table.schema_arrow.names)
+            left = most_bytes  # once more: a value that repeats takes no room in the file
             for batch in table.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():
-                    yield _item(row)
+                    item = _item(row)
+                    left -= len(item)
+                    if left < 0:
+                        raise _too_large(most_bytes)
+                    yield item
         except (ArrowException, OSError) as error:
             message = f"the input is no Parquet file that can be read: {error}"
             raise _unfit("not_parquet", message) from error
@@ -124,8 +141,8 @@ def load_parquet() -> Any:
 
 def _check(columns: list[str]) -> None:
     if "input" not in columns or set(columns) - set(_COLUMNS) or len(set(columns)) < len(columns):
-        message = f"the columns are {columns}; they are `input`, and `custom_id` and `params`"
-        raise _unfit("bad_columns", f"{message} where there are any")
+        message = f"the columns are {str(columns)[:_MOST_TOLD]}; they are `input`, and `custom_id` "
+        raise _unfit("bad_columns", f"{message}and `params` where there are any")
 
 
 def _item(row: dict[str, Any]) -> bytes:

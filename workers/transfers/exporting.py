@@ -1,9 +1,10 @@
 """Writes the results of a job that has ended: part by part to a disk, from there to files or S3."""
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from io import BytesIO
 from typing import Any, Protocol
+from uuid import UUID
 
 import orjson
 from sqlalchemy import RowMapping
@@ -121,43 +122,49 @@ def _leave(shared: Shared, mine: Transfer, place: _Destination) -> bool:
 
 class _Files:
     """A file for each kind of lines. Its id is told from the job: whoever tries again writes to the
-    same place, and leaves nothing behind."""
+    same place. Its row comes before its bytes, so that they go whoever dies."""
 
     def __init__(
         self, shared: Shared, mine: Transfer, job: RowMapping, target: Mapping[str, Any]
     ) -> None:
         self._shared, self._mine, self._job = shared, mine, job
         self._expires_in_s = (target.get("files") or {}).get("expires_in_s")
-        self._rows: list[dict[str, Any]] = []
+        self._put: list[UUID] = []
+        self._stored: list[dict[str, Any]] = []
 
     def put(self, part: Written) -> dict[str, Any]:
         job = ids.show("job", self._job["id"])
         named = (job, str(self._mine.generation), part.part, str(part.number))
         id = ids.derived(self._job["finished_at"], *named)
         described = part.described()
+        with self._acting() as tx:
+            file_rows.announce(
+                tx, self._mine.tenant, id, purpose="batch_output",
+                filename=f"{job}_{part.part}{part.suffix}", key=files.key_of(id), key_id="",
+                within_s=files.WITHIN_S,
+            )  # fmt: skip
+        self._put.append(id)
         stored = files.put(self._shared.files, part.content, id)
-        filename = f"{job}_{part.part}{part.suffix}"
-        self._rows.append({**stored, "filename": filename})
+        self._stored.append({name: stored[name] for name in ("id", "bytes", "sha256")})
         return described | {"file": ids.show("file", id)}
 
     def seal(self, manifest: Mapping[str, Any]) -> None: ...
 
     def record(self, tx: Tx) -> None:
-        for row in self._rows:
-            file_rows.insert(
-                tx,
-                self._mine.tenant,
-                purpose="batch_output",
-                expires_in_s=self._expires_in_s,
-                **row,
+        for found in self._stored:
+            row = file_rows.complete(
+                tx, self._mine.tenant, expires_in_s=self._expires_in_s, **found
             )
+            if row is None:
+                raise BlobsAway("a file was given up while others were written")
 
     def discard(self) -> None:
-        for row in self._rows:
-            try:
-                self._shared.files.delete(row["key"])
-            except BlobsAway:
-                return
+        with self._acting() as tx:
+            for id in self._put:
+                file_rows.give_up(tx, self._mine.tenant, id)
+
+    def _acting(self) -> AbstractContextManager[Tx]:
+        return acting(self._shared.database, self._mine.tenant)
 
 
 class _Objects:

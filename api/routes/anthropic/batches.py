@@ -198,11 +198,12 @@ def get_message_batch_results(
     return StreamingResponse(_reworded(opened, asked), media_type="application/x-jsonl")
 
 
-def _reworded(chunks: Iterable[bytes], asked: dict[str, Any]) -> Iterator[bytes]:
-    """From whole lines of ours."""
-    dialect = Anthropic()
-    for chunk in chunks:
-        rows = (orjson.loads(line) for line in chunk.splitlines())
+def _reworded(pieces: Iterable[bytes], asked: dict[str, Any]) -> Iterator[bytes]:
+    """From lines of ours. Where an output comes from the blob store, a line comes in pieces."""
+    dialect, rest = Anthropic(), b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        rows = map(orjson.loads, whole)
         yield b"".join(dialect.written(_row(row), "units", asked)[1] + b"\n" for row in rows)
 
 

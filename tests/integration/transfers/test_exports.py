@@ -19,6 +19,7 @@ from jobs.store import reading, transfers, verbs
 from tests.integration.transfers.conftest import World
 from tests.s3 import BUCKET, S3, times
 from tests.store import job
+from workers.cleaning import _expire_files
 from workers.transfers import exporting
 from workers.transfers.carrier import carry
 
@@ -68,6 +69,9 @@ def content(world: World, file: str) -> bytes:
 
 
 def stored_files(world: World) -> list[str]:
+    """Of those that have not expired."""
+    with world.database.begin() as tx:
+        _expire_files(world.shared.files, tx)
     root = world.shared.settings.home / "blobs" / "files"
     return [path.name for path in root.rglob("*") if path.is_file()]
 
@@ -327,6 +331,44 @@ def test_a_job_that_is_deleted_meanwhile_leaves_nothing(
     assert carry(world.shared, mine) is None
     assert stored_files(world) == []
     assert world.scalar("SELECT count(*) FROM files") == 0
+
+
+def test_who_is_killed_before_its_job_is_deleted_leaves_nothing_for_good(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.going(["a"], {"files": {}})
+
+    def killed(*args: Any) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfers, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        carry(world.shared, world.take())
+    with world.database.begin() as tx:
+        verbs.delete(tx, id)
+        tx.execute(text("UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL"))
+    assert stored_files(world) == []
+    assert world.scalar("SELECT count(*) FROM files") == 0
+
+
+def test_files_that_were_given_up_meanwhile_are_written_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.going(["a"], {"files": {}})
+    finish = transfers.finish
+
+    def late(tx: Any, mine: transfers.Transfer) -> bool:
+        with world.database.begin() as other:
+            other.execute(text("UPDATE files SET expires_at = now()"))
+        assert stored_files(world) == []
+        return finish(tx, mine)
+
+    monkeypatch.setattr(transfers, "finish", late)
+    assert world.carry() is not None
+    monkeypatch.undo()
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    assert content(world, part["file"]) == read_by_route(world, id)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

@@ -16,7 +16,6 @@ from sqlalchemy import text
 from jobs import files, ids
 from jobs.blobs.payloads import Payloads
 from jobs.identity import Limit
-from jobs.store import files as file_rows
 from jobs.store import limits, submissions, transfers, verbs
 from jobs.store.tenancy import acting
 from jobs.submit import Order
@@ -45,12 +44,12 @@ def failed(world: World, id: UUID) -> dict[str, Any]:
     return found
 
 
-def handed_in(world: World, content: bytes, name: str = "in.jsonl", **more: Any) -> str:
-    stored = files.put(world.shared.files, io.BytesIO(content))
-    values = {"purpose": "batch", "filename": name, "expires_in_s": None} | more
-    with world.database.begin() as tx:
-        file_rows.insert(tx, "default", **(stored | values))
-    return ids.show("file", stored["id"])
+def handed_in(world: World, content: bytes, name: str = "in.jsonl") -> str:
+    row = files.add(
+        world.database, world.shared.files, "default", io.BytesIO(content),
+        purpose="batch", filename=name, expires_in_s=None,
+    )  # fmt: skip
+    return ids.show("file", row["id"])
 
 
 def test_items_are_read_from_s3(world: World, s3: S3) -> None:
@@ -212,7 +211,9 @@ def test_a_file_of_another_tenant_is_not_there(world: World) -> None:
 
 
 def test_a_file_that_is_not_what_was_handed_in(world: World) -> None:
-    id = world.coming({"file": handed_in(world, LINES, sha256=b"of something else")})
+    id = world.coming({"file": handed_in(world, LINES)})
+    with world.database.begin() as tx:
+        tx.execute(text("UPDATE files SET sha256 = 'of something else'"))
     world.carry()
     assert failed(world, id)["code"] == "payload_corrupt"
 
@@ -231,6 +232,32 @@ def test_more_bytes_than_a_body_may_have(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.gz", bomb), "compression": "gzip"})
     world.carry()
     assert failed(world, id)["code"] == "too_large"
+
+
+def test_a_line_without_an_end_counts_in_full(world: World, s3: S3) -> None:
+    bomb = gzip.compress(b"x" * (200 << 20))
+    world.set(max_ndjson_mb=128)
+    id = world.coming({"url": s3.put("open/in.gz", bomb), "compression": "gzip"})
+    world.carry()
+    assert failed(world, id)["code"] == "too_large"
+
+
+def test_a_table_that_repeats_one_value_counts_in_full(world: World, s3: S3) -> None:
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({"input": ["x" * 1000] * 5000}), out)
+    assert len(out.getvalue()) < 100_000
+    world.set(max_ndjson_mb=1)
+    id = world.coming({"url": s3.put("open/in.parquet", out.getvalue()), "format": "parquet"})
+    world.carry()
+    assert failed(world, id)["code"] == "too_large"
+
+
+def test_a_table_of_nothing_but_columns_is_told_in_short(world: World, s3: S3) -> None:
+    url = s3.put("open/in.csv", b"column," * 10_000 + b"\n")
+    id = world.coming({"url": url, "format": "csv"})
+    world.carry()
+    assert failed(world, id)["code"] == "bad_columns"
+    assert len(failed(world, id)["message"]) < 1000
 
 
 def test_what_failed_is_read_again_by_retry_once_it_is_mended(world: World, s3: S3) -> None:
