@@ -178,7 +178,8 @@ def _holds_booleans(values: list[Any]) -> bool:
 def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
     equal = bool((a == b).all())  # large integers are alike as doubles before they are equal
     a, b = a.astype(float), b.astype(float)
-    distance = np.abs(a - b)
+    with np.errstate(over="ignore"):  # then they are infinitely far apart
+        distance = np.abs(a - b)
     found.max_abs_diff = max(found.max_abs_diff or 0.0, float(distance.max()))
     room = tolerance.atol + tolerance.rtol * np.abs(b)
     close = equal or bool(((distance <= room) & (room > 0)).all())
@@ -193,10 +194,19 @@ def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
 
 def _least_cosine(a: Any, b: Any) -> float | None:
     """Of the vectors along the last axis; None where one of them is zero."""
-    lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    if not lengths.all():
+    one, other = _directions(a), _directions(b)
+    if one is None or other is None:
         return None
-    return float(np.clip((a * b).sum(axis=-1) / lengths, -1.0, 1.0).min())
+    return float(np.clip((one * other).sum(axis=-1), -1.0, 1.0).min())
+
+
+def _directions(vectors: Any) -> Any:
+    """Of length 1; None where one is zero. Scaled first: squares of large numbers are infinite."""
+    largest = np.abs(vectors).max(axis=-1, keepdims=True)
+    if not largest.all():
+        return None
+    scaled = vectors / largest
+    return scaled / np.linalg.norm(scaled, axis=-1, keepdims=True)
 
 
 def _said(result: Result | None) -> str | None:

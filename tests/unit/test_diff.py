@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ops.diff import Diff, Tolerance, diff
@@ -75,9 +75,15 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+@example([1e300, 1e300])
+@example([1e-300, 1e-300])
 @given(json_values)
 def test_any_output_is_the_same_as_itself(value: Any) -> None:
     assert counts(of(value, json.loads(json.dumps(value)))) == (1, 0, 0, 0)
+
+
+def test_numbers_as_far_apart_as_they_can_be_differ() -> None:
+    assert not of([1.7e308, 1.0], [-1.7e308, 1.0]).is_same
 
 
 def test_numbers_are_compared_with_tolerance_wherever_they_are() -> None:
