@@ -7,7 +7,7 @@ engine to load.
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,6 +98,12 @@ class Limits:
     max_backoff_ms: int = 60_000
 
 
+@cache
+def _kind_of(engine: str, task: str) -> Kind:
+    """Kept: each item that comes in or is prepared asks for it several times."""
+    return KINDS[engine].doing(task)
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """One version of one model: an entry of the models file.
@@ -142,7 +148,7 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        return KINDS[self.engine].doing(self.task)
+        return _kind_of(self.engine, self.task)
 
     @property
     def params(self) -> Mapping[str, Param] | None:
