@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from api import bodies
+from api import bodies, idempotency
 
 _ID = "msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s"
 
@@ -91,7 +91,9 @@ _LINE = (
 RESULTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-jsonl": {"schema": {"type": "string"}, "example": _LINE}}}
 }
+CREATED: dict[int | str, dict[str, Any]] = {200: {**BATCH[200], **idempotency.REPLAY_DOC}}
 CREATE: dict[str, Any] = {
+    "parameters": [idempotency.PARAMETER],
     "requestBody": {
         "required": True,
         "content": {
@@ -131,5 +133,5 @@ CREATE: dict[str, Any] = {
                 },
             }
         },
-    }
+    },
 }
