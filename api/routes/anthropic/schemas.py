@@ -26,10 +26,12 @@ class MessageBatch(BaseModel):
     request_counts: RequestCounts
     created_at: str
     expires_at: str | None
-    ended_at: str | None
-    cancel_initiated_at: str | None
-    archived_at: None
-    results_url: str | None = Field(description="once it has ended; the route answers before, too")
+    ended_at: str | None = None
+    cancel_initiated_at: str | None = None
+    archived_at: None = None
+    results_url: str | None = Field(
+        default=None, description="once it has ended; the route answers before, too"
+    )
 
 
 class MessageBatchPage(BaseModel):
