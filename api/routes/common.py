@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 from sqlalchemy import RowMapping
 
 from api import bodies, examples
@@ -53,3 +53,8 @@ def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(orjson.dumps(value), status, headers, media_type=bodies.JSON)
+
+
+def is_retry(request: Request) -> bool:
+    """Whether OpenAI's or Anthropic's package sends it again: they give no Idempotency-Key."""
+    return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")

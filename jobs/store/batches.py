@@ -1,6 +1,7 @@
-"""Batches of OpenAI's clients: one that a client may have lost the answer to, and asks for again.
+"""Batches of OpenAI's and Anthropic's clients: one that a client may have lost the answer to, and
+asks for again.
 
-Its package sends no Idempotency-Key, but says that a request is a retry.
+Their packages send no Idempotency-Key, but say that a request is a retry.
 """
 
 from datetime import timedelta
@@ -17,7 +18,7 @@ _WITHIN = timedelta(minutes=15)
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant || :request, 0))")
 _MADE = text("""
     SELECT id FROM jobs
-    WHERE tenant_id = :tenant AND id > :since AND dialect = 'openai'
+    WHERE tenant_id = :tenant AND id > :since AND dialect = :dialect
       AND CAST(asked AS jsonb) ->> 'request' = :request
     ORDER BY id DESC LIMIT 1
 """)
@@ -28,8 +29,8 @@ def alone(tx: Tx, tenant: str, request: str) -> None:
     tx.execute(_LOCK, {"tenant": tenant, "request": request})
 
 
-def made_lately(tx: Tx, tenant: str, request: str) -> UUID | None:
+def made_lately(tx: Tx, tenant: str, request: str, dialect: str) -> UUID | None:
     """The latest batch that was made by the same request. request: its fingerprint."""
     since = ids.earliest(clock.now() - _WITHIN)
-    values = {"tenant": tenant, "request": request, "since": since}
+    values = {"tenant": tenant, "request": request, "since": since, "dialect": dialect}
     return tx.scalars(_MADE, values).one_or_none()

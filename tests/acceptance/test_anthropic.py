@@ -239,6 +239,21 @@ def test_what_is_wrong_is_said_with_its_place(
     assert caught.value.type == "invalid_request_error"
 
 
+def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic) -> None:
+    requests = [asked("retried", "x")]
+    create = client.messages.batches.create
+    first = create(requests=requests)
+    again = create(requests=requests, extra_headers={"x-stainless-retry-count": "1"})
+    meant = create(requests=requests)
+    assert first.id == again.id != meant.id
+    key = {"Idempotency-Key": '"one of mine"'}
+    keyed = [create(requests=requests, extra_headers=key).id for _ in range(2)]
+    assert keyed[0] == keyed[1]
+    assert keyed[0] not in (first.id, meant.id)
+    with pytest.raises(anthropic.BadRequestError, match="key"):
+        create(requests=[asked("other", "x")], extra_headers=key)
+
+
 @pytest.mark.parametrize(
     "body",
     [

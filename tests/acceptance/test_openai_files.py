@@ -310,3 +310,8 @@ def test_models_are_listed_by_name_and_version(client: openai.OpenAI) -> None:
         found = client.models.retrieve(id)
         assert (found.id, found.object, found.owned_by) == (id, "model", "millrace")
     assert all(a != b for a, b in pairwise(sorted(listed)))
+
+
+def test_a_filename_is_no_place_to_store_anything(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="1024 at most"):
+        client.files.create(file=("a" * 1025, b"x"), purpose="batch")

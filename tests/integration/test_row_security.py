@@ -364,7 +364,7 @@ DEEDS: dict[str, Deed] = {
     ),
     "audit.page": lambda tx, job: audit.page(tx, MALLORY, after=None, limit=100),
     "batches.alone": lambda tx, job: batches.alone(tx, MALLORY, MARK),
-    "batches.made_lately": lambda tx, job: batches.made_lately(tx, MALLORY, MARK),
+    "batches.made_lately": lambda tx, job: batches.made_lately(tx, MALLORY, MARK, "openai"),
     "departures.begin": lambda tx, job: departures.begin(tx, MALLORY),
     "departures.left": lambda tx, job: departures.left(tx, MALLORY),
     "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),

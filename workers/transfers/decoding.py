@@ -81,10 +81,12 @@ def _too_large(most_bytes: int) -> Untransferable:
 def _csv(lines: Iterator[bytes | None], most_line_bytes: int) -> Iterator[bytes]:
     """Its first row names the columns: `input`, and perhaps `custom_id` and `params` (JSON)."""
     csv.field_size_limit(most_line_bytes)
-    rows = csv.reader(_decoded(lines), strict=True)
+    text = _Text(lines, most_line_bytes)
+    rows = csv.reader(text, strict=True)
     columns = next(rows, [])
     _check(columns)
     for number, row in enumerate(rows, start=1):
+        text.left = most_line_bytes
         if len(row) != len(columns):
             message = f"row {number} has {len(row)} fields, the first row names {len(columns)}"
             raise _unfit("not_csv", message)
@@ -92,13 +94,21 @@ def _csv(lines: Iterator[bytes | None], most_line_bytes: int) -> Iterator[bytes]
         yield _item({name: named[name] for name in columns if named[name] or name == "input"})
 
 
-def _decoded(lines: Iterator[bytes | None]) -> Iterator[str]:
-    encoding = "utf-8-sig"  # spreadsheets begin theirs with a mark
-    for line in lines:
-        if line is None:
-            raise _unfit("not_csv", "a line is longer than any item may be")
-        yield line.decode(encoding)
-        encoding = "utf-8"
+class _Text(Iterator[str]):
+    """Lines as text. left: the bytes that a row may still have, which may be of several lines."""
+
+    def __init__(self, lines: Iterator[bytes | None], left: int) -> None:
+        self._lines, self.left = lines, left
+        self._encoding = "utf-8-sig"  # spreadsheets begin theirs with a mark
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.left -= len(line or b"")
+        if line is None or self.left < 0:
+            raise _unfit("not_csv", "a row is longer than any item may be")
+        text = line.decode(self._encoding)
+        self._encoding = "utf-8"
+        return text
 
 
 def _parquet(raw: IO[bytes], most_bytes: int) -> Iterator[bytes]:

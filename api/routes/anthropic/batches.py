@@ -2,6 +2,7 @@
 the items. Counts are live, and so are results: nobody waits for the end."""
 
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from typing import IO, Annotated, Any
 
 import orjson
@@ -10,19 +11,20 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from sqlalchemy import RowMapping
 
-from api import audit, bodies
+from api import audit, bodies, idempotency
 from api.auth import Reader, Submitter
 from api.context import Shared
 from api.resources import Resources
 from api.routes.anthropic.schemas import (
     CREATE,
+    CREATED,
     ERRORS,
     RESULTS,
     DeletedMessageBatch,
     MessageBatch,
     MessageBatchPage,
 )
-from api.routes.common import job_of, json_response
+from api.routes.common import is_retry, job_of, json_response
 from api.routes.jobs import delete_job
 from jobs import ids, items, views
 from jobs.blobs import lines
@@ -30,13 +32,16 @@ from jobs.calls.quotas import requests_of
 from jobs.cancel import cancel
 from jobs.dialects.anthropic import Anthropic, item_of, model_of
 from jobs.errors import Fault, Invalid, Malformed, NotFound
+from jobs.idempotency import Claim
 from jobs.identity import Caller
 from jobs.states import TERMINAL
-from jobs.store import reading
+from jobs.store import batches, reading
 from jobs.store.db import Tx
+from jobs.store.idempotency import find
 from jobs.submit import Order, submit
 
 PATH = "/v1/messages/batches"
+DIALECT = "anthropic"
 router = APIRouter(tags=["anthropic"], responses=ERRORS)
 
 _MIB = 1 << 20
@@ -46,23 +51,47 @@ _BatchId = Annotated[str, Path(description="msgbatch_…", pattern=_BATCH_ID)]
 _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 
 
-@router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE)
+@router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=CREATED)
 async def create_message_batch(request: Request, shared: Shared, caller: Submitter) -> Response:
     """Stores a batch of Messages requests; answers once it is committed."""
     bodies.media_type(request, bodies.JSON)
+    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
     if caller.limits:
         await shared.calls.charge(requests_of(caller.tenant, caller.limits))
-    async with bodies.spooled(request, shared.settings.max_json_mb * _MIB) as body:
+    upload = idempotency.Upload(request, caller.tenant, key) if key else None
+    most = shared.settings.max_json_mb * _MIB
+    async with bodies.spooled(request, most, upload.add if upload else None) as body:
+        asked = caller, upload.finish() if upload else None, is_retry(request)
         if bodies.is_large(body):
-            row = await shared.ingest.run(_store, body, caller)
+            row, replayed = await shared.ingest.run(_once, body, *asked)
         else:
-            row = await run_in_threadpool(_store, shared, body, caller)
-    return json_response(_shown(row, request))
+            row, replayed = await run_in_threadpool(_once, shared, body, *asked)
+    return json_response(_shown(row, request), 200, idempotency.REPLAYED if replayed else None)
 
 
-def _store(shared: Resources, body: IO[bytes], caller: Caller) -> dict[str, Any]:
-    """The job's row; it can be pickled, as what is raised can."""
-    fields = items.parse_json(body.read())
+def _once(
+    shared: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
+) -> tuple[dict[str, Any], bool]:
+    """The job's row, and whether it was made before: under the same key or, without one, by a
+    request of which this one says that it is a retry. It can be pickled, as what is raised can."""
+    raw = body.read()
+    fingerprint = sha256(raw).hexdigest()
+    with shared.acting(caller.tenant) as tx:
+        made = None
+        if claim:
+            kept = find(tx, claim)
+            made = kept.job_id if kept else None
+        elif retries:
+            made = batches.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+        if made:
+            return dict(reading.one(tx, caller.tenant, made)), True
+    return _store(shared, raw, caller, claim, fingerprint), False
+
+
+def _store(
+    shared: Resources, raw: bytes, caller: Caller, claim: Claim | None, fingerprint: str
+) -> dict[str, Any]:
+    fields = items.parse_json(raw)
     requests = fields.get("requests") if isinstance(fields, dict) else None
     if not isinstance(requests, list) or not requests:
         raise Malformed("the body must be an object with requests, an array of at least one")
@@ -85,9 +114,10 @@ def _store(shared: Resources, body: IO[bytes], caller: Caller) -> dict[str, Any]
             max_items=shared.settings.max_items,
             payloads=shared.payloads,
             limits=caller.limits,
-            key=caller.actor if caller.actor.startswith("key_") else "",
-            dialect="anthropic",
-            asked={"model": model},
+            claim=claim,
+            key=caller.key_id,
+            dialect=DIALECT,
+            asked={"model": model, "request": fingerprint},
         )
     except Invalid as error:
         error.faults = tuple(map(_of_request, error.faults))
@@ -125,7 +155,7 @@ def list_message_batches(
             version=None,
             after=_parsed(before_id or after_id),
             limit=limit + 1,
-            dialect="anthropic",
+            dialect=DIALECT,
             newer=newer,
         )
     data = [_shown(row, request) for row in (found[-limit:] if newer else found[:limit])]
@@ -213,7 +243,7 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ours(job: RowMapping, message_batch_id: str) -> RowMapping:
-    if job["dialect"] != "anthropic":
+    if job["dialect"] != DIALECT:
         raise NotFound(f"there is no message batch {message_batch_id}")
     return job
 

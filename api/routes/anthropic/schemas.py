@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import bodies
+from api import bodies, idempotency
 
 
 class RequestCounts(BaseModel):
@@ -24,10 +24,12 @@ class MessageBatch(BaseModel):
     request_counts: RequestCounts
     created_at: str
     expires_at: str | None
-    ended_at: str | None
-    cancel_initiated_at: str | None
-    archived_at: None
-    results_url: str | None = Field(description="once it has ended; the route answers before, too")
+    ended_at: str | None = None
+    cancel_initiated_at: str | None = None
+    archived_at: None = None
+    results_url: str | None = Field(
+        default=None, description="once it has ended; the route answers before, too"
+    )
 
 
 class MessageBatchPage(BaseModel):
@@ -75,7 +77,9 @@ _LINE = (
 RESULTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-jsonl": {"schema": {"type": "string"}, "example": _LINE}}}
 }
+CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_DOC}
 CREATE: dict[str, Any] = {
+    "parameters": [idempotency.PARAMETER],
     "requestBody": {
         "required": True,
         "content": {
@@ -115,5 +119,5 @@ CREATE: dict[str, Any] = {
                 },
             }
         },
-    }
+    },
 }

@@ -15,7 +15,7 @@ from api.auth import Reader, Submitter
 from api.context import Context, Shared
 from api.errors import faults_of
 from api.routes import jobs
-from api.routes.common import JOB_ID, PREFIXES, job_of, json_response
+from api.routes.common import JOB_ID, PREFIXES, is_retry, job_of, json_response
 from api.routes.openai import files
 from api.routes.openai.files import page_object
 from api.routes.openai.schemas import ERRORS, Batch, BatchList, BatchRequest
@@ -38,8 +38,6 @@ DIALECT = "openai"
 BatchId = Annotated[str, Path(description="batch_…, or job_…", max_length=200)]
 
 _MOST_BYTES = 1 << 20
-_RETRIES = "x-stainless-retry-count"
-"""In which OpenAI's package says that a request is a retry."""
 _CREATE_DOC: dict[str, Any] = {
     "parameters": [idempotency.PARAMETER],
     "requestBody": {
@@ -69,12 +67,11 @@ async def create_batch(request: Request, shared: Shared, caller: Submitter) -> R
         upload = idempotency.Upload(request, caller.tenant, key)
         upload.add(raw)
         claim = upload.finish()
-    is_retry = request.headers.get(_RETRIES, "0") not in ("", "0")
-    return await run_in_threadpool(_create, shared, caller, raw, claim, is_retry)
+    return await run_in_threadpool(_create, shared, caller, raw, claim, is_retry(request))
 
 
 def _create(
-    shared: Context, caller: Caller, raw: bytes, claim: Claim | None, is_retry: bool
+    shared: Context, caller: Caller, raw: bytes, claim: Claim | None, retries: bool
 ) -> Response:
     asked, window_s = _read(raw)
     fingerprint = sha256(raw).hexdigest()
@@ -85,7 +82,7 @@ def _create(
             take(tx, claim)
         else:
             batches.alone(tx, caller.tenant, fingerprint)
-            made = batches.made_lately(tx, caller.tenant, fingerprint) if is_retry else None
+            made = batches.made_lately(tx, caller.tenant, fingerprint, DIALECT) if retries else None
             if made:
                 row = reading.one(tx, caller.tenant, made)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)

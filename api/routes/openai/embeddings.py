@@ -160,5 +160,5 @@ def _base64(vector: list[float]) -> bytes:
     """32-bit floats, little-endian, as OpenAI's clients read them; a JSON string."""
     try:
         return b'"%b"' % base64.b64encode(struct.pack(f"<{len(vector)}f", *vector))
-    except (struct.error, TypeError) as error:
+    except (struct.error, OverflowError, TypeError) as error:
         raise MillraceError("the model's output is no vector") from error

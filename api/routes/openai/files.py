@@ -42,6 +42,7 @@ FileId = Annotated[str, Path(description="file_…", max_length=200)]
 
 _MIB = 1 << 20
 _CHUNK = 1 << 20
+_MOST_FILENAME = 1024  # characters: a list names 10,000 of them
 _BATCH_FILES_S = 30 * 86_400
 """A file for a batch that says nothing else goes after so long, as OpenAI's do."""
 
@@ -101,6 +102,9 @@ def _asked(form: Form) -> tuple[str, str, float | None]:
     if form.filename is None:
         message = "send the file as a part that has a filename"
         faults.append(Fault(("file",), "missing", message))
+    elif len(form.filename) > _MOST_FILENAME:
+        message = f"the filename has {len(form.filename)} characters, {_MOST_FILENAME} at most"
+        faults.append(Fault(("file",), "too_long", message))
     purpose = fields.pop("purpose", None)
     if purpose not in PURPOSES:
         message = f"the purpose is {purpose!r}; it is one of {', '.join(PURPOSES)}"

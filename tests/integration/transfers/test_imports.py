@@ -260,6 +260,18 @@ def test_a_table_of_nothing_but_columns_is_told_in_short(world: World, s3: S3) -
     assert len(failed(world, id)["message"]) < 1000
 
 
+def test_a_row_of_many_lines_is_bounded_as_one_is(world: World, s3: S3) -> None:
+    most = world.shared.models.max_line_bytes
+    row = b'"a line\n",' * (most // 5)
+    id = world.coming({"url": s3.put("open/in.csv", b"input\n" + row), "format": "csv"})
+    world.carry()
+    assert "a row is longer" in failed(world, id)["message"]
+    lines = b'"a\nline"\n' * 1000
+    good = world.coming({"url": s3.put("open/in.csv", b"input\n" + lines), "format": "csv"})
+    world.carry()
+    assert job(world.database, good)["total"] == 1000
+
+
 def test_what_failed_is_read_again_by_retry_once_it_is_mended(world: World, s3: S3) -> None:
     url = f"s3://{BUCKET}/open/later.jsonl"
     id = world.coming({"url": url})
