@@ -6,10 +6,10 @@ once that is known.
 """
 
 import base64
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import orjson
 
 from jobs import items
@@ -33,6 +33,9 @@ _NOT_RUN = {
     "cancelled": "This request was not executed: the batch was cancelled.",
     "expired": "This request could not be executed before the completion window expired.",
 }
+
+
+_NO_VECTOR = {"code": "invalid_output", "message": "what the model gave out is no vector"}
 
 
 class OpenAI:
@@ -62,9 +65,12 @@ class OpenAI:
         if outcome == "failed":
             status, body = _failure(orjson.loads(row["error"]))
         else:
-            status, body = 200, _body(row, id, asked)
+            try:
+                status, body = 200, _body(row, id, asked)
+            except (KeyError, TypeError, ValueError, OverflowError, struct.error):
+                status, body = _failure(_NO_VECTOR)
         response = {"status_code": status, "request_id": f"req_{id}", "body": body}
-        part: Part = "results" if outcome == "succeeded" else "errors"
+        part: Part = "results" if status == 200 else "errors"
         return part, orjson.dumps(line | {"response": response, "error": None})
 
 
@@ -321,4 +327,4 @@ def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> di
 
 def _base64(vector: list[float]) -> str:
     """As OpenAI's clients read it: 32-bit floats, little-endian."""
-    return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

@@ -250,7 +250,7 @@ def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic) -> None:
     keyed = [create(requests=requests, extra_headers=key).id for _ in range(2)]
     assert keyed[0] == keyed[1]
     assert keyed[0] not in (first.id, meant.id)
-    with pytest.raises(anthropic.BadRequestError, match="key"):
+    with pytest.raises(anthropic.UnprocessableEntityError, match="key"):
         create(requests=[asked("other", "x")], extra_headers=key)
 
 

@@ -287,3 +287,11 @@ def test_what_failed_is_an_answer_in_the_file_of_errors(code: str, status: int) 
 def test_what_was_not_run_has_no_answer(outcome: str) -> None:
     part, line = written(outcome=outcome)
     assert (part, line["response"], line["error"]["code"]) == ("errors", None, f"batch_{outcome}")
+
+
+@pytest.mark.parametrize("output", ['"text"', "{}", '["a"]', "null", "[1e300]", '[[1.0], "a"]'])
+def test_what_is_no_vector_is_an_error_of_its_line_alone(output: str) -> None:
+    part, line = written(output=output, reply='"base64"')
+    assert part == "errors"
+    assert line["response"]["status_code"] == 500
+    assert line["response"]["body"]["error"]["code"] == "invalid_output"
