@@ -311,6 +311,8 @@ def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> di
     vectors: list[Any]
     if as_base64:
         found = orjson.loads(output)
+        if not isinstance(found, list):
+            raise TypeError("no vector")
         many = bool(found) and isinstance(found[0], list)
         vectors = [_base64(vector) for vector in (found if many else [found])]
     elif output.startswith(b"[["):
