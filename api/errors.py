@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from starlette.routing import compile_path
 
 from api import ratelimits
 from api.requests import request_id
-from jobs import clock
+from jobs import clock, ids
 from jobs.errors import (
     Fault,
     Invalid,
@@ -29,6 +30,8 @@ from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
 _TYPES = "https://millrace.dev/problems/"
+_MOST_QUOTED = 100  # characters of what a client wrote
+_AN_ID = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")  # the pattern of one
 
 
 def as_json(error: MillraceError, id: str) -> dict[str, Any]:
@@ -91,14 +94,35 @@ def answer_to(error: Exception, id: str, path: str = "") -> Response:
 
 def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
     """Pydantic's errors as ours."""
-    return [Fault((*base, *error["loc"]), error["type"], error["msg"]) for error in errors]
+    return [Fault((*base, *error["loc"]), error["type"], _said(error)) for error in errors]
+
+
+def _said(error: Any) -> str:
+    """Pydantic's message; in words of our own where those are no help to a client."""
+    match error["type"]:
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "string_pattern_mismatch" if an_id := _AN_ID.fullmatch(error["ctx"]["pattern"]):
+            begins = " or ".join(f"{head}_" for head in an_id[1].split("|"))
+            return f"{_quoted(error['input'])} is no id; one begins with {begins}"
+    return str(error["msg"])
+
+
+def _quoted(text: str) -> str:
+    """What a client wrote, as far as it is worth repeating."""
+    return repr(text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…")
 
 
 class _Http(MillraceError):
     """What the framework itself refuses: an unknown path, a wrong method."""
 
-    def __init__(self, error: HTTPException) -> None:
-        super().__init__(str(error.detail))
+    def __init__(self, error: HTTPException, request: Request) -> None:
+        path, method, detail = _quoted(request.url.path), request.method, str(error.detail)
+        if error.status_code == 404:
+            detail = f"there is no {method} {path} here; /docs shows what there is"
+        elif error.status_code == 405 and (methods := _methods(request)):
+            detail = f"{path} takes {', '.join(sorted(methods))}, not {method}"
+        super().__init__(detail)
         self.status = error.status_code  # type: ignore[misc]
         self.code = {404: "no_such_route", 405: "method_not_allowed"}.get(  # type: ignore[misc]
             error.status_code, "http_error"
@@ -128,7 +152,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        known = TooLarge(str(error.detail)) if error.status_code == 413 else _Http(error)
+        known = TooLarge(str(error.detail)) if error.status_code == 413 else _Http(error, request)
         response = problem(known, request_id(request.scope), request.url.path)
         response.headers.update(error.headers or {})
         if error.status_code == 405:

@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from jobs import ids
 from jobs.identity import SCOPES, Role, Scope
 from jobs.keys import MAX_OVERLAP_S, OVERLAP_S, TENANT
 from jobs.states import JobClass, JobState, Outcome
@@ -52,9 +53,7 @@ class JobInput(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_INPUT)
 
     url: _Url = Field(default="", description="s3://bucket/key, which the platform may read")
-    file: str = Field(
-        default="", pattern=r"^file_[0-7][0-9a-hjkmnp-tv-z]{25}$", description="file_…, of yours"
-    )
+    file: str = Field(default="", pattern=ids.pattern("file"), description="file_…, of yours")
     format: Literal["jsonl", "csv", "parquet"] | None = Field(
         default=None, description="absent: by its name, else jsonl"
     )
@@ -559,7 +558,7 @@ class LimitObject(BaseModel):
         description="for one model; empty: for all of them together",
     )  # fmt: skip
     key: str = Field(
-        default="", pattern=r"^(key_[0-7][0-9a-hjkmnp-tv-z]{25})?$",
+        default="", pattern=rf"^(key_{ids.DIGITS})?$",
         description="for one key; empty: for all of them together",
     )  # fmt: skip
     requests_per_s: _PerSecond | None = Field(

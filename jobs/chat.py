@@ -14,18 +14,18 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 def refuse(value: Any) -> str | None:
     """What is wrong with an input, if anything is."""
     if not isinstance(value, dict):
-        return 'takes an object with "messages"'
+        return 'takes an object: {"messages": [{"role", "content"}, …], …}'
     messages = value.get("messages")
     if not isinstance(messages, list) or not messages:
-        return '"messages" must be an array of at least one message'
+        return 'needs "messages", an array of at least one'
     for n, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            return f"messages[{n}] needs a role: {', '.join(sorted(_ROLES))}"
+            return f"needs a role in messages[{n}]: {', '.join(sorted(_ROLES))}"
         if not isinstance(message.get("content"), str | list | None):
-            return f"messages[{n}].content must be a text or an array of parts"
+            return f"takes a text or an array of parts as messages[{n}].content"
     for name in ("model", "stream"):
         if value.get(name):
-            return f"{name!r} has no place in an input"
+            return f"takes no {name!r} in an input"
     return None
 
 

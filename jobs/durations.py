@@ -15,5 +15,5 @@ def seconds(text: str) -> float:
         raise ValueError(f"{text!r} is no duration; write 24h, 90m, 1h30m or 7d")
     found = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
     if not 0 < found <= MOST_S:
-        raise ValueError(f"{text!r} is not between nothing and ten years")
+        raise ValueError(f"{text!r} is nothing, or more than ten years")
     return found

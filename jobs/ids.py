@@ -13,6 +13,8 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower cas
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUE = {char: value for value, char in enumerate(_ALPHABET)}
 _LENGTH = 26
+DIGITS = "[0-7][0-9a-hjkmnp-tv-z]{25}"
+"""What follows the prefix, as a regular expression."""
 _SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
 
 
@@ -44,6 +46,11 @@ def show(prefix: str, id: UUID) -> str:
     value = id.int
     digits = [_PAIRS[value >> shift & 1023] for shift in _SHIFTS]
     return f"{prefix}_{''.join(digits)}"
+
+
+def pattern(*prefixes: str) -> str:
+    """The regular expression of ids with one of these prefixes."""
+    return f"^({'|'.join(prefixes)})_{DIGITS}$"
 
 
 def parse(prefix: str | tuple[str, ...], text: str) -> UUID | None:

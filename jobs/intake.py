@@ -143,6 +143,7 @@ class Intake:
             message = f"custom_id is already that of {other}"
             self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))
         if self.faults:
+            self.faults.sort(key=lambda fault: fault.line or 0)
             count = len(self.faults) + self._more_faults
             more = f"; the first {MAX_FAULTS} are listed" if self._more_faults else ""
             plural = "fault" if count == 1 else "faults"

@@ -45,6 +45,8 @@ def parse_json(raw: bytes | memoryview) -> Any:
     except orjson.JSONDecodeError as strict:
         try:
             return json.loads(bytes(raw), parse_constant=_no_constant, parse_float=_finite)
+        except UnicodeDecodeError:
+            raise Malformed("not valid JSON: it is not UTF-8; is it compressed?") from strict
         except (ValueError, RecursionError):
             raise Malformed(f"not valid JSON: {strict}") from strict
 

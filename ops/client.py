@@ -30,8 +30,10 @@ class Refused(Exception):
             self.problem: dict[str, Any] = response.json()
         except ValueError:
             self.problem = {"status": response.status_code, "detail": response.text[:500]}
-        lines = [f"{self.problem.get('title', 'refused')}: {self.problem.get('detail', '')}"]
-        lines += [_fault_line(fault) for fault in self.problem.get("errors", [])[:20]]
+        detail = self.problem.get("detail", "")
+        faults = self.problem.get("errors", [])[:20]
+        lines = [f"{self.problem.get('title', 'refused')}: {detail}"]
+        lines += [_fault_line(fault) for fault in faults if fault["message"] not in detail]
         super().__init__("\n".join(lines))
 
 

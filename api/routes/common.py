@@ -21,7 +21,7 @@ from jobs.store.tenancy import EVERYBODY, act
 
 PREFIXES = ("job", "batch", "msgbatch")
 """Of a job's id, by the door that shows it: the rest is the same, and each is taken everywhere."""
-JOB_ID = f"^({'|'.join(PREFIXES)})_[0-7][0-9a-hjkmnp-tv-z]{{25}}$"
+JOB_ID = ids.pattern(*PREFIXES)
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[
     str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[examples.JOB_ID])

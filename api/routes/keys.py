@@ -16,7 +16,7 @@ from jobs.store.tenancy import EVERYBODY
 
 router = APIRouter(tags=["keys"])
 
-KEY_ID = "^key_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+KEY_ID = ids.pattern("key")
 _KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID, examples=[examples.KEY_ID])]
 
 

@@ -19,6 +19,8 @@ _SAME = ("max_tokens", "temperature", "top_p", "top_k")
 _IGNORED = frozenset({"service_tier", "stream", "inference_geo"})
 _KNOWN = frozenset({*_SAME, *_IGNORED, "model", "messages", "system", "stop_sequences", "metadata"})
 _NOTHING_OF_IT: tuple[Any, ...] = (False, None, [], {})
+_REFUSED = [{"role": "user", "content": ""}]
+"""Stands for messages that have a fault, so that the model's own check doesn't name another."""
 
 Loc = tuple[str | int, ...]
 
@@ -88,7 +90,7 @@ def item_of(
     params = fields.get("params")
     if not isinstance(params, dict):
         fault("missing", "a request needs params, an object", "params")
-        return {"custom_id": fields.get("custom_id"), "input": {}}, faults
+        return {"custom_id": fields.get("custom_id"), "input": {"messages": _REFUSED}}, faults
     if params.get("model") != model:
         message = f"all requests of a batch name one model here; the first named {model!r}"
         fault("mismatched_model", message, "params", "model")
@@ -107,6 +109,7 @@ def item_of(
         value["messages"] = _messages(params.get("system"), params.get("messages"))
     except _Unserved as refused:
         fault("unsupported", refused.message, "params", *refused.loc)
+        value["messages"] = _REFUSED
     return {"custom_id": fields.get("custom_id"), "input": value}, faults
 
 

@@ -29,6 +29,15 @@ _ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"
 """What the endpoint of embeddings knows; what else a line has are parameters of the model's own."""
 _STATUSES = {"invalid_input": 400, "rate_limited": 429, "transient": 503}
 """Of items that failed, by their codes; of others: 500."""
+_CODES = {
+    "type": "invalid_type",
+    "range": "invalid_value",
+    "empty": "invalid_value",
+    "too_many": "invalid_value",
+    "unknown_param": "unknown_parameter",
+    "chat": "invalid_value",
+}
+"""Ours of what is wrong with an item, as OpenAI calls it."""
 _NOT_RUN = {
     "cancelled": "This request was not executed: the batch was cancelled.",
     "expired": "This request could not be executed before the completion window expired.",
@@ -65,8 +74,9 @@ class OpenAI:
         if outcome == "failed":
             status, body = _failure(orjson.loads(row["error"]))
         else:
+            tokens = row["units"] if unit == "tokens" else 0
             try:
-                status, body = 200, _body(row, id, asked)
+                status, body = 200, _body(row, id, asked, tokens)
             except (KeyError, TypeError, ValueError, OverflowError, struct.error):
                 status, body = _failure(_NO_VECTOR)
         response = {"status_code": status, "request_id": f"req_{id}", "body": body}
@@ -265,8 +275,7 @@ def _json(value: Any, path: str) -> bytes:
 def _typed(refused: tuple[str, str]) -> tuple[str, str]:
     """Our code and message, under the code that OpenAI has for it."""
     code, message = refused
-    codes = {"type": "invalid_type", "range": "invalid_value", "unknown_param": "unknown_parameter"}
-    return codes.get(code, code), message
+    return _CODES.get(code, code), message
 
 
 def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -277,11 +286,11 @@ def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     return status, {"error": said}
 
 
-def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What the endpoint would have answered."""
+def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """What the endpoint would have answered. tokens: 0 where the model counts none."""
     if asked["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == _BASE64.decode()
-        return embeddings(_raw(row["output"]), asked["model"], row["units"], as_base64=as_base64)
+        return embeddings(_raw(row["output"]), asked["model"], tokens, as_base64=as_base64)
     output = orjson.loads(row["output"])
     if isinstance(output, dict) and "choices" in output:
         return {"object": "chat.completion", "model": asked["model"]} | output
@@ -294,9 +303,9 @@ def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any]) -> dict[str
         "model": asked["model"],
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
         "usage": {
-            "prompt_tokens": row["units"],
+            "prompt_tokens": tokens,
             "completion_tokens": 0,
-            "total_tokens": row["units"],
+            "total_tokens": tokens,
         },
     }
 

@@ -14,6 +14,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import RowMapping, text
 
+from jobs import ids
 from jobs.registry import Model
 from jobs.states import JobClass
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
@@ -99,6 +100,9 @@ class Transfer:
     epoch: int
     tries: int
     deaths: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {ids.show('job', self.job_id)}"
 
     def fence(self) -> dict[str, Any]:
         names = ("job_id", "kind", "generation", "epoch")

@@ -237,6 +237,13 @@ def test_what_is_wrong_is_said_with_its_place(
     with pytest.raises(anthropic.BadRequestError, match=told) as caught:
         client.messages.batches.create(requests=[request_])
     assert caught.value.type == "invalid_request_error"
+    assert str(caught.value).count("requests.0") <= 1
+
+
+def test_what_is_no_id_is_told_so_once(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="is no id") as caught:
+        client.messages.batches.retrieve("nonsense")
+    assert str(caught.value).count("nonsense") == 1
 
 
 def test_a_retry_makes_no_second_batch(client: anthropic.Anthropic) -> None:

@@ -231,6 +231,15 @@ def test_a_job_that_is_not_there_is_a_problem(http: httpx.Client, path: str) -> 
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+def test_what_is_no_id_and_no_route_is_told_so(http: httpx.Client) -> None:
+    refused = http.get("/jobs/" + "nonsense" * 50).json()
+    assert "…' is no id; one begins with job_" in refused["detail"]
+    assert len(refused["detail"]) < 250
+    missing = http.post("/v1/responses", json={}).json()["error"]
+    assert missing["message"].startswith("there is no POST '/v1/responses' here")
+    assert missing["code"] == "no_such_route"
+
+
 def test_a_wrong_content_type_is_named(http: httpx.Client) -> None:
     answer = http.post("/jobs", content=b"x", headers={"Content-Type": "text/plain"})
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
@@ -240,3 +249,4 @@ def test_a_wrong_method_is_told_the_right_ones(http: httpx.Client) -> None:
     answer = http.put("/jobs")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
     assert answer.headers["allow"] == "GET, POST"
+    assert answer.json()["detail"] == "'/jobs' takes GET, POST, not PUT"

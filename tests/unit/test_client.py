@@ -81,6 +81,14 @@ def test_an_order_goes_into_the_query_objects_as_json() -> None:
     }  # fmt: skip
 
 
+def test_what_the_detail_says_already_is_not_said_again() -> None:
+    fault = {"loc": ["path", "job_id"], "message": "'x' is no id"}
+    problem = {"title": "Wrong", "detail": "path.job_id: 'x' is no id", "errors": [fault]}
+    assert str(Refused(httpx.Response(422, json=problem))) == "Wrong: path.job_id: 'x' is no id"
+    problem["detail"] = "1 fault, nothing was stored"
+    assert "path.job_id: 'x' is no id" in str(Refused(httpx.Response(422, json=problem)))
+
+
 def test_a_stream_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made, sent = client(monkeypatch, httpx.ReadError("reset"))
     with pytest.raises(httpx.ReadError):

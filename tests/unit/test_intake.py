@@ -152,6 +152,12 @@ def test_duplicates_are_found_among_names_that_share_a_hash(
     assert [line for line, *_ in refusal(new(), *lines)] == [3]
 
 
+def test_faults_come_in_the_order_of_their_lines() -> None:
+    twice = b'{"custom_id": "a", "input": 1}'
+    found = refusal(new(), twice, b"{", twice, b"{")
+    assert [line for line, *_ in found] == [2, 3, 4]
+
+
 def test_each_line_that_can_not_be_read_is_named() -> None:
     found = refusal(new(), b'"fine"', b"{", b"", b"  \n", b"1e400")
     assert [(line, code) for line, code, _ in found] == [(n, "malformed") for n in (2, 3, 4, 5)]

@@ -1,5 +1,6 @@
 """One item: what is right with it, and everything that is wrong."""
 
+import gzip
 import json
 from typing import Any
 
@@ -44,6 +45,11 @@ def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
 def test_what_is_no_json_is_malformed(raw: bytes) -> None:
     with pytest.raises(Malformed, match="not valid JSON"):
         items.parse_json(raw)
+
+
+def test_what_is_no_text_is_told_so() -> None:
+    with pytest.raises(Malformed, match="not UTF-8"):
+        items.parse_json(gzip.compress(b'"a"'))
 
 
 def test_a_lone_surrogate_is_read_so_that_its_place_can_be_named() -> None:

@@ -143,6 +143,7 @@ def without(key: str) -> dict[str, Any]:
         (body(stream=True), "unsupported_parameter", "body.stream"),
         (body(input=None), "invalid_type", "body.input"),
         (body(input="\0"), "nul", "body.input"),
+        (body(input=[]), "invalid_value", "body.input"),
         (body(input="x" * 2000), "too_long", "body"),
         (body(encoding_format="hex"), "invalid_value", "body.encoding_format"),
         (body(encoding_format=["hex"]), "invalid_value", "body.encoding_format"),
@@ -263,6 +264,12 @@ def test_a_text_is_what_the_assistant_said() -> None:
         "talker",
         17,
     )
+
+
+def test_what_is_not_counted_in_tokens_is_not_said_to_be() -> None:
+    for asked, output in ((ASKED, "[0.5]"), (CHAT, '"hello"')):
+        _, line = dialect("openai").written(row(output=output), "characters", asked)
+        assert json.loads(line)["response"]["body"]["usage"]["total_tokens"] == 0
 
 
 def test_a_completion_passes_as_it_is() -> None:

@@ -56,16 +56,16 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
             if _may_pass(error) and not (mine.kind == "export" and exporting.give_up(job)):
                 return Wait(_pause_s(mine.tries), error.detail)
             why = described(error)
-            _log.warning("%s of %s failed: %s", mine.kind, mine.job_id, why["code"])
+            _log.warning("%s failed: %s", mine, why["code"])
             fail = importing.fail if mine.kind == "import" else exporting.fail
             fail(shared, mine, why)
     except NotOurs:
-        _log.info("%s of %s is another's now, or nobody's", mine.kind, mine.job_id)
+        _log.info("%s is another's now, or nobody's", mine)
     except db.AWAY as error:
-        _log.warning("%s of %s: %s", mine.kind, mine.job_id, error)
+        _log.warning("%s: %s", mine, error)
         return Wait(_pause_s(mine.tries), "the database can't be reached")
     except OSError as error:
-        _log.warning("%s of %s: %s", mine.kind, mine.job_id, error)
+        _log.warning("%s: %s", mine, error)
         return Wait(_pause_s(mine.tries), f"its process can't go on: {error.strerror}")
     return None
 
@@ -119,7 +119,7 @@ def _outcome(shared: Shared, mine: Transfer) -> Wait | None:
     try:
         return carry(shared, mine)
     except Exception as error:
-        _log.exception("%s of %s", mine.kind, mine.job_id)
+        _log.exception("%s", mine)
         return Wait(_pause_s(mine.tries), f"an error of ours: {type(error).__name__}", died=True)
 
 

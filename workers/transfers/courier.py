@@ -71,7 +71,7 @@ class Courier:
                 self._end(mine, process.answer())
         except (EOFError, OSError):
             process.kill()
-            _log.error("the process with the %s of %s was killed", mine.kind, mine.job_id)
+            _log.error("the process with the %s was killed", mine)
             self._end(mine, Wait(_AGAIN_S, "the process that had it in hand was killed", died=True))
         return True
 
@@ -106,7 +106,7 @@ class Courier:
 
     def _end(self, mine: Transfer, outcome: Wait | None) -> None:
         if outcome:
-            _log.warning("%s of %s waits: %s", mine.kind, mine.job_id, outcome.error)
+            _log.warning("%s waits: %s", mine, outcome.error)
             error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
             with self._database.begin() as tx:
                 transfers.postpone(tx, mine, outcome.wait_s, error, died=outcome.died)

@@ -46,7 +46,7 @@ router = APIRouter(tags=["anthropic"], responses=ERRORS)
 
 _MIB = 1 << 20
 _DAY_S = 86_400.0
-_BATCH_ID = "^(msgbatch|job)_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+_BATCH_ID = ids.pattern("msgbatch", "job")
 _BatchId = Annotated[str, Path(description="msgbatch_…", pattern=_BATCH_ID)]
 _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 

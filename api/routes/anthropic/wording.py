@@ -23,8 +23,8 @@ _MOST_TOLD = 20  # faults that a message names
 
 def worded(error: MillraceError, id: str) -> dict[str, Any]:
     """An error as Anthropic words it."""
-    told = [_told(fault) for fault in error.faults[:_MOST_TOLD]]
-    message = "; ".join([error.detail, *told])
+    told = map(_told, error.faults[:_MOST_TOLD])
+    message = "; ".join([error.detail, *(one for one in told if one not in error.detail)])
     message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": id}

@@ -37,7 +37,7 @@ router = APIRouter(tags=["openai"], responses=ERRORS)
 PATH = "/v1/files"
 PREFIX = "file"
 
-FILE_ID = "^file_[0-7][0-9a-hjkmnp-tv-z]{25}$"
+FILE_ID = ids.pattern("file")
 FileId = Annotated[str, Path(description="file_…", max_length=200)]
 
 _MIB = 1 << 20
