@@ -38,7 +38,7 @@ def refuse(value: list[Any], vocabulary: int) -> tuple[str, str] | None:
 
 def _refuse_token_ids(value: Any, vocabulary: int) -> tuple[str, str] | None:
     if not vocabulary:
-        return "type", "it must be a string"
+        return "type", "it must be a string: this model takes no token ids"
     if not is_token_ids(value):
         return "type", "it must be a string, or a list of token ids that is not empty"
     if len(value) > MOST_TOKEN_IDS:

@@ -38,6 +38,22 @@ name = "batchstring"
 version = "1"
 engine = "function"
 options = { function = "workers.engines.samples:batchstring", samples = ["a string"] }
+
+[[model]]
+name = "simple"
+version = "1"
+engine = "tensors"
+
+[model.options]
+function = "workers.engines.samples:sum_and_difference"
+inputs = [
+    { name = "INPUT0", datatype = "INT32", shape = [-1, 16] },
+    { name = "INPUT1", datatype = "INT32", shape = [-1, 16] },
+]
+outputs = [
+    { name = "OUTPUT0", datatype = "INT32", shape = [-1, 16] },
+    { name = "OUTPUT1", datatype = "INT32", shape = [-1, 16] },
+]
 """
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# ([\w-]+\.\w+)\n")

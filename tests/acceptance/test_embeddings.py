@@ -172,6 +172,7 @@ def test_a_list_waits_where_its_calls_would_come_too_late(openai_client: OpenAI)
     assert 80 / 4 * LAUNCH_S > 0.4
     answer = openai_client.embeddings.create(model="slow", input=texts)
     assert embedded(answer) == [[float(n), 1.0] for n in range(80)]
+    assert answer.usage.total_tokens == 0  # it counts characters
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_a_list_waits_where_its_calls_would_come_too_late(openai_client: OpenAI)
         ({"extra_body": {"timeout_ms": 0}}, "timeout_ms", "greater"),
         ({"extra_body": {"surprise": 1}}, "surprise", "not permitted"),
         ({"model": "echo"}, "model", "embeddings"),
-        ({"model": "slow", "input": [1]}, "input", "string"),
+        ({"model": "slow", "input": [1]}, "input", "takes no token ids"),
         ({"model": ""}, "model", "at least 1"),
     ],
 )

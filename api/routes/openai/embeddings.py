@@ -144,7 +144,9 @@ async def _answer(model: Model, asked: EmbeddingsRequest, called: Sequence[Calle
         data.append({"object": "embedding", "index": index, "embedding": vector})
         if index % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
             await asyncio.sleep(0)
-    tokens, way = sum(one.units for one in called), called[0].way
+    way = called[0].way
+    counted = way.model.kind.unit == "tokens"
+    tokens = sum(one.units for one in called) if counted else 0
     body: dict[str, Any] = {
         "object": "list",
         "data": data,

@@ -14,6 +14,7 @@ _CODES = {
     "quota_exceeded": "rate_limit_exceeded",
     "predicted_wait": "rate_limit_exceeded",
     "spend_cap": "insufficient_quota",
+    "unknown_param": "unknown_parameter",
     # pydantic's, of a request's fields
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
