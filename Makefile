@@ -17,7 +17,7 @@ up: $(INSTALLED)
 	$(BIN)/millrace up
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Real processes die for three minutes, always in the same order.
 chaos: $(INSTALLED)
