@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from jobs import upstreams
+from jobs import chat, upstreams
 from jobs.registry import Model
 from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Room
 from workers.engines.upstream.asking import Asking
 
 _MOST_TOKENS = 2**31 - 1  # that are believed
-_WANTED = {
-    "chat": 'the input must be an object with "messages", a list that is not empty',
-    "embedding": "the input must be a string, or a list of token ids that is not empty",
-}
+_WANTED = "takes a string, or a list of token ids that is not empty"
 
 
 class OpenAIEngine:
@@ -36,9 +33,9 @@ class OpenAIEngine:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        why_not = _refuse_chat if self._model.does == "chat" else _refuse_embedding
+        why_not = chat.refuse if self._model.does == "chat" else _refuse_embedding
         return [
-            InvalidInput(no)
+            InvalidInput(f"the model {no}")
             if (no := why_not(value))
             else Prepared(self._model.size(value, params), value)
             for value in inputs
@@ -99,20 +96,9 @@ class OpenAIEngine:
         self._upstream.close()
 
 
-def _refuse_chat(value: Any) -> str | None:
-    messages = value.get("messages") if isinstance(value, dict) else None
-    if not isinstance(messages, list) or not messages:
-        return _WANTED["chat"]
-    if "model" in value:
-        return "the model is chosen by the request that holds the input: leave out 'model'"
-    if value.get("stream"):
-        return "an answer comes as a whole: leave out 'stream'"
-    return None
-
-
 def _refuse_embedding(value: Any) -> str | None:
     ids = isinstance(value, list) and value and all(type(token) is int for token in value)
-    return None if isinstance(value, str) or ids else _WANTED["embedding"]
+    return None if isinstance(value, str) or ids else _WANTED
 
 
 def _vectors(answer: Any, count: int) -> list[Any]:
