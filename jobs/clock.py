@@ -27,6 +27,11 @@ def random_bits(bits: int) -> int:
     return _secret.getrandbits(bits)
 
 
+def chance(share: float) -> bool:
+    """Whether something that happens with this probability, 0 to 1, happens now."""
+    return _random.random() < share
+
+
 def jitter(most: float) -> float:
     """A random number of 0 to `most`."""
     return _random.uniform(0.0, most)

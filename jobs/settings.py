@@ -114,6 +114,13 @@ class Settings:
     keep_results_days: float = _setting(0.0, "results of ended jobs are kept so long; 0: for ever")
     keep_jobs_days: float = _setting(0.0, "ended jobs and launches are kept so long; 0: for ever")
 
+    metrics: bool = _setting(True, "processes keep metrics, and report them for `why`")
+    metrics_host: str = _setting("127.0.0.1", "address that /metrics of a process listens on")
+    metrics_port: int = _setting(0, "port of a process's own /metrics; 0: none of its own")
+    otlp_endpoint: str = _setting("", "where traces are sent, OTLP over HTTP; empty: nowhere")
+    trace_share: float = _setting(0.01, "of requests without a traceparent, so many are traced")
+    log_format: str = _setting("auto", "json, human, or auto: human on a terminal, json elsewhere")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "home", self.home or default_home())
 
@@ -298,6 +305,18 @@ def _ranges(settings: Settings) -> list[str]:
         problems.append(f"MILLRACE_LEASE_S is {settings.lease_s}; a lease is 1 second or more")
     if not 0 < settings.keeper_interval_s < inf:
         problems.append("MILLRACE_KEEPER_INTERVAL_S must be more than 0")
+    if not 0 <= settings.metrics_port <= 65535:
+        problems.append(
+            f"MILLRACE_METRICS_PORT is {settings.metrics_port}; a port is 1 to 65535, 0: none"
+        )
+    if not 0 <= settings.trace_share <= 1:
+        problems.append(f"MILLRACE_TRACE_SHARE is {settings.trace_share}; it is 0 to 1")
+    if settings.log_format not in ("auto", "json", "human"):
+        problems.append(
+            f"MILLRACE_LOG_FORMAT is {settings.log_format!r}; it is json, human or auto"
+        )
+    if settings.otlp_endpoint and urlsplit(settings.otlp_endpoint).scheme not in ("http", "https"):
+        problems.append("MILLRACE_OTLP_ENDPOINT must be the http(s) address of an OTLP receiver")
     if not 0 < settings.slow_client_s < inf:
         problems.append("MILLRACE_SLOW_CLIENT_S must be more than 0")
     problems += _retention(settings)

@@ -139,7 +139,8 @@ _CLAIM = text("""
         FOR UPDATE OF slices SKIP LOCKED
     )
     UPDATE slices
-    SET state = 'leased', epoch = epoch + 1, lease_owner = :owner, charged_ms = kept.cost_ms,
+    SET state = 'leased', epoch = epoch + 1, charged_ms = kept.cost_ms,
+        lease_owner = :owner, worker = :owner, claimed_at = now(),
         lease_until = now() + make_interval(secs => :lease_s)
     FROM kept JOIN jobs ON jobs.id = kept.job_id
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
@@ -151,7 +152,8 @@ _CLAIM = text("""
 
 _CLAIM_SUSPECT = text("""
     UPDATE slices
-    SET state = 'leased', epoch = epoch + 1, lease_owner = :owner, charged_ms = 0,
+    SET state = 'leased', epoch = epoch + 1, charged_ms = 0,
+        lease_owner = :owner, worker = :owner, claimed_at = now(),
         lease_until = now() + make_interval(secs => :lease_s)
     FROM (SELECT job_id, start FROM slices
           WHERE state = 'ready' AND suspect AND model = :model AND version = :version

@@ -1,0 +1,178 @@
+"""What every process reports of its last minute, in Redis, and how all of it reads together.
+
+The dashboard and `millrace why` need no Prometheus for that: the same metrics, a minute of them.
+Redis may lose them; they are there again after EVERY_S.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+import orjson
+
+from jobs.telemetry.metrics import EDGES
+from jobs.telemetry.window import EVERY_S, Series, Stretch, flat, unflat
+
+ProcessKind = Literal["api", "worker", "keeper"]
+
+KEY = "millrace:reports"
+"""A hash: process name → `Report.pack()`."""
+STALE_S = 4 * EVERY_S
+"""A report that is older says nothing of now: its process may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One process over its last minute. name: `api_…`, `keeper_…`, or a worker's incarnation;
+    at: Unix time in seconds by Redis' clock, when it was written; about: what else is known of it
+    (host, pid, pool, device, models, the launch that it is in, …)."""
+
+    name: str
+    kind: ProcessKind
+    at: float
+    stretch: Stretch
+    about: Mapping[str, Any]
+
+    def pack(self) -> bytes:
+        stretch = self.stretch
+        return orjson.dumps(
+            {
+                "name": self.name,
+                "kind": self.kind,
+                "at": self.at,
+                "seconds": stretch.seconds,
+                "increases": flat(stretch.increases),
+                "gauges": flat(stretch.gauges),
+                "about": self.about,
+            }
+        )
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Report":
+        """Raises ValueError, LookupError or TypeError where it is of another release."""
+        found = orjson.loads(packed)
+        stretch = Stretch(found["seconds"], unflat(found["increases"]), unflat(found["gauges"]))
+        return cls(found["name"], found["kind"], found["at"], stretch, found["about"])
+
+
+def readable(packed: Iterable[bytes], now: float) -> list[Report]:
+    """Those that are of now, and of this release. now: Unix time by Redis' clock."""
+    found = []
+    for raw in packed:
+        try:
+            report = Report.unpack(raw)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            continue
+        if report.at > now - STALE_S:
+            found.append(report)
+    return sorted(found, key=lambda report: report.name)
+
+
+class Reading:
+    """Reports read together. Labels are asked for by keyword; those that are left out are summed
+    over (`class` is spelled `class_`)."""
+
+    def __init__(self, reports: Iterable[Report]) -> None:
+        self.reports = list(reports)
+
+    def of(self, *kinds: ProcessKind) -> "Reading":
+        """Those of such processes alone."""
+        return Reading(report for report in self.reports if report.kind in kinds)
+
+    def one(self, name: str) -> "Reading":
+        """That of one process."""
+        return Reading(report for report in self.reports if report.name == name)
+
+    def increase(self, metric: str, **labels: str) -> float:
+        """By how much a counter grew, all processes together."""
+        return sum(value for _, value, _ in self._increases(metric, labels))
+
+    def rate(self, metric: str, **labels: str) -> float:
+        """The same per second: each process by the time that it reports of."""
+        return sum(value / max(1e-9, s) for _, value, s in self._increases(metric, labels))
+
+    def increase_by(self, metric: str, label: str, **labels: str) -> dict[str, float]:
+        """The increase for each value of one label, the largest first."""
+        return _by(label, ((found, v) for found, v, _ in self._increases(metric, labels)))
+
+    def rate_by(self, metric: str, label: str, **labels: str) -> dict[str, float]:
+        """The rate for each value of one label, the largest first."""
+        found = self._increases(metric, labels)
+        return _by(label, ((its, value / max(1e-9, s)) for its, value, s in found))
+
+    def mean(self, histogram: str, **labels: str) -> float | None:
+        """Of what a histogram saw; None: nothing."""
+        count = self.increase(f"{histogram}_count", **labels)
+        return self.increase(f"{histogram}_sum", **labels) / count if count else None
+
+    def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
+        """By linear interpolation within the bucket, as Prometheus' histogram_quantile; None: it
+        saw nothing."""
+        tops = dict.fromkeys((*EDGES[histogram], inf), 0.0)
+        for found, value, _ in self._increases(f"{histogram}_bucket", labels):
+            top = inf if found["le"] == "+Inf" else float(found["le"])
+            tops[top] = tops.get(top, 0.0) + value
+        return _quantile(sorted(tops.items()), q)
+
+    def gauge(
+        self, metric: str, fold: Callable[[list[float]], float] = max, **labels: str
+    ) -> float | None:
+        """Folded (max, sum, …) over processes and the labels that are left out; None: no process
+        has it."""
+        found = [value for _, value in self._gauges(metric, labels)]
+        return fold(found) if found else None
+
+    def gauge_by(
+        self,
+        metric: str,
+        label: str,
+        fold: Callable[[list[float]], float] = max,
+        **labels: str,
+    ) -> dict[str, float]:
+        """The same for each value of one label."""
+        groups: dict[str, list[float]] = {}
+        for found, value in self._gauges(metric, labels):
+            groups.setdefault(found.get(label, ""), []).append(value)
+        return {name: fold(values) for name, values in groups.items()}
+
+    def _increases(
+        self, metric: str, labels: Mapping[str, str]
+    ) -> Iterator[tuple[dict[str, str], float, float]]:
+        for report in self.reports:
+            for found, value in _matching(report.stretch.increases, metric, labels):
+                yield found, value, report.stretch.seconds
+
+    def _gauges(
+        self, metric: str, labels: Mapping[str, str]
+    ) -> Iterator[tuple[dict[str, str], float]]:
+        for report in self.reports:
+            yield from _matching(report.stretch.gauges, metric, labels)
+
+
+def _matching(
+    series: Mapping[Series, float], metric: str, labels: Mapping[str, str]
+) -> Iterator[tuple[dict[str, str], float]]:
+    wanted = {key.rstrip("_"): value for key, value in labels.items()}.items()
+    for (name, found), value in series.items():
+        if name == metric and wanted <= dict(found).items():
+            yield dict(found), value
+
+
+def _by(label: str, found: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for labels, value in found:
+        key = labels.get(label, "")
+        sums[key] = sums.get(key, 0.0) + value
+    return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
+
+
+def _quantile(tops: list[tuple[float, float]], q: float) -> float | None:
+    if not tops[-1][1]:
+        return None
+    rank, low, below = q * tops[-1][1], 0.0, 0.0
+    for top, count in tops:
+        if count > below and count >= rank:
+            return low if top == inf else low + (top - low) * (rank - below) / (count - below)
+        low, below = top, count
+    return low

@@ -1,0 +1,88 @@
+"""A process's metrics over the last minute, as plain numbers: what it reports, and `why` reads."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from prometheus_client import CollectorRegistry
+
+from jobs import clock
+
+WINDOW_S = 60.0
+EVERY_S = 5.0
+"""A process looks at its own metrics so often."""
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+Series: TypeAlias = tuple[str, Labels]
+"""A sample's name ("millrace_calls_total", "…_bucket", …) and its labels, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """at_s: on the process's clock. counts: counters and the parts of histograms; gauges: as they
+    are."""
+
+    at_s: float
+    counts: Mapping[Series, float]
+    gauges: Mapping[Series, float]
+
+
+def snapshot(registry: CollectorRegistry) -> Snapshot:
+    """All samples of a registry now."""
+    counts: dict[Series, float] = {}
+    gauges: dict[Series, float] = {}
+    for metric in registry.collect():
+        into = gauges if metric.type == "gauge" else counts
+        for sample in metric.samples:
+            if not sample.name.endswith("_created"):
+                into[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return Snapshot(clock.monotonic(), counts, gauges)
+
+
+class Window:
+    """The last WINDOW_S of a registry, from snapshots taken every EVERY_S."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._kept: deque[Snapshot] = deque([Snapshot(clock.monotonic(), {}, {})])
+
+    def turn(self) -> "Stretch":
+        """Takes a snapshot; what happened since the one that is WINDOW_S old."""
+        now = snapshot(self._registry)
+        self._kept.append(now)
+        while len(self._kept) > 2 and self._kept[1].at_s <= now.at_s - WINDOW_S:
+            self._kept.popleft()
+        return between(self._kept[0], now)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """seconds: how long; increases: by how much counters grew, those that did; gauges: as they are
+    at its end."""
+
+    seconds: float
+    increases: Mapping[Series, float]
+    gauges: Mapping[Series, float]
+
+
+def between(before: Snapshot, after: Snapshot) -> Stretch:
+    """What happened from one snapshot to the next of the same process."""
+    grown = (
+        (series, value - before.counts.get(series, 0.0)) for series, value in after.counts.items()
+    )
+    increases = {series: by for series, by in grown if by > 0}
+    return Stretch(after.at_s - before.at_s, increases, after.gauges)
+
+
+def flat(series: Mapping[Series, float]) -> list[tuple[str, Labels, float]]:
+    """As it travels."""
+    return [(name, labels, value) for (name, labels), value in series.items()]
+
+
+def unflat(rows: Iterable[tuple[str, Iterable[tuple[str, str]], float]]) -> dict[Series, float]:
+    """From what `flat` gave, and JSON made lists of."""
+    return {
+        (name, tuple((key, value) for key, value in labels)): number
+        for name, labels, number in rows
+    }

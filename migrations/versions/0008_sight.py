@@ -1,0 +1,26 @@
+"""Sight: which trace a job belongs to, who had a slice last and since when."""
+
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+
+_UP = """
+ALTER TABLE jobs ADD COLUMN traceparent text; -- W3C trace context of the request that made it
+ALTER TABLE slices
+    ADD COLUMN worker     bigint,      -- the incarnation that claimed it last
+    ADD COLUMN claimed_at timestamptz; -- when
+"""
+
+_DOWN = """
+ALTER TABLE jobs DROP COLUMN traceparent;
+ALTER TABLE slices DROP COLUMN worker, DROP COLUMN claimed_at;
+"""
+
+
+def upgrade() -> None:
+    op.execute(_UP)
+
+
+def downgrade() -> None:
+    op.execute(_DOWN)
