@@ -7,7 +7,7 @@ Redis may lose them; they are there again after EVERY_S.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -75,6 +75,8 @@ class Reading:
 
     def __init__(self, reports: Iterable[Report]) -> None:
         self.reports = list(reports)
+        self._counts: dict[str, list[_Found]] | None = None
+        self._stands: dict[str, list[_Found]] | None = None
 
     def of(self, *kinds: ProcessKind) -> "Reading":
         """Those of such processes alone."""
@@ -120,7 +122,7 @@ class Reading:
     ) -> float | None:
         """Folded (max, sum, …) over processes and the labels that are left out; None: no process
         has it."""
-        found = [value for _, value in self._gauges(metric, labels)]
+        found = [value for _, value, _ in self._gauges(metric, labels)]
         return fold(found) if found else None
 
     def gauge_by(
@@ -132,31 +134,38 @@ class Reading:
     ) -> dict[str, float]:
         """The same for each value of one label."""
         groups: dict[str, list[float]] = {}
-        for found, value in self._gauges(metric, labels):
+        for found, value, _ in self._gauges(metric, labels):
             groups.setdefault(found.get(label, ""), []).append(value)
         return {name: fold(values) for name, values in groups.items()}
 
-    def _increases(
-        self, metric: str, labels: Mapping[str, str]
-    ) -> Iterator[tuple[dict[str, str], float, float]]:
-        for report in self.reports:
-            for found, value in _matching(report.stretch.increases, metric, labels):
-                yield found, value, report.stretch.seconds
+    def _increases(self, metric: str, labels: Mapping[str, str]) -> "Iterator[_Found]":
+        if self._counts is None:
+            self._counts = _by_name(self.reports, lambda stretch: stretch.increases)
+        return _matching(self._counts.get(metric, ()), labels)
 
-    def _gauges(
-        self, metric: str, labels: Mapping[str, str]
-    ) -> Iterator[tuple[dict[str, str], float]]:
-        for report in self.reports:
-            yield from _matching(report.stretch.gauges, metric, labels)
+    def _gauges(self, metric: str, labels: Mapping[str, str]) -> "Iterator[_Found]":
+        if self._stands is None:
+            self._stands = _by_name(self.reports, lambda stretch: stretch.gauges)
+        return _matching(self._stands.get(metric, ()), labels)
 
 
-def _matching(
-    series: Mapping[Series, float], metric: str, labels: Mapping[str, str]
-) -> Iterator[tuple[dict[str, str], float]]:
+_Found: TypeAlias = tuple[dict[str, str], float, float]
+"""A sample's labels, its value, and the seconds that its process reports of."""
+
+
+def _by_name(
+    reports: Iterable[Report], part: Callable[[Stretch], Mapping[Series, float]]
+) -> dict[str, list[_Found]]:
+    found: dict[str, list[_Found]] = {}
+    for report in reports:
+        for (name, labels), value in part(report.stretch).items():
+            found.setdefault(name, []).append((dict(labels), value, report.stretch.seconds))
+    return found
+
+
+def _matching(samples: Iterable[_Found], labels: Mapping[str, str]) -> Iterator[_Found]:
     wanted = {key.rstrip("_"): value for key, value in labels.items()}.items()
-    for (name, found), value in series.items():
-        if name == metric and wanted <= dict(found).items():
-            yield dict(found), value
+    return (sample for sample in samples if wanted <= sample[0].items())
 
 
 def _by(label: str, found: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:
@@ -167,12 +176,14 @@ def _by(label: str, found: Iterable[tuple[dict[str, str], float]]) -> dict[str, 
     return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 
-def _quantile(tops: list[tuple[float, float]], q: float) -> float | None:
-    if not tops[-1][1]:
+def _quantile(buckets: list[tuple[float, float]], q: float) -> float | None:
+    """buckets: (upper end, what fell into it), ascending."""
+    total = sum(count for _, count in buckets)
+    if not total:
         return None
-    rank, low, below = q * tops[-1][1], 0.0, 0.0
-    for top, count in tops:
-        if count > below and count >= rank:
-            return low if top == inf else low + (top - low) * (rank - below) / (count - below)
-        low, below = top, count
+    rank, low, below = q * total, 0.0, 0.0
+    for top, count in buckets:
+        if count and below + count >= rank:
+            return low if top == inf else low + (top - low) * (rank - below) / count
+        low, below = top, below + count
     return low

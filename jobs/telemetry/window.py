@@ -20,8 +20,8 @@ Series: TypeAlias = tuple[str, Labels]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """at_s: on the process's clock. counts: counters and the parts of histograms; gauges: as they
-    are."""
+    """at_s: on the process's clock. counts: counters and the parts of histograms, each bucket with
+    what fell into it alone; gauges: as they are."""
 
     at_s: float
     counts: Mapping[Series, float]
@@ -34,9 +34,14 @@ def snapshot(registry: CollectorRegistry) -> Snapshot:
     gauges: dict[Series, float] = {}
     for metric in registry.collect():
         into = gauges if metric.type == "gauge" else counts
+        below = 0.0  # what Prometheus' buckets, which come in order, have of those before
         for sample in metric.samples:
+            value = sample.value
+            if sample.name.endswith("_bucket"):
+                value -= below
+                below = 0.0 if sample.labels["le"] == "+Inf" else sample.value
             if not sample.name.endswith("_created"):
-                into[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+                into[sample.name, tuple(sorted(sample.labels.items()))] = value
     return Snapshot(clock.monotonic(), counts, gauges)
 
 
