@@ -5,9 +5,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
 
-from api import door
-from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import is_current, migrate
 from ops.embedded import EmbeddedPostgres
@@ -16,18 +15,47 @@ from ops.embedded.lock import HomeLock
 LOGINS = Path(__file__).parents[2] / "ops" / "deploy" / "postgres" / "logins.sql"
 
 
+def statements() -> list[str]:
+    lines = [line for line in LOGINS.read_text().splitlines() if not line.startswith("--")]
+    return [found for found in "\n".join(lines).split(";") if found.strip()]
+
+
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server of its own: roles belong to all its databases."""
     home = tmp_path_factory.mktemp("logins")
     server = EmbeddedPostgres(home)
     with HomeLock(home):
-        server.start()
         try:
-            with psycopg.connect(db.plain_url(server.url), autocommit=True) as superuser:
-                superuser.execute("DROP DATABASE IF EXISTS nothing")
-                for statement in _statements():
+            server.start()
+            url = db.plain_url(server.url).replace("/millrace?", "/postgres?")
+            with psycopg.connect(url, autocommit=True) as superuser:
+                superuser.execute("DROP DATABASE millrace")  # the embedded one is named so, too
+                for statement in statements():
                     superuser.execute(statement)
             yield server
         finally:
             server.stop()
+
+
+def test_the_owner_migrates(postgres: EmbeddedPostgres) -> None:
+    engine = db.connect(postgres.url_of("millrace_owner"), pool_size=1)
+    migrate(engine)
+    assert is_current(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("login", "role"), [("api", db.API), ("worker", db.WORKER)])
+def test_a_process_acts_in_its_role_and_in_no_other(
+    postgres: EmbeddedPostgres, login: str, role: str
+) -> None:
+    engine = db.connect(postgres.url_of(login), pool_size=1, role=role)
+    with engine.begin() as tx:
+        assert tx.exec_driver_sql("SELECT current_user").scalar() == role
+        assert tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
+    engine.dispose()
+    other = {db.API: db.WORKER, db.WORKER: db.API}[role]
+    engine = db.connect(postgres.url_of(login), pool_size=1, role=other)
+    with pytest.raises(SQLAlchemyError, match="permission denied"):
+        engine.connect()
+    engine.dispose()
