@@ -19,11 +19,15 @@ from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
 from api.events import JobEvents
+from api.explaining import Explainer
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
+from api.recording import CallRecords
+from api.reports import Reports
 from api.requests import new_request_id, stamped
+from api.resources import Resources
 from api.routes import (
     audit,
     calls,
@@ -37,6 +41,7 @@ from api.routes import (
     tenants,
     usage,
     webhooks,
+    why,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches
@@ -77,14 +82,18 @@ def create_app(settings: Settings) -> FastAPI:
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
+        reports = Reports(gateway.pipe)
+        records = CallRecords(gateway.pipe, on=settings.metrics)
+        explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
-            credentials,
+            credentials, records, explainer,
         )  # fmt: skip
         following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
         credentials.start()
+        records.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
@@ -92,6 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         following.cancel()
         ingest.stop()
         await events.stop()
+        await records.stop()
         await gateway.stop()
         await kept.stop()
         await credentials.stop()
@@ -122,6 +132,7 @@ def create_app(settings: Settings) -> FastAPI:
         limits,
         audit,
         health,
+        why,
         oip,
         openai_files,
         openai_batches,

@@ -10,11 +10,13 @@ ALTER TABLE jobs ADD COLUMN traceparent text; -- W3C trace context of the reques
 ALTER TABLE slices
     ADD COLUMN worker     bigint,      -- the incarnation that claimed it last
     ADD COLUMN claimed_at timestamptz; -- when
+ALTER TABLE launches ADD COLUMN batch_ms real; -- from closing it until the device had it
 """
 
 _DOWN = """
 ALTER TABLE jobs DROP COLUMN traceparent;
 ALTER TABLE slices DROP COLUMN worker, DROP COLUMN claimed_at;
+ALTER TABLE launches DROP COLUMN batch_ms;
 """
 
 
