@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -56,6 +57,7 @@ from jobs.errors import Malformed
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.telemetry import record
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
@@ -82,18 +84,23 @@ def create_app(settings: Settings) -> FastAPI:
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
-        reports = Reports(gateway.pipe)
+        about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
+        reports = Reports(gateway.pipe, gateway.name, about)
         records = CallRecords(gateway.pipe, on=settings.metrics)
         explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
-            credentials, records, explainer,
+            credentials, reports, records, explainer,
         )  # fmt: skip
         following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
         credentials.start()
         records.start()
+        record.switch(settings.metrics)
+        record.process("api")
+        if settings.metrics:
+            reports.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
@@ -102,6 +109,7 @@ def create_app(settings: Settings) -> FastAPI:
         ingest.stop()
         await events.stop()
         await records.stop()
+        await reports.stop()
         await gateway.stop()
         await kept.stop()
         await credentials.stop()

@@ -13,6 +13,7 @@ from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
 from api.recording import CallRecords
+from api.reports import Reports
 from api.resources import Resources
 
 
@@ -24,6 +25,7 @@ class Context(Resources):
     kept: KeptAnswers
     uploads: Uploads
     credentials: Credentials
+    reports: Reports
     records: CallRecords
     explainer: Explainer
 

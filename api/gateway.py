@@ -100,7 +100,7 @@ class CallGateway:
         self._charge = PipeScript(self.pipe, scripts.CHARGE)
         self.pools = Pools(self.pipe)
         self._most_waiting = most_waiting
-        self._name = ids.show("api", ids.new())
+        self.name = ids.show("api", ids.new())
         self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -113,6 +113,11 @@ class CallGateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.pipe.close()
         await self._replies.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that have no answer yet."""
+        return len(self._waiting)
 
     async def reachable(self) -> bool:
         try:
@@ -177,7 +182,7 @@ class CallGateway:
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
         asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(
-            asked.id, lane, asked.tenant, asked.value, way.size, self._name,
+            asked.id, lane, asked.tenant, asked.value, way.size, self.name,
             asked.weight, asked.job_class,
         )  # fmt: skip
         quota = FREE
@@ -210,7 +215,7 @@ class CallGateway:
 
     async def _read(self) -> None:
         """Hands replies to who awaits them, for as long as the process lives."""
-        key = reply_key(self._name)
+        key = reply_key(self.name)
         while True:
             try:
                 found = await self._replies.ask("BLPOP", key, _BLOCK_S)

@@ -65,8 +65,8 @@ def _of_open(
     retries = _retries(about, row)
     if row["slice_state"] == "leased":
         words = (
-            f"it is in the hands of worker {row['worker']}, after {span(waited_s)}: read, waiting in "
-            "its lane, or in a launch"
+            f"it is in the hands of worker {row['worker']}, after {span(waited_s)}: read, "
+            "waiting in its lane, or in a launch"
         )
         return [*retries, _one(about, "item_waits", "info", words)]
     if row["suspect"]:
