@@ -111,7 +111,9 @@ class Keeper:
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         name = ids.show("keeper", ids.new())
-        self._reporter = Reporter(self._redis, name, "keeper", self._about)
+        self._reporter = Reporter(
+            self._redis, name, "keeper", self._about, settings.metrics_window_s
+        )
         self._stopping = threading.Event()
         self._couriers = [
             Courier(settings, self._database, self._stopping) for _ in range(PROCESSES)

@@ -94,7 +94,7 @@ def _of_answer(record: CallRecord) -> list[Diagnosis]:
             "call_late" if late else "call_in_time",
             f"{said}: {spent}",
             "",
-            {"total_ms": record.total_ms, **{what: ms for what, ms in stages}},
+            {"total_ms": record.total_ms, **dict(stages)},
         )
     ]
     return [*(_causes(record) if late else ()), *found]
