@@ -200,11 +200,9 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     """From the alert to the cause: what everybody sees first, then the words of the command."""
 
     def look() -> dict[str, Any] | None:
-        for one in scene.why():
-            if one["code"] == trouble.code and one["about"].startswith(trouble.about):
-                if all(words in one["words"] for words in trouble.says):
-                    return one
-        return None
+        found = [one for one in scene.why() if one["code"] == trouble.code]
+        found = [one for one in found if one["about"].startswith(trouble.about)]
+        return next((one for one in found if all(w in one["words"] for w in trouble.says)), None)
 
     try:
         found = eventually(look, FOUND_WITHIN_S)
@@ -215,7 +213,8 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     others = [one for one in scene.why() if one["severity"] == "critical"]
     assert {one["code"] for one in others} <= {trouble.code}
     said = scene.by_command()
-    assert trouble.code in said and "→" in said
+    assert f"{trouble.code} ({found['about']}): {found['words'][:20]}" in said
+    assert f"→ {found['advice']}" in said
     return found
 
 
