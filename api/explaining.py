@@ -12,7 +12,7 @@ from api.reports import Reports
 from api.resources import Resources
 from jobs import clock
 from jobs.explain import Diagnosis, Facts, diagnose
-from jobs.explain.seen import Seen
+from jobs.explain.seen import LockWait, Seen
 from jobs.store import sight
 from jobs.store.db import AWAY
 from jobs.store.tenancy import EVERYBODY
@@ -55,6 +55,7 @@ class Explainer:
         done, _ = await asyncio.wait({self._asking}, timeout=_PATIENCE_S)
         owed_s = clock.monotonic() - self._asked_s
         if not done:
+            self._seen = replace(self._seen, locks=LockWait())  # those of before say nothing
             return owed_s
         asked, self._asking = self._asking, None
         if asked.exception():

@@ -80,12 +80,13 @@ class CallRecords:
             await asyncio.wait({self._task})
             self._write()
 
-    def note(self, asked: Asked, since_s: float, ended: BaseException | Mapping[str, Any]) -> None:
+    def note(self, asked: Asked, ended: BaseException | Mapping[str, Any]) -> None:
         """A call ended: with its timing, or with what it raised. Takes microseconds: the rest is
-        for later. since_s: when it came, on the process's clock."""
+        for later."""
         if not self._on or not asked.tried:
             return  # it came to no model
-        total_ms = (clock.monotonic() - since_s) * 1000
+        left_ms = (asked.until_s - clock.monotonic()) * 1000
+        total_ms = asked.timeout_ms - asked.waited_ms - left_ms
         if isinstance(ended, BaseException):
             outcome, timing = outcome_of(ended), dict[str, Any]()
         else:

@@ -38,6 +38,7 @@ name = "scattered"
 version = "1"
 engine = "minilm"
 target_ms = 40
+options = { max_tokens = 16 }
 limits = { in_flight = 2 }
 
 [[model]]
@@ -50,19 +51,21 @@ target_ms = 150
 name = "crowded"
 version = "1"
 engine = "minilm"
-target_ms = 100
+target_ms = 150
+options = { max_tokens = 192 }
 limits = { max_batch = 2 }
-
-[[model]]
-name = "deadly"
-version = "1"
-engine = "function"
-options = { function = "tests.acceptance.why_samples:deadly" }
 
 [[model]]
 name = "echo"
 version = "1"
 engine = "echo"
+"""
+DEADLY = """
+[[model]]
+name = "deadly"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.why_samples:deadly" }
 """
 WINDOW_S = 12.0
 FOUND_WITHIN_S = 24.0
@@ -181,15 +184,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 @contextmanager
-def staged(folder: Path, **changes: Any) -> Iterator[Scene]:
-    (folder / "models.toml").write_text(MODELS)
+def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
+    (folder / "models.toml").write_text(models)
     with running(
         folder / "home",
         models=folder / "models.toml",
         metrics_window_s=WINDOW_S,
         lease_s=3.0,
         webhook_allow="127.0.0.1",
-        **changes,
     ) as platform:
         made = Scene(platform)
         yield made
@@ -255,12 +257,15 @@ def test_one_tenants_burst_of_long_texts_is_what_others_wait_for(scene: Scene) -
 
 
 def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
-    text = LONG[:900]
+    hot = {"model": "crowded", "input": LONG[:900]}
 
-    def body(n: int) -> dict[str, Any]:
-        return {"model": "crowded", "input": text, "params": {"truncate": 180 + n} if n < 2 else {}}
+    def cold(n: int) -> dict[str, Any]:
+        return hot | {"params": {"truncate": 180 + n}}
 
-    with scene.called("bob", body, callers=10):
+    with (
+        scene.called("bob", lambda n: hot, callers=10),
+        scene.called("bob", cold, callers=2, pause_s=0.5),
+    ):
         explained(scene, TROUBLES["hot"])
 
 
@@ -305,24 +310,19 @@ def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> No
 
 
 def test_workers_die(tmp_path: Path) -> None:
-    with staged(tmp_path) as scene, scene.client("alice") as http:
-        for _ in range(2):
-            eventually(lambda: has_died(scene, http), FOUND_WITHIN_S)
+    with staged(tmp_path, DEADLY) as scene, scene.client("alice") as http:
+        order = {"model": "deadly", "items": ["die"]}
+        job = http.post("/jobs", json=order).raise_for_status().json()["id"]
+        eventually(lambda: has_died(scene, 2), FOUND_WITHIN_S)
         explained(scene, TROUBLES["deaths"])
+        assert "suspect_slices" in scene.by_command(job, who="alice")
 
 
-def has_died(scene: Scene, http: httpx.Client) -> bool:
-    """Of a call that kills; keeps the platform going, as `millrace up` does."""
+def has_died(scene: Scene, times: int) -> bool:
+    """Keeps the platform going meanwhile, as `millrace up` does."""
     scene.platform.poll()
-    before = deaths(scene)
-    http.post("/infer", json={"model": "deadly", "input": "die", "timeout_ms": 2000})
-    scene.platform.poll()
-    return deaths(scene) > before
-
-
-def deaths(scene: Scene) -> int:
     with scene.database.begin() as tx:
-        return int(tx.scalar(text("SELECT count(*) FROM workers WHERE died IS NOT NULL")) or 0)
+        return int(tx.scalar(text("SELECT count(*) FROM workers WHERE died IS NOT NULL"))) >= times
 
 
 def postgres_processes(platform: Platform) -> list[int]:
