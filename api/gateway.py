@@ -44,13 +44,24 @@ Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 """output, error, units, timing"""
 
 
+@dataclass(slots=True)
+class Tried:
+    """One way in which a call was to be let in; refused: why it wasn't."""
+
+    model: Model
+    size: int
+    lane: str
+    terms: Terms
+    refused: Refused | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Who wants what until when. share: of the time that may be waited (api/pools.py); weight: its
     tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
     caller's; standing: the headers that tell of them, once the call is let in; more_units: what its
     quota is charged with on top of its size; waited_ms: of its time, before it was asked; let_in:
-    is told when it is let in."""
+    is told when it is let in; tried: gets the ways that were tried."""
 
     id: str
     tenant: str
@@ -66,6 +77,7 @@ class Asked:
     more_units: int = 0
     waited_ms: float = 0.0
     let_in: Callable[[], None] | None = None
+    tried: list[Tried] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +93,14 @@ class CallGateway:
     """Any number of calls at a time."""
 
     def __init__(self, redis_url: str, most_waiting: int) -> None:
-        self._pipe = Pipe(redis_url, _SILENT_S)
+        self.pipe = Pipe(redis_url, _SILENT_S)
         self._replies = Pipe(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
-        self._put = PipeScript(self._pipe, scripts.PUT)
-        self._drop = PipeScript(self._pipe, scripts.DROP)
-        self._charge = PipeScript(self._pipe, scripts.CHARGE)
-        self.pools = Pools(self._pipe)
+        self._put = PipeScript(self.pipe, scripts.PUT)
+        self._drop = PipeScript(self.pipe, scripts.DROP)
+        self._charge = PipeScript(self.pipe, scripts.CHARGE)
+        self.pools = Pools(self.pipe)
         self._most_waiting = most_waiting
-        self._name = ids.show("api", ids.new())
+        self.name = ids.show("api", ids.new())
         self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -99,12 +111,17 @@ class CallGateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._pipe.close()
+        await self.pipe.close()
         await self._replies.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that have no answer yet."""
+        return len(self._waiting)
 
     async def reachable(self) -> bool:
         try:
-            return bool(await self._pipe.ask("PING"))
+            return bool(await self.pipe.ask("PING"))
         except RedisError:
             return False
 
@@ -137,13 +154,16 @@ class CallGateway:
             pool = await self.pools.of(way.model)
             bucket = bucket_of(way.size, way.model.buckets)
             terms = pool.terms(bucket, asked.timeout_ms, asked.share)
-            answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
+            tried = Tried(way.model, way.size, lane_name(way.params, bucket), terms)
+            asked.tried.append(tried)
+            answer = await self._ask(asked, way, pool, tried.lane, terms)
             if not isinstance(answer, Refused):
                 left_ms = (asked.until_s - clock.monotonic()) * 1000
                 took_ms = asked.timeout_ms - asked.waited_ms - left_ms
                 if answer[1] is None:  # an error may come soon because there was no launch
                     pool.answered(bucket, asked.timeout_ms, took_ms)
                 return way, answer
+            tried.refused = answer
             if answer.exceeded:
                 quota = quota_of(asked.tenant, asked.limits, way.model.name)
                 refusals.append(exceeded(quota, answer.exceeded))
@@ -162,7 +182,7 @@ class CallGateway:
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
         asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(
-            asked.id, lane, asked.tenant, asked.value, way.size, self._name,
+            asked.id, lane, asked.tenant, asked.value, way.size, self.name,
             asked.weight, asked.job_class,
         )  # fmt: skip
         quota = FREE
@@ -195,7 +215,7 @@ class CallGateway:
 
     async def _read(self) -> None:
         """Hands replies to who awaits them, for as long as the process lives."""
-        key = reply_key(self._name)
+        key = reply_key(self.name)
         while True:
             try:
                 found = await self._replies.ask("BLPOP", key, _BLOCK_S)
@@ -233,7 +253,7 @@ class CallGateway:
     async def _unknown(self) -> set[str]:
         """The waiting calls that Redis knows nothing of."""
         asked = [(id, waiting.pool.keys("calls")) for id, waiting in self._waiting.items()]
-        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in asked))
+        known = await asyncio.gather(*(self.pipe.ask("HEXISTS", key, id) for id, key in asked))
         return {id for (id, _), there in zip(asked, known, strict=True) if not there}
 
 

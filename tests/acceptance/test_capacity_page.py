@@ -1,5 +1,6 @@
 """The worked example of ops/docs/capacity.md: its files, its commands, its figures."""
 
+import os
 import re
 import subprocess
 import sys
@@ -18,9 +19,9 @@ def test_the_figures_are_what_the_commands_print(tmp_path: Path) -> None:
             (tmp_path / name[1]).write_text(text)
     commands = "set -e\n" + "".join(text for language, text in blocks if language == "bash")
     shown = "".join(text for language, text in blocks if language == "text")
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", commands], cwd=tmp_path, env={"PATH": path, "HOME": str(tmp_path)},
+        ["bash", "-c", commands], cwd=tmp_path, env=environ,
         capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
