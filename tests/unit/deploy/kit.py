@@ -26,7 +26,7 @@ _SUFFIXES: dict[type, tuple[str, ...]] = {
     Gauge: ("",),
     Histogram: ("_bucket", "_sum", "_count"),
 }
-_METRIC = re.compile(r"(?<![\w:$])((?:millrace|process)[\w:]*|up)\b(?:\{([^}]*)\})?")
+_METRIC = re.compile(r"(?<![\w:$])(millrace[\w:]*|up)\b(?:\{([^}]*)\})?")
 _GROUPED = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
 
 
@@ -45,7 +45,7 @@ def alerts() -> list[dict[str, Any]]:
 
 @cache
 def series() -> dict[str, set[str]]:
-    """What may be asked for: name → labels. Ours, those of the client library, and `up`."""
+    """What may be asked for: name → labels. Ours, what rules record, and `up`."""
     found: dict[str, set[str]] = {"up": set()}
     for metric in vars(metrics).values():
         if isinstance(metric, (Counter, Gauge, Histogram)):
@@ -53,8 +53,6 @@ def series() -> dict[str, set[str]]:
             for suffix in _SUFFIXES[type(metric)]:
                 le = {"le"} if suffix == "_bucket" else set()
                 found[family.name + suffix] = set(metric._labelnames) | le
-    for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds", "start_time_seconds"):
-        found[f"process_{name}"] = set()
     for rule in rules():
         if "record" in rule:
             found[rule["record"]] = set(rule.get("labels", {})) | left_by(rule["expr"], found)

@@ -1,4 +1,4 @@
-"""The runbook: a page for each alert, an alert for each page, and nothing named that isn't there."""
+"""The runbook: a page for each alert, an alert for each page, and all that they name."""
 
 import re
 from pathlib import Path
