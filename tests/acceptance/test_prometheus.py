@@ -81,11 +81,11 @@ def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:
 def worked(platform: Platform, prometheus: httpx.Client) -> None:
     """A job and calls, until Prometheus has seen them grow."""
     with closing(Client(platform.url)) as client:
-        job = client.submit([b'{"input": "text"}\n'] * 300, model="minilm")["id"]
-        calls = {"model": "minilm", "input": "text"}
+        job = client.submit([b'{"input": "text"}\n'] * 300, model="echo")["id"]
+        call = {"model": "echo", "input": "text"}
 
         def seen() -> bool:
-            assert client.request("POST", "/infer", json=calls)
+            assert client.request("POST", "/infer", json=call)
             return len(ask(prometheus, "rate(millrace_call_target_total[10s]) > 0")) > 0
 
         eventually(seen, timeout_s=40)
