@@ -38,24 +38,26 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
             server.stop()
 
 
-def test_the_owner_migrates(postgres: EmbeddedPostgres) -> None:
+@pytest.fixture(scope="module")
+def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
     engine = db.connect(postgres.url_of("millrace_owner"), pool_size=1)
     migrate(engine)
     assert is_current(engine)
     engine.dispose()
+    return postgres
 
 
 @pytest.mark.parametrize(("login", "role"), [("api", db.API), ("worker", db.WORKER)])
-def test_a_process_acts_in_its_role_and_in_no_other(
-    postgres: EmbeddedPostgres, login: str, role: str
+def test_what_the_owner_migrated_is_used_in_ones_role_and_no_other(
+    migrated: EmbeddedPostgres, login: str, role: str
 ) -> None:
-    engine = db.connect(postgres.url_of(login), pool_size=1, role=role)
+    engine = db.connect(migrated.url_of(login), pool_size=1, role=role)
     with engine.begin() as tx:
         assert tx.exec_driver_sql("SELECT current_user").scalar() == role
         assert tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
     engine.dispose()
     other = {db.API: db.WORKER, db.WORKER: db.API}[role]
-    engine = db.connect(postgres.url_of(login), pool_size=1, role=other)
+    engine = db.connect(migrated.url_of(login), pool_size=1, role=other)
     with pytest.raises(SQLAlchemyError, match="permission denied"):
         engine.connect()
     engine.dispose()
