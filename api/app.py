@@ -20,14 +20,17 @@ from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
 from api.events import JobEvents
+from api.explaining import Explainer
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
 from api.measuring import Answer
 from api.pipe import Pipe
+from api.recording import CallRecords
 from api.reports import Reports
 from api.requests import new_request_id, stamped
+from api.resources import Resources
 from api.routes import (
     audit,
     calls,
@@ -41,6 +44,7 @@ from api.routes import (
     tenants,
     usage,
     webhooks,
+    why,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches
@@ -84,15 +88,19 @@ def create_app(settings: Settings) -> FastAPI:
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
-        reports = Reports(Pipe(settings.redis_url, _SILENT_S), gateway.name, about)
+        pipe = Pipe(settings.redis_url, _SILENT_S)
+        reports = Reports(pipe, gateway.name, about, settings.metrics_window_s)
+        records = CallRecords(pipe, on=settings.metrics)
+        explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
-            credentials, reports,
+            credentials, reports, records, explainer,
         )  # fmt: skip
         following = [asyncio.create_task(follow(file))]
         gateway.start()
         events.start()
         credentials.start()
+        records.start()
         if settings.metrics:
             metrics.CALLS_WAITING.set_function(lambda: gateway.in_flight)
             following.append(asyncio.create_task(lag.watch()))
@@ -105,6 +113,7 @@ def create_app(settings: Settings) -> FastAPI:
             task.cancel()
         ingest.stop()
         await events.stop()
+        await records.stop()
         await reports.stop()
         await gateway.stop()
         await kept.stop()
@@ -136,6 +145,7 @@ def create_app(settings: Settings) -> FastAPI:
         limits,
         audit,
         health,
+        why,
         oip,
         openai_files,
         openai_batches,

@@ -92,9 +92,17 @@ class Asking:
             waited_ms=self.waited_ms,
             let_in=self.let_in,
         )
-        way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
-        if error is not None:
-            raise _error(*error)
+        try:
+            way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
+            if error is not None:
+                raise _error(*error)
+        except BaseException as ended:
+            if not (self.patient and for_now(ended)):
+                self.shared.records.note(asked, ended)
+            if isinstance(ended, MillraceError):
+                ended.more = {**ended.more, "call_id": asked.id}
+            raise
+        self.shared.records.note(asked, timing)
         return Called(asked.id, way, output, units, timing)
 
 

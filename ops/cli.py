@@ -20,6 +20,7 @@ from ops.commands import (
     submitting,
     usage,
     webhooks,
+    why,
 )
 from ops.commands.common import INTERRUPTED, in_words
 
@@ -63,6 +64,7 @@ for command in (
     *keys.COMMANDS,
     *admin.COMMANDS,
     *models.COMMANDS,
+    *why.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
     *completion.COMMANDS,

@@ -162,7 +162,8 @@ class Keeper:
             )
         ]
         name = ids.show("keeper", ids.new())
-        reporter = Reporter(self._redis, name, "keeper", self._about)
+        window_s = self._settings.metrics_window_s
+        reporter = Reporter(self._redis, name, "keeper", self._about, window_s)
         if self._settings.metrics:
             reporter.start()
             threads += self._watchers()

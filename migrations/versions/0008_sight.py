@@ -10,6 +10,7 @@ ALTER TABLE jobs ADD COLUMN traceparent text; -- W3C trace context of the reques
 ALTER TABLE slices
     ADD COLUMN worker     bigint,      -- the incarnation that claimed it last
     ADD COLUMN claimed_at timestamptz; -- when
+ALTER TABLE launches ADD COLUMN batch_ms real; -- from closing it until the device had it
 -- Whether a keeper has counted it; nobody counts those of before.
 ALTER TABLE workers ADD COLUMN death_told bool NOT NULL DEFAULT true;
 ALTER TABLE workers ALTER COLUMN death_told SET DEFAULT false;
@@ -18,6 +19,7 @@ ALTER TABLE workers ALTER COLUMN death_told SET DEFAULT false;
 _DOWN = """
 ALTER TABLE jobs DROP COLUMN traceparent;
 ALTER TABLE slices DROP COLUMN worker, DROP COLUMN claimed_at;
+ALTER TABLE launches DROP COLUMN batch_ms;
 ALTER TABLE workers DROP COLUMN death_told;
 """
 

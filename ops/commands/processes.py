@@ -10,6 +10,9 @@ from jobs.settings import SettingsError
 from ops import configure
 from ops.commands.common import as_json_option
 
+WORKER_GRACE_S = 30.0
+"""A worker that is told to stop and hasn't by then is killed."""
+
 
 @click.command(epilog="Example: millrace up --workers 2")
 @click.option("--workers", default=1, show_default=True, help="worker processes")
@@ -59,7 +62,7 @@ def worker() -> None:
     logs.configure("worker")
     found = configure.load()
     exposition.check(found)
-    Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), grace_s=30)
+    Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), WORKER_GRACE_S)
 
 
 @click.command(epilog="Example: millrace keeper")

@@ -1,0 +1,244 @@
+"""What the dashboards show. A test holds every name and label against jobs/telemetry/metrics.py."""
+
+from ops.grafana.panels import Dashboard, Panel
+
+_RATE = "[$__rate_interval]"
+_MODEL = 'model=~"$model"'
+
+
+def _quantiles(metric: str, by: str, more: str = "") -> list[tuple[str, str]]:
+    """p50, p95, p99 of a histogram of models, for each value of a label."""
+    return [
+        (
+            f"histogram_quantile({q}, sum by (le, {by}) "
+            f"(rate({metric}_bucket{{{_MODEL}{more}}}{_RATE})))",
+            f"{{{{{by}}}}} p{q * 100:g}",
+        )
+        for q in (0.5, 0.95, 0.99)
+    ]
+
+
+def _rate(metric: str, by: str, matching: str = _MODEL) -> str:
+    return f"sum by ({by}) (rate({metric}{{{matching}}}{_RATE}))"
+
+
+def _mean(metric: str, by: str, matching: str = _MODEL) -> str:
+    return f"{_rate(f'{metric}_sum', by, matching)} / {_rate(f'{metric}_count', by, matching)}"
+
+
+OVERVIEW = Dashboard(
+    "overview",
+    "overview",
+    ("model",),
+    [
+        Panel("Calls", "reqps", [(_rate("millrace_calls_total", "outcome"), "{{outcome}}")],
+              "Calls that ended, by outcome: succeeded, or the error's code."),
+        Panel("Items", "ops", [(_rate("millrace_items_total", "outcome"), "{{outcome}}")],
+              "Items of jobs that got their final result."),
+        Panel("Burn of the target", "none",
+              [("millrace:call_target:burn1h{" + _MODEL + "}", "{{model}} 1 h"),
+               ("millrace:call_target:burn5m{" + _MODEL + "}", "{{model}} 5 min")],
+              "How fast the misses that the objective allows are used up; 1 uses exactly all.",
+              red=14.4),
+        Panel("p99 of calls", "s",
+              [("histogram_quantile(0.99, sum by (le, model) "
+                f"(rate(millrace_call_seconds_bucket{{{_MODEL}}}{_RATE})))", "{{model}}"),
+               ("max by (model) (millrace_model_target_seconds{" + _MODEL + "})",
+                "{{model}} target")],
+              "Against what the model aims at."),
+        Panel("Until what waits is done", "s",
+              [("millrace:predicted_drain:seconds{" + _MODEL + "}", "{{pool}} {{model}}")],
+              "By the workers as they are. Pools scale by it."),
+        Panel("Oldest slice that waits", "s",
+              [("max by (model) (millrace_queue_oldest_seconds{" + _MODEL + "})", "{{model}}")],
+              "Of those that could be claimed."),
+        Panel("Entries in a launch", "none",
+              [(_mean("millrace_launch_rows", "model"), "{{model}}")],
+              "Calls and items, on average. Small launches waste the device."),
+        Panel("Devices busy", "percentunit",
+              [(f"rate(millrace_device_busy_seconds_total{_RATE})", "{{instance}} {{device}}")],
+              "Share of the time in which a launch was on the device.", most=1),
+        Panel("Jobs", "none", [("max by (state) (millrace_jobs)", "{{state}}"),
+                               ("sum(max by (model) (millrace_jobs_stuck))", "stuck")],
+              "In the database, by state."),
+    ],
+)  # fmt: skip
+
+MODELS = Dashboard(
+    "models",
+    "models",
+    ("model",),
+    [
+        Panel("Time of calls", "s", _quantiles("millrace_call_seconds", "model"), "All of it."),
+        Panel("Calls that missed the target", "percentunit",
+              [("millrace:call_target_missed:ratio_rate5m{" + _MODEL + "}", "{{model}}"),
+               ("1 - millrace:call_target:objective{" + _MODEL + "}", "{{model}} may")],
+              "A refusal or failure that is ours misses it."),
+        Panel("Where the time of calls goes", "s",
+              [(_mean("millrace_call_stage_seconds", "stage"), "{{stage}}")],
+              "Means, by stage: gateway, preprocess, queue, batch, engine, postprocess."),
+        Panel("Time of a launch on the device", "s",
+              _quantiles("millrace_launch_seconds", "model"),
+              "Without what goes before and after."),
+        Panel("Launches by reason", "ops",
+              [(_rate("millrace_launches_total", "reason"), "{{reason}}")],
+              "Why they left when they did."),
+        Panel("Actual by predicted time", "none",
+              _quantiles("millrace_launch_prediction_ratio", "model"),
+              "1: as predicted. Above 1.5 admission promises what isn't kept.", red=1.5),
+        Panel("Fill of a launch", "percentunit",
+              [(_mean("millrace_launch_fill_ratio", "model"), "{{model}}")],
+              "Entries by what it may take.", most=1),
+        Panel("Padding", "percentunit",
+              [(f"1 - {_rate('millrace_launch_units_total', 'model')} / "
+                f"{_rate('millrace_launch_padded_units_total', 'model')}", "{{model}}")],
+              "Share of the launched size that is padding.", most=1),
+        Panel("Lanes with something in them", "none",
+              [("sum by (model) (millrace_lanes_waiting{" + _MODEL + "})", "{{model}}")],
+              "Many lanes with little in each: small launches."),
+        Panel("Wait in lanes", "s",
+              [(f"topk(5, {_rate('millrace_lane_wait_seconds_total', 'model, lane')} / "
+                f"{_rate('millrace_lane_entries_total', 'model, lane')})", "{{model}} {{lane}}")],
+              "Mean of an entry, of the five slowest lanes."),
+        Panel("Failures of items", "ops",
+              [(_rate("millrace_item_errors_total", "code"), "{{code}}"),
+               (_rate("millrace_item_retries_total", "model"), "{{model}} tried again")],
+              "By code, final or not."),
+        Panel("Ready workers", "none",
+              [("max by (model) (millrace_model_ready_workers{" + _MODEL + "})", "{{model}}"),
+               ("sum by (model, state) (millrace_model_state{" + _MODEL + "})",
+                "{{model}} {{state}}")],
+              "And the states that the model is in, over all workers."),
+    ],
+)  # fmt: skip
+
+WORKERS = Dashboard(
+    "workers",
+    "workers and devices",
+    ("pool",),
+    [
+        Panel("Workers", "none",
+              [('max by (pool, state) (millrace_workers{pool=~"$pool"})', "{{pool}} {{state}}")],
+              "Those that live, by state."),
+        Panel("Until what waits is done", "s",
+              [('sum by (pool) (millrace:predicted_drain:seconds{pool=~"$pool"})', "{{pool}}")],
+              "Of all the pool's models: what KEDA scales by."),
+        Panel("Devices busy", "percentunit",
+              [(f"rate(millrace_device_busy_seconds_total{_RATE})", "{{instance}} {{device}}")],
+              "Share of the time in which a launch was on the device.", most=1),
+        Panel("Memory of devices", "percentunit",
+              [('millrace_device_memory_bytes{kind="used"} / ignoring (kind) '
+                'millrace_device_memory_bytes{kind="total"}', "{{instance}} {{device}}")],
+              "Of a CPU: the process, by the machine's.", most=1, red=0.95),
+        Panel("Device time by model", "percentunit",
+              [(_rate("millrace_model_device_seconds_total", "model", ""), "{{model}}")],
+              "Devices' worth of launches."),
+        Panel("Slices in hand", "none",
+              [("sum by (instance, model) (millrace_slices_in_hand)", "{{instance}} {{model}}")],
+              "Leases that workers hold."),
+        Panel("Deaths", "none",
+              [("sum by (how) (increase(millrace_worker_deaths_total[$__rate_interval]))",
+                "{{how}}"),
+               ("sum(increase(millrace_leases_reaped_total[$__rate_interval]))",
+                "leases taken back"),
+               ("sum(increase(millrace_leases_lost_total[$__rate_interval]))",
+                "results that came too late")],
+              "crashed and hung: by what they ran."),
+        Panel("Claims and settlements", "s",
+              [(_mean("millrace_claim_seconds", "instance", ""), "{{instance}} claim"),
+               (_mean("millrace_settle_seconds", "instance", ""), "{{instance}} settle")],
+              "Means of the two transactions of a slice."),
+        Panel("Loads of models", "s",
+              [("max by (instance, model) (millrace_model_load_seconds)",
+                "{{instance}} {{model}}")],
+              "Until the last one was warm."),
+    ],
+)  # fmt: skip
+
+TENANTS = Dashboard(
+    "tenants",
+    "tenants and fairness",
+    ("model",),
+    [
+        Panel("Fairness", "none", [("max(millrace_fairness_jain)", "Jain's index")],
+              "1 is fair; below 0.8 somebody is starved.", most=1),
+        Panel("Share by fair share", "none",
+              [("topk(10, max by (tenant) (millrace_tenant_share_ratio))", "{{tenant}}")],
+              "Of tenants with work waiting, over the last minute. 1 is what they are owed."),
+        Panel("Device time", "percentunit",
+              [(f"topk(10, {_rate('millrace_tenant_device_seconds_total', 'tenant')})",
+                "{{tenant}}")],
+              "Devices' worth, of the ten largest."),
+        Panel("Entries", "ops",
+              [(f"topk(10, {_rate('millrace_tenant_entries_total', 'tenant, kind')})",
+                "{{tenant}} {{kind}}")],
+              "Calls and items launched."),
+        Panel("Wait in lanes", "s",
+              [(f"topk(10, {_rate('millrace_tenant_wait_seconds_total', 'tenant')} / "
+                f"{_rate('millrace_tenant_entries_total', 'tenant')})", "{{tenant}}")],
+              "Mean of an entry, of the ten that wait longest."),
+        Panel("Size of an entry", "none",
+              [(f"topk(10, {_rate('millrace_tenant_units_total', 'tenant')} / "
+                f"{_rate('millrace_tenant_entries_total', 'tenant')})", "{{tenant}}")],
+              "Mean, in the model's unit: who sends long ones."),
+    ],
+)  # fmt: skip
+
+PLATFORM = Dashboard(
+    "platform",
+    "platform",
+    (),
+    [
+        Panel("Database: the smallest write", "s",
+              [("max(millrace_database_probe_seconds)", "probe")],
+              "Until it is committed.", red=0.25),
+        Panel("Database: transactions", "s",
+              [("histogram_quantile(0.99, sum by (le, job) "
+                f"(rate(millrace_database_transaction_seconds_bucket{_RATE})))", "{{job}} p99")],
+              "Time that a transaction had its connection."),
+        Panel("Database: connections and size", "none",
+              [("sum by (job, state) (millrace_database_connections)", "{{job}} {{state}}"),
+               ("max(millrace_database_bytes) / 1e9", "GB")],
+              "Over all processes."),
+        Panel("Redis: PING", "s", [("max(millrace_redis_probe_seconds)", "probe")],
+              "By the keeper.", red=0.05),
+        Panel("Redis: commands", "s",
+              [("histogram_quantile(0.99, sum by (le, job) "
+                f"(rate(millrace_redis_seconds_bucket{_RATE})))", "{{job}} p99")],
+              "Blocking ones left out."),
+        Panel("Errors of both", "ops",
+              [(_rate("millrace_database_errors_total", "job", ""), "{{job}} database"),
+               (_rate("millrace_redis_errors_total", "job", ""), "{{job}} Redis")],
+              "Statements, connections, commands.", red=1),
+        Panel("Keeper: failed runs", "ops",
+              [(_rate("millrace_keeper_runs_total", "service", 'outcome="failed"'), "{{service}}"),
+               (_rate("millrace_nudges_total", "pool", ""), "nudges to {{pool}}")],
+              "By duty; and the nudges that it sends."),
+        Panel("Keeper: time of a run", "s",
+              [(_mean("millrace_keeper_run_seconds", "service", ""), "{{service}}")],
+              "Means, by duty."),
+        Panel("Webhooks", "none",
+              [("max(millrace_webhooks_pending)", "wait"),
+               ("max(millrace_webhook_oldest_seconds)", "seconds that the oldest is due"),
+               (_rate("millrace_webhook_attempts_total", "outcome", ""), "{{outcome}} a second")],
+              "Deliveries and their tries."),
+        Panel("Requests", "reqps",
+              [(_rate("millrace_http_requests_total", "status", ""), "{{status}}")],
+              "Answers of the api, by status."),
+        Panel("Event loop lag", "s",
+              [("max by (instance) (millrace_event_loop_lag_seconds)", "{{instance}}")],
+              "An api that is late has too much to do: more of them."),
+        Panel("Upstreams", "none",
+              [("sum by (upstream) (millrace_upstream_limit)", "{{upstream}} at a time"),
+               ("max by (upstream) (millrace_upstream_breaker_open)", "{{upstream}} breaker open"),
+               (_rate("millrace_upstream_requests_total", "upstream, outcome", ""),
+                "{{upstream}} {{outcome}} a second")],
+              "Servers that someone else runs."),
+        Panel("Transfers", "none",
+              [("max by (kind) (millrace_transfers_waiting)", "{{kind}} waiting"),
+               (_rate("millrace_transfers_total", "kind, outcome", ""), "{{kind}} {{outcome}}/s")],
+              "Jobs read from files and S3, and written there."),
+    ],
+)  # fmt: skip
+
+DASHBOARDS = (OVERVIEW, MODELS, WORKERS, TENANTS, PLATFORM)

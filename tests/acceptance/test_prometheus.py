@@ -1,0 +1,135 @@
+"""A real Prometheus reads a running platform: the rules work on what processes really tell."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from ops.client import Client
+from ops.grafana.dashboards import DASHBOARDS
+from ops.up import Platform, free_port, running
+from tests.unit.deploy.kit import PROMETHEUS, RULES
+from tests.wait import eventually
+
+RARE = (
+    "errors_total|retries_total|deaths|reaped|leases_lost|stuck|failed|upstream|webhook_attempts"
+    "|transfers_total|tenant_share_ratio"
+)
+"""Of these a platform that is well and has just begun may have nothing."""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    if not shutil.which("prometheus"):
+        pytest.skip("prometheus isn't installed: it is in Debian's package of that name")
+    with running(tmp_path_factory.mktemp("watched") / "home", metrics_port=free_port()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    platform: Platform, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
+    folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
+    jobs = ("millrace-api", "millrace-keeper", "millrace-worker")
+    scraped = [
+        {"job_name": job, "static_configs": [{"targets": [url.split("/")[2]]}]}
+        for job, url in zip(jobs, platform.metrics, strict=True)
+    ]
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES), str(PROMETHEUS / "objectives.yml")],
+        "scrape_configs": scraped,
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    arguments = {"config.file": folder / "prometheus.yml", "storage.tsdb.path": folder / "data",
+                 "web.listen-address": f"127.0.0.1:{port}"}  # fmt: skip
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            ["prometheus", *(f"--{name}={value}" for name, value in arguments.items())],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=10) as client:
+            eventually(lambda: _all_up(client), timeout_s=30)
+            yield client
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _all_up(client: httpx.Client) -> bool:
+    try:
+        return len(ask(client, "up == 1")) == 3
+    except (httpx.TransportError, ValueError):  # it starts
+        return False
+
+
+def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:
+    answer = prometheus.get("/query", params={"query": expression}).json()
+    found: list[dict[str, Any]] = answer["data"]["result"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def worked(platform: Platform, prometheus: httpx.Client) -> None:
+    """A job and calls, until Prometheus has seen them grow."""
+    with closing(Client(platform.url)) as client:
+        job = client.submit([b'{"input": "text"}\n'] * 300, model="echo")["id"]
+        call = {"model": "echo", "input": "text"}
+
+        def seen() -> bool:
+            assert client.request("POST", "/infer", json=call)
+            return len(ask(prometheus, "rate(millrace_call_target_total[10s]) > 0")) > 0
+
+        eventually(seen, timeout_s=40)
+        assert client.wait(job)["state"] == "completed"
+
+
+def test_every_rule_can_be_evaluated(prometheus: httpx.Client, worked: None) -> None:
+    def evaluated() -> list[dict[str, Any]] | None:
+        groups = prometheus.get("/rules").json()["data"]["groups"]
+        found = [rule for group in groups for rule in group["rules"]]
+        return None if any(rule["health"] == "unknown" for rule in found) else found
+
+    rules = eventually(evaluated, timeout_s=20)
+    assert len(rules) > 40
+    assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
+    assert [rule["name"] for rule in rules if rule.get("state") == "firing"] == []
+
+
+def test_recorded_series_have_values(prometheus: httpx.Client, worked: None) -> None:
+    assert ask(prometheus, "millrace:call_target:objective == 0.99")
+    assert ask(prometheus, "millrace:predicted_drain:seconds >= 0")
+
+
+def test_the_pools_scale_by_one_number(prometheus: httpx.Client, worked: None) -> None:
+    path = PROMETHEUS.parent / "kubernetes" / "overlays" / "cpu" / "worker.yaml"
+    *_, scaled = yaml.safe_load_all(path.read_text())
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"].replace('"cpu"', '"default"')
+    assert len(ask(prometheus, query)) == 1
+
+
+def test_panels_show_something(prometheus: httpx.Client, worked: None) -> None:
+    asked = [
+        re.sub(r"\$(model|pool)", ".*", target["expr"]).replace("$__rate_interval", "10s")
+        for board in DASHBOARDS
+        for panel in board.as_json()["panels"]
+        for target in panel["targets"]
+    ]
+    waiting = {text for text in asked if not re.search(RARE, text)}
+    assert len(waiting) > 50
+
+    def all_shown() -> bool:
+        waiting.difference_update([text for text in waiting if ask(prometheus, text)])
+        return not waiting
+
+    with suppress(AssertionError):
+        eventually(all_shown, timeout_s=20)
+    assert sorted(waiting) == []

@@ -1,0 +1,51 @@
+"""A second PostgreSQL that follows a first, and may take its place."""
+
+import subprocess
+from pathlib import Path
+from urllib.parse import quote
+
+from ops.embedded import EmbeddedPostgres
+from ops.embedded.account import Account
+from ops.embedded.layout import PORT, own_folder
+from ops.embedded.postgres import DATABASE, USER
+
+
+class Standby(EmbeddedPostgres):
+    """Streams from `primary`, which runs."""
+
+    def __init__(self, home: Path, primary: EmbeddedPostgres) -> None:
+        super().__init__(home)
+        self._primary = primary
+
+    def _prepare(self, account: Account, binary: Path) -> None:
+        own_folder(self.layout.data, account.uid, account.gid)
+        source = f"host={self._primary.layout.run} port={PORT} user={USER}"
+        command: list[str | Path] = [binary.with_name("pg_basebackup"), "-D", self.layout.data]
+        command += ["-d", source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        with self.log.open("ab") as output:
+            made = account.launch(command, self.stop_signal, stdout=output)
+            assert made.wait(60) == 0, self.log.read_text()
+
+    def _is_ready(self, pid: int) -> bool:
+        lines = self._pid_file_lines()
+        return len(lines) > 7 and lines[7].strip() in ("standby", "ready")
+
+    def _create_database(self) -> None:
+        """It has what the primary has."""
+
+
+def url_of_both(first: EmbeddedPostgres, second: EmbeddedPostgres) -> str:
+    """For whichever of the two takes writes."""
+    hosts = ",".join(quote(str(server.layout.run)) for server in (first, second))
+    return (
+        f"postgresql+psycopg://{USER}@/{DATABASE}?host={hosts}&port={PORT},{PORT}"
+        "&target_session_attrs=read-write"
+    )
+
+
+def kill(server: EmbeddedPostgres) -> None:
+    """As a machine that is gone: nothing is said, nothing is written."""
+    process = server.process
+    assert isinstance(process, subprocess.Popen)
+    process.kill()
+    process.wait()
