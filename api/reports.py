@@ -25,8 +25,8 @@ _NOTHING = Reading(())
 
 
 class Reports:
-    """pipe: not that of calls, closed in the end: what all processes report is much at a time, and no
-    call is to wait for it. name: of this process; about: see Report."""
+    """pipe: not that of calls: what all processes report is much at a time, and no call is to wait
+    for it. It is closed in the end. name: of this process; about: see Report."""
 
     def __init__(
         self, pipe: Pipe, name: str, about: Mapping[str, Any], window_s: float = WINDOW_S
