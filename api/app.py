@@ -12,9 +12,10 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, door, errors, openapi, pages, security
+from api import bodies, door, errors, openapi, pages, security, tracing
 from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
@@ -23,7 +24,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
-from api.requests import new_request_id, stamped
+from api.requests import request_id, stamped
 from api.routes import (
     audit,
     calls,
@@ -51,6 +52,7 @@ from jobs.errors import Malformed
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.telemetry import tracing as telemetry
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
@@ -85,6 +87,7 @@ def create_app(settings: Settings) -> FastAPI:
         gateway.start()
         events.start()
         credentials.start()
+        telemetry.start(settings, "api")
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
@@ -95,6 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
         await gateway.stop()
         await kept.stop()
         await credentials.stop()
+        await run_in_threadpool(telemetry.stop)
         database.dispose()
 
     app = _Api(
@@ -138,6 +142,12 @@ class _Api(FastAPI):
     without all that it does before and after. That is most of the time that a call takes here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (span := tracing.arriving(scope)).context:
+            await tracing.serve(span, self._answer, scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
         elif scope["path"] == calls.PATH and scope["method"] == "POST":
@@ -148,7 +158,7 @@ class _Api(FastAPI):
             await embeddings.serve(scope, receive, send, self.state.context)
         elif scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
-            await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)
+            await errors.answer_to(error, request_id(scope), scope["path"])(scope, receive, send)
         else:
             if scope["path"] not in _SPOOLED:
                 receive = bodies.small(scope, receive)
@@ -182,6 +192,7 @@ def serve(settings: Settings) -> None:
         loop="uvloop",
         http=bounded(settings.slow_client_s),  # type: ignore[arg-type]
         ws="none",
+        log_config=None,  # jobs/logs.py has it
         headers=security.headers(settings),
         **security.tls(settings),
         access_log=False,

@@ -25,6 +25,7 @@ from jobs.errors import (
 )
 from jobs.identity import Caller
 from jobs.states import JobClass
+from jobs.telemetry import tracing
 
 _REFUSALS = {
     "invalid_input": Invalid,
@@ -57,8 +58,20 @@ class Asking:
         """Raises what the gateway does, SpendCap, and the error that the call ended with."""
         if self.caller.spent:
             raise SpendCap
+        id = ids.show("call", ids.new())
+        with tracing.begun("call", "producer") as span:
+            span.note(
+                millrace__call__id=id,
+                millrace__tenant=self.caller.tenant,
+                millrace__class=self.job_class,
+            )
+            called = await self._call(id, value, ways, span.packed)
+            span.note(millrace__model=called.way.model.key, millrace__units=called.units)
+        return called
+
+    async def _call(self, id: str, value: Any, ways: Iterator[Way], trace: str) -> "Called":
         asked = Asked(
-            id=ids.show("call", ids.new()),
+            id=id,
             tenant=self.caller.tenant,
             value=value,
             share=SHARES[self.job_class],
@@ -72,6 +85,7 @@ class Asking:
             more_units=self.more_units,
             waited_ms=self.waited_ms,
             let_in=self.let_in,
+            trace=trace,
         )
         way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
         if error is not None:

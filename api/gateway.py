@@ -50,7 +50,7 @@ class Asked:
     tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
     caller's; standing: the headers that tell of them, once the call is let in; more_units: what its
     quota is charged with on top of its size; waited_ms: of its time, before it was asked; let_in:
-    is told when it is let in."""
+    is told when it is let in; trace: see Call."""
 
     id: str
     tenant: str
@@ -66,6 +66,7 @@ class Asked:
     more_units: int = 0
     waited_ms: float = 0.0
     let_in: Callable[[], None] | None = None
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class CallGateway:
         asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(
             asked.id, lane, asked.tenant, asked.value, way.size, self._name,
-            asked.weight, asked.job_class,
+            asked.weight, asked.job_class, trace=asked.trace,
         )  # fmt: skip
         quota = FREE
         if asked.limits:

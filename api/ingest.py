@@ -24,6 +24,7 @@ from jobs.errors import MillraceError, Unavailable
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.telemetry.context import HERE
 
 _PROCESSES = 2
 _NICE = 5  # small things go first
@@ -49,7 +50,8 @@ class Ingest:
         """What `take` returns, or raises, in a process of its own; all of it is pickled. Raises
         Unavailable where that process was killed."""
         async with self._turns:
-            answer = await run_in_threadpool(self._ask, take, body, args, kwargs)
+            question = HERE.get(), take, args, kwargs
+            answer = await run_in_threadpool(self._ask, body, question)
         if isinstance(answer, Exception):
             raise answer
         return answer  # type: ignore[no-any-return]
@@ -60,10 +62,10 @@ class Ingest:
             for child in self._all:
                 child.kill()
 
-    def _ask(self, take: Any, body: IO[bytes], args: Any, kwargs: Any) -> Any:
+    def _ask(self, body: IO[bytes], question: Any) -> Any:
         child = self._next()
         try:
-            answer = child.ask(body.fileno(), (take, args, kwargs))
+            answer = child.ask(body.fileno(), question)
         except (EOFError, OSError) as error:
             child.kill()
             message = "the process that took the body in was killed; send it once more"
@@ -113,13 +115,14 @@ def _serve(pipe: Connection, settings: Settings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the api, which ends us
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.nice(_NICE)
-    logs.configure("ingest")
+    logs.configure("ingest", settings.log_format)
     database = db.connect(settings.database_url, pool_size=1, role=db.API)
     file = ModelsFile(settings.models)
     resources = Resources(settings, file, database, Payloads.of(settings))
     with suppress(EOFError):  # the api is gone
         while True:
-            take, args, kwargs = pipe.recv()
+            trace, take, args, kwargs = pipe.recv()
+            HERE.set(trace)
             with os.fdopen(reduction.recv_handle(pipe), "rb") as body:
                 body.seek(0)
                 file.poll()

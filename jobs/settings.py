@@ -359,6 +359,14 @@ def _ranges(settings: Settings) -> list[str]:
     return problems
 
 
+def _otlp_endpoint(environ: Mapping[str, str]) -> str:
+    """What OpenTelemetry's own variables say, where MILLRACE_OTLP_ENDPOINT says nothing."""
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return ""
+    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
+    return environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (base and f"{base}/v1/traces")
+
+
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from the environment and the file it names.
 
@@ -375,6 +383,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         value = _secret(name, given, problems) if is_secret(f) else given.get(name)
         if value not in (None, ""):
             values[f.name] = _convert(name, f.type, value, problems)
+    values.setdefault("otlp_endpoint", _otlp_endpoint(environ))
     settings = Settings(**{name: value for name, value in values.items() if value is not None})
     if problems := problems + _ranges(settings):
         raise SettingsError(problems)

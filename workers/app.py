@@ -19,6 +19,7 @@ from celery.worker.components import Pool
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store.db import AWAY
+from jobs.telemetry import tracing
 from workers.broker import WORK, NudgeConsumer, create_app
 from workers.dying import end_process
 from workers.host import CLAIMS_IN_HAND
@@ -71,6 +72,7 @@ def _keep_our_logging(**_: Any) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
+    tracing.start(settings, "worker")
     app = create_app(settings)
     file = ModelsFile(settings.models)
     # A version and the one that follows it, of every model.
@@ -94,6 +96,7 @@ def run_worker(settings: Settings) -> None:
         app.runtime.drain()
         worker.pool.executor.shutdown(cancel_futures=True)  # what is in hand is settled
         app.runtime.stop()
+        tracing.stop()
         os._exit(0)  # the interpreter takes long to say goodbye, and nothing is left to do
 
     def leaving(**_: Any) -> None:

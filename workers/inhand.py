@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.store.claims import Lease
+from jobs.telemetry.tracing import NOTHING, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Ended:
 class Holding:
     """One slice in hand. left: its inputs that have not ended, -1 while it is being read;
     released: what has not been launched goes back; failures: what items failed with before; lists:
-    of the items that are lists, how many inputs each stands for."""
+    of the items that are lists, how many inputs each stands for; span: its own, of a job that is
+    traced."""
 
     lease: Lease
     claimed: "Claimed"
@@ -36,6 +38,7 @@ class Holding:
     left: int = -1
     released: bool = False
     finished: bool = False
+    span: Span = NOTHING
 
     def expect(self, items: int) -> None:
         """So many items will end."""

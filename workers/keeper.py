@@ -29,6 +29,7 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
+from jobs.telemetry import tracing
 from workers import broker, cleaning
 from workers.dying import end_process
 from workers.metering import CallMeter
@@ -203,15 +204,18 @@ class Keeper:
 def run_keeper(settings: Settings) -> None:
     """Keeps until SIGTERM or SIGINT."""
     threading.excepthook = end_process
+    tracing.start(settings, "keeper")
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: keeper.stop())
     keeper.run()
+    tracing.stop()
 
 
 if __name__ == "__main__":
     from jobs import logs
     from jobs.settings import load
 
-    logs.configure("keeper")
-    run_keeper(load())
+    found = load()
+    logs.configure("keeper", found.log_format)
+    run_keeper(found)

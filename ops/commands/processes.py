@@ -19,9 +19,10 @@ def up(workers: int, as_json: bool) -> None:
     from jobs import settings
     from ops.up import Platform, StopAsked
 
-    logs.configure("up")
+    found = settings.load()
+    logs.configure("up", found.log_format)
     stop_asked = StopAsked()
-    platform = Platform(settings.load(), workers)
+    platform = Platform(found, workers)
     platform.start(stop_asked)
     if not stop_asked():
         docs = f"{platform.url}/docs"
@@ -40,8 +41,9 @@ def api() -> None:
     """Serves HTTP; as many of them as you like."""
     from api.app import serve
 
-    logs.configure("api")
-    serve(configure.load())
+    found = configure.load()
+    logs.configure("api", found.log_format)
+    serve(found)
 
 
 @click.command(epilog="Example: millrace worker")
@@ -51,8 +53,9 @@ def worker() -> None:
     from ops.up import StopAsked
     from ops.watched import WatchedWorker
 
-    logs.configure("worker")
-    Supervisor([WatchedWorker("worker", configure.load())]).run(StopAsked(), grace_s=30)
+    found = configure.load()
+    logs.configure("worker", found.log_format)
+    Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), grace_s=30)
 
 
 @click.command(epilog="Example: millrace keeper")
@@ -60,8 +63,9 @@ def keeper() -> None:
     """Does everything periodic: nudges, lapsed leases, expiry. Several may run."""
     from workers.keeper import run_keeper
 
-    logs.configure("keeper")
-    run_keeper(configure.load())
+    found = configure.load()
+    logs.configure("keeper", found.log_format)
+    run_keeper(found)
 
 
 @click.command(epilog="Example: millrace migrate")

@@ -14,7 +14,7 @@ from api.calling import Asking, Called, watched
 from api.context import Context, Shared
 from api.errors import answer_to
 from api.lists import call_all
-from api.requests import new_request_id
+from api.requests import request_id
 from api.routes.oip import signatures, wire
 from api.routes.oip.schemas import InferenceAnswer
 from api.routes.oip.wire import Inference
@@ -80,10 +80,18 @@ def is_call(scope: Scope) -> bool:
     return scope["method"] == "POST" and _PATH.fullmatch(scope["path"]) is not None
 
 
+def route_of(path: str) -> str | None:
+    """As it was declared; None: it is of no call."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return None
+    return f"/v2/models/{{model}}{'/versions/{version}' if found[2] else ''}/infer"
+
+
 async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
     """The same, for who comes without FastAPI: see `is_call`."""
     request = Request(scope, receive)
-    id = new_request_id()
+    id = request_id(scope)
     try:
         model, version = _PATH.fullmatch(scope["path"]).groups("")  # type: ignore[union-attr]
         caller = await may(request, shared, "infer")
