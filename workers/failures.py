@@ -1,4 +1,4 @@
-"""Launches that failed, as lines of the log: so few that a model that always fails fills no disk."""
+"""Failed launches as lines of the log: so few that a model that always fails fills no disk."""
 
 import logging
 from collections import Counter
