@@ -64,4 +64,4 @@ def route_of(scope: Scope) -> str | None:
     if found := getattr(scope.get("route"), "path", None):
         return str(found)
     path: str = scope["path"]
-    return oip.route_of(path) if path not in _SHORT else path
+    return path if path in _SHORT else oip.route_of(path) or None

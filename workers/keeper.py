@@ -2,21 +2,27 @@
 SKIP LOCKED or taken once, so that PostgreSQL decides who does what."""
 
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import psycopg
 from redis import RedisError
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock
+from jobs import clock, ids
+from jobs.calls import redis as call_redis
 from jobs.errors import BlobsAway, NotFound
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
+from jobs.store import census as store_census
 from jobs.store import (
     db,
     endings,
@@ -29,39 +35,56 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
-from jobs.telemetry import tracing
-from workers import broker, cleaning
+from jobs.telemetry import exposition, metrics, reading, record, tracing
+from jobs.telemetry.reporter import Reporter
+from workers import broker, census, cleaning
+from workers.census import Census
 from workers.dying import end_process
 from workers.metering import CallMeter
 from workers.nudger import Nudger
+from workers.probe import Probe
 from workers.recovery import CallRecovery
 from workers.transfers.courier import PROCESSES, Courier
 from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
+_REDIS_S = 2.0  # for a command of what may wait
 _MODELS_S = 1.0  # the models file is looked at so often
 _BILL_S = 5.0  # minutes of calls that are over are looked for so often
+_COUNTING_RESTS = 100  # times as long as it took
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One periodic duty. run_once: in a transaction of its own, repeated until it returns 0."""
+    """One periodic duty. run_once: in a transaction of its own, repeated until it returns 0; tell:
+    is told what each of those that did something returned."""
 
     name: str
     every_s: float
     run_once: Callable[[Tx], int]
+    tell: Callable[[int], None] = lambda done: None
 
 
 def services(settings: Settings) -> list[Service]:
     silent_s = 2 * settings.lease_s
     keys_s = 3600 * settings.idempotency_hours
     return [
-        Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
+        Service(
+            "reap",
+            settings.keeper_interval_s,
+            lambda tx: reaping.reap(tx, settings.lease_s),
+            record.reaped,
+        ),
         Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 30.0, endings.sweep),
-        Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
+        Service(
+            "lose workers",
+            5.0,
+            lambda tx: workers.lose(tx, silent_s),
+            partial(record.worker_died, "silent"),
+        ),
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("forget endpoints", 3600.0, endpoints.forget),
         Service("sum up spend", 1.0, spend.sum_up),
@@ -98,11 +121,19 @@ class Keeper:
         self._calls = CallRecovery(settings.redis_url, self._models)
         self._webhooks = WebhookSender(settings)
         self._services = services(settings)
-        connections = len(self._services) + 2 + PROCESSES
+        connections = len(self._services) + 4 + PROCESSES
         self._database: Database = db.connect(
             settings.database_url, pool_size=connections, role=db.WORKER
         )
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
+        self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
+        name = ids.show("keeper", ids.new())
+        self._reporter = Reporter(self._redis, name, "keeper", self._about)
+        self._census = Census(settings, self._redis, self._models)
+        self._probes = (
+            Probe("database", self._write_to_database),
+            Probe("redis", call_redis.connect(settings.redis_url, timeout_s=_REDIS_S).ping),
+        )
         self._stopping = threading.Event()
         self._couriers = [
             Courier(settings, self._database, self._stopping) for _ in range(PROCESSES)
@@ -110,6 +141,11 @@ class Keeper:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def _about(self) -> dict[str, Any]:
+        db.tell_of_connections()
+        reading.tidy(self._redis)
+        return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def run(self) -> None:
         """A thread a service: a slow one delays nobody."""
@@ -127,13 +163,47 @@ class Keeper:
                 *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
         ]
+        if self._settings.metrics:
+            self._reporter.start()
+        if self._settings.metrics:
+            threads += self._watchers()
         for thread in threads:
             thread.start()
         while not self._stopping.wait(_MODELS_S):
             self._models.poll()
         for thread in threads:
             thread.join()
+        self._reporter.stop()
         self._database.dispose()
+
+    def _watchers(self) -> list[threading.Thread]:
+        """Threads that see how everything stands."""
+        gauges = metrics.DATABASE_PROBE_S, metrics.REDIS_PROBE_S
+        for gauge, probe in zip(gauges, self._probes, strict=True):
+            gauge.set_function(probe.seconds)
+        return [
+            threading.Thread(target=self._count, name="census", daemon=True),
+            *(
+                threading.Thread(target=probe.run, args=(self._stopping,), daemon=True)
+                for probe in self._probes
+            ),
+        ]
+
+    def _write_to_database(self) -> None:
+        with self._database.begin() as tx:
+            store_census.write(tx)
+
+    def _count(self) -> None:
+        """However much there is to count, the database is asked for a hundredth of its time."""
+        while not self._stopping.is_set():
+            since_s = clock.monotonic()
+            try:
+                with record.duty("census"):
+                    self._census.run_once(self._database)
+            except (SQLAlchemyError, psycopg.Error) as error:
+                _log.warning("census: %s", error)
+            took_s = clock.monotonic() - since_s
+            self._stopping.wait(max(census.EVERY_S, _COUNTING_RESTS * took_s))
 
     def _keep(self, service: Service) -> None:
         while not self._stopping.is_set():
@@ -148,10 +218,11 @@ class Keeper:
         """Whether the database was there."""
         try:
             while not self._stopping.is_set():
-                with self._database.begin() as tx:
+                with record.duty(service.name), self._database.begin() as tx:
                     done = service.run_once(tx)
                 if not done:
                     break
+                service.tell(done)
                 _log.info("%s: %d", service.name, done)
         except (SQLAlchemyError, psycopg.Error, BlobsAway) as error:
             _log.warning("%s: %s", service.name, error)
@@ -171,7 +242,8 @@ class Keeper:
         """On a thread of its own: calls need no database, and wait for none."""
         while not self._stopping.is_set():
             try:
-                self._calls.run_once()
+                with record.duty("recover calls"):
+                    record.calls_recovered(self._calls.run_once())
             except RedisError as error:
                 _log.warning("recovering calls: %s", error)
             self._stopping.wait(self._settings.keeper_interval_s)
@@ -179,7 +251,8 @@ class Keeper:
     def _bill(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._meter.run_once()
+                with record.duty("bill calls"):
+                    self._meter.run_once()
             except (RedisError, SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("billing calls: %s", error)
             self._stopping.wait(_BILL_S)
@@ -190,7 +263,7 @@ class Keeper:
             heard.execute(f"LISTEN {db.WORK_CHANNEL}")
             heard.execute(f"LISTEN {db.TRANSFERS_CHANNEL}")
             while not self._stopping.is_set():
-                with self._database.begin() as tx:
+                with record.duty("nudge"), self._database.begin() as tx:
                     self._nudger.run_once(tx)
                 self._stopping.wait(_CALM_S)
                 wait_s = self._settings.keeper_interval_s
@@ -204,6 +277,8 @@ class Keeper:
 def run_keeper(settings: Settings) -> None:
     """Keeps until SIGTERM or SIGINT."""
     threading.excepthook = end_process
+    record.begin("keeper", settings.metrics)
+    exposition.listen(settings)
     tracing.start(settings, "keeper")
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -10,11 +10,15 @@ ALTER TABLE jobs ADD COLUMN traceparent text; -- W3C trace context of the reques
 ALTER TABLE slices
     ADD COLUMN worker     bigint,      -- the incarnation that claimed it last
     ADD COLUMN claimed_at timestamptz; -- when
+-- Whether a keeper has counted it; nobody counts those of before.
+ALTER TABLE workers ADD COLUMN death_told bool NOT NULL DEFAULT true;
+ALTER TABLE workers ALTER COLUMN death_told SET DEFAULT false;
 """
 
 _DOWN = """
 ALTER TABLE jobs DROP COLUMN traceparent;
 ALTER TABLE slices DROP COLUMN worker, DROP COLUMN claimed_at;
+ALTER TABLE workers DROP COLUMN death_told;
 """
 
 

@@ -26,8 +26,12 @@ def up(workers: int, as_json: bool) -> None:
     platform.start(stop_asked)
     if not stop_asked():
         docs = f"{platform.url}/docs"
-        told = json.dumps({"ready": True, "url": platform.url, "docs": docs})
+        told = json.dumps(
+            {"ready": True, "url": platform.url, "docs": docs, "metrics": platform.metrics}
+        )
         words = f"ready: {platform.url} (API docs: {docs}); Ctrl-C stops it"
+        if platform.metrics:
+            words += f"\nmetrics: {' '.join(platform.metrics)}"
         click.echo(told if as_json else words)
     try:
         platform.run(stop_asked)
@@ -49,12 +53,14 @@ def api() -> None:
 @click.command(epilog="Example: millrace worker")
 def worker() -> None:
     """Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows."""
+    from jobs.telemetry import exposition
     from ops.processes import Supervisor
     from ops.up import StopAsked
     from ops.watched import WatchedWorker
 
     found = configure.load()
     logs.configure("worker", found.log_format)
+    exposition.check(found)
     Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), grace_s=30)
 
 

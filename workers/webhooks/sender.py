@@ -24,9 +24,10 @@ from jobs.ssrf import AllowList
 from jobs.store import db, endpoints
 from jobs.store import webhooks as store
 from jobs.store.webhooks import Delivery, Endpoint
-from jobs.telemetry import tracing
+from jobs.telemetry import record, tracing
 from workers.webhooks import verdicts
 from workers.webhooks.http import TIMEOUT_S, Answer, post
+from workers.webhooks.verdicts import Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,13 @@ AT_ONCE_EACH = 4
 LEASE_S = 60.0
 """Longer than a try takes, resolving its name included; after a keeper's death others wait so
 long."""
+
+_OUTCOMES = {
+    "pending": "failed",
+    "delivered": "delivered",
+    "failed": "given_up",
+    "disabled": "given_up",
+}
 
 
 class WebhookSender:
@@ -90,13 +98,15 @@ class WebhookSender:
 
     def _deliver(self, delivery: Delivery) -> None:
         """One try, from its secret to its record."""
-        about = _about(delivery)
+        about, since_s = _about(delivery), clock.monotonic()
         try:
             with logs.about(**about):
                 answer, asked = self._try(delivery, about)
+                took_s = clock.monotonic() - since_s
                 if answer.error is not None:
                     _log.warning("try %d of a webhook: %s", delivery.tries, answer.error)
-                self._record(delivery, answer, asked)
+                found = self._record(delivery, answer, asked)
+                record.webhook_tried(_OUTCOMES[found.state], took_s)
         except Exception as error:  # a thread of a pool would keep it to itself
             with logs.about(**about):
                 _log.warning("it is sent again: %s", error)
@@ -142,7 +152,7 @@ class WebhookSender:
         id = ids.show(webhooks.ID_PREFIX, delivery.id)
         return webhooks.headers(id, int(clock.now().timestamp()), body, keys), body
 
-    def _record(self, delivery: Delivery, answer: Answer, asked: bool) -> None:
+    def _record(self, delivery: Delivery, answer: Answer, asked: bool) -> Verdict:
         found = verdicts.verdict(answer, delivery.tries)
         with self._database.begin() as tx:
             ours = store.record(
@@ -159,6 +169,7 @@ class WebhookSender:
                     first_s=verdicts.BREAKER_FIRST_S,
                     most_s=verdicts.BREAKER_MOST_S,
                 )
+        return found
 
 
 def _about(delivery: Delivery) -> dict[str, str]:
