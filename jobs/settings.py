@@ -117,7 +117,9 @@ class Settings:
     metrics: bool = _setting(True, "processes keep metrics, and report them for `why`")
     metrics_host: str = _setting("127.0.0.1", "address that /metrics of a process listens on")
     metrics_port: int = _setting(0, "port of a process's own /metrics; 0: none of its own")
-    otlp_endpoint: str = _setting("", "where traces are sent, OTLP over HTTP; empty: nowhere")
+    otlp_endpoint: str = _setting(
+        "", "where traces are sent, OTLP over HTTP; empty: nowhere", secret=True
+    )
     trace_share: float = _setting(0.01, "of requests without a traceparent, so many are traced")
     log_format: str = _setting("auto", "json, human, or auto: human on a terminal, json elsewhere")
 
