@@ -118,8 +118,10 @@ class LaunchTrace:
         tracing.record(span)
         for (n, context), engine in zip(self._calls, self._engines, strict=True):
             call, output = launch.calls[n], outputs[n]
+            prepared_s = max(call.arrived_s, launch.closed_s - call.prepare_s)
             times = (
-                ("queue", context.child(), call.arrived_s, launch.closed_s),
+                ("queue", context.child(), call.arrived_s, prepared_s),
+                ("preprocess", context.child(), prepared_s, launch.closed_s),
                 ("batch", context.child(), launch.closed_s, launch.started_s),
                 ("engine", engine, launch.started_s, ended_s),
                 ("postprocess", context.child(), ended_s, now_s),
@@ -129,8 +131,8 @@ class LaunchTrace:
                 for name, its, since_s, until_s in times
             ]
             stages[0].attributes = {"millrace.lane": call.lane}
-            stages[2].attributes, stages[2].links = about, [Link(self._own)]
-            stages[2].error = code_of(output) if isinstance(output, BaseException) else ""
+            stages[3].attributes, stages[3].links = about, [Link(self._own)]
+            stages[3].error = code_of(output) if isinstance(output, BaseException) else ""
             tracing.record(*stages)
 
 

@@ -22,7 +22,7 @@ from tests.wait import eventually
 
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT
-STAGES = ("queue", "batch", "engine", "postprocess")
+STAGES = ("queue", "preprocess", "batch", "engine", "postprocess")
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,11 @@ def test_a_call_is_one_trace_from_its_client_to_the_launch(platform: Platform, s
     assert (request.parent, request.kind, request.service) == (PARENT, SERVER, "millrace-api")
     assert answer.headers["traceparent"] == f"00-{trace}-{request.id}-01"
     assert inner.parent == request.id
-    assert [stage.parent for stage in stages] == [inner.id] * 4
+    assert [stage.parent for stage in stages] == [inner.id] * 5
     assert {stage.service for stage in stages} == {"millrace-worker"}
     assert request.holds(inner)
-    assert all(inner.holds(stage) for stage in stages[:3])
-    assert [s.end_ns for s in stages[:3]] == [s.start_ns for s in stages[1:]]
+    assert all(inner.holds(stage) for stage in stages[:4])
+    assert [s.end_ns for s in stages[:4]] == [s.start_ns for s in stages[1:]]
     assert not any(span.failed for span in found.values())
     said = request.attributes
     assert (said["http.route"], said["http.response.status_code"]) == ("/infer", 200)
