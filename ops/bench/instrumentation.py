@@ -24,7 +24,8 @@ ASKED = {
     "call_p50_cost_ms": "<= 0.05",
 }
 _ITEMS, _JOBS = 20_000, 12
-_CALLS, _PARTS, _EVERY_S = 250, 8, 0.006  # a call of some arm so often
+_PARTS, _BLOCKS, _CALLS, _EVERY_S = 10, 4, 50, 0.005
+"""Of each part each arm has so many blocks of so many calls, which come so often."""
 _WARM_UP_CALLS, _IDLE_S = 100, 6.0
 _RESAMPLED = 2000
 
@@ -126,24 +127,30 @@ def _items(arms: Sequence[Arm], effort: Effort) -> dict[str, Column]:
 
 
 def _calls(arms: Sequence[Arm], effort: Effort) -> dict[str, Column]:
-    """One call at a time, of the arms in turn, and evenly: how soon a call leaves depends on when
-    the last one came. CPU: without what an arm takes when it is idle."""
-    count = round(_CALLS * effort.share)
-    p50_ms, mean_ms, used_ms = (np.zeros((_PARTS, len(arms))) for _ in range(3))
-    for part in range(_PARTS):
-        took_ms = np.zeros((count, len(arms)))
+    """One call at a time, at a fixed rate. CPU: without what an arm takes when it is idle."""
+    parts, count = max(2, round(_PARTS * effort.share)), _BLOCKS * _CALLS
+    p50_ms, mean_ms, used_ms = (np.zeros((parts, len(arms))) for _ in range(3))
+    for part in range(parts):
+        took_ms: list[list[float]] = [[] for _ in arms]
         before_s, since_s = [arm.cpu_s() for arm in arms], clock.monotonic()
-        for n in range(count * len(arms)):
-            clock.sleep(max(0.0, since_s + n * _EVERY_S - clock.monotonic()))
-            turn, place = divmod(n, len(arms))
-            took_ms[turn, place] = arms[place].call(n)
+        for block in range(_BLOCKS * len(arms)):
+            place = (block + part) % len(arms)
+            took_ms[place] += _block(arms[place])
         seconds = clock.monotonic() - since_s
         for place, arm in enumerate(arms):
             used_s = arm.cpu_s() - before_s[place] - arm.idle_cores * seconds
             used_ms[part, place] = used_s * 1000 / count
-        p50_ms[part], mean_ms[part] = np.median(took_ms, axis=0), took_ms.mean(axis=0)
+        p50_ms[part], mean_ms[part] = np.median(took_ms, axis=1), np.mean(took_ms, axis=1)
         say("; ".join(f"{arm.name}: p50 {p50_ms[part, n]:.2f} ms" for n, arm in enumerate(arms)))
     return {"call_cpu_ms": used_ms, "call_p50_ms": p50_ms, "call_mean_ms": mean_ms}
+
+
+def _block(arm: Arm) -> list[float]:
+    since_s, took_ms = clock.monotonic(), []
+    for n in range(_CALLS):
+        clock.sleep(max(0.0, since_s + n * _EVERY_S - clock.monotonic()))
+        took_ms.append(arm.call(n))
+    return took_ms
 
 
 # -- what it costs
