@@ -5,5 +5,6 @@ if __name__ == "__main__":
     from api.app import serve
     from jobs import logs, settings
 
-    logs.configure("api")
-    serve(settings.load())
+    found = settings.load()
+    logs.configure("api", found.log_format)
+    serve(found)

@@ -13,9 +13,10 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, door, errors, lag, openapi, pages, security
+from api import bodies, door, errors, lag, openapi, pages, security, tracing
 from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
@@ -29,7 +30,7 @@ from api.measuring import Answer
 from api.pipe import Pipe
 from api.recording import CallRecords
 from api.reports import Reports
-from api.requests import new_request_id, stamped
+from api.requests import request_id, stamped
 from api.resources import Resources
 from api.routes import (
     audit,
@@ -60,6 +61,7 @@ from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry import exposition, metrics, record
+from jobs.telemetry import tracing as telemetry
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
@@ -101,6 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
         events.start()
         credentials.start()
         records.start()
+        telemetry.start(settings, "api")
         if settings.metrics:
             metrics.CALLS_WAITING.set_function(lambda: gateway.in_flight)
             following.append(asyncio.create_task(lag.watch()))
@@ -118,6 +121,7 @@ def create_app(settings: Settings) -> FastAPI:
         await gateway.stop()
         await kept.stop()
         await credentials.stop()
+        await run_in_threadpool(telemetry.stop)
         database.dispose()
 
     app = _Api(
@@ -164,7 +168,12 @@ class _Api(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-            return
+        elif (span := tracing.arriving(scope)).context:
+            await tracing.serve(span, self._count, scope, receive, send)
+        else:
+            await self._count(scope, receive, send)
+
+    async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, serve = _short_way(scope)
         answer = Answer(scope, send, route)
         try:
@@ -178,7 +187,7 @@ class _Api(FastAPI):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
-            await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)
+            await errors.answer_to(error, request_id(scope), scope["path"])(scope, receive, send)
         else:
             if scope["path"] not in _SPOOLED:
                 receive = bodies.small(scope, receive)
@@ -229,6 +238,7 @@ def serve(settings: Settings) -> None:
         loop="uvloop",
         http=bounded(settings.slow_client_s),  # type: ignore[arg-type]
         ws="none",
+        log_config=None,  # jobs/logs.py has it
         headers=security.headers(settings),
         **security.tls(settings),
         access_log=False,

@@ -30,6 +30,7 @@ from jobs.errors import (
 )
 from jobs.identity import Caller
 from jobs.states import JobClass
+from jobs.telemetry import tracing
 
 _REFUSALS = {
     "invalid_input": Invalid,
@@ -76,8 +77,20 @@ class Asking:
     async def _ask(self, value: Any, ways: Iterator[Way]) -> "Called":
         if self.caller.spent:
             raise SpendCap
+        id = ids.show("call", ids.new())
+        with tracing.begun("call", "producer") as span:
+            span.note(
+                millrace__call__id=id,
+                millrace__tenant=self.caller.tenant,
+                millrace__class=self.job_class,
+            )
+            called = await self._call(id, value, ways, span.packed)
+            span.note(millrace__model=called.way.model.key, millrace__units=called.units)
+        return called
+
+    async def _call(self, id: str, value: Any, ways: Iterator[Way], trace: str) -> "Called":
         asked = Asked(
-            id=ids.show("call", ids.new()),
+            id=id,
             tenant=self.caller.tenant,
             value=value,
             share=SHARES[self.job_class],
@@ -91,6 +104,7 @@ class Asking:
             more_units=self.more_units,
             waited_ms=self.waited_ms,
             let_in=self.let_in,
+            trace=trace,
         )
         try:
             way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)

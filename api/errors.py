@@ -84,11 +84,11 @@ def answer_to(error: Exception, id: str, path: str = "") -> Response:
     if isinstance(error, ClientDisconnect):
         return problem(Malformed("the body ended early"), id, path)
     if isinstance(error, (*AWAY, RedisError)):
-        _log.warning("%s: %s", id, error)
+        _log.warning("%s", error, extra={"request_id": id})
         what = "Redis" if isinstance(error, RedisError) else "the database"
         soon_s = 1 + clock.jitter(1)
         return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), id, path)
-    _log.error("%s: unexpected", id, exc_info=error)
+    _log.error("unexpected", exc_info=error, extra={"request_id": id})
     return problem(MillraceError("this is our fault; the log has it"), id, path)
 
 

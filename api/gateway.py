@@ -61,7 +61,7 @@ class Asked:
     tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
     caller's; standing: the headers that tell of them, once the call is let in; more_units: what its
     quota is charged with on top of its size; waited_ms: of its time, before it was asked; let_in:
-    is told when it is let in; tried: gets the ways that were tried."""
+    is told when it is let in; trace: see Call; tried: gets the ways that were tried."""
 
     id: str
     tenant: str
@@ -77,6 +77,7 @@ class Asked:
     more_units: int = 0
     waited_ms: float = 0.0
     let_in: Callable[[], None] | None = None
+    trace: str = ""
     tried: list[Tried] = field(default_factory=list)
 
 
@@ -183,7 +184,7 @@ class CallGateway:
         asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(
             asked.id, lane, asked.tenant, asked.value, way.size, self.name,
-            asked.weight, asked.job_class,
+            asked.weight, asked.job_class, trace=asked.trace,
         )  # fmt: skip
         quota = FREE
         if asked.limits:

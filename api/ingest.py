@@ -25,6 +25,7 @@ from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry import forwarding, record
+from jobs.telemetry.context import HERE
 from jobs.telemetry.forwarding import Told
 
 _PROCESSES = 2
@@ -51,7 +52,8 @@ class Ingest:
         """What `take` returns, or raises, in a process of its own; all of it is pickled. Raises
         Unavailable where that process was killed."""
         async with self._turns:
-            answer = await run_in_threadpool(self._ask, take, body, args, kwargs)
+            question = HERE.get(), take, args, kwargs
+            answer = await run_in_threadpool(self._ask, body, question)
         if isinstance(answer, Exception):
             raise answer
         return answer  # type: ignore[no-any-return]
@@ -62,10 +64,10 @@ class Ingest:
             for child in self._all:
                 child.kill()
 
-    def _ask(self, take: Any, body: IO[bytes], args: Any, kwargs: Any) -> Any:
+    def _ask(self, body: IO[bytes], question: Any) -> Any:
         child = self._next()
         try:
-            answer, counted = child.ask(body.fileno(), (take, args, kwargs))
+            answer, counted = child.ask(body.fileno(), question)
         except (EOFError, OSError) as error:
             child.kill()
             message = "the process that took the body in was killed; send it once more"
@@ -117,7 +119,7 @@ def _serve(pipe: Connection, settings: Settings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the api, which ends us
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.nice(_NICE)
-    logs.configure("ingest")
+    logs.configure("ingest", settings.log_format)
     database = db.connect(settings.database_url, pool_size=1, role=db.API)
     file = ModelsFile(settings.models)
     resources = Resources(settings, file, database, Payloads.of(settings))
@@ -125,7 +127,8 @@ def _serve(pipe: Connection, settings: Settings) -> None:
     told = Told()
     with suppress(EOFError):  # the api is gone
         while True:
-            take, args, kwargs = pipe.recv()
+            trace, take, args, kwargs = pipe.recv()
+            HERE.set(trace)
             with os.fdopen(reduction.recv_handle(pipe), "rb") as body:
                 body.seek(0)
                 file.poll()

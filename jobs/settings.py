@@ -119,7 +119,9 @@ class Settings:
     metrics_window_s: float = _setting(60.0, "`why` and the dashboard look back so long, seconds")
     metrics_host: str = _setting("127.0.0.1", "address that /metrics of a process listens on")
     metrics_port: int = _setting(0, "port of a process's own /metrics; 0: none of its own")
-    otlp_endpoint: str = _setting("", "where traces are sent, OTLP over HTTP; empty: nowhere")
+    otlp_endpoint: str = _setting(
+        "", "where traces are sent, OTLP over HTTP; empty: nowhere", secret=True
+    )
     trace_share: float = _setting(0.01, "of requests without a traceparent, so many are traced")
     log_format: str = _setting("auto", "json, human, or auto: human on a terminal, json elsewhere")
 
@@ -361,6 +363,14 @@ def _ranges(settings: Settings) -> list[str]:
     return problems
 
 
+def _otlp_endpoint(environ: Mapping[str, str]) -> str:
+    """What OpenTelemetry's own variables say, where MILLRACE_OTLP_ENDPOINT says nothing."""
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return ""
+    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
+    return environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (base and f"{base}/v1/traces")
+
+
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from the environment and the file it names.
 
@@ -377,6 +387,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         value = _secret(name, given, problems) if is_secret(f) else given.get(name)
         if value not in (None, ""):
             values[f.name] = _convert(name, f.type, value, problems)
+    values.setdefault("otlp_endpoint", _otlp_endpoint(environ))
     settings = Settings(**{name: value for name, value in values.items() if value is not None})
     if problems := problems + _ranges(settings):
         raise SettingsError(problems)

@@ -21,7 +21,7 @@ from jobs.store import idempotency, spend
 from jobs.store.submissions import NewJob, insert_job
 from jobs.store.tenancy import acting
 from jobs.store.transfers import ComingJob, insert_validating
-from jobs.telemetry import record
+from jobs.telemetry import record, tracing
 
 Answer = Callable[[RowMapping], bytes]
 """What a job's row is answered with, to be kept under its Idempotency-Key."""
@@ -104,6 +104,7 @@ def submit(
             dialect=dialect,
             asked=_json(asked),
             target=_json(target),
+            traceparent=tracing.passed_on(),
         )
         with acting(database, tenant) as tx:
             if claim:
@@ -156,6 +157,7 @@ def submit_source(
         expires_in_s=order.expires_in_s,
         webhook_url=order.webhook_url,
         key=key,
+        traceparent=tracing.passed_on(),
     )
     with acting(database, tenant) as tx:
         if claim:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs import clock
+from ops import logfiles
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
@@ -55,7 +56,7 @@ def die_with_parent(argv: Sequence[str], death_signal: signal.Signals) -> list[s
 class Child:
     """One process to keep running.
 
-    env is added to ours; log None means our own stdout and stderr.
+    env is added to ours; log None means our own stdout and stderr. A log is bounded.
     """
 
     name: str
@@ -171,6 +172,8 @@ class Supervisor:
         """Start again what has ended and whose backoff is over."""
         for child in self.children:
             child.keep_alive()
+            if child.log:
+                logfiles.bound(child.log)
 
     def run(self, stop_asked: Callable[[], bool], grace_s: float = GRACE_S) -> None:
         """Start everything, keep it running until it is asked to stop, end it."""

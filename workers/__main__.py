@@ -4,5 +4,6 @@ from jobs import logs, settings
 from workers.app import run_worker
 
 if __name__ == "__main__":
-    logs.configure("worker")
-    run_worker(settings.load())
+    found = settings.load()
+    logs.configure("worker", found.log_format)
+    run_worker(found)

@@ -17,9 +17,11 @@ from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
 from jobs.registry import Model
 from jobs.telemetry import record
-from workers import accounting, launching
+from jobs.telemetry.context import HERE
+from workers import accounting, launching, tracing
 from workers.busy import Busy
 from workers.engines.protocol import Engine, Gated, InvalidInput, Metered, Room
+from workers.failures import Failures
 from workers.flow import Flow
 from workers.inhand import Ended, Holding
 from workers.preparing import prepare
@@ -30,6 +32,7 @@ from workers.scheduler.policy import Flush, Wait
 from workers.scheduler.scheduler import Scheduler
 from workers.scheduler.views import Waiting
 from workers.sweep import sweep
+from workers.tracing import LaunchTrace
 
 _log = logging.getLogger(__name__)
 _PIECE = 128  # items prepared at a time: the device starts with the first while others follow
@@ -59,6 +62,7 @@ class ModelHost:
         self.used_s = clock.monotonic()  # when it last launched something
         self.most_claims = CLAIMS_IN_HAND
         self.flow = Flow()
+        self._failures = Failures()
         self._items = self.scheduler.items
         self._changed = threading.Condition()  # guards the scheduler and flags; says they changed
         self._in_hand = self._claims = self._in_flight = 0
@@ -87,6 +91,8 @@ class ModelHost:
     def run(self, slot: str) -> None:
         """The life of launches, one after the other."""
         while launch := self._next_launch(slot):
+            trace = tracing.of(launch)
+            HERE.set(trace.here if trace else None)
             launch.started_s = clock.monotonic()
             self._ends[slot] = launch.started_s + launch.predicted_s, launch.predicted_s
             batch = [entry.data for entry in launch.entries]
@@ -107,8 +113,11 @@ class ModelHost:
                 if self._shut:  # and it may show that there is
                     self._rung = True
                     self._wake()
-            self._deliver(launch, _weighed(launch, outputs))
+            if not clean:
+                self._failures.tell(self.model, launch, outputs)
+            self._deliver(launch, _weighed(launch, outputs), trace)
             accounting.launched(self.model, launch, self.scheduler.rules)
+            HERE.set(None)
 
     def _run_engine(
         self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
@@ -224,12 +233,17 @@ class ModelHost:
                 entries.append(entry)
         return entries
 
-    def _deliver(self, launch: Launch, outputs: list[Any]) -> None:
+    def _deliver(self, launch: Launch, outputs: list[Any], trace: LaunchTrace | None) -> None:
+        launch_id = None
         if launch.calls:
             self._replies.submit(self._reply, launch, outputs[: len(launch.calls)])
         if launch.items:
             launch_id = self._on_launch(self.model, launch)
             _end_items(launch, outputs[len(launch.calls) :], launch_id)
+        if trace:
+            self._replies.submit(
+                trace.tell, self.model.key, self._puller.worker, outputs, launch_id
+            )
 
     def _reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
         self._puller.reply(launch, outputs)

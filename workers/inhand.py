@@ -7,6 +7,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.store.claims import Lease
+from jobs.telemetry.tracing import NOTHING, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Ended:
 class Holding:
     """One slice in hand. left: its inputs that have not ended, -1 while it is being read;
     released: what has not been launched goes back; failures: what items failed with before; lists:
-    of the items that are lists, how many inputs each stands for; ended_s: when the last did."""
+    of the items that are lists, how many inputs each stands for; ended_s: when the last did; span:
+    its own, of a job that is traced."""
 
     lease: Lease
     claimed: "Claimed"
@@ -38,6 +40,7 @@ class Holding:
     released: bool = False
     finished: bool = False
     ended_s: float = 0.0
+    span: Span = NOTHING
 
     def expect(self, items: int) -> None:
         """So many items will end."""

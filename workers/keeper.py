@@ -35,7 +35,7 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
-from jobs.telemetry import exposition, metrics, reading, record
+from jobs.telemetry import exposition, metrics, reading, record, tracing
 from jobs.telemetry.reporter import Reporter
 from workers import broker, census, cleaning
 from workers.census import Census
@@ -281,15 +281,18 @@ def run_keeper(settings: Settings) -> None:
     threading.excepthook = end_process
     record.begin("keeper", settings.metrics)
     exposition.listen(settings)
+    tracing.start(settings, "keeper")
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: keeper.stop())
     keeper.run()
+    tracing.stop()
 
 
 if __name__ == "__main__":
     from jobs import logs
     from jobs.settings import load
 
-    logs.configure("keeper")
-    run_keeper(load())
+    found = load()
+    logs.configure("keeper", found.log_format)
+    run_keeper(found)

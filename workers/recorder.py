@@ -62,7 +62,7 @@ def _holds_nan(value: Any) -> bool:
 def outcome(output: Any) -> tuple[bytes | None, tuple[str, str] | None]:
     """(output as JSON, None), or (None, (code, message)) of what went wrong."""
     if isinstance(output, BaseException):
-        return None, (_code(output), _words(output))
+        return None, (code_of(output), _words(output))
     try:
         return encode(output), None
     except ValueError as error:
@@ -81,7 +81,8 @@ def _words(error: BaseException) -> str:
     )
 
 
-def _code(error: BaseException) -> str:
+def code_of(error: BaseException) -> str:
+    """What clients are told that it is."""
     if isinstance(error, Unreadable):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), "engine_error")

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from jobs import logs
 from jobs.blobs.payloads import Payloads
 from jobs.calls import redis as call_redis
 from jobs.models_file import ModelsFile
@@ -55,6 +56,7 @@ class Runtime:
             keys = [model.key for model in self._file.models.of_pool(settings.pool)]
             incarnation = workers.register(tx, name, settings.pool, device, keys)
         self._progress.became(incarnation)
+        logs.always(worker=str(incarnation))
         self._hosts = Hosts(settings, incarnation, redis, self._progress, self._claims)
         slices = SliceRunner(
             self._database,

@@ -9,7 +9,7 @@ from itertools import groupby
 import orjson
 from sqlalchemy import Engine as Database
 
-from jobs import clock
+from jobs import clock, ids, logs
 from jobs.blobs.payloads import Payloads
 from jobs.prices import Price
 from jobs.registry import Model
@@ -19,7 +19,7 @@ from jobs.store.db import AWAY
 from jobs.store.settling import Attempt, Result
 from jobs.store.workers import LaunchRow
 from jobs.telemetry import record
-from workers import accounting, payloads, recorder
+from workers import accounting, payloads, recorder, tracing
 from workers.host import ModelHost
 from workers.inhand import Claimed, Holding
 from workers.lists import taken_apart
@@ -88,7 +88,8 @@ class SliceRunner:
         try:
             self._feed(claimed)
             while finished := claimed.wait():
-                self._settle(finished)
+                since_s = clock.monotonic()
+                tracing.settled(finished, since_s, self._settle(finished))
                 self._let_go(finished)
         finally:
             self._let_go(claimed.holdings)
@@ -170,18 +171,20 @@ class SliceRunner:
     def _claim(self) -> Claimed | None:
         """One at a time: each sees the room that the one before left."""
         with self._claiming:
-            claimed = self._take_in_hand(self._next_leases())
+            since_s = clock.monotonic()
+            claimed = self._take_in_hand(self._next_leases(), since_s)
         if self._closed:  # while it was claimed
             self.close()
         return claimed
 
     def _claim_guests(self) -> Claimed | None:
         with self._claiming:
+            since_s = clock.monotonic()
             hosts = {host: host.guest_room() for host in list(self._hosts.values())}
             guests = Guests([holding.lease for holding, _ in self._snapshot()])
             if any(lease.suspect for lease in guests.in_hand):
                 return None
-            claimed = self._take_in_hand(self._claim_for(hosts, guests))
+            claimed = self._take_in_hand(self._claim_for(hosts, guests), since_s)
         if self._closed:
             self.close()
         return claimed
@@ -201,10 +204,12 @@ class SliceRunner:
                 return
             self._closing.wait(left_s + _NEXT_S)  # too late for the one that is next
 
-    def _take_in_hand(self, leases: Sequence[Lease]) -> Claimed | None:
+    def _take_in_hand(self, leases: Sequence[Lease], since_s: float) -> Claimed | None:
+        """since_s: when their claim began."""
         if not leases:
             return None
         claimed, host = Claimed(leases), self._hosts[leases[0].model]
+        tracing.claimed(claimed.holdings, since_s)
         host.enter(alone=leases[0].suspect)
         for holding in claimed.holdings:
             host.hold(holding.lease.inputs)
@@ -295,25 +300,28 @@ class SliceRunner:
             )
             host.submit(holding, seqs, inputs, params, parts)
 
-    def _settle(self, finished: Sequence[Holding]) -> None:
-        """Records; while the database is away, again and again: the fence keeps it right."""
+    def _settle(self, finished: Sequence[Holding]) -> int:
+        """Records; while the database is away, again and again: the fence keeps it right. Returns
+        how many of them were still ours."""
         leases = [holding.lease for holding in finished]
         give_up_s, pause_s = clock.monotonic() + _RECORD_FOR_S, 0.1
         computed, attempts = self._rows(finished)
         results = payloads.stash(self._payloads, computed, give_up_s)
         if results is None:
-            return
+            return 0
         models = {self._host(holding).model for holding in finished}
         prices = {model.key: self._price(model) for model in models}
         since_s = clock.monotonic()
         while (settled := self._record(leases, results, attempts, prices)) is None:
             if clock.monotonic() > give_up_s:
-                return
+                return 0
             clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
         accounting.settled(finished, results, attempts, clock.monotonic() - since_s, settled)
         if settled < len(leases):
-            _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
+            with logs.about(**_about(leases)):
+                _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
+        return settled
 
     def _rows(self, finished: Sequence[Holding]) -> tuple[list[Result], list[Attempt]]:
         results: list[Result] = []
@@ -338,12 +346,14 @@ class SliceRunner:
                 workers.insert_launches(tx, launches)
                 return settling.settle(tx, leases, results, attempts, prices, pool=self._pool)
         except AWAY as error:
-            _log.warning("can't record %d results yet: %s", len(results), error)
+            with logs.about(**_about(leases)):
+                _log.warning("can't record %d results yet: %s", len(results), error)
             with self._lock:
                 self._launches += launches
             return None
 
     def _let_go(self, holdings: Sequence[Holding]) -> None:
+        tracing.let_go(holdings)
         with self._lock:
             held = [(h, self._held.pop(h)) for h in holdings if h in self._held]
             if not (self._held or self._closed):
@@ -366,3 +376,10 @@ class SliceRunner:
     def _snapshot(self) -> list[tuple[Holding, ModelHost]]:
         with self._lock:
             return list(self._held.items())
+
+
+def _about(leases: Sequence[Lease]) -> dict[str, str]:
+    """Whose they are, where that is one job's."""
+    if len({lease.job_id for lease in leases}) > 1:
+        return {}
+    return {"job_id": ids.show("job", leases[0].job_id), "tenant": leases[0].tenant}

@@ -13,7 +13,7 @@ from api.auth import Inferrer, may
 from api.calling import Asking, watched
 from api.context import Context, Shared
 from api.errors import answer_to, faults_of
-from api.requests import new_request_id
+from api.requests import request_id
 from api.schemas import CallAnswer, CallRequest
 from api.ways import Way, ways
 from jobs import clock, items
@@ -69,7 +69,7 @@ async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
 async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
     """The same, for who comes without FastAPI."""
     request = Request(scope, receive)
-    id = new_request_id()
+    id = request_id(scope)
     try:
         response = await infer(request, shared, await may(request, shared, "infer"))
         response.raw_headers.append((b"x-request-id", id.encode()))

@@ -12,7 +12,8 @@ from jobs.states import JobClass
 class Call:
     """One synchronous request. input: the value itself; size: in the model's unit; reply_to:
     the asking api process, without spaces; weight: its tenant's; job_class: what it is billed as;
-    *_ms: milliseconds on the lanes' own clock, set when it is put."""
+    *_ms: milliseconds on the lanes' own clock, set when it is put; trace: the packed TraceContext
+    of its span, where that is sampled."""
 
     id: str
     lane: str
@@ -24,6 +25,7 @@ class Call:
     job_class: JobClass = "standard"
     enqueued_ms: float = 0.0
     deadline_ms: float = 0.0
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,19 @@ class Used:
 
 
 def pack_call(call: Call) -> bytes:
-    return orjson.dumps([call.tenant, call.input, call.size, call.weight, call.job_class])
+    """A release that knows less of calls reads one that isn't traced: it has nothing more."""
+    packed = [call.tenant, call.input, call.size, call.weight, call.job_class]
+    return orjson.dumps([*packed, call.trace] if call.trace else packed)
 
 
 def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
     """head: "enqueued deadline reply_to lane", which the lanes keep beside the rest."""
-    tenant, value, size, weight, job_class = orjson.loads(packed)
+    tenant, value, size, weight, job_class, *more = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
     times = float(enqueued), float(deadline)
-    return Call(id, lane, tenant, value, size, reply_to, weight, job_class, *times)
+    return Call(
+        id, lane, tenant, value, size, reply_to, weight, job_class, *times, more[0] if more else ""
+    )
 
 
 def pack_replies(replies: list[Reply]) -> bytes:

@@ -30,7 +30,7 @@ class Lease:
 
     suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
     priority, due_at: its place among those of its tenant; weight: of the tenant's share; each: how
-    many inputs an item of it stands for, on average, rounded up.
+    many inputs an item of it stands for, on average, rounded up; traceparent: see NewJob.
     """
 
     job_id: UUID
@@ -47,6 +47,7 @@ class Lease:
     due_at: datetime = datetime.min.replace(tzinfo=UTC)
     weight: float = 1.0
     each: int = 1
+    traceparent: str | None = None
 
     @property
     def inputs(self) -> int:
@@ -146,7 +147,7 @@ _CLAIM = text("""
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
-              jobs.class, slices.priority, due_at, kept.weight, slices.inputs,
+              jobs.class, slices.priority, due_at, kept.weight, slices.inputs, jobs.traceparent,
               kept.cost_ms, kept.starts_ms
 """)
 
@@ -163,7 +164,7 @@ _CLAIM_SUSPECT = text("""
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
-              jobs.class, slices.priority, due_at
+              jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent
 """)
 
 _STARTED = text("""

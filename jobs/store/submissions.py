@@ -30,7 +30,8 @@ _MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 @dataclass(frozen=True, slots=True)
 class NewJob:
     """A job as it is stored. params, metadata, asked, target: JSON texts; expires_in_s:
-    None for never; input_bytes: of all items, as JSON; limits, key: its caller's."""
+    None for never; input_bytes: of all items, as JSON; limits, key: its caller's; traceparent: the
+    packed TraceContext of the request that it came by."""
 
     id: UUID
     tenant: str
@@ -48,6 +49,7 @@ class NewJob:
     dialect: str = "native"
     asked: str | None = None
     target: str | None = None
+    traceparent: str | None = None
 
 
 _CUT = """
@@ -69,10 +71,10 @@ _INSERT_JOB = text(f"""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
                           custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
-                          key_id, dialect, asked, target)
+                          key_id, dialect, asked, target, traceparent)
         VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
                 :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
-                :webhook_url, :input_bytes, :key, :dialect, :asked, :target)
+                :webhook_url, :input_bytes, :key, :dialect, :asked, :target, :traceparent)
         RETURNING *
     ), cut AS ({_CUT})
     SELECT job.*, {NOTHING_RAN}, pg_notify(:channel, '')
@@ -148,6 +150,7 @@ def _values(job: NewJob, bounds: Sequence[int], inputs: Sequence[int]) -> dict[s
         "dialect": job.dialect,
         "asked": job.asked,
         "target": job.target,
+        "traceparent": job.traceparent,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
         "inputs": list(inputs),

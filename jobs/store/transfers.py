@@ -28,7 +28,7 @@ Kind = Literal["import", "export"]
 class ComingJob:
     """A job whose items are still where `source` says. source, asked, target, params, metadata:
     JSON texts; model: None where its dialect learns it from the lines; expires_in_s: None for
-    never; key: the one that it came by."""
+    never; key: the one that it came by; traceparent: see NewJob."""
 
     id: UUID
     tenant: str
@@ -44,17 +44,18 @@ class ComingJob:
     expires_in_s: float | None = 86_400.0
     webhook_url: str | None = None
     key: str = ""
+    traceparent: str | None = None
 
 
 _INSERT = text(f"""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
                           custom_ids, total, expires_in_s, expires_at, webhook_url, key_id,
-                          dialect, asked, source, target)
+                          dialect, asked, source, target, traceparent)
         VALUES (:id, :tenant, :model, :version, :class, :priority, 'validating', :params,
                 :metadata, false, 0, :expires_in_s,
                 now() + make_interval(secs => :expires_in_s), :webhook_url, :key, :dialect,
-                :asked, :source, :target)
+                :asked, :source, :target, :traceparent)
         RETURNING *
     ), transfer AS (
         INSERT INTO transfers (job_id, tenant_id, kind, generation)
@@ -83,6 +84,7 @@ def insert_validating(tx: Tx, job: ComingJob) -> RowMapping:
         "asked": job.asked,
         "source": job.source,
         "target": job.target,
+        "traceparent": job.traceparent,
         "channel": TRANSFERS_CHANNEL,
     }
     return tx.execute(_INSERT, values).mappings().one()
@@ -91,7 +93,7 @@ def insert_validating(tx: Tx, job: ComingJob) -> RowMapping:
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """One claim. tries: this one included; deaths: of those in a row whose process ended without
-    a word, this one included."""
+    a word, this one included; traceparent: its job's."""
 
     job_id: UUID
     tenant: str
@@ -100,6 +102,12 @@ class Transfer:
     epoch: int
     tries: int
     deaths: int
+    traceparent: str | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """For lines of the log."""
+        return {"job_id": ids.show("job", self.job_id), "tenant": self.tenant}
 
     def __str__(self) -> str:
         return f"{self.kind} of {ids.show('job', self.job_id)}"
@@ -125,7 +133,9 @@ _CLAIM = text("""
     SET epoch = t.epoch + 1, tries = t.tries + 1, deaths = t.deaths + 1, claimed_at = now(),
         due_at = now() + make_interval(secs => :lease_s)
     FROM due WHERE t.job_id = due.job_id AND t.kind = due.kind
-    RETURNING t.job_id, t.tenant_id, t.kind, t.generation, t.epoch, t.tries, t.deaths
+    RETURNING t.job_id, t.tenant_id, t.kind, t.generation, t.epoch, t.tries, t.deaths,
+              (SELECT traceparent FROM jobs
+               WHERE jobs.id = t.job_id AND jobs.tenant_id = t.tenant_id)
 """)
 
 

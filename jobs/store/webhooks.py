@@ -30,7 +30,7 @@ Endpoint = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """One try of a delivery. about: the job's row as it ended, or other data, as JSON; tries: this
-    one included."""
+    one included; job: that it is of, where it is of one; traceparent: that job's."""
 
     id: UUID
     tenant: str
@@ -38,6 +38,8 @@ class Delivery:
     type: str
     about: str
     tries: int
+    job: UUID | None = None
+    traceparent: str | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -66,7 +68,8 @@ _SET_ASIDE = text("""
 """)
 
 _DUE = text("""
-    SELECT id, tenant_id, url, type, CAST(about AS text), tries + 1
+    SELECT id, tenant_id, url, type, CAST(about AS text), tries + 1, job_id,
+           about ->> 'traceparent'
     FROM webhook_deliveries AS d
     WHERE state = 'pending' AND due_at <= now()
       AND NOT EXISTS (SELECT FROM webhook_endpoints e

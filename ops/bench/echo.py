@@ -60,16 +60,16 @@ def _calls(report: Report, platform: Platform) -> Sequence[float]:
 
 def _items(report: Report, platform: Platform) -> None:
     stream = Stream(platform.url)
-    _echo(stream, _FEW_ITEMS)  # warms up
+    run_job(stream, _FEW_ITEMS)  # warms up
     rates = []
     for _ in range(_RUNS):
-        rates.append(_ITEMS / _echo(stream, _ITEMS))
+        rates.append(_ITEMS / run_job(stream, _ITEMS))
         say(f"echo: {rates[-1]:.0f} items/s")
     stream.close()
     report.add(**with_spread("echo_items_per_s", rates))
 
 
-def _echo(stream: Stream, count: int) -> float:
+def run_job(stream: Stream, count: int) -> float:
     """Seconds from the first byte posted to the last result read; every result is checked."""
     since_s = clock.monotonic()
     job = stream.post("echo", (f"item {n}" for n in range(count)))
@@ -89,10 +89,10 @@ def _memory(report: Report, platform: Platform) -> MemoryWatch:
     stream = Stream(platform.url)
     watched = {name: pid for name, pid in pids(platform).items() if name != "keeper"}
     with MemoryWatch(watched) as few:
-        _echo(stream, _FEW_ITEMS)
+        run_job(stream, _FEW_ITEMS)
     say(f"echo: {_MANY_ITEMS:,} items")
     with MemoryWatch(watched) as many:
-        took_s = _echo(stream, _MANY_ITEMS)
+        took_s = run_job(stream, _MANY_ITEMS)
     stream.close()
     growths = {name: many.peak_mb(name) - few.peak_mb(name) for name in watched}
     for name, growth in growths.items():

@@ -29,16 +29,16 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def own_platform(workers: int = 1, models: str = "") -> Iterator[Platform]:
+def own_platform(workers: int = 1, models: str = "", **changes: object) -> Iterator[Platform]:
     """A platform of its own; it and its folder are gone afterwards, on SIGTERM too. models: a
-    models file; without one it serves the samples."""
+    models file; without one it serves the samples. changes: of its settings."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say("starting a platform" + (f" of {workers} workers" if workers > 1 else ""))
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         declared = Path(folder) / "models.toml" if models else None
         if declared:
             declared.write_text(models)
-        with running(Path(folder), workers, models=declared) as platform:
+        with running(Path(folder), workers, models=declared, **changes) as platform:
             yield platform
 
 

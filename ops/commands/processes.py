@@ -22,9 +22,10 @@ def up(workers: int, as_json: bool) -> None:
     from jobs import settings
     from ops.up import Platform, StopAsked
 
-    logs.configure("up")
+    found = settings.load()
+    logs.configure("up", found.log_format)
     stop_asked = StopAsked()
-    platform = Platform(settings.load(), workers)
+    platform = Platform(found, workers)
     platform.start(stop_asked)
     if not stop_asked():
         docs = f"{platform.url}/docs"
@@ -47,8 +48,9 @@ def api() -> None:
     """Serves HTTP; as many of them as you like."""
     from api.app import serve
 
-    logs.configure("api")
-    serve(configure.load())
+    found = configure.load()
+    logs.configure("api", found.log_format)
+    serve(found)
 
 
 @click.command(epilog="Example: millrace worker")
@@ -59,8 +61,8 @@ def worker() -> None:
     from ops.up import StopAsked
     from ops.watched import WatchedWorker
 
-    logs.configure("worker")
     found = configure.load()
+    logs.configure("worker", found.log_format)
     exposition.check(found)
     Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), WORKER_GRACE_S)
 
@@ -70,8 +72,9 @@ def keeper() -> None:
     """Does everything periodic: nudges, lapsed leases, expiry. Several may run."""
     from workers.keeper import run_keeper
 
-    logs.configure("keeper")
-    run_keeper(configure.load())
+    found = configure.load()
+    logs.configure("keeper", found.log_format)
+    run_keeper(found)
 
 
 @click.command(epilog="Example: millrace migrate")

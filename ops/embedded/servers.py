@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from ops import logfiles
 from ops.embedded.layout import Layout
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
@@ -38,6 +39,7 @@ class EmbeddedServers:
     def poll(self) -> None:
         """Start again what has ended."""
         for server in self._servers:
+            logfiles.bound(server.log)
             if not server.alive():
                 log.warning("the embedded %s has ended; it starts again", server.name)
                 server.start()

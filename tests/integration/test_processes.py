@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ops import logfiles
 from ops.processes import Child, Supervisor, ending, setpriv
 from tests.wait import eventually, gone
 
@@ -159,3 +160,23 @@ def test_a_killed_supervisor_takes_its_children_with_it() -> None:
 )
 def test_an_ending_is_told_in_words(code: int, words: str) -> None:
     assert ending(code) == words
+
+
+def test_a_log_that_grows_moves_aside_and_its_child_writes_on(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    log = tmp_path / "talker.log"
+    read, write = os.pipe()
+    command = [sys.executable, "-c", f"import os; os.dup2({read}, 0)\n{talk}"]
+    supervisor.add(Child("talker", command, log=log, pass_fds=(read,)))
+    supervisor.start()
+    os.write(write, b"first, and more than ten bytes\n")
+    eventually(log.read_text)
+    monkeypatch.setattr(logfiles.bound, "__defaults__", (10,))
+    supervisor.poll()
+    os.write(write, b"second\n")
+    eventually(lambda: log.read_text() == "second\n")
+    supervisor.poll()
+    assert log.read_text() == "second\n"
+    assert log.with_name("talker.log.1").read_text() == "first, and more than ten bytes\n"

@@ -104,7 +104,7 @@ def serve(pipe: Connection, settings: Settings) -> None:
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
         score.write(_FIRST_TO_GO)
-    logs.configure("transfers")
+    logs.configure("transfers", settings.log_format)
     record.switch(settings.metrics)
     told = Told()
     with suppress(EOFError):  # the keeper is gone
@@ -118,7 +118,8 @@ def serve(pipe: Connection, settings: Settings) -> None:
         while True:
             mine = pipe.recv()
             shared.file.poll()
-            pipe.send((_outcome(shared, mine), told.news()))
+            with logs.about(**mine.named):
+                pipe.send((_outcome(shared, mine), told.news()))
 
 
 def _outcome(shared: Shared, mine: Transfer) -> Wait | None:

@@ -9,11 +9,11 @@ import psycopg
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock
+from jobs import clock, logs
 from jobs.settings import Settings
 from jobs.store import transfers
 from jobs.store.transfers import Transfer
-from jobs.telemetry import forwarding
+from jobs.telemetry import forwarding, tracing
 from workers.transfers import carrier
 from workers.transfers.carrier import Wait
 
@@ -65,16 +65,30 @@ class Courier:
             mine = transfers.claim(tx, self._settings.lease_s)
         if mine is None:
             return False
+        with logs.about(**mine.named), tracing.part_of(mine.traceparent, mine.kind) as span:
+            span.note(
+                millrace__job__id=mine.named["job_id"],
+                millrace__tenant=mine.tenant,
+                millrace__tries=mine.tries,
+            )
+            span.error = self._carry(mine)
+        return True
+
+    def _carry(self, mine: Transfer) -> str:
+        """Returns what went wrong, as a code; empty: nothing that trying again would help."""
         process = self._started()
         try:
             process.ask(mine)
-            if self._renewed(process, mine):
-                self._end(mine, process.answer())
+            if not self._renewed(process, mine):
+                return "stopped"
+            outcome = process.answer()
+            self._end(mine, outcome)
+            return "postponed" if outcome else ""
         except (EOFError, OSError):
             process.kill()
             _log.error("the process with the %s was killed", mine)
             self._end(mine, Wait(_AGAIN_S, "the process that had it in hand was killed", died=True))
-        return True
+            return "process_lost"
 
     def _started(self) -> "_Process":
         if self._process is None or not self._process.alive():

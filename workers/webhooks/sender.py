@@ -7,14 +7,16 @@ lapses: the delivery is sent again, under the same webhook-id.
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock, ids, signing, webhooks
+from jobs import clock, ids, logs, signing, webhooks
 from jobs.errors import NotConfigured
 from jobs.sealing import Unsealable
 from jobs.settings import Settings
@@ -22,7 +24,7 @@ from jobs.ssrf import AllowList
 from jobs.store import db, endpoints
 from jobs.store import webhooks as store
 from jobs.store.webhooks import Delivery, Endpoint
-from jobs.telemetry import record
+from jobs.telemetry import record, tracing
 from workers.webhooks import verdicts
 from workers.webhooks.http import TIMEOUT_S, Answer, post
 from workers.webhooks.verdicts import Verdict
@@ -96,20 +98,24 @@ class WebhookSender:
 
     def _deliver(self, delivery: Delivery) -> None:
         """One try, from its secret to its record."""
-        since_s = clock.monotonic()
+        about, since_s = _about(delivery), clock.monotonic()
         try:
-            answer, asked = self._try(delivery)
-            took_s = clock.monotonic() - since_s
-            found = self._record(delivery, answer, asked)
-            record.webhook_tried(_OUTCOMES[found.state], took_s)
+            with logs.about(**about):
+                answer, asked = self._try(delivery, about)
+                took_s = clock.monotonic() - since_s
+                if answer.error is not None:
+                    _log.warning("try %d of a webhook: %s", delivery.tries, answer.error)
+                found = self._record(delivery, answer, asked)
+                record.webhook_tried(_OUTCOMES[found.state], took_s)
         except Exception as error:  # a thread of a pool would keep it to itself
-            _log.warning("webhook %s is sent again: %s", delivery.id, error)
+            with logs.about(**about):
+                _log.warning("it is sent again: %s", error)
         finally:
             with self._counting:
                 self._in_flight[delivery.endpoint] -= 1
             self._woken.set()
 
-    def _try(self, delivery: Delivery) -> tuple[Answer, bool]:
+    def _try(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[Answer, bool]:
         """How it ended, and whether the endpoint was asked at all."""
         try:
             headers, body = self._message(delivery)
@@ -118,12 +124,25 @@ class WebhookSender:
         except (NotConfigured, Unsealable) as error:
             return Answer(error=str(error)), False
         except Exception:  # a message that can't be built uses up its tries like any other
-            _log.exception("webhook %s can't be built", delivery.id)
+            _log.exception("a webhook can't be built")
             return Answer(error="this is our fault; the log has it"), False
-        answer = post(
-            delivery.url, headers, body, allow=self._allow, tls=self._tls,
-            timeout_s=self._timeout_s,
-        )  # fmt: skip
+        with tracing.part_of(delivery.traceparent, "POST", "client") as span:
+            if span.context:
+                headers |= span.context.headers
+            answer = post(
+                delivery.url, headers, body, allow=self._allow, tls=self._tls,
+                timeout_s=self._timeout_s,
+            )  # fmt: skip
+            span.note(
+                http__request__method="POST",
+                http__request__resend_count=delivery.tries - 1,
+                http__response__status_code=answer.status,
+                server__address=urlsplit(delivery.url).hostname,
+                millrace__webhook__type=delivery.type,
+                **{f"millrace__{name.replace('_id', '__id')}": v for name, v in about.items()},
+            )
+            if answer.error is not None:
+                span.error = str(answer.status or "no_answer")
         return answer, True
 
     def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
@@ -151,3 +170,9 @@ class WebhookSender:
                     most_s=verdicts.BREAKER_MOST_S,
                 )
         return found
+
+
+def _about(delivery: Delivery) -> dict[str, str]:
+    """For lines of the log."""
+    about = {"webhook_id": ids.show(webhooks.ID_PREFIX, delivery.id), "tenant": delivery.tenant}
+    return about | ({"job_id": ids.show("job", delivery.job)} if delivery.job else {})

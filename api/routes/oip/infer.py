@@ -14,7 +14,7 @@ from api.calling import Asking, Called, watched
 from api.context import Context, Shared
 from api.errors import answer_to
 from api.lists import call_all
-from api.requests import new_request_id
+from api.requests import request_id
 from api.routes.oip import signatures, wire
 from api.routes.oip.schemas import InferenceAnswer
 from api.routes.oip.wire import Inference
@@ -87,7 +87,7 @@ def route_of(path: str) -> str:
 async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
     """The same, for who comes without FastAPI: see `route_of`."""
     request = Request(scope, receive)
-    id = new_request_id()
+    id = request_id(scope)
     try:
         model, version = _PATH.fullmatch(scope["path"]).groups("")  # type: ignore[union-attr]
         caller = await may(request, shared, "infer")

@@ -29,6 +29,7 @@ from jobs.states import TERMINAL
 from jobs.store import batches, reading, spend, transfers
 from jobs.store.idempotency import find, keep, take
 from jobs.store.transfers import ComingJob
+from jobs.telemetry import tracing
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
 PATH = "/v1/batches"
@@ -150,6 +151,7 @@ def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: s
         metadata=_text(asked.metadata or {}),
         expires_in_s=window_s,
         key=caller.key_id,
+        traceparent=tracing.passed_on(),
     )
 
 

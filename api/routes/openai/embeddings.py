@@ -17,7 +17,7 @@ from api.calling import Asking, Called, watched
 from api.context import Context, Shared
 from api.errors import answer_to, faults_of
 from api.lists import call_all
-from api.requests import new_request_id
+from api.requests import request_id
 from api.routes.openai.embedding_schemas import EmbeddingsAnswer, EmbeddingsRequest
 from api.routes.openai.schemas import ERRORS
 from api.ways import ways
@@ -80,7 +80,7 @@ async def create_embeddings(request: Request, shared: Shared, caller: Inferrer) 
 async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
     """The same, for who comes without FastAPI."""
     request = Request(scope, receive)
-    id = new_request_id()
+    id = request_id(scope)
     try:
         response = await create_embeddings(request, shared, await may(request, shared, "infer"))
         response.raw_headers.append((b"x-request-id", id.encode()))

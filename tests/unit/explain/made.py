@@ -34,10 +34,8 @@ class Process:
     def seen(self, histogram: str, value: float, times: float = 100, **labels: str) -> "Process":
         """A histogram that saw this value so many times."""
         name = f"millrace_{histogram}"
-        for top in EDGES[name]:
-            if value <= top:
-                self._counts[_series(f"{name}_bucket", {**labels, "le": str(float(top))})] = times
-        self._counts[_series(f"{name}_bucket", {**labels, "le": "+Inf"})] = times
+        top = next((str(float(top)) for top in EDGES[name] if value <= top), "+Inf")
+        self._counts[_series(f"{name}_bucket", {**labels, "le": top})] = times
         self._counts[_series(f"{name}_count", labels)] = times
         self._counts[_series(f"{name}_sum", labels)] = value * times
         return self

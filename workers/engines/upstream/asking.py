@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
 from jobs import clock
 from jobs.registry import Model
+from jobs.telemetry import tracing
+from jobs.telemetry.tracing import Span
 from jobs.upstreams import Upstream
 from workers.engines.protocol import Permanent, RateLimited, Room, Transient
 from workers.engines.upstream import outcomes
@@ -64,22 +67,25 @@ class Asking:
     def _once(
         self, method: str, url: str, body: bytes, quoting: bool
     ) -> tuple[Answer | Failure, Pass]:
-        with self._gate.passing() as one:
-            return self._send(one, method, url, body, quoting), one
+        with self._gate.passing() as one, tracing.begun(method, "client") as span:
+            span.note(http__request__method=method, server__address=urlsplit(url).hostname)
+            return self._send(one, method, url, body, quoting, span), one
 
     def _send(
-        self, one: Pass, method: str, url: str, body: bytes, quoting: bool
+        self, one: Pass, method: str, url: str, body: bytes, quoting: bool, span: Span
     ) -> Answer | Failure:
         try:
             if one.tries:
                 self._check_health()
             answer = self._client.send(method, url, body)
         except Unreachable as error:
-            one.verdict = "silent" if isinstance(error, Slow) else "failed"
+            one.verdict = span.error = "silent" if isinstance(error, Slow) else "failed"
             return Transient(f"upstream: {error}")
         except TooLarge as error:
             one.verdict = "answered"
             return Permanent(f"upstream: {error}")
+        span.note(http__response__status_code=answer.status)
+        span.error = str(answer.status) if answer.status >= 400 else ""
         one.verdict, one.asked_s = outcomes.verdict(answer.status), outcomes.asked_s(answer)
         words = outcomes.words_of(answer, self._client.without_secrets) if quoting else ""
         return outcomes.failure(answer, words) or answer

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from jobs import clock
+from jobs.telemetry.context import HERE
 from jobs.upstreams import Upstream
 from workers.engines.upstream import secrets
 
@@ -74,6 +75,8 @@ class Client:
         TooLarge."""
         timeout_s = timeout_s or self._options.timeout_s
         headers = self._headers
+        if here := HERE.get():
+            headers = [*headers, *((n.encode(), v.encode()) for n, v in here.headers.items())]
         if body is not None:
             size = str(len(body)).encode()
             headers = [*headers, (b"Content-Type", b"application/json"), (b"Content-Length", size)]
