@@ -309,6 +309,43 @@ def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> No
     assert eventually(lambda: "database_stalls" not in {one["code"] for one in scene.why()}, 20)
 
 
+def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> None:
+    with scene.client("alice") as alice, scene.client("bob") as bob:
+        body = {"model": "echo", "input": "x"}
+        id = alice.post("/infer", json=body).raise_for_status().json()["id"]
+        eventually(lambda: alice.get(f"/calls/{id}").is_success)
+        assert bob.get(f"/calls/{id}").status_code == 404
+        refused = alice.post("/infer", json=body | {"model": "lengthy", "timeout_ms": 1})
+        failed = refused.json()["call_id"]
+        kept = eventually(lambda: alice.get(f"/calls/{failed}").is_success and alice)
+        assert kept
+    said = scene.by_command(id, who="alice")
+    assert "call_in_time" in said
+    assert "on the device" in said
+    assert refused.json()["code"] in scene.by_command(failed)
+    assert "call_in_time" in scene.by_command(id)
+
+
+def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
+    with scene.client("alice") as alice:
+        order = {"model": "saturated", "items": ["a", "b", "c", "d"]}
+        job = alice.post("/jobs", json=order).raise_for_status().json()["id"]
+        scene.by_command(job, who="alice")
+        ended = "completed"
+        eventually(lambda: alice.get(f"/jobs/{job}").json()["state"] == ended, FOUND_WITHIN_S)
+        item = alice.get(f"/jobs/{job}/items/3").raise_for_status().json()
+        timing = dict(item["timing"])
+    whole_ms, lane_ms = timing.pop("total_ms"), timing.pop("wait_ms")
+    assert None not in timing.values()
+    assert sum(timing.values()) == pytest.approx(whole_ms, abs=50)  # two machines' clocks
+    assert timing["queue_ms"] + timing["batch_ms"] == pytest.approx(lane_ms, abs=0.01)
+    assert timing["engine_ms"] >= 99
+    assert lane_ms >= 250  # three launches before its own
+    assert item["why"][0]["code"] == "waiting_for_device"
+    assert "in its lane" in scene.by_command(job, "3", who="alice")
+    assert "it ended as completed" in scene.by_command(job)
+
+
 def test_workers_die(tmp_path: Path) -> None:
     with staged(tmp_path, DEADLY) as scene, scene.client("alice") as http:
         order = {"model": "deadly", "items": ["die"]}
