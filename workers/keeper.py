@@ -51,7 +51,6 @@ _log = logging.getLogger(__name__)
 _REDIS_S = 2.0  # for a command of what may wait
 _MODELS_S = 1.0  # the models file is looked at so often
 _BILL_S = 5.0  # minutes of calls that are over are looked for so often
-_COUNTING_RESTS = 100  # times as long as it took
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -205,7 +204,7 @@ class Keeper:
             except (SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("census: %s", error)
             took_s = clock.monotonic() - since_s
-            self._stopping.wait(max(census.EVERY_S, _COUNTING_RESTS * took_s))
+            self._stopping.wait(max(census.EVERY_S, census.RESTS * took_s))
 
     def _keep(self, service: Service) -> None:
         while not self._stopping.is_set():
