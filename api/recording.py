@@ -62,8 +62,8 @@ class _Ended(NamedTuple):
             size=last.size,
             lane=last.lane,
             timing={**self.timing, "total_ms": round(self.total_ms, 3)},
-            needed_ms=refused and refused.wait_ms + last.terms.one_ms,
-            allowed_ms=refused and max(0.0, last.terms.allowed_ms),
+            needed_ms=refused.wait_ms + last.terms.one_ms if refused else None,
+            allowed_ms=max(0.0, last.terms.allowed_ms) if refused else None,
         )
 
 
