@@ -46,6 +46,7 @@ name = "lengthy"
 version = "1"
 engine = "minilm"
 target_ms = 150
+options = { max_tokens = 256 }
 
 [[model]]
 name = "crowded"
@@ -85,35 +86,35 @@ class Trouble:
 
 TROUBLES = {
     "device": Trouble(
-        "ModelTargetBurnRate", "device_saturated", "model:saturated@1",
+        "MillraceTargetBurnsFast", "device_saturated", "model:saturated@1",
         ("% busy", "CPUs have time to spare", "miss the target of 350 ms"), "more workers",
     ),
     "lanes": Trouble(
-        "ModelTargetBurnRate", "fragmented_lanes", "model:scattered@1",
+        "MillraceTargetBurnsFast", "fragmented_lanes", "model:scattered@1",
         ("% busy and p99 rises", "14 lanes", "share 2 launches at a time, mean launch 1."),
         "merge buckets",
     ),
     "long": Trouble(
-        "ModelTargetBurnRate", "long_texts", "tenant:alice",
+        "MillraceTargetBurnsFast", "long_texts", "tenant:alice",
         ("alice sends lengthy@1 inputs", "times as long as others'", "of the work"), "truncate",
     ),
     "hot": Trouble(
-        "ModelTargetBurnRate", "hot_lane", "model:crowded@1",
+        "MillraceTargetBurnsFast", "hot_lane", "model:crowded@1",
         ("of the waiting of its", "a launch of up to 2"), "max_batch",
     ),
     "deaths": Trouble(
-        "WorkersDying", "dying_worker", "worker:", ("2 deaths", "2 crashed"), "log",
+        "MillraceWorkersDie", "dying_worker", "worker:", ("2 deaths", "2 crashed"), "log",
     ),
     "receiver": Trouble(
-        "WebhooksLate", "slow_webhook_receiver", "webhooks",
+        "MillraceWebhooksLate", "slow_webhook_receiver", "webhooks",
         ("a try takes 3", "wait for 127.0.0.1:"), "answer 2xx at once",
     ),
     "lock": Trouble(
-        "DatabaseSlow", "database_stalls", "database",
+        "MillraceDatabaseSlow", "database_stalls", "database",
         ("wait for a lock", "on slices", "holds"), "pg_terminate_backend",
     ),
     "stopped": Trouble(
-        "DatabaseSlow", "database_stalls", "database", ("it hasn't answered for",), "its disk",
+        "MillraceDatabaseSlow", "database_stalls", "database", ("it hasn't answered for",), "its disk",
     ),
 }  # fmt: skip
 
@@ -321,7 +322,7 @@ def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> Non
         assert kept
     said = scene.by_command(id, who="alice")
     assert "call_in_time" in said
-    assert "on the device" in said
+    assert "ms in its lane" in said
     assert refused.json()["code"] in scene.by_command(failed)
     assert "call_in_time" in scene.by_command(id)
 
