@@ -25,8 +25,8 @@ _NOTHING = Reading(())
 
 
 class Reports:
-    """What is asked of Redis goes through a pipe that others use too. name: of this process; about:
-    see Report."""
+    """pipe: nobody else's, closed in the end: what all processes report is much at a time, and no
+    call is to wait for it. name: of this process; about: see Report."""
 
     def __init__(
         self, pipe: Pipe, name: str, about: Mapping[str, Any], window_s: float = WINDOW_S
@@ -47,6 +47,7 @@ class Reports:
             with suppress(RedisError, TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self._pipe.ask("HDEL", KEY, self._name)
+        await self._pipe.close()
 
     async def read(self) -> Reading:
         """Of about now; without Redis nobody is heard of: an empty one."""

@@ -145,7 +145,8 @@ class Keeper:
 
     def _about(self) -> dict[str, Any]:
         db.tell_of_connections()
-        reading.tidy(self._redis)
+        with suppress(RedisError):  # it has lost them all, perhaps
+            reading.tidy(self._redis)
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def run(self) -> None:

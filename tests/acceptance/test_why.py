@@ -114,7 +114,8 @@ TROUBLES = {
         ("wait for a lock", "on slices", "holds"), "pg_terminate_backend",
     ),
     "stopped": Trouble(
-        "MillraceDatabaseSlow", "database_stalls", "database", ("it hasn't answered for",), "its disk",
+        "MillraceDatabaseSlow", "database_stalls", "database",
+        ("it hasn't answered for",), "its disk",
     ),
 }  # fmt: skip
 
