@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +34,7 @@ class Reports:
         self._window_s = window_s
         self._pipe, self._name, self._about = pipe, name, about
         self._reading, self._until_s = _NOTHING, 0.0
+        self._known: dict[bytes, Report] = {}
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -65,7 +66,18 @@ class Reports:
                 )
         except (RedisError, TimeoutError):
             return _NOTHING
-        return Reading(await asyncio.to_thread(readable, packed, _unix(now)))
+        return Reading(await asyncio.to_thread(self._readable, packed, _unix(now)))
+
+    def _readable(self, packed: Collection[bytes], now: float) -> list[Report]:
+        """Most of them are those of a second ago."""
+        found = readable(packed, now, self._unpack)
+        self._known = {raw: self._known[raw] for raw in packed if raw in self._known}
+        return found
+
+    def _unpack(self, packed: bytes) -> Report:
+        if packed not in self._known:
+            self._known[packed] = Report.unpack(packed)
+        return self._known[packed]
 
     async def _write(self) -> None:
         """On a thread: to look at thousands of samples takes the loop too long."""
