@@ -81,28 +81,36 @@ def seen(tx: Tx, silent_s: float) -> Seen:
     )
 
 
-# By their ids, which go by time: the newest few thousand before this one are looked at, whoever's.
-_BEFORE = text("""
-    SELECT count(*) FILTER (WHERE tenant_id = :tenant) AS own,
-           count(*) FILTER (WHERE tenant_id <> :tenant) AS others
+# By their ids, which go by time: the newest few thousand before this one are looked at.
+_BEFORE = """
+    SELECT count(*)
     FROM (SELECT tenant_id, model, version, finished_at, state FROM jobs
-          WHERE id < :job ORDER BY id DESC LIMIT 5000) AS j
-    WHERE model = :model AND version = :version AND state NOT IN ('validating', 'paused')
-      AND (finished_at IS NULL OR finished_at > :since)
-""")
+          WHERE {looked_at} id < :job ORDER BY id DESC LIMIT 5000) AS j
+    WHERE {counted} model = :model AND version = :version
+      AND state NOT IN ('validating', 'paused') AND (finished_at IS NULL OR finished_at > :since)
+"""
+_OWN_BEFORE = text(_BEFORE.format(looked_at="tenant_id = :tenant AND", counted=""))
+_OTHERS_BEFORE = text(_BEFORE.format(looked_at="", counted="tenant_id <> :tenant AND"))
 
 
-def jobs_before(tx: Tx, job: RowMapping) -> RowMapping:
-    """Jobs for the same model that came earlier and were open when this one was queued: `own` ones
-    of its tenant, and `others`."""
-    values = {
+def own_before(tx: Tx, job: RowMapping) -> int:
+    """Jobs of its tenant for the same model that came earlier and were open when it was queued."""
+    return tx.scalar(_OWN_BEFORE, _place_of(job)) or 0
+
+
+def others_before(tx: Tx, job: RowMapping) -> int:
+    """The same of other tenants, in a transaction that sees them."""
+    return tx.scalar(_OTHERS_BEFORE, _place_of(job)) or 0
+
+
+def _place_of(job: RowMapping) -> dict[str, Any]:
+    return {
         "job": job["id"],
         "tenant": job["tenant_id"],
         "model": job["model"],
         "version": job["version"],
         "since": job["queued_at"] or job["created_at"],
     }
-    return tx.execute(_BEFORE, values).mappings().one()
 
 
 _SLICES = text("""
