@@ -174,6 +174,7 @@ class Keeper:
         for thread in threads:
             thread.join()
         reporter.stop()
+        self._redis.close()
         self._database.dispose()
 
     def _watchers(self) -> list[threading.Thread]:

@@ -3,6 +3,8 @@
 import pytest
 
 from jobs.registry import SAMPLES
+from jobs.telemetry import record
+from jobs.telemetry.bounded import Bounded
 from jobs.telemetry.metrics import REGISTRY
 from workers import accounting
 from workers.scheduler.entries import Entry, Launch
@@ -19,6 +21,12 @@ def entry(tenant: str, lane: str, size: int, arrived_s: float, prepare_s: float)
 
 def grown(name: str, since: float = 0.0, **labels: str) -> float:
     return (REGISTRY.get_sample_value(name, labels) or 0.0) - since
+
+
+@pytest.fixture(autouse=True)
+def _room_for_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "TENANTS", Bounded(10))
+    monkeypatch.setattr(record, "LANES", Bounded(10))
 
 
 def test_a_launch_is_shared_out_among_lanes_and_tenants() -> None:
