@@ -196,8 +196,10 @@ def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
         webhook_allow="127.0.0.1",
     ) as platform:
         made = Scene(platform)
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
