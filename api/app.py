@@ -90,9 +90,9 @@ def create_app(settings: Settings) -> FastAPI:
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
-        pipe = Pipe(settings.redis_url, _SILENT_S)
-        reports = Reports(pipe, gateway.name, about, settings.metrics_window_s)
-        records = CallRecords(pipe, on=settings.metrics)
+        aside = Pipe(settings.redis_url, _SILENT_S)  # calls don't wait for what it carries
+        reports = Reports(aside, gateway.name, about, settings.metrics_window_s)
+        records = CallRecords(aside, on=settings.metrics)
         explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
