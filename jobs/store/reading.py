@@ -36,8 +36,14 @@ _JOB = """
 """
 RECENT_S = 15.0
 
-_ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
-_WATCHED = text(_JOB.format(jobs="SELECT * FROM jobs WHERE id = ANY(:ids)"))
+
+def counted(jobs: str) -> TextClause:
+    """The rows that a query of jobs gives, with their counts, the newest first."""
+    return text(_JOB.format(jobs=jobs))
+
+
+_ONE = counted("SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id")
+_WATCHED = counted("SELECT * FROM jobs WHERE id = ANY(:ids)")
 _PAGE_JOBS = """SELECT * FROM jobs
     WHERE {whose} (CAST(:after AS uuid) IS NULL OR id {beyond} :after)
       AND (CAST(:state AS text) IS NULL OR state = :state)
@@ -49,7 +55,7 @@ _ITS_OWN = "tenant_id = :tenant AND"
 
 
 def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> TextClause:
-    return text(_JOB.format(jobs=_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order)))
+    return counted(_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order))
 
 
 _PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
