@@ -14,10 +14,11 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, door, errors, openapi, pages, security
+from api import bodies, dashboard, door, errors, openapi, pages, security
 from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
+from api.dashboard.live import Lives
 from api.events import JobEvents
 from api.gateway import CallGateway
 from api.idempotency import Uploads
@@ -81,6 +82,7 @@ def create_app(settings: Settings) -> FastAPI:
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
             credentials,
         )  # fmt: skip
+        app.state.lives = lives = Lives()
         following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
@@ -92,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
         following.cancel()
         ingest.stop()
         await events.stop()
+        await lives.stop()
         await gateway.stop()
         await kept.stop()
         await credentials.stop()
@@ -130,6 +133,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     for module in ours:
         app.include_router(module.router)
+    dashboard.install(app)
     return app
 
 
@@ -160,6 +164,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.config.app.state.context.events.close()  # type: ignore[union-attr]
+        self.config.app.state.lives.close()  # type: ignore[union-attr]
         await super().shutdown(sockets)
 
 
