@@ -18,8 +18,8 @@ from jobs.store.browsing import Filter
 from jobs.store.tenancy import EVERYBODY
 
 _LONGEST = 200
-_Text = Annotated[str, Query(max_length=_LONGEST, pattern=NO_NUL)]
-_Moment = Annotated[str, Query(pattern=r"^(\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?)?$")]
+Text = Annotated[str, Query(max_length=_LONGEST, pattern=NO_NUL)]
+Moment = Annotated[str, Query(pattern=r"^(\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?)?$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class JobsAsked:
 
 def asked(
     state: Annotated[list[str] | None, Query(max_length=20)] = None,
-    model: _Text = "",
+    model: Text = "",
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
-    since: _Moment = "",
-    until: _Moment = "",
-    text: _Text = "",
+    since: Moment = "",
+    until: Moment = "",
+    text: Text = "",
     unsuccessful: bool = False,
     job: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> JobsAsked:
@@ -84,8 +84,8 @@ def asked(
         states,
         name,
         version,
-        _moment("since", since),
-        _moment("until", until),
+        moment("since", since),
+        moment("until", until),
         text.strip(),
         unsuccessful,
         tuple(id for one in job or [] if (id := ids.parse(PREFIXES, one))),
@@ -107,7 +107,7 @@ def _states(given: list[str]) -> tuple[JobState, ...]:
     return tuple(state for state in get_args(JobState) if state in named)
 
 
-def _moment(name: str, given: str) -> datetime | None:
+def moment(name: str, given: str) -> datetime | None:
     """In UTC; a day is its beginning."""
     try:
         return datetime.fromisoformat(given).replace(tzinfo=UTC) if given else None

@@ -5,7 +5,7 @@ A job may have millions of items. Its slices know how many of them ended how: wh
 failed ones looks only where there are some, by the primary key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy import RowMapping, text
@@ -17,10 +17,12 @@ MOST_COUNTED = 10_000
 """Of failed items, and of launches: what is told of them is told of so many, the first ones."""
 
 _SLICES = text("""
-    SELECT start, stop, state, epoch, deaths, suspect, worker, claimed_at, finished_at, not_before,
-           lease_until, n_succeeded, n_failed, n_cancelled, n_expired
-    FROM slices WHERE job_id = :job AND tenant_id = :tenant AND start > :after
-    ORDER BY start LIMIT :limit
+    SELECT s.*, w.name AS worker_name, now() AS read_at
+    FROM (SELECT * FROM slices
+          WHERE job_id = :job AND tenant_id = :tenant AND start > :after
+          ORDER BY start LIMIT :limit) AS s
+    LEFT JOIN workers w ON w.incarnation = s.worker
+    ORDER BY s.start
 """)
 
 
@@ -30,15 +32,34 @@ def slices(tx: Tx, tenant: str, job: UUID, *, after: int = -1, limit: int) -> Se
     return tx.execute(_SLICES, values).mappings().all()
 
 
+_RUNS = text("""
+    SELECT s.start, s.stop, s.state, s.epoch, s.worker, s.claimed_at, s.finished_at, s.n_succeeded,
+           s.n_failed, w.name AS worker_name
+    FROM (SELECT * FROM slices
+          WHERE job_id = :job AND tenant_id = :tenant AND claimed_at IS NOT NULL
+            AND state IN ('leased', 'done')
+          ORDER BY claimed_at DESC LIMIT :limit) AS s
+    LEFT JOIN workers w ON w.incarnation = s.worker
+    ORDER BY s.claimed_at, s.start
+""")
+
+
+def runs(tx: Tx, tenant: str, job: UUID, limit: int) -> Sequence[RowMapping]:
+    """The slices that were claimed last and run or are done, in the order in which they were."""
+    values = {"tenant": tenant, "job": job, "limit": limit}
+    return tx.execute(_RUNS, values).mappings().all()
+
+
 _STATES = text("""
-    SELECT state, count(*), max(epoch) AS most_deliveries FROM slices
+    SELECT state, count(*) AS slices, sum(epoch) AS deliveries FROM slices
     WHERE job_id = :job AND tenant_id = :tenant GROUP BY state
 """)
 
 
-def slice_states(tx: Tx, tenant: str, job: UUID) -> Mapping[str, int]:
-    """How many slices there are in each state."""
-    return {row[0]: row[1] for row in tx.execute(_STATES, {"tenant": tenant, "job": job})}
+def slice_states(tx: Tx, tenant: str, job: UUID) -> Sequence[RowMapping]:
+    """How many slices there are in each state, and how often they were claimed: state, slices,
+    deliveries."""
+    return tx.execute(_STATES, {"tenant": tenant, "job": job}).mappings().all()
 
 
 # OFFSET 0: one look into each slice, in their order, whatever the statistics say.
@@ -163,10 +184,3 @@ def launches(tx: Tx, tenant: str, job: UUID, limit: int) -> Sequence[RowMapping]
     items in it were the job's."""
     values = {"tenant": tenant, "job": job, "limit": limit}
     return tx.execute(_LAUNCHES, values).mappings().all()
-
-
-_WORKERS = text("SELECT incarnation, name FROM workers WHERE incarnation = ANY(:incarnations)")
-
-
-def worker_names(tx: Tx, incarnations: Sequence[int]) -> Mapping[int, str]:
-    return {row[0]: row[1] for row in tx.execute(_WORKERS, {"incarnations": list(incarnations)})}
