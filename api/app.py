@@ -38,6 +38,7 @@ from api.routes import (
     tenants,
     usage,
     webhooks,
+    workers,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches
@@ -124,6 +125,7 @@ def create_app(settings: Settings) -> FastAPI:
         tenants,
         limits,
         audit,
+        workers,
         health,
         oip,
         openai_files,
