@@ -19,6 +19,7 @@ from celery.worker.components import Pool
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store.db import AWAY
+from jobs.telemetry import exposition, record
 from workers.broker import WORK, NudgeConsumer, create_app
 from workers.dying import end_process
 from workers.host import CLAIMS_IN_HAND
@@ -71,6 +72,9 @@ def _keep_our_logging(**_: Any) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
+    record.switch(settings.metrics)
+    record.process("worker")
+    exposition.listen(settings)
     app = create_app(settings)
     file = ModelsFile(settings.models)
     # A version and the one that follows it, of every model.

@@ -16,11 +16,13 @@ from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, workers
 from jobs.store.db import AWAY
+from jobs.telemetry.reporter import Reporter
 from workers.host import CLAIMS_IN_HAND, GUEST_CLAIMS
 from workers.hosts import Hosts
 from workers.progress import Progress
 from workers.residents import Residents
 from workers.slices import SliceRunner
+from workers.telling import Telling
 
 _log = logging.getLogger(__name__)
 _REDIS_S = 1.5  # longer than a slot listens
@@ -78,9 +80,13 @@ class Runtime:
         self._residents = Residents(
             settings, self._file, self._hosts, slices, self._database, redis, self._progress
         )
+        telling = Telling(settings, self._hosts, self._residents, slices)
+        self._reporter = Reporter(redis, str(incarnation), "worker", telling.about)
         self.slices = slices
         if self._draining.is_set():
             return  # it was told so while it waited for the database
+        if settings.metrics:
+            self._reporter.start()
         _spawn(self._residents.run)
         _spawn(self._every_third_of_a_lease, self._stopped, self._hosts.announce_all)
         _spawn(self._every_third_of_a_lease, self._stopped, self._renew, slices)
@@ -113,6 +119,7 @@ class Runtime:
         self._stopped.set()
         if self.slices is None:
             return  # it never came up
+        self._reporter.stop()
         try:
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self._hosts.incarnation, "stopped")
