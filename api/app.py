@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -24,6 +25,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
+from api.reports import Reports
 from api.requests import new_request_id, stamped
 from api.routes import (
     audit,
@@ -38,6 +40,7 @@ from api.routes import (
     tenants,
     usage,
     webhooks,
+    workers,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches
@@ -52,6 +55,7 @@ from jobs.errors import Malformed
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.telemetry import record
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
@@ -78,15 +82,21 @@ def create_app(settings: Settings) -> FastAPI:
         kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
+        about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
+        reports = Reports(gateway.pipe, gateway.name, about)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
-            credentials,
+            credentials, reports,
         )  # fmt: skip
         app.state.lives = lives = Lives()
         following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
         credentials.start()
+        record.switch(settings.metrics)
+        record.process("api")
+        if settings.metrics:
+            reports.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
@@ -95,6 +105,7 @@ def create_app(settings: Settings) -> FastAPI:
         ingest.stop()
         await events.stop()
         await lives.stop()
+        await reports.stop()
         await gateway.stop()
         await kept.stop()
         await credentials.stop()
@@ -124,6 +135,7 @@ def create_app(settings: Settings) -> FastAPI:
         tenants,
         limits,
         audit,
+        workers,
         health,
         oip,
         openai_files,

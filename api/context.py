@@ -11,6 +11,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
+from api.reports import Reports
 from api.resources import Resources
 
 
@@ -22,6 +23,7 @@ class Context(Resources):
     kept: KeptAnswers
     uploads: Uploads
     credentials: Credentials
+    reports: Reports
 
 
 async def _context(request: Request) -> Context:

@@ -81,14 +81,14 @@ class CallGateway:
     """Any number of calls at a time."""
 
     def __init__(self, redis_url: str, most_waiting: int) -> None:
-        self._pipe = Pipe(redis_url, _SILENT_S)
+        self.pipe = Pipe(redis_url, _SILENT_S)
         self._replies = Pipe(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
-        self._put = PipeScript(self._pipe, scripts.PUT)
-        self._drop = PipeScript(self._pipe, scripts.DROP)
-        self._charge = PipeScript(self._pipe, scripts.CHARGE)
-        self.pools = Pools(self._pipe)
+        self._put = PipeScript(self.pipe, scripts.PUT)
+        self._drop = PipeScript(self.pipe, scripts.DROP)
+        self._charge = PipeScript(self.pipe, scripts.CHARGE)
+        self.pools = Pools(self.pipe)
         self._most_waiting = most_waiting
-        self._name = ids.show("api", ids.new())
+        self.name = ids.show("api", ids.new())
         self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -99,12 +99,17 @@ class CallGateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._pipe.close()
+        await self.pipe.close()
         await self._replies.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that have no answer yet."""
+        return len(self._waiting)
 
     async def reachable(self) -> bool:
         try:
-            return bool(await self._pipe.ask("PING"))
+            return bool(await self.pipe.ask("PING"))
         except RedisError:
             return False
 
@@ -162,7 +167,7 @@ class CallGateway:
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
         asked.gone.add_done_callback(partial(_leave, answer))
         call = Call(
-            asked.id, lane, asked.tenant, asked.value, way.size, self._name,
+            asked.id, lane, asked.tenant, asked.value, way.size, self.name,
             asked.weight, asked.job_class,
         )  # fmt: skip
         quota = FREE
@@ -195,7 +200,7 @@ class CallGateway:
 
     async def _read(self) -> None:
         """Hands replies to who awaits them, for as long as the process lives."""
-        key = reply_key(self._name)
+        key = reply_key(self.name)
         while True:
             try:
                 found = await self._replies.ask("BLPOP", key, _BLOCK_S)
@@ -233,7 +238,7 @@ class CallGateway:
     async def _unknown(self) -> set[str]:
         """The waiting calls that Redis knows nothing of."""
         asked = [(id, waiting.pool.keys("calls")) for id, waiting in self._waiting.items()]
-        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in asked))
+        known = await asyncio.gather(*(self.pipe.ask("HEXISTS", key, id) for id, key in asked))
         return {id for (id, _), there in zip(asked, known, strict=True) if not there}
 
 

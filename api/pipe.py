@@ -24,6 +24,11 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from jobs.telemetry import record
+
+_BLOCKING = {"BLPOP"}
+"""Commands whose time is not Redis'."""
+
 Then = Callable[[Any], None]
 """Gets the answer, or the RedisError in its place."""
 
@@ -42,17 +47,19 @@ class Pipe(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
-        self._awaited: deque[Then] = deque()  # in the order of their commands
+        # In the order of their commands; with when each was sent, 0 where that doesn't matter.
+        self._awaited: deque[tuple[Then, float]] = deque()
         self._heard_s = 0.0  # when there was an answer, or none to wait for
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, then: Then, *command: Any) -> None:
         """Queues a command: strings, bytes and numbers."""
         loop, packed = asyncio.get_running_loop(), hiredis.pack_command(command)
+        now_s = loop.time()
         if not self._awaited:
-            self._heard_s = loop.time()
+            self._heard_s = now_s
             self._timer = self._timer or loop.call_later(self._timeout_s, self._check)
-        self._awaited.append(then)
+        self._awaited.append((then, 0.0 if command[0] in _BLOCKING else now_s))
         if not self._unsent:
             loop.call_soon(self._flush)
         self._unsent.append(packed)
@@ -114,7 +121,12 @@ class Pipe(asyncio.Protocol):
         self._heard_s = asyncio.get_running_loop().time()
         self._replies.feed(data)
         while (answer := self._replies.gets()) is not False:
-            self._awaited.popleft()(answer)
+            then, since_s = self._awaited.popleft()
+            if since_s:
+                record.redis_answered(self._heard_s - since_s)
+            if isinstance(answer, RedisError) and not isinstance(answer, NoScriptError):
+                record.redis_error()
+            then(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -124,7 +136,8 @@ class Pipe(asyncio.Protocol):
         """Answers everybody, those too who come later but were queued by now."""
         self._unsent.clear()
         awaited, self._awaited = self._awaited, deque()
-        for then in awaited:
+        for then, _ in awaited:
+            record.redis_error()
             then(error)
 
 

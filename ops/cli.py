@@ -20,6 +20,7 @@ from ops.commands import (
     submitting,
     usage,
     webhooks,
+    workers,
 )
 from ops.commands.common import INTERRUPTED, in_words
 
@@ -57,6 +58,7 @@ for command in (
     *jobs.COMMANDS,
     *results.COMMANDS,
     *webhooks.COMMANDS,
+    *workers.COMMANDS,
     *usage.COMMANDS,
     *calls.COMMANDS,
     *limits.COMMANDS,

@@ -19,6 +19,7 @@ from celery.worker.components import Pool
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store.db import AWAY
+from jobs.telemetry import exposition, record
 from workers.broker import WORK, NudgeConsumer, create_app
 from workers.dying import end_process
 from workers.host import CLAIMS_IN_HAND
@@ -71,11 +72,18 @@ def _keep_our_logging(**_: Any) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
+    record.switch(settings.metrics)
+    record.process("worker")
+    exposition.listen(settings)
     app = create_app(settings)
     file = ModelsFile(settings.models)
     # A version and the one that follows it, of every model.
     claims_in_hand = CLAIMS_IN_HAND * 2 * max(1, len(file.models.of_pool(settings.pool)))
-    app.runtime = Runtime(settings, file, claims_in_hand)
+
+    def deaf() -> None:
+        worker.hub.call_soon(worker.consumer.cancel_task_queue, app.conf.task_default_queue)
+
+    app.runtime = Runtime(settings, file, claims_in_hand, deaf)
     threads = claims_in_hand + _SPARE_THREADS
     app.steps["worker"].add(EngineStep)
 

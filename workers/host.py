@@ -14,8 +14,11 @@ from typing import Any
 from jobs import clock
 from jobs.calls.lanes import lane_parts
 from jobs.calls.messages import Call
+from jobs.calls.profile import Profile
 from jobs.registry import Model
-from workers import launching
+from jobs.telemetry import record
+from workers import accounting, launching
+from workers.busy import Busy
 from workers.engines.protocol import Engine, Gated, InvalidInput, Metered, Room
 from workers.flow import Flow
 from workers.inhand import Ended, Holding
@@ -45,9 +48,10 @@ class ModelHost:
         calls: CallPuller,
         on_launch: Callable[[Model, Launch], int],
         progress: Progress | None = None,
+        busy: Busy | None = None,
     ) -> None:
         self.model, self.engine = model, engine
-        self._progress = progress or Progress()
+        self._progress, self._busy = progress or Progress(), busy or Busy()
         self.scheduler = Scheduler(model)
         self._puller = calls
         self._on_launch = on_launch
@@ -62,6 +66,7 @@ class ModelHost:
         self._shut = False  # the gate was closed at the last look
         # Of each slot: until when its latest launch takes, and how long, as predicted.
         self._ends = {f"{calls.worker}/{n}": (0.0, 0.0) for n in range(model.limits.in_flight)}
+        self._running: dict[str, Launch] = {}  # of each slot, what the engine has
         self._hearing: str | None = None  # the slot that listens to Redis
         self._alone = False  # what is in hand is suspect: no call rides with it
         self._rung = self._draining = self._stopping = False
@@ -86,8 +91,11 @@ class ModelHost:
             self._ends[slot] = launch.started_s + launch.predicted_s, launch.predicted_s
             batch = [entry.data for entry in launch.entries]
             run = partial(self._run_engine, len(launch.items), len(launch.calls))
-            outputs = launching.run(run, batch, launch.params, self._shrink)
+            self._running[slot] = launch
+            with self._busy.with_one_more():
+                outputs = launching.run(run, batch, launch.params, self._shrink)
             ended_s = clock.monotonic()
+            del self._running[slot]
             launch.engine_s = ended_s - launch.started_s
             clean = not any(isinstance(output, BaseException) for output in outputs)
             with self._changed:
@@ -100,6 +108,7 @@ class ModelHost:
                     self._rung = True
                     self._wake()
             self._deliver(launch, _weighed(launch, outputs))
+            accounting.launched(self.model, launch, self.scheduler.rules)
 
     def _run_engine(
         self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
@@ -211,16 +220,21 @@ class ModelHost:
                 launch = Launch(params, "pace", [refused], [], clock.monotonic())
                 self._replies.submit(self._puller.reply, launch, [entry])
             else:
-                entry.owner, entry.arrived_s = call, arrived_s
+                entry.owner, entry.arrived_s, entry.tenant = call, arrived_s, call.tenant
                 entries.append(entry)
         return entries
 
     def _deliver(self, launch: Launch, outputs: list[Any]) -> None:
         if launch.calls:
-            self._replies.submit(self._puller.reply, launch, outputs[: len(launch.calls)])
+            self._replies.submit(self._reply, launch, outputs[: len(launch.calls)])
         if launch.items:
             launch_id = self._on_launch(self.model, launch)
             _end_items(launch, outputs[len(launch.calls) :], launch_id)
+
+    def _reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
+        self._puller.reply(launch, outputs)
+        ended_s = launch.started_s + launch.engine_s
+        record.postprocessed(self.model.key, clock.monotonic() - ended_s)
 
     @property
     def idle(self) -> bool:
@@ -330,6 +344,24 @@ class ModelHost:
             dropped = self._items.drop(holding)
         holding.forget(dropped)
 
+    # -- for who wants to know
+
+    def launches(self) -> list[Launch]:
+        """Those that the engine has now."""
+        return list(self._running.values())
+
+    def slots(self) -> int:
+        """Launches that may be in flight now."""
+        return self._room().launches
+
+    def profile(self) -> Profile:
+        """A gate that is closed is told of as a model that isn't ready for so long."""
+        room = self._room()
+        with self._changed:
+            return self.scheduler.profile(
+                room.closed_s or self.load_s, slots=room.launches if self._gate else 0
+            )
+
     # -- for the worker
 
     @property
@@ -337,13 +369,9 @@ class ModelHost:
         return self._draining
 
     def announce(self, *, ready: bool = True, alive: bool = True) -> None:
-        """A gate that is closed is told of as a model that isn't ready for so long."""
-        room = self._room()
-        with self._changed:
-            profile = self.scheduler.profile(
-                room.closed_s or self.load_s, slots=room.launches if self._gate else 0
-            )
-        self._puller.announce(ready=ready and not room.closed_s, alive=alive, profile=profile)
+        """That it is there, and with which times."""
+        ready = ready and not self._room().closed_s
+        self._puller.announce(ready=ready, alive=alive, profile=self.profile())
 
     def warm_up(self) -> None:
         """So that the first call meets a warm, measured device."""

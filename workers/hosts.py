@@ -8,6 +8,8 @@ from redis import Redis
 from jobs.calls import redis as call_redis
 from jobs.registry import Model
 from jobs.settings import Settings
+from workers import devices
+from workers.busy import Busy
 from workers.engines.protocol import Engine
 from workers.host import CLAIMS_IN_HAND, ModelHost
 from workers.progress import Progress
@@ -29,6 +31,7 @@ class Hosts:
     ) -> None:
         self._settings, self.incarnation = settings, incarnation
         self._redis, self._progress, self._claims = redis, progress, claims
+        self.busy = Busy(devices.name_of(settings))
         self.by_key: dict[str, ModelHost] = {}
         self._draining = self._stopped = False
         self._changing = threading.Lock()
@@ -41,7 +44,7 @@ class Hosts:
         lanes = call_redis.RedisLanes(self._redis, model.key)
         slots = model.limits.in_flight
         calls = CallPuller(lanes, str(self.incarnation), self._settings.lease_s, slots)
-        return ModelHost(model, engine, calls, on_launch, self._progress)
+        return ModelHost(model, engine, calls, on_launch, self._progress, self.busy)
 
     def enter(self, host: ModelHost) -> bool:
         """It takes calls and items from now on; False: too late, the worker leaves."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs import clock
 from jobs.store.claims import Lease
 
 
@@ -26,7 +27,7 @@ class Ended:
 class Holding:
     """One slice in hand. left: its inputs that have not ended, -1 while it is being read;
     released: what has not been launched goes back; failures: what items failed with before; lists:
-    of the items that are lists, how many inputs each stands for."""
+    of the items that are lists, how many inputs each stands for; ended_s: when the last did."""
 
     lease: Lease
     claimed: "Claimed"
@@ -36,6 +37,7 @@ class Holding:
     left: int = -1
     released: bool = False
     finished: bool = False
+    ended_s: float = 0.0
 
     def expect(self, items: int) -> None:
         """So many items will end."""
@@ -69,7 +71,7 @@ class Claimed:
             holding.ended += ended
             holding.left -= inputs
             if holding.left == 0 and not holding.finished:
-                holding.finished = True
+                holding.finished, holding.ended_s = True, clock.monotonic()
                 self._finished.append(holding)
                 self._changed.notify()
 

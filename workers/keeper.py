@@ -2,18 +2,22 @@
 SKIP LOCKED or taken once, so that PostgreSQL decides who does what."""
 
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from redis import RedisError
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock
+from jobs import clock, ids
+from jobs.calls import redis as call_redis
 from jobs.errors import BlobsAway, NotFound
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
@@ -29,6 +33,8 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
+from jobs.telemetry import exposition, reading, record
+from jobs.telemetry.reporter import Reporter
 from workers import broker, cleaning
 from workers.dying import end_process
 from workers.metering import CallMeter
@@ -38,6 +44,7 @@ from workers.transfers.courier import PROCESSES, Courier
 from workers.webhooks.sender import WebhookSender
 
 _log = logging.getLogger(__name__)
+_REDIS_S = 2.0  # for a command of what may wait
 _MODELS_S = 1.0  # the models file is looked at so often
 _BILL_S = 5.0  # minutes of calls that are over are looked for so often
 _CALM_S = 0.01  # submissions that come closer together than this share one look
@@ -102,6 +109,9 @@ class Keeper:
             settings.database_url, pool_size=connections, role=db.WORKER
         )
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
+        self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
+        name = ids.show("keeper", ids.new())
+        self._reporter = Reporter(self._redis, name, "keeper", self._about)
         self._stopping = threading.Event()
         self._couriers = [
             Courier(settings, self._database, self._stopping) for _ in range(PROCESSES)
@@ -109,6 +119,11 @@ class Keeper:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def _about(self) -> dict[str, Any]:
+        db.tell_of_connections()
+        reading.tidy(self._redis)
+        return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def run(self) -> None:
         """A thread a service: a slow one delays nobody."""
@@ -126,12 +141,15 @@ class Keeper:
                 *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
         ]
+        if self._settings.metrics:
+            self._reporter.start()
         for thread in threads:
             thread.start()
         while not self._stopping.wait(_MODELS_S):
             self._models.poll()
         for thread in threads:
             thread.join()
+        self._reporter.stop()
         self._database.dispose()
 
     def _keep(self, service: Service) -> None:
@@ -203,6 +221,9 @@ class Keeper:
 def run_keeper(settings: Settings) -> None:
     """Keeps until SIGTERM or SIGINT."""
     threading.excepthook = end_process
+    record.switch(settings.metrics)
+    record.process("keeper")
+    exposition.listen(settings)
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: keeper.stop())

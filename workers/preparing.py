@@ -15,15 +15,18 @@ def prepare(
 ) -> list[Entry | InvalidInput]:
     """An entry for each input (its owner and seq still to be set), or why the model refuses it."""
     now_s = clock.monotonic()
+    prepared_all = _prepared(model, engine, inputs, params)
+    took_s = clock.monotonic() - now_s
     lanes: dict[int, str] = {}
     made: list[Entry | InvalidInput] = []
-    for prepared in _prepared(model, engine, inputs, params):
+    for prepared in prepared_all:
         if isinstance(prepared, InvalidInput):
             made.append(prepared)
             continue
         bucket = bucket_of(prepared.size, model.buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
-        made.append(Entry(None, 0, lane, bucket, prepared.size, prepared.data, now_s))
+        size, data = prepared.size, prepared.data
+        made.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))
     return made
 
 

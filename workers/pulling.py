@@ -165,7 +165,8 @@ def _timing(launch: Launch, entry: Entry, own: tuple[int, float]) -> dict[str, A
 
     ended_s = launch.started_s + launch.engine_s
     return {
-        "queue_ms": ms(entry.arrived_s, launch.closed_s),
+        "preprocess_ms": round(entry.prepare_s * 1000, 3),
+        "queue_ms": ms(entry.arrived_s + entry.prepare_s, launch.closed_s),
         "batch_ms": ms(launch.closed_s, launch.started_s),
         "engine_ms": ms(launch.started_s, ended_s),
         "post_ms": ms(ended_s, clock.monotonic()),

@@ -20,6 +20,7 @@ from jobs.settings import Settings
 from jobs.store import db, waiting, workers
 from jobs.store.db import AWAY
 from jobs.store.workers import ModelRow
+from jobs.telemetry import record
 from workers.engines import registry as engines
 from workers.engines.protocol import Engine
 from workers.hosts import Hosts
@@ -35,7 +36,7 @@ _GONE = (SQLAlchemyError, *AWAY)
 
 
 class Residents:
-    """One worker's models. Everything but `stop` happens on its thread."""
+    """One worker's models. Everything but `stop` and `rows` happens on its thread."""
 
     def __init__(
         self,
@@ -103,11 +104,13 @@ class Residents:
                 host.warm_up()
         except (Exception, SystemExit) as error:
             _log.exception("%s can't be loaded", model.key)
+            record.model_loaded(model.key, "failed", clock.monotonic() - since_s)
             self._table.fail(clock.monotonic(), resident, f"{type(error).__name__}: {error}")
             _close(engine)
             return
         now_s = clock.monotonic()
         resident.load_s = host.load_s = now_s - since_s
+        record.model_loaded(model.key, "ready", resident.load_s)
         if self._hosts.enter(host):
             self._table.settle(now_s, resident)
             _log.info("%s is ready after %.1f s", model.key, resident.load_s)
@@ -188,11 +191,15 @@ class Residents:
 
     # -- what everybody may know
 
+    def rows(self) -> list[ModelRow]:
+        """Where every model stands; for any thread."""
+        return [_row(resident) for resident in list(self._table)]
+
     def _tell(self) -> None:
         """Writes the table down, if it has changed; later, where the database is away."""
         if self._table.settled():
             self._slices.loaded()
-        rows = [_row(resident) for resident in self._table]
+        rows = self.rows()
         if rows == self._told or self._stopping.is_set():
             return  # a worker that leaves says so itself
         with _away("where models stand"):

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -15,11 +16,13 @@ from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, workers
 from jobs.store.db import AWAY
+from jobs.telemetry.reporter import Reporter
 from workers.host import CLAIMS_IN_HAND, GUEST_CLAIMS
 from workers.hosts import Hosts
 from workers.progress import Progress
 from workers.residents import Residents
 from workers.slices import SliceRunner
+from workers.telling import Telling
 
 _log = logging.getLogger(__name__)
 _REDIS_S = 1.5  # longer than a slot listens
@@ -29,11 +32,22 @@ _CONNECTIONS = 12  # nudges at work, and the pulse
 
 class Runtime:
     """One incarnation of a worker. `start` returns once it is registered; its models come up one
-    after the other, each ready as soon as it is warm."""
+    after the other, each ready as soon as it is warm.
+
+    deaf: called when people ask it to drain: nudges are for others then; leave: when they want it
+    back. What has drained comes to life as another incarnation, which its supervisor starts.
+    """
 
     def __init__(
-        self, settings: Settings, file: ModelsFile, claims_in_hand: int = CLAIMS_IN_HAND
+        self,
+        settings: Settings,
+        file: ModelsFile,
+        claims_in_hand: int = CLAIMS_IN_HAND,
+        deaf: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
     ) -> None:
+        self._deaf, self._leave = deaf, leave
+        self._set_aside = False  # people asked it to drain
         self._settings, self._file, self._claims = settings, file, claims_in_hand
         self.slices: SliceRunner | None = None
         self._stopping = threading.Lock()
@@ -66,9 +80,13 @@ class Runtime:
         self._residents = Residents(
             settings, self._file, self._hosts, slices, self._database, redis, self._progress
         )
+        telling = Telling(settings, self._hosts, self._residents, slices)
+        self._reporter = Reporter(redis, str(incarnation), "worker", telling.about)
         self.slices = slices
         if self._draining.is_set():
             return  # it was told so while it waited for the database
+        if settings.metrics:
+            self._reporter.start()
         _spawn(self._residents.run)
         _spawn(self._every_third_of_a_lease, self._stopped, self._hosts.announce_all)
         _spawn(self._every_third_of_a_lease, self._stopped, self._renew, slices)
@@ -101,6 +119,7 @@ class Runtime:
         self._stopped.set()
         if self.slices is None:
             return  # it never came up
+        self._reporter.stop()
         try:
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self._hosts.incarnation, "stopped")
@@ -130,6 +149,20 @@ class Runtime:
             slices.hand_back()
         except SQLAlchemyError as error:
             _log.warning("can't renew leases: %s", error)
+        else:
+            self._obey(slices.asked_to_drain)
+
+    def _obey(self, drain: bool) -> None:
+        """What people ask of it. Set aside it lives on, with nothing to do."""
+        if drain and not self._draining.is_set():
+            _log.info("asked to drain: no more work is taken")
+            self._set_aside = True
+            self._deaf()
+            self.drain()
+        elif self._set_aside and not drain:
+            _log.info("wanted again: the next incarnation takes over")
+            self._set_aside = False
+            self._leave()
 
     def _welcome(self, slices: SliceRunner) -> None:
         while not self._draining.is_set():

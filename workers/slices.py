@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -17,7 +18,8 @@ from jobs.store.claims import Guests, InputRow, Lease
 from jobs.store.db import AWAY
 from jobs.store.settling import Attempt, Result
 from jobs.store.workers import LaunchRow
-from workers import payloads, recorder
+from jobs.telemetry import record
+from workers import accounting, payloads, recorder
 from workers.host import ModelHost
 from workers.inhand import Claimed, Holding
 from workers.lists import taken_apart
@@ -51,6 +53,7 @@ class SliceRunner:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
         self._payloads, self._pool, self._price = stored, pool, price
+        self.asked_to_drain = False  # as of the last `renew`
         self._turn = 0  # whose slices are claimed next
         self._claiming = threading.Lock()
         self._welcoming = threading.Lock()
@@ -96,7 +99,7 @@ class SliceRunner:
         """Prolongs all leases; takes back slices whose lease or whose job is gone."""
         held = self._snapshot()
         with self._database.begin() as tx:
-            workers.heartbeat(tx, self._incarnation, self.state)
+            self.asked_to_drain = workers.heartbeat(tx, self._incarnation, self.state)
             states = claims.renew(tx, [holding.lease for holding, _ in held], self._lease_s)
             models = [host.model for host in list(self._hosts.values())]
             self._suspects_turn = not self._suspects_turn and waiting.suspects_wait(tx, models)
@@ -160,6 +163,10 @@ class SliceRunner:
             self._launches.append(row)
         return row.id
 
+    def in_hand(self) -> Counter[str]:
+        """Slices that there are leases for, by name@version."""
+        return Counter(holding.lease.model for holding, _ in self._snapshot())
+
     def _claim(self) -> Claimed | None:
         """One at a time: each sees the room that the one before left."""
         with self._claiming:
@@ -221,8 +228,10 @@ class SliceRunner:
     def _claim_suspect(self) -> list[Lease]:
         for host in list(self._hosts.values()):
             if host.room():
+                since_s = clock.monotonic()
                 with self._database.begin() as tx:
                     leases = claims.claim_suspect(tx, self._incarnation, host.model, self._lease_s)
+                record.claim(clock.monotonic() - since_s, host.model.key, len(leases), True)
                 if leases:
                     return leases
         return []
@@ -236,8 +245,9 @@ class SliceRunner:
     ) -> list[Lease]:
         if not any(rooms.values()):
             return []
+        since_s = clock.monotonic()
         with self._database.begin() as tx:
-            return claims.claim(
+            leases = claims.claim(
                 tx,
                 self._incarnation,
                 {host.model: room for host, room in rooms.items()},
@@ -246,6 +256,9 @@ class SliceRunner:
                 item_ms={host.model: host.item_ms() for host in rooms},
                 guests=guests,
             )
+        model = leases[0].model if leases else ""
+        record.claim(clock.monotonic() - since_s, model, len(leases), False)
+        return leases
 
     def _in_turn(self) -> Iterator[ModelHost]:
         """Where tenants are owed alike, the first."""
@@ -292,11 +305,13 @@ class SliceRunner:
             return
         models = {self._host(holding).model for holding in finished}
         prices = {model.key: self._price(model) for model in models}
+        since_s = clock.monotonic()
         while (settled := self._record(leases, results, attempts, prices)) is None:
             if clock.monotonic() > give_up_s:
                 return
             clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
+        accounting.settled(finished, results, attempts, clock.monotonic() - since_s, settled)
         if settled < len(leases):
             _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
 

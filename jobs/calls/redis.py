@@ -7,10 +7,12 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from redis import Redis
+from redis import Redis, RedisError
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
+from jobs import clock
 from jobs.calls import scripts
 from jobs.calls.lanes import (
     ALONE,
@@ -26,6 +28,7 @@ from jobs.calls.lanes import (
 )
 from jobs.calls.messages import Call, Reply, Used, pack_call, pack_replies, unpack_call
 from jobs.calls.quotas import FREE, Exceeded, Left, Quota
+from jobs.telemetry import record
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
@@ -148,12 +151,28 @@ def drop_arguments(keys: Keys, call: Call) -> list[Any]:
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
     """A client whose every command ends within the timeout, tried once."""
-    return Redis.from_url(
+    return _Measured.from_url(
         url,
         socket_timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
     )
+
+
+class _Measured(Redis):
+    """None of its commands blocks: `RedisLanes.hear` goes past it."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        since_s = clock.monotonic()
+        try:
+            found = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except NoScriptError:  # it is sent at once
+            raise
+        except RedisError:
+            record.redis_error()
+            raise
+        record.redis_answered(clock.monotonic() - since_s)
+        return found
 
 
 def with_usage(client: "Redis") -> Iterator[str]:

@@ -2,13 +2,17 @@
 
 from functools import partial
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 import psycopg
 from psycopg import Connection as DriverConnection
 from psycopg import Cursor
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, text
 from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from jobs import clock
+from jobs.telemetry import record
 
 Tx: TypeAlias = Connection
 """An open transaction."""
@@ -77,7 +81,32 @@ def connect(
     )
     if role:
         event.listen(engine, "connect", partial(_refuse_others, role))
+    event.listen(engine, "checkout", _lent)
+    event.listen(engine, "checkin", _returned)
+    event.listen(engine, "handle_error", lambda error: record.database_error())
+    _POOLS.add(engine.pool)  # type: ignore[arg-type]
     return engine
+
+
+_POOLS: "WeakSet[QueuePool]" = WeakSet()
+"""All of this process, for `tell_of_connections`."""
+_SINCE = "millrace.lent"
+
+
+def _lent(connection: object, entry: Any, proxy: object) -> None:
+    entry.info[_SINCE] = clock.monotonic()
+
+
+def _returned(connection: object, entry: Any) -> None:
+    if since_s := entry.info.pop(_SINCE, None):
+        record.transaction(clock.monotonic() - since_s)
+
+
+def tell_of_connections() -> None:
+    """How many are used now, and how many idle."""
+    pools = list(_POOLS)
+    used, idle = (pool.checkedout() for pool in pools), (pool.checkedin() for pool in pools)
+    record.connections(sum(used), sum(idle))
 
 
 def _refuse_others(role: str, connection: DriverConnection[Any], record: object) -> None:

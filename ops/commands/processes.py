@@ -44,9 +44,12 @@ def api() -> None:
     serve(configure.load())
 
 
-@click.command(epilog="Example: millrace worker")
-def worker() -> None:
+@click.group(invoke_without_command=True, epilog="Example: millrace worker")
+@click.pass_context
+def worker(context: click.Context) -> None:
     """Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows."""
+    if context.invoked_subcommand:
+        return
     from ops.processes import Supervisor
     from ops.up import StopAsked
     from ops.watched import WatchedWorker

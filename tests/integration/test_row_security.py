@@ -32,6 +32,7 @@ from jobs.store import (
     departures,
     endpoints,
     files,
+    fleet,
     idempotency,
     keys,
     limits,
@@ -435,6 +436,11 @@ DEEDS: dict[str, Deed] = {
     "webhook_secrets.retire": lambda tx, job: webhook_secrets.retire(tx, MALLORY, 0.0),
     "webhooks.of_job": lambda tx, job: webhooks.of_job(tx, MALLORY, job["id"]),
     "webhooks.send_again": lambda tx, job: webhooks.send_again(tx, MALLORY, job["id"]),
+    "fleet.page": lambda tx, job: fleet.page(tx),
+    "fleet.one": lambda tx, job: fleet.one(tx, 1),
+    "fleet.held": lambda tx, job: fleet.held(tx, [1]),
+    "fleet.launches": lambda tx, job: fleet.launches(tx, [1], 9),
+    "fleet.ask_to_drain": lambda tx, job: fleet.ask_to_drain(tx, 4711, True),
     "workers.standing": lambda tx, job: workers.standing(tx, 60),
 }  # fmt: skip
 """Each function of the store that the api calls, as Mallory calls it about Alice's job."""

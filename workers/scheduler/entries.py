@@ -18,7 +18,9 @@ class Entry:
     part: its place in the list that it is of, where it is of one.
 
     size: in the engine's unit; bucket: 0 for an engine without padding; arrived_s: monotonic;
-    tenant, weight: whose turn an item waits for; place: among those of its tenant.
+    tenant, weight: whose turn an item waits for; place: among those of its tenant; prepare_s: how
+    long it was being prepared, which of an item comes after its arrival, of a call at the end of
+    its waiting.
     """
 
     owner: Any
@@ -32,6 +34,7 @@ class Entry:
     weight: float = 1.0
     place: Place = ()
     part: int = 0
+    prepare_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

@@ -26,13 +26,15 @@ _FADE = 0.98  # of what launches of calls took, at each
 
 
 class Scheduler:
-    """Not thread-safe: its owner holds a lock."""
+    """Not thread-safe: its owner holds a lock. lanes_seen: with something in them, at the last
+    decision."""
 
     def __init__(self, model: Model) -> None:
         self.rules = Rules.of(model)
         self.latency = LatencyModel()
         self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
+        self.lanes_seen = 0
         self._calls_s = 0.0
         self._paid_until_s = 0.0
 
@@ -52,6 +54,7 @@ class Scheduler:
         self, now_s: float, waiting: Waiting, own: dict[str, ItemsWaiting], draining: bool
     ) -> Flush | Wait:
         lanes = merged(waiting, own)
+        self.lanes_seen = len(lanes)
         owed = any(view.items for view in lanes) and now_s >= self._owed_from_s(lanes)
         decision = decide(
             now_s,

@@ -1,0 +1,85 @@
+"""The reports of processes: this one's own, written every EVERY_S, and everybody's, read."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from api.pipe import Pipe
+from jobs import clock
+from jobs.store import db
+from jobs.telemetry.metrics import REGISTRY
+from jobs.telemetry.reporter import FIRST_S
+from jobs.telemetry.reports import KEY, Reading, Report, readable
+from jobs.telemetry.window import EVERY_S, Window
+
+_log = logging.getLogger(__name__)
+_KEPT_S = 1.0
+"""A reading serves everybody for so long."""
+_PATIENCE_S = 1.0
+"""Longer than that nobody waits for Redis to know how things are."""
+_NOTHING = Reading(())
+
+
+class Reports:
+    """What is asked of Redis goes through a pipe that others use too. name: of this process; about:
+    see Report."""
+
+    def __init__(self, pipe: Pipe, name: str, about: Mapping[str, Any]) -> None:
+        self._pipe, self._name, self._about = pipe, name, about
+        self._reading, self._until_s = _NOTHING, 0.0
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Writes this process's own from now on."""
+        self._task = asyncio.create_task(self._write())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(RedisError, TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._pipe.ask("HDEL", KEY, self._name)
+
+    async def read(self) -> Reading:
+        """Of about now; without Redis nobody is heard of: an empty one."""
+        async with self._turn:
+            if clock.monotonic() > self._until_s:
+                self._reading = await self._read()
+                self._until_s = clock.monotonic() + _KEPT_S
+            return self._reading
+
+    async def _read(self) -> Reading:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                now, packed = await asyncio.gather(
+                    self._pipe.ask("TIME"), self._pipe.ask("HVALS", KEY)
+                )
+        except (RedisError, TimeoutError):
+            return _NOTHING
+        return Reading(await asyncio.to_thread(readable, packed, _unix(now)))
+
+    async def _write(self) -> None:
+        """On a thread: to look at thousands of samples takes the loop too long."""
+        window, pause_s = Window(REGISTRY), FIRST_S
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = EVERY_S
+            db.tell_of_connections()
+            stretch = await asyncio.to_thread(window.turn)
+            try:
+                now = _unix(await self._pipe.ask("TIME"))
+                report = Report(self._name, "api", now, stretch, self._about)
+                packed = await asyncio.to_thread(report.pack)
+                await self._pipe.ask("HSET", KEY, self._name, packed)
+            except RedisError as error:
+                _log.debug("no report: %s", error)
+
+
+def _unix(time: Any) -> float:
+    seconds, micros = time
+    return int(seconds) + int(micros) / 1e6

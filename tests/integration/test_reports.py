@@ -1,0 +1,69 @@
+"""Processes tell of their last minute through Redis."""
+
+import asyncio
+import time
+
+import redis
+
+from api.pipe import Pipe
+from api.reports import Reports
+from jobs.settings import Settings
+from jobs.telemetry import reading, record
+from jobs.telemetry.reporter import Reporter
+from jobs.telemetry.reports import KEY, Reading, Report
+from jobs.telemetry.window import Stretch
+from tests.wait import eventually
+
+NOTHING = Stretch(1.0, {}, {})
+
+
+def test_a_process_reports_until_it_stops(redis_client: "redis.Redis") -> None:
+    reporter = Reporter(redis_client, "7", "worker", lambda: {"pool": "here"})
+    reporter.start()
+    record.nudged("here", 3)
+    [report] = eventually(lambda: reading.read(redis_client).reports)
+    assert (report.name, report.kind, report.about) == ("7", "worker", {"pool": "here"})
+    assert abs(report.at - time.time()) < 5
+    assert reading.read(redis_client).increase("millrace_nudges_total", pool="here") == 3
+    reporter.stop()
+    assert reading.read(redis_client).reports == []
+
+
+def test_reports_of_the_dead_are_removed(redis_client: "redis.Redis") -> None:
+    for name, ago_s in (("old", 61), ("young", 1)):
+        report = Report(name, "worker", time.time() - ago_s, NOTHING, {})
+        redis_client.hset(KEY, name, report.pack())
+    redis_client.hset(KEY, "garbage", b"{}")
+    assert reading.tidy(redis_client) == 2
+    assert redis_client.hkeys(KEY) == [b"young"]
+
+
+def test_without_redis_nobody_is_heard_of() -> None:
+    nowhere = "redis://127.0.0.1:1"
+    assert reading.read(redis.Redis.from_url(nowhere)).reports == []
+
+    async def read() -> Reading:
+        pipe = Pipe(nowhere, 1.0)
+        try:
+            return await Reports(pipe, "api_1", {}).read()
+        finally:
+            await pipe.close()
+
+    assert asyncio.run(read()).reports == []
+
+
+def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(settings: Settings) -> None:
+    async def scenario() -> None:
+        pipe = Pipe(settings.redis_url, 1.0)
+        reports = Reports(pipe, "api_1", {"pid": 5})
+        reports.start()
+        async with asyncio.timeout(10):
+            while not (found := await reports.read()).reports:
+                await asyncio.sleep(0.05)
+        assert found.reports[0].about == {"pid": 5}
+        assert await reports.read() is found
+        await reports.stop()
+        assert not await pipe.ask("HLEN", KEY)
+        await pipe.close()
+
+    asyncio.run(scenario())

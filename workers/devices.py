@@ -1,0 +1,25 @@
+"""The device of a worker, without loading what would run there."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from jobs.settings import Settings
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def name_of(settings: Settings) -> str:
+    """As torch calls it."""
+    return settings.device or ("cuda" if Path("/dev/nvidiactl").exists() else "cpu")
+
+
+def memory(device: str) -> tuple[int, int]:
+    """(used, total) bytes; of a CPU, those of this process and of the machine."""
+    torch: Any = sys.modules.get("torch")
+    if torch and device.startswith("cuda") and torch.cuda.is_initialized():
+        free, total = torch.cuda.mem_get_info(torch.device(device))
+        return total - free, total
+    used = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    return used, os.sysconf("SC_PHYS_PAGES") * _PAGE

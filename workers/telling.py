@@ -1,0 +1,112 @@
+"""How a worker stands, for its reports: what it is, its models, what they are doing now. Gauges are
+set on the way, so that whoever reads metrics sees what is reported."""
+
+import os
+import socket
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from jobs import clock
+from jobs.settings import Settings
+from jobs.store import db
+from jobs.store.workers import ModelRow, ModelState
+from jobs.telemetry import metrics
+from workers import devices
+from workers.host import ModelHost
+from workers.hosts import Hosts
+from workers.residents import Residents
+from workers.slices import SliceRunner
+
+_STATES: tuple[ModelState, ...] = get_args(ModelState)
+
+
+class Telling:
+    def __init__(
+        self, settings: Settings, hosts: Hosts, residents: Residents, slices: SliceRunner
+    ) -> None:
+        self._settings, self._hosts = settings, hosts
+        self._residents, self._slices = residents, slices
+        self._device = devices.name_of(settings)
+        self._known: set[str] = set()
+
+    def about(self) -> dict[str, Any]:
+        """See Report.about."""
+        self._hosts.busy.count()
+        db.tell_of_connections()
+        memory = dict(zip(("used", "total"), devices.memory(self._device), strict=True))
+        for kind, size in memory.items():
+            metrics.DEVICE_MEMORY.labels(self._device, kind).set(size)
+        rows, hosts = self._residents.rows(), dict(self._hosts.by_key)
+        self._set_models(rows, hosts)
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "pool": self._settings.pool,
+            "device": self._device,
+            "memory": memory,
+            "state": self._slices.state,
+            "models": {row.model: _model(row, hosts.get(row.model)) for row in rows},
+        }
+
+    def _set_models(self, rows: Iterable[ModelRow], hosts: dict[str, ModelHost]) -> None:
+        in_hand = self._slices.in_hand()
+        for row in rows:
+            for state in _STATES:
+                metrics.MODEL_STATE.labels(row.model, state).set(row.state == state)
+            metrics.MODEL_MEMORY.labels(row.model).set(row.memory_mb * 2**20)
+            host = hosts.get(row.model)
+            metrics.REPLICA_SLOTS.labels(row.model).set(host.slots() if host else 0)
+            metrics.LANES_WAITING.labels(row.model).set(host.scheduler.lanes_seen if host else 0)
+            metrics.IN_HAND.labels(row.model).set(in_hand.get(row.model, 0))
+        named = {row.model for row in rows}
+        for model in self._known - named:
+            _forget(model)
+        self._known = named
+
+
+def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:
+    """launches: those it is in now, since: Unix time by this machine's clock; profile: by bucket,
+    the curve of its launches."""
+    found: dict[str, Any] = {
+        "state": row.state,
+        "memory_mb": row.memory_mb,
+        "load_ms": row.load_ms,
+        "error": row.error,
+        "launches": [],
+        "profile": {},
+    }
+    if host is None:
+        return found
+    now_s, unix_s = clock.monotonic(), clock.now().timestamp()
+    found["launches"] = [
+        {
+            "since": unix_s - (now_s - launch.started_s),
+            "rows": len(launch.entries),
+            "calls": len(launch.calls),
+            "items": len(launch.items),
+            "predicted_ms": launch.predicted_s * 1000,
+        }
+        for launch in host.launches()
+    ]
+    profile = host.profile()
+    found["profile"] = {
+        str(bucket): {
+            "full_rows": times.full_rows, "full_ms": times.full_ms, "one_ms": times.one_ms,
+        }
+        for bucket, times in profile.buckets.items()
+    }  # fmt: skip
+    found["slots"] = host.slots()
+    return found
+
+
+def _forget(model: str) -> None:
+    """It is declared no more, and has left."""
+    for state in _STATES:
+        metrics.MODEL_STATE.remove(model, state)
+    for gauge in (
+        metrics.MODEL_MEMORY,
+        metrics.REPLICA_SLOTS,
+        metrics.LANES_WAITING,
+        metrics.IN_HAND,
+    ):
+        gauge.remove(model)
