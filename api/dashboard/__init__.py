@@ -3,12 +3,26 @@ elsewhere. What they show and do is what the API shows and lets do, by the same 
 
 from fastapi import FastAPI
 
-from api.dashboard import overview, routes, signing_in, static
+from api.dashboard import (
+    audit,
+    items,
+    job,
+    jobs,
+    keys,
+    many,
+    overview,
+    routes,
+    signing_in,
+    static,
+    tenants,
+    webhooks,
+)
 
 
 def install(app: FastAPI) -> None:
     """Serves the pages, and what they are made of."""
     static.install(app)
-    for module in (overview, signing_in):
+    pages = (overview, jobs, many, items, job, tenants, keys, webhooks, audit, signing_in)
+    for module in pages:  # `jobs/all/…` before `jobs/{job_id}/…`
         app.include_router(module.router)
     app.include_router(routes.nowhere)

@@ -1,10 +1,10 @@
 """The page of one item: what came in, what came out, and what happened between."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import Path, Request, Response
+from sqlalchemy import RowMapping
 
 from api.context import Shared
 from api.dashboard import frame, routes
@@ -55,7 +55,7 @@ def pretty(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def in_short(row: Mapping[str, Any]) -> dict[str, Any]:
+def in_short(row: RowMapping) -> dict[str, Any]:
     """An item of a list: its row with an error that can be read, and a state."""
     waits = "running" if row["slice_state"] == "leased" else "pending"
     return {

@@ -10,6 +10,7 @@ from sqlalchemy import RowMapping
 from api import verbs
 from api.context import Context, Shared
 from api.dashboard import frame, items, routes
+from api.dashboard.many import FITTING
 from api.dashboard.remembering import Remembered
 from api.dashboard.timeline import MOST_RUNS, timeline
 from api.dashboard.viewers import Form, Submitting, Viewing
@@ -17,7 +18,7 @@ from api.routes import results, webhooks
 from api.routes.common import JobId, job_of
 from api.verbs import Verb
 from jobs import views
-from jobs.states import OUTCOMES, TERMINAL, TRANSITIONS, Outcome
+from jobs.states import OUTCOMES, TERMINAL, Outcome
 from jobs.store import inspecting
 from jobs.store import webhooks as deliveries
 from jobs.store.db import Tx
@@ -80,10 +81,7 @@ def _fitting(state: Any) -> list[Verb]:
     """The verbs that do something in this state."""
     if state in TERMINAL:
         return ["retry", "delete"]
-    next_ones = TRANSITIONS[state]  # type: ignore[index]
-    found: list[Verb] = ["resume"] if state == "paused" else []
-    found += ["pause"] if "paused" in next_ones else []
-    return [*found, *(["cancel"] if "cancelled" in next_ones and state != "cancelling" else [])]
+    return [verb for verb in FITTING if state in FITTING[verb]]
 
 
 @router.get("/jobs/{job_id}/slices")

@@ -1,6 +1,7 @@
 """The page of jobs: filtered by its URL, with counts of each state, live."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -33,12 +34,13 @@ def list_jobs(
     last = ids.parse(PREFIXES, after)
     with shared.acting(tenant) as tx:
         rows = browsing.page(tx, tenant, asked.filter, after=last, limit=ROWS + 1)
-        counts = _counts.of((tenant, asked.filter), lambda: browsing.counts(tx, tenant, asked.filter))
+        look = partial(browsing.counts, tx, tenant, asked.filter)
+        counts = _counts.of((tenant, asked.filter), look)
     total = sum(counts.values())
     return frame.page(
         request, "jobs.html", viewer=viewer, asked=asked, states=JOB_STATES, counts=counts,
         jobs=[(row, views.job_object(row)) for row in rows[:ROWS]],
-        total=total, is_exact=total < MOST_COUNTED, models=_models(shared), after=after,
+        total=total, is_exact=total <= MOST_COUNTED, models=_models(shared), after=after,
         next=ids.show("job", rows[ROWS - 1]["id"]) if len(rows) > ROWS else "",
     )  # fmt: skip
 

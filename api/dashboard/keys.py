@@ -1,4 +1,4 @@
-"""Making, rotating and revoking keys, for admins; a secret is shown in the answer, and never again."""
+"""Making, rotating and revoking keys, for admins. A secret is shown in the answer alone."""
 
 import re
 from typing import Annotated

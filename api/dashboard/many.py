@@ -36,7 +36,7 @@ PATIENCE_S = 20.0
 """One request goes on for so long; what is left then is gone on with by another."""
 
 FITTING: dict[Bulk, frozenset[JobState]] = {
-    "cancel": frozenset(s for s in JOB_STATES if {"cancelling", "cancelled"} & {*TRANSITIONS[s]}),
+    "cancel": frozenset(JOB_STATES) - TERMINAL - {"cancelling"},
     "pause": frozenset(s for s in JOB_STATES if "paused" in TRANSITIONS[s]),
     "resume": frozenset({"paused"}),
     "retry": TERMINAL,
@@ -121,7 +121,7 @@ def _shown(
     return frame.page(
         request, "many.html", viewer=viewer, verb=verb, asked=asked, counts=counts, count=count,
         left_alone={s: n - counts.get(s, 0) for s, n in all.items() if n > counts.get(s, 0)},
-        is_exact=count < MOST_COUNTED, jobs=[(row, views.job_object(row)) for row in rows],
+        is_exact=count <= MOST_COUNTED, jobs=[(row, views.job_object(row)) for row in rows],
         made_before=now.isoformat(), confirmed=confirmed,
     )  # fmt: skip
 
@@ -166,5 +166,3 @@ def _perform(found: Iterator[UUID], act: "partial[None]") -> Summary:
             summary.last = id
             break
     return summary
-
-

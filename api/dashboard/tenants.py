@@ -112,5 +112,3 @@ def _typed(form: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 def _path(tenant: str) -> str:
     return f"{frame.PREFIX}/tenants/{tenant}"
-
-

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import Query, Request, Response
+from sqlalchemy import RowMapping
 
 from api.context import Shared
 from api.dashboard import forms, frame, routes
@@ -37,19 +38,26 @@ def list_deliveries(
     who = whose(viewer, tenant)
     last = ids.parse(ID_PREFIX, after)
     with shared.acting(who) as tx:
-        rows = store.page(tx, who, state=state or None, url=url or None, after=last, limit=_ROWS + 1)
+        rows = store.page(
+            tx, who, state=state or None, url=url or None, after=last, limit=_ROWS + 1
+        )
         endpoints = _endpoints.of(who, lambda: store.by_endpoint(tx, who, _ENDPOINTS))
     with shared.acting(viewer.caller.tenant) as tx:
         own_url = spend.endpoint(tx, viewer.caller.tenant)
         secrets = webhook_secrets.live(tx, viewer.caller.tenant)
     asked = {"state": state, "url": url, "tenant": tenant}
     return frame.page(
-        request, "webhooks.html", viewer=viewer, states=STATES, **asked, endpoints=endpoints,
-        deliveries=[(row, row["job_id"] and ids.show("job", row["job_id"])) for row in rows[:_ROWS]],
+        request, "webhooks.html", viewer=viewer, states=STATES, state=state, url=url,
+        tenant=tenant, endpoints=endpoints, deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
         query=urlencode({name: value for name, value in asked.items() if value}), after=after,
         own_url=own_url or "", secrets=secrets,
         next=ids.show(ID_PREFIX, rows[_ROWS - 1]["id"]) if len(rows) > _ROWS else "",
     )  # fmt: skip
+
+
+def _job(row: RowMapping) -> str:
+    """The id of the job that it is of; "" where it is of none."""
+    return ids.show("job", row["job_id"]) if row["job_id"] else ""
 
 
 @router.post("/webhooks/{job_id}/redeliver")
@@ -57,13 +65,13 @@ def redeliver(
     request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
     answer = webhooks.redeliver(request, shared, viewer.caller, job_id)
-    return frame.go(_PATH, f"{orjson.loads(answer.body)['type']} of {job_id} will be sent again, now")
+    return frame.go(
+        _PATH, f"{orjson.loads(answer.body)['type']} of {job_id} will be sent again, now"
+    )
 
 
 @router.post("/webhooks/secret/{act}")
-def secret(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, act: str
-) -> Response:
+def secret(request: Request, shared: Shared, viewer: Submitting, form: Form, act: str) -> Response:
     """`show`: where nobody has seen it yet; `rotate`: a new one. The answer is the only place."""
     does = webhooks.rotate_secret if act == "rotate" else webhooks.look_at_secret
     found = does(request, shared, viewer.caller)

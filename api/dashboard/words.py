@@ -71,11 +71,22 @@ def ago(at: datetime | None) -> str:
     return NONE if at is None else f"{duration((clock.now() - at).total_seconds())} ago"
 
 
+def age(at: datetime | None) -> str:
+    """The same in one unit: in a list it rarely changes."""
+    if at is None:
+        return NONE
+    whole = max(0, round((clock.now() - at).total_seconds()))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if whole >= size:
+            return f"{whole // size} {unit} ago"
+    return "just now"
+
+
 def moment(at: datetime | None) -> str:
     """2026-05-01 12:34:56, UTC."""
     return NONE if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    f.__name__: f for f in (number, rate, share, milliseconds, duration, size, ago, moment)
+    f.__name__: f for f in (number, rate, share, milliseconds, duration, size, ago, age, moment)
 }

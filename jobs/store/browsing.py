@@ -19,7 +19,7 @@ from jobs.store.reading import counted
 from jobs.store.tenancy import EVERYBODY
 
 MOST_COUNTED = 100_000
-"""Of the jobs that a filter finds: how many there are beyond is not asked."""
+"""Of the jobs that a filter finds: how many more there are is not asked."""
 
 _UNSUCCESSFUL = "finished_at IS NOT NULL AND (n_succeeded < total OR total = 0)"
 _PREFIXES = ("job", "batch", "msgbatch")
@@ -100,10 +100,10 @@ def counts(
     tx: Tx, tenant: str, filter: Filter, made_before: datetime | None = None
 ) -> Mapping[JobState, int]:
     """How many there are of each state; made_before: of those that were there at that time. Exact,
-    up to MOST_COUNTED in all; beyond that, of so many of them."""
+    up to MOST_COUNTED in all; beyond that, of one more than these."""
     where, values = _where(tenant, filter, *(["created_at <= :made_before"] if made_before else []))
     query = text(f"""
-        SELECT state, count(*) FROM (SELECT state FROM jobs {where} LIMIT {MOST_COUNTED}) AS j
+        SELECT state, count(*) FROM (SELECT state FROM jobs {where} LIMIT {MOST_COUNTED + 1}) AS j
         GROUP BY state
     """)
     found = tx.execute(query, values | {"made_before": made_before})

@@ -242,7 +242,7 @@ _BY_ENDPOINT = text(f"""
           FROM (SELECT * FROM webhook_deliveries WHERE :tenant = '*' OR tenant_id = :tenant
                 ORDER BY created_at DESC, id DESC LIMIT {MOST_SUMMED}) AS latest
           GROUP BY tenant_id, url
-          ORDER BY pending + count(*) FILTER (WHERE state <> 'delivered') DESC, deliveries DESC
+          ORDER BY count(*) FILTER (WHERE state <> 'delivered') DESC, deliveries DESC
           LIMIT :limit) AS d
     LEFT JOIN webhook_endpoints e USING (tenant_id, url)
     ORDER BY d.pending + d.failed DESC, d.deliveries DESC, d.tenant_id, d.url

@@ -32,8 +32,8 @@ _MAKE = """
                 WHEN n % 200 < 14 THEN 'cancelled' WHEN n % 200 < 20 THEN 'expired'
                 ELSE 'completed' END AS state
     FROM (SELECT n, md5(CAST(n AS text)) AS hash,
-                 CAST(:now AS timestamptz) - make_interval(secs => {seconds} * (1 - n::float8 / {jobs}))
-                     AS at
+                 CAST(:now AS timestamptz)
+                     - make_interval(secs => {seconds} * (1 - n / CAST({jobs} AS float8))) AS at
           FROM generate_series(1, {jobs}) AS g (n)) AS g
 """
 _JOBS = """
@@ -84,7 +84,8 @@ _SLICES = """
                         worker)
     SELECT id, start, stop, tenant, model, version, 0,
            CASE WHEN done THEN 'done' WHEN state = 'paused' THEN 'held' ELSE 'ready' END,
-           CASE WHEN done THEN 1 ELSE 0 END, CASE WHEN done THEN at + interval '30 s' END,
+           CASE WHEN done THEN 1 ELSE 0 END,
+           CASE WHEN done THEN at + make_interval(secs => 2.9 + start / 20 / 8 * 2.4) END,
            CASE WHEN NOT done THEN 0 WHEN state = 'completed' THEN size - failed
                 WHEN {half} THEN greatest(0, least(stop, total / 2) - start) ELSE size END,
            CASE WHEN done AND state = 'completed' THEN failed ELSE 0 END,
@@ -92,7 +93,8 @@ _SLICES = """
                 ELSE 0 END,
            CASE WHEN state = 'expired' THEN size - greatest(0, least(stop, total / 2) - start)
                 ELSE 0 END,
-           CASE WHEN done THEN at + interval '5 s' END, CASE WHEN done THEN 1 + n % 8 END
+           CASE WHEN done THEN at + make_interval(secs => 0.6 + start / 20 / 8 * 2.4) END,
+           CASE WHEN done THEN 1 + start / 20 % 8 END
     FROM (SELECT m.*, start, least(start + 20, total) AS stop,
                  least(start + 20, total) - start AS size,
                  greatest(0, least(start + 20, {failed}) - start) AS failed,
