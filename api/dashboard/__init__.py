@@ -3,12 +3,12 @@ elsewhere. What they show and do is what the API shows and lets do, by the same 
 
 from fastapi import FastAPI
 
-from api.dashboard import overview, routes, signing_in, static
+from api.dashboard import fleet, models, overview, routes, signing_in, static
 
 
 def install(app: FastAPI) -> None:
     """Serves the pages, and what they are made of."""
     static.install(app)
-    for module in (overview, signing_in):
+    for module in (overview, models, fleet, signing_in):
         app.include_router(module.router)
     app.include_router(routes.nowhere)

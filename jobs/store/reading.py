@@ -1,6 +1,6 @@
 """Jobs as their tenant sees them: the object, the list, the results in order, one item."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -53,11 +53,32 @@ def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> Text
 
 
 _PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
+_RUNNING = """SELECT * FROM jobs
+    WHERE (:everybodys OR tenant_id = :tenant) AND id IN (
+        SELECT job_id FROM slices WHERE state = 'leased' ORDER BY lease_until DESC LIMIT 500)
+    ORDER BY id DESC LIMIT :limit"""
+_RUNNING_NOW = text(_JOB.format(jobs=_RUNNING))
+_OPEN = text("""
+    SELECT state, count(*) AS jobs FROM jobs
+    WHERE finished_at IS NULL AND tenant_id = :tenant GROUP BY 1
+""")
 _OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
 
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
     return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def running(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
+    """Jobs of which something is in a worker's hands, the newest first; tenant: EVERYBODY: of
+    all."""
+    asked = {"tenant": tenant, "everybodys": tenant == EVERYBODY, "limit": limit}
+    return tx.execute(_RUNNING_NOW, asked).mappings().all()
+
+
+def open_states(tx: Tx, tenant: str) -> dict[str, int]:
+    """How many open jobs a tenant has, by state."""
+    return {row.state: row.jobs for row in tx.execute(_OPEN, {"tenant": tenant})}
 
 
 def owner(tx: Tx, id: UUID) -> str | None:
