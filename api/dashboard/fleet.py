@@ -6,7 +6,7 @@ from fastapi import Path, Request, Response
 from sqlalchemy import RowMapping
 
 from api.context import Shared
-from api.dashboard import causes, charts, frame, modelling, routes
+from api.dashboard import causes, frame, modelling, routes
 from api.dashboard.overview import busy_of
 from api.dashboard.told import Telling
 from api.dashboard.viewers import Form, Operating
@@ -41,7 +41,7 @@ def workers(request: Request, shared: Shared, viewer: Operating, told: Telling) 
     ]
     alive = [one for one in found if one["row"]["state"] not in ("stopped", "lost")]
     gone = [one for one in found if one not in alive]
-    return frame.page(request, "workers.html", viewer=viewer, alive=alive, gone=gone, charts=charts)
+    return frame.page(request, "workers.html", viewer=viewer, alive=alive, gone=gone)
 
 
 @router.get("/workers/{id}")
@@ -71,7 +71,6 @@ def worker(
         launches=launches[:_MOST_SHOWN],
         accuracy=_accuracy(launches),
         causes=causes.of(shared, told, f"worker:{id}"),
-        charts=charts,
     )
 
 

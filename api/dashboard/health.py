@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock, Thread
 from typing import Literal
 
@@ -9,7 +10,7 @@ from api.context import Context
 from api.dashboard import words
 from api.dashboard.told import Told
 from jobs import clock
-from jobs.blobs.store import open_store
+from jobs.blobs.store import open_store, parse
 from jobs.errors import BlobsAway, PayloadLost
 from jobs.settings import Settings
 from jobs.telemetry.reports import Reading
@@ -144,7 +145,11 @@ class BlobProbe:
             return self._found or Part("Blob store", "unknown", "it is being asked")
 
     def _ask(self, settings: Settings) -> None:
-        kind = "S3" if settings.files.startswith("s3:") else "a folder"
+        where = parse(settings.files)
+        kind = "a folder" if isinstance(where, Path) else "S3"
+        if isinstance(where, Path) and not where.exists():  # the first blob makes it
+            self._found = Part("Blob store", "ok", f"{kind}, nothing is stored yet")
+            return
         since_s = clock.monotonic()
         try:
             open_store(settings.files, settings.s3_endpoint).get(_NO_BLOB)

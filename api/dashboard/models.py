@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 
 from api.context import Context, Shared
-from api.dashboard import causes, charts, frame, modelling, routes
+from api.dashboard import causes, frame, modelling, routes
 from api.dashboard.told import Telling, Told
 from api.dashboard.viewers import Viewing
 from api.schemas import NO_NUL
@@ -48,7 +48,6 @@ def model(
         detail=detail,
         causes=causes.of(shared, told, f"model:{row.key}", for_tenant=not detail),
         example=_example(shared, row.model),
-        charts=charts,
         **_figures(told, row.key),
     )
 

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from sqlalchemy import RowMapping
 
 from api.context import Context, Shared
-from api.dashboard import causes, charts, frame, health, modelling, routes
+from api.dashboard import causes, frame, health, modelling, routes
 from api.dashboard.told import Telling, Told
 from api.dashboard.viewers import Viewer, Viewing
 from jobs import clock, views
@@ -61,7 +61,6 @@ def overview(request: Request, shared: Shared, viewer: Viewing, told: Telling) -
         states=told.reading.gauge_by("millrace_jobs", "state"),
         stuck=told.reading.gauge_by("millrace_jobs_stuck", "model"),
         workers=[(worker, busy_of(told.reading, worker["incarnation"])) for worker in alive],
-        charts=charts,
     )
 
 
@@ -77,7 +76,6 @@ def _of_tenant(request: Request, shared: Context, viewer: Viewer, told: Told) ->
         jobs=seen.jobs,
         states=seen.states,
         away=seen.took_s is None,
-        charts=charts,
     )
 
 
