@@ -297,13 +297,21 @@ _GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_
 
 _ITEM = text("""
     SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.lease_owner,
+           s.worker, s.claimed_at, s.finished_at AS slice_finished_at, s.suspect, s.deaths,
            r.outcome, r.output, r.error, r.units, r.attempts, r.wait_ms, r.launch_id,
            l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
-           l.predicted_ms, l.engine_ms, l.started_at, l.incarnation
+           l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,
+           j.created_at, j.queued_at, now() AS read_at,
+           f.failures, f.error AS last_failure, f.backoff_s
     FROM items i
+    JOIN jobs j ON j.id = i.job_id
     JOIN slices s ON s.job_id = i.job_id AND s.start <= i.seq AND s.stop > i.seq
     LEFT JOIN results r ON r.job_id = i.job_id AND r.seq = i.seq
     LEFT JOIN launches l ON l.id = r.launch_id
+    LEFT JOIN LATERAL (
+        SELECT n AS failures, error, extract(epoch FROM due_at - at)::float8 AS backoff_s
+        FROM attempts a WHERE a.job_id = i.job_id AND a.seq = i.seq ORDER BY n DESC LIMIT 1
+    ) AS f ON true
     WHERE i.job_id = :job AND i.tenant_id = :tenant AND i.seq = :seq
 """)
 
