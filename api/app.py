@@ -21,12 +21,15 @@ from api.context import Context
 from api.credentials import Credentials
 from api.dashboard.live import Lives
 from api.events import JobEvents
+from api.explaining import Explainer
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
+from api.recording import CallRecords
 from api.reports import Reports
 from api.requests import new_request_id, stamped
+from api.resources import Resources
 from api.routes import (
     audit,
     calls,
@@ -41,6 +44,7 @@ from api.routes import (
     usage,
     webhooks,
     workers,
+    why,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches
@@ -84,15 +88,18 @@ def create_app(settings: Settings) -> FastAPI:
         ingest, credentials = Ingest(settings), Credentials(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
         reports = Reports(gateway.pipe, gateway.name, about)
+        records = CallRecords(gateway.pipe, on=settings.metrics)
+        explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
-            credentials, reports,
+            credentials, reports, records, explainer,
         )  # fmt: skip
         app.state.lives = lives = Lives()
         following = asyncio.create_task(follow(file))
         gateway.start()
         events.start()
         credentials.start()
+        records.start()
         record.switch(settings.metrics)
         record.process("api")
         if settings.metrics:
@@ -105,6 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
         ingest.stop()
         await events.stop()
         await lives.stop()
+        await records.stop()
         await reports.stop()
         await gateway.stop()
         await kept.stop()
@@ -137,6 +145,7 @@ def create_app(settings: Settings) -> FastAPI:
         audit,
         workers,
         health,
+        why,
         oip,
         openai_files,
         openai_batches,

@@ -73,9 +73,14 @@ class Asking:
             waited_ms=self.waited_ms,
             let_in=self.let_in,
         )
-        way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
-        if error is not None:
-            raise _error(*error)
+        try:
+            way, (output, error, units, timing) = await self.shared.calls.infer(asked, ways)
+            if error is not None:
+                raise _error(*error)
+        except BaseException as ended:
+            self.shared.records.note(asked, self.since_s, ended)
+            raise
+        self.shared.records.note(asked, self.since_s, timing)
         return Called(asked.id, way, output, units, timing)
 
 

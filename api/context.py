@@ -7,10 +7,12 @@ from fastapi import Depends, Request
 
 from api.credentials import Credentials
 from api.events import JobEvents
+from api.explaining import Explainer
 from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
+from api.recording import CallRecords
 from api.reports import Reports
 from api.resources import Resources
 
@@ -24,6 +26,8 @@ class Context(Resources):
     uploads: Uploads
     credentials: Credentials
     reports: Reports
+    records: CallRecords
+    explainer: Explainer
 
 
 async def _context(request: Request) -> Context:

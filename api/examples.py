@@ -6,6 +6,7 @@ from typing import Any
 _ID = "01kajf7q5rf0h8zq2m4w6y8a0b"
 JOB_ID = f"job_{_ID}"
 KEY_ID = f"key_{_ID}"
+CALL_ID = f"call_{_ID}"
 TENANT = "globex"
 MODEL = "minilm"
 _WEBHOOK = {"url": "https://globex.example/millrace"}
@@ -109,6 +110,43 @@ _WORKER = {
     "ended_at": None,
 }
 
+_SATURATED = {
+    "code": "device_saturated",
+    "severity": "warning",
+    "about": f"model:{MODEL}@1",
+    "words": f"the devices of {MODEL}@1 are 97 % busy, and the api's CPUs have time to spare (its "
+    "loop is 1 ms late): 18 % of its calls miss the target of 250 ms",
+    "advice": "more workers of its pool, or a faster device",
+    "evidence": {"busy": 0.97, "missed": 0.18, "loop_lag_s": 0.001},
+}
+_IN_TIME = {
+    "code": "call_in_time",
+    "severity": "info",
+    "about": f"call:{CALL_ID}",
+    "words": "answered in 14.2 ms, its target is 250 ms: 0.4 ms in the api and on the way, 3.1 ms "
+    "in its lane, 0.8 ms from closing the launch to the device, 9.7 ms on the device, 0.2 ms after "
+    "it",
+    "advice": "",
+    "evidence": {"total_ms": 14.2},
+}
+_RECORDING = {
+    "code": "recording",
+    "severity": "info",
+    "about": f"job:{JOB_ID}",
+    "words": "it spent 212 ms of 394 ms (54 %) for the rest of its slice to be done and recorded "
+    "together",
+    "advice": "smaller slices (limits.slice_items) are recorded sooner",
+    "evidence": {"seconds": 0.212, "total_s": 0.394},
+}
+_CALL_TIMING = {
+    "queue_ms": 3.1,
+    "batch_ms": 0.8,
+    "engine_ms": 9.7,
+    "post_ms": 0.2,
+    "total_ms": 14.2,
+    "batch_size": 7,
+    "flush": "pace",
+}
 _MESSAGE_BATCH = {
     "id": f"msgbatch_{_ID}",
     "type": "message_batch",
@@ -154,26 +192,46 @@ EXAMPLES: dict[str, Any] = {
         "usage": {"tokens": 7},
         "attempts": 1,
         "deliveries": 1,
-        "timing": {"wait_ms": 12.5, "engine_ms": 9.7},
+        "timing": {
+            "waiting_ms": 130.4,
+            "preprocess_ms": 28.9,
+            "queue_ms": 12.1,
+            "batch_ms": 0.4,
+            "engine_ms": 9.7,
+            "record_ms": 212.5,
+            "total_ms": 394.0,
+            "wait_ms": 12.5,
+        },
         "launch": {"worker": 3, "engine_ms": 9.7, "started_at": _AT},
+        "why": [_RECORDING],
     },
     "CallRequest": {"model": MODEL, "input": _ITEM["input"], "timeout_ms": 5000},
     "CallAnswer": {
-        "id": f"call_{_ID}",
+        "id": CALL_ID,
         "model": MODEL,
         "version": "1",
         "output": [0.0123, -0.0456, 0.0789],
         "usage": {"tokens": 7},
-        "timing": {
-            "queue_ms": 3.1,
-            "batch_ms": 0.8,
-            "engine_ms": 9.7,
-            "post_ms": 0.2,
-            "total_ms": 14.2,
-            "batch_size": 7,
-            "flush": "pace",
-        },
+        "timing": _CALL_TIMING,
     },
+    "EndedCall": {
+        "id": CALL_ID,
+        "tenant": TENANT,
+        "model": MODEL,
+        "version": "1",
+        "job_class": "interactive",
+        "outcome": "succeeded",
+        "ended_at": _AT,
+        "target_ms": 250,
+        "timeout_ms": 5000,
+        "size": 7,
+        "lane": "{}/16",
+        "timing": _CALL_TIMING,
+        "needed_ms": None,
+        "allowed_ms": None,
+        "why": [_IN_TIME],
+    },
+    "Explanation": {"about": f"model:{MODEL}@1", "diagnoses": [_SATURATED]},
     "Delivery": _DELIVERY,
     "DeliveryList": {"data": [_DELIVERY]},
     "Endpoint": {"url": "https://globex.example/usage"},

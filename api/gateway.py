@@ -44,13 +44,24 @@ Answer = tuple[Any, list[str] | None, int, dict[str, Any]]
 """output, error, units, timing"""
 
 
+@dataclass(slots=True)
+class Tried:
+    """One way in which a call was to be let in; refused: why it wasn't."""
+
+    model: Model
+    size: int
+    lane: str
+    terms: Terms
+    refused: Refused | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Who wants what until when. share: of the time that may be waited (api/pools.py); weight: its
     tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
     caller's; standing: the headers that tell of them, once the call is let in; more_units: what its
     quota is charged with on top of its size; waited_ms: of its time, before it was asked; let_in:
-    is told when it is let in."""
+    is told when it is let in; tried: gets the ways that were tried."""
 
     id: str
     tenant: str
@@ -66,6 +77,7 @@ class Asked:
     more_units: int = 0
     waited_ms: float = 0.0
     let_in: Callable[[], None] | None = None
+    tried: list[Tried] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +154,16 @@ class CallGateway:
             pool = await self.pools.of(way.model)
             bucket = bucket_of(way.size, way.model.buckets)
             terms = pool.terms(bucket, asked.timeout_ms, asked.share)
-            answer = await self._ask(asked, way, pool, lane_name(way.params, bucket), terms)
+            tried = Tried(way.model, way.size, lane_name(way.params, bucket), terms)
+            asked.tried.append(tried)
+            answer = await self._ask(asked, way, pool, tried.lane, terms)
             if not isinstance(answer, Refused):
                 left_ms = (asked.until_s - clock.monotonic()) * 1000
                 took_ms = asked.timeout_ms - asked.waited_ms - left_ms
                 if answer[1] is None:  # an error may come soon because there was no launch
                     pool.answered(bucket, asked.timeout_ms, took_ms)
                 return way, answer
+            tried.refused = answer
             if answer.exceeded:
                 quota = quota_of(asked.tenant, asked.limits, way.model.name)
                 refusals.append(exceeded(quota, answer.exceeded))

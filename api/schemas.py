@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from jobs import ids
+from jobs.explain.diagnosis import Code, Severity
 from jobs.identity import SCOPES, Role, Scope
 from jobs.keys import MAX_OVERLAP_S, OVERLAP_S, TENANT
 from jobs.states import JobClass, JobState, Outcome
@@ -430,8 +431,60 @@ class Erasure(BaseModel):
     left: Leftover
 
 
+class Finding(BaseModel):
+    """One cause, in words and figures."""
+
+    code: Code = Field(description="what it is; ops/docs/why.md has a line for each")
+    severity: Severity
+    about: str = Field(description="model:m@1, tenant:t, worker:12, database, job:job_…, …")
+    words: str
+    advice: str
+    evidence: dict[str, float | str] = Field(description="the figures, in base units")
+
+
+class Explanation(BaseModel):
+    """What is the matter with something, the most severe first; nothing: it does what it should."""
+
+    about: str
+    diagnoses: list[Finding]
+
+
+class EndedCall(BaseModel):
+    """What is kept of a call that ended, and why it took so long or wasn't answered. Times are in
+    milliseconds."""
+
+    id: str
+    tenant: str
+    model: str
+    version: str
+    job_class: JobClass
+    outcome: str = Field(description="succeeded, cancelled (its client left) or the error's code")
+    ended_at: str
+    target_ms: int
+    timeout_ms: int
+    size: int
+    lane: str = Field(description="its parameters and its length bucket")
+    timing: dict[str, float | int | str]
+    needed_ms: float | None = Field(description="of one refused for its time: what was predicted")
+    allowed_ms: float | None = Field(description="of one refused for its time: what was left")
+    why: list[Finding]
+
+
+class ItemTiming(BaseModel):
+    """Where the time went, in milliseconds; null: it hasn't come to that, or nobody knows."""
+
+    waiting_ms: float | None = Field(description="until a worker claimed its slice")
+    preprocess_ms: float | None = Field(description="until it was in its lane")
+    queue_ms: float | None = Field(description="until its launch was closed")
+    batch_ms: float | None = Field(description="until the device had it")
+    engine_ms: float | None = Field(description="its launch")
+    record_ms: float | None = Field(description="until its slice was done and recorded")
+    total_ms: float | None
+    wait_ms: float | None = Field(description="queue_ms and batch_ms together")
+
+
 class ItemState(BaseModel):
-    """One item: its input, its end, and the launch that it was in."""
+    """One item: its input, its end, the launch that it was in, and where its time went."""
 
     seq: int
     custom_id: str | None
@@ -444,10 +497,11 @@ class ItemState(BaseModel):
     usage: dict[str, int] | None
     attempts: int
     deliveries: int
-    timing: dict[str, float | None] | None
+    timing: ItemTiming
     launch: dict[str, Any] | None = Field(
         description="for tenants its worker, start and time; operators see who shared it"
     )
+    why: list[Finding]
 
 
 class Degraded(BaseModel):

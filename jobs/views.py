@@ -1,6 +1,6 @@
 """Jobs and items as clients see them: the JSON of api.md, built in one place."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +8,8 @@ import orjson
 from sqlalchemy import RowMapping
 
 from jobs import ids
+from jobs.explain.diagnosis import Diagnosis
+from jobs.explain.timing import ItemTiming
 from jobs.states import TERMINAL
 from jobs.store.reading import RECENT_S
 
@@ -94,9 +96,11 @@ def _progress(row: RowMapping, left: int) -> dict[str, Any]:
     return {"items_per_s": round(rate, 1), "eta_s": eta}
 
 
-def item_object(row: Mapping[str, Any], unit: str, *, whole_launch: bool) -> dict[str, Any]:
-    """One item: its input, its end, and the launch that it was in; whole_launch: with what of the
-    launch was other tenants'."""
+def item_object(
+    row: Mapping[str, Any], unit: str, why: Iterable[Diagnosis] = (), *, whole_launch: bool
+) -> dict[str, Any]:
+    """One item: its input, its end, the launch that it was in, and why it took so long;
+    whole_launch: with what of the launch was other tenants'."""
     outcome = row["outcome"]
     state = outcome or ("running" if row["slice_state"] == "leased" else "pending")
     return {
@@ -111,8 +115,9 @@ def item_object(row: Mapping[str, Any], unit: str, *, whole_launch: bool) -> dic
         "usage": {unit: row["units"]} if outcome else None,
         "attempts": row["attempts"] or 0,
         "deliveries": row["epoch"],
-        "timing": {"wait_ms": row["wait_ms"], "engine_ms": row["engine_ms"]} if outcome else None,
+        "timing": ItemTiming.of(row).as_json(),
         "launch": _launch(row, whole_launch),
+        "why": [one.as_json() for one in why],
     }
 
 

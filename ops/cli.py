@@ -21,6 +21,7 @@ from ops.commands import (
     usage,
     webhooks,
     workers,
+    why,
 )
 from ops.commands.common import INTERRUPTED, in_words
 
@@ -65,6 +66,7 @@ for command in (
     *keys.COMMANDS,
     *admin.COMMANDS,
     *models.COMMANDS,
+    *why.COMMANDS,
     *measuring.COMMANDS,
     *simulating.COMMANDS,
     *completion.COMMANDS,

@@ -33,7 +33,7 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
-from jobs.telemetry import exposition, reading, record
+from jobs.telemetry import exposition, history, reading, record
 from jobs.telemetry.reporter import Reporter
 from workers import broker, cleaning
 from workers.dying import end_process
@@ -137,6 +137,7 @@ class Keeper:
                 ("nudge", self._nudge),
                 ("recover calls", self._recover),
                 ("bill calls", self._bill),
+                ("history", self._remember),
                 ("webhooks", lambda: self._webhooks.run(self._stopping)),
                 *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
@@ -200,6 +201,14 @@ class Keeper:
             except (RedisError, SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("billing calls: %s", error)
             self._stopping.wait(_BILL_S)
+
+    def _remember(self) -> None:
+        """How it goes, for those who look later."""
+        while not self._stopping.wait(history.EVERY_S):
+            try:
+                history.write(self._redis, reading.read(self._redis))
+            except RedisError as error:
+                _log.warning("history: %s", error)
 
     def _listen(self) -> None:
         url = db.plain_url(self._settings.database_url)

@@ -159,6 +159,7 @@ class SliceRunner:
                 predicted_ms=launch.predicted_s * 1000,
                 engine_ms=launch.engine_s * 1000,
                 started_at=clock.ago(age_s),
+                batch_ms=(launch.started_s - launch.closed_s) * 1000,
             )
             self._launches.append(row)
         return row.id

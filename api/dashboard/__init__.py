@@ -5,11 +5,13 @@ from fastapi import FastAPI
 
 from api.dashboard import (
     audit,
+    fleet,
     items,
     job,
     jobs,
     keys,
     many,
+    models,
     overview,
     routes,
     signing_in,
@@ -22,7 +24,7 @@ from api.dashboard import (
 def install(app: FastAPI) -> None:
     """Serves the pages, and what they are made of."""
     static.install(app)
-    pages = (overview, jobs, many, items, job, tenants, keys, webhooks, audit, signing_in)
-    for module in pages:  # `jobs/all/…` before `jobs/{job_id}/…`
+    of_work = (jobs, many, items, job)  # `jobs/all/…` before `jobs/{job_id}/…`
+    for module in (overview, *of_work, models, fleet, tenants, keys, webhooks, audit, signing_in):
         app.include_router(module.router)
     app.include_router(routes.nowhere)

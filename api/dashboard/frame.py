@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from api.dashboard import live, static, words
+from api.dashboard import charts, live, static, words
 from api.dashboard.viewers import Viewer
 from api.requests import request_id
 from api.security import PAGE_POLICY
@@ -58,8 +58,9 @@ _templates = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-_templates.globals.update(static=static.url, prefix=PREFIX)
+_templates.globals.update(static=static.url, prefix=PREFIX, charts=charts)
 _templates.filters.update(words.FILTERS)
+_templates.globals["pieces"] = _templates.get_template("pieces.html").module
 
 
 def page(

@@ -34,7 +34,6 @@ def show_item(
         input=pretty(item["input"]), output=pretty(item["output"]), error=pretty(item["error"]),
         params=pretty(item["params"]), most_shown=MOST_SHOWN,
         attempts=[{**one, "error": orjson.loads(one["error"])} for one in tried],
-        why=item.get("why"),
     )  # fmt: skip
 
 

@@ -87,6 +87,25 @@ def moment(at: datetime | None) -> str:
     return NONE if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def spoken(ms: Mapping[str, float]) -> dict[str, str]:
+    """Milliseconds by name, for a legend."""
+    return {name: milliseconds(value / 1000) for name, value in ms.items()}
+
+
+def counted(counts: Mapping[str, float]) -> dict[str, str]:
+    """Shares of the whole by name, for a legend."""
+    whole = sum(counts.values()) or 1.0
+    return {name: share(value / whole) for name, value in counts.items()}
+
+
+def named(lines: Mapping[str, object]) -> dict[str, str]:
+    """Names alone, for a legend."""
+    return dict.fromkeys(lines, "")
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
-    f.__name__: f for f in (number, rate, share, milliseconds, duration, size, ago, age, moment)
-}
+    f.__name__: f
+    for f in (
+        number, rate, share, milliseconds, duration, size, ago, age, moment, spoken, counted, named,
+    )
+}  # fmt: skip

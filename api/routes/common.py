@@ -13,9 +13,10 @@ from api import bodies, examples
 from api.resources import Resources
 from jobs import ids
 from jobs.errors import NotFound
+from jobs.explain.items import Before
 from jobs.identity import Caller
 from jobs.keys import TENANT
-from jobs.store import reading
+from jobs.store import reading, sight
 from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, act
 
@@ -49,6 +50,17 @@ def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
     tenant = reading.owner(tx, id)
     act(tx, tenant or "")
     return reading.get(tx, tenant, id) if tenant else None
+
+
+def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
+    """What came before a job, as far as the caller is to know it. Leaves the transaction to its
+    tenant."""
+    if not caller.may("operate"):
+        return Before(sight.jobs_before(tx, job)["own"], None)
+    act(tx, EVERYBODY)
+    found = sight.jobs_before(tx, job)
+    act(tx, job["tenant_id"])
+    return Before(found["own"], found["others"])
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

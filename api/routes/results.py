@@ -9,11 +9,12 @@ from sqlalchemy import RowMapping
 from api import bodies, compression, examples
 from api.auth import Reader
 from api.context import Context, Shared
-from api.routes.common import JobId, job_of, json_response
+from api.routes.common import JobId, before_of, job_of, json_response
 from api.schemas import ItemState
 from jobs import views
 from jobs.blobs import lines, payloads
 from jobs.errors import NotFound, Pruned
+from jobs.explain.items import explain_item
 from jobs.identity import Caller
 from jobs.states import Outcome
 from jobs.store import reading
@@ -64,7 +65,8 @@ def get_results(
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
 def get_item(shared: Shared, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
-    """One item: its input, its end, and the launch that it was in; operators see all of that."""
+    """One item: its input, its end, the launch that it was in, where its time went and why;
+    operators see all of that."""
     return json_response(item_of(shared, caller, job_id, seq))
 
 
@@ -73,11 +75,13 @@ def item_of(shared: Context, caller: Caller, job_id: str, seq: int) -> dict[str,
     with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = reading.item(tx, job["tenant_id"], job["id"], seq)
-    if row is None:
-        raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
+        if row is None:
+            raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
+        before = before_of(tx, caller, job)
     unit = shared.models.unit(job["model"], job["version"])
     opened, operates = payloads.opened(shared.payloads, dict(row)), caller.may("operate")
-    return views.item_object(opened, unit, whole_launch=operates)
+    why = explain_item(dict(job), dict(row), before)
+    return views.item_object(opened, unit, why, whole_launch=operates)
 
 
 def _refuse_pruned(job: RowMapping, *kinds: str) -> None:

@@ -1,6 +1,6 @@
 """Jobs as their tenant sees them: the object, the list, the results in order, one item."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -59,11 +59,32 @@ def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> Text
 
 
 _PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
+_RUNNING = """SELECT * FROM jobs
+    WHERE (:everybodys OR tenant_id = :tenant) AND id IN (
+        SELECT job_id FROM slices WHERE state = 'leased' ORDER BY lease_until DESC LIMIT 500)
+    ORDER BY id DESC LIMIT :limit"""
+_RUNNING_NOW = text(_JOB.format(jobs=_RUNNING))
+_OPEN = text("""
+    SELECT state, count(*) AS jobs FROM jobs
+    WHERE finished_at IS NULL AND tenant_id = :tenant GROUP BY 1
+""")
 _OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
 
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
     return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def running(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
+    """Jobs of which something is in a worker's hands, the newest first; tenant: EVERYBODY: of
+    all."""
+    asked = {"tenant": tenant, "everybodys": tenant == EVERYBODY, "limit": limit}
+    return tx.execute(_RUNNING_NOW, asked).mappings().all()
+
+
+def open_states(tx: Tx, tenant: str) -> dict[str, int]:
+    """How many open jobs a tenant has, by state."""
+    return {row.state: row.jobs for row in tx.execute(_OPEN, {"tenant": tenant})}
 
 
 def owner(tx: Tx, id: UUID) -> str | None:
@@ -282,13 +303,21 @@ _GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_
 
 _ITEM = text("""
     SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.lease_owner,
+           s.worker, s.claimed_at, s.finished_at AS slice_finished_at, s.suspect, s.deaths,
            r.outcome, r.output, r.error, r.units, r.attempts, r.wait_ms, r.launch_id,
            l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
-           l.predicted_ms, l.engine_ms, l.started_at, l.incarnation
+           l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,
+           j.created_at, j.queued_at, now() AS read_at,
+           f.failures, f.error AS last_failure, f.backoff_s
     FROM items i
+    JOIN jobs j ON j.id = i.job_id
     JOIN slices s ON s.job_id = i.job_id AND s.start <= i.seq AND s.stop > i.seq
     LEFT JOIN results r ON r.job_id = i.job_id AND r.seq = i.seq
     LEFT JOIN launches l ON l.id = r.launch_id
+    LEFT JOIN LATERAL (
+        SELECT n AS failures, error, extract(epoch FROM due_at - at)::float8 AS backoff_s
+        FROM attempts a WHERE a.job_id = i.job_id AND a.seq = i.seq ORDER BY n DESC LIMIT 1
+    ) AS f ON true
     WHERE i.job_id = :job AND i.tenant_id = :tenant AND i.seq = :seq
 """)
 

@@ -172,7 +172,8 @@ def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRow:
-    """One launch, as it is kept: `incarnation << 32 | number` is its id."""
+    """One launch, as it is kept: `incarnation << 32 | number` is its id. batch_ms: from closing it
+    until the device had it."""
 
     id: int
     incarnation: int
@@ -187,14 +188,15 @@ class LaunchRow:
     predicted_ms: float
     engine_ms: float
     started_at: datetime
+    batch_ms: float = 0.0
 
 
 _INSERT_LAUNCHES = """
     INSERT INTO launches (id, incarnation, model, version, bucket, reason, items, calls, units,
-                          padded_units, predicted_ms, engine_ms, started_at)
+                          padded_units, predicted_ms, engine_ms, started_at, batch_ms)
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::int[], %s::text[],
                          %s::int[], %s::int[], %s::int[], %s::int[], %s::real[], %s::real[],
-                         %s::timestamptz[])
+                         %s::timestamptz[], %s::real[])
     ON CONFLICT DO NOTHING
 """
 

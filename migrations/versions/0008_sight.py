@@ -13,6 +13,7 @@ ALTER TABLE slices
     ADD COLUMN claimed_at timestamptz; -- when
 ALTER TABLE workers ADD COLUMN drain_asked_at timestamptz; -- it is to take no more work
 GRANT UPDATE (drain_asked_at) ON workers TO millrace_api;
+ALTER TABLE launches ADD COLUMN batch_ms real; -- from closing it until the device had it
 """
 
 _DOWN = """
@@ -20,6 +21,7 @@ REVOKE UPDATE (drain_asked_at) ON workers FROM millrace_api;
 ALTER TABLE workers DROP COLUMN drain_asked_at;
 ALTER TABLE jobs DROP COLUMN traceparent;
 ALTER TABLE slices DROP COLUMN worker, DROP COLUMN claimed_at;
+ALTER TABLE launches DROP COLUMN batch_ms;
 """
 
 

@@ -436,6 +436,8 @@ DEEDS: dict[str, Deed] = {
     "webhook_secrets.retire": lambda tx, job: webhook_secrets.retire(tx, MALLORY, 0.0),
     "webhooks.of_job": lambda tx, job: webhooks.of_job(tx, MALLORY, job["id"]),
     "webhooks.send_again": lambda tx, job: webhooks.send_again(tx, MALLORY, job["id"]),
+    "reading.running": lambda tx, job: list(reading.running(tx, MALLORY, 9)),
+    "reading.open_states": lambda tx, job: reading.open_states(tx, MALLORY),
     "fleet.page": lambda tx, job: fleet.page(tx),
     "fleet.one": lambda tx, job: fleet.one(tx, 1),
     "fleet.held": lambda tx, job: fleet.held(tx, [1]),

@@ -1,0 +1,77 @@
+"""What is the matter now: the processes' last minute and what the database says, read together.
+
+The database may be what is the matter: nobody waits for it longer than a second, and that it gives
+no answer is a fact like any other."""
+
+import asyncio
+from dataclasses import replace
+
+from fastapi.concurrency import run_in_threadpool
+
+from api.reports import Reports
+from api.resources import Resources
+from jobs import clock
+from jobs.explain import Diagnosis, Facts, diagnose
+from jobs.explain.seen import Seen
+from jobs.store import sight
+from jobs.store.db import AWAY
+from jobs.store.tenancy import EVERYBODY
+from jobs.telemetry.reports import Reading
+
+_PATIENCE_S = 1.0
+_KEPT_S = 1.0
+"""Who asks again within this time is told the same."""
+
+
+class Explainer:
+    """One question at a time is put to the database, however many ask."""
+
+    def __init__(self, shared: Resources, reports: Reports) -> None:
+        self._shared, self._reports = shared, reports
+        self._asking: asyncio.Task[Seen] | None = None
+        self._asked_s = 0.0
+        self._seen = Seen()
+        self._facts, self._until_s = Facts.of(Reading(())), 0.0
+        self._turn = asyncio.Lock()
+
+    async def diagnoses(self) -> list[Diagnosis]:
+        """The most severe first."""
+        return diagnose(await self.facts())
+
+    async def facts(self) -> Facts:
+        async with self._turn:
+            if clock.monotonic() > self._until_s:
+                reading = await self._reports.read()
+                unanswered_s = await self._look()
+                self._facts = Facts.of(reading, self._shared.models, self._seen, unanswered_s)
+                self._until_s = clock.monotonic() + _KEPT_S
+            return self._facts
+
+    async def _look(self) -> float:
+        """For how long the database has owed an answer; 0: it gave one."""
+        if self._asking is None:
+            self._asked_s = clock.monotonic()
+            self._asking = asyncio.create_task(run_in_threadpool(self._ask))
+        done, _ = await asyncio.wait({self._asking}, timeout=_PATIENCE_S)
+        owed_s = clock.monotonic() - self._asked_s
+        if not done:
+            return owed_s
+        asked, self._asking = self._asking, None
+        if asked.exception():
+            return max(_PATIENCE_S, owed_s)
+        self._seen = asked.result()
+        return 0.0
+
+    def _ask(self) -> Seen:
+        """Locks first: what else is asked may have to wait for one. Raises AWAY."""
+        with self._shared.acting(EVERYBODY) as tx:
+            locks = sight.locks(tx)
+        try:
+            with self._shared.acting(EVERYBODY) as tx:
+                sight.hurry(tx)
+                silent_s = 2 * self._shared.settings.lease_s
+                return replace(sight.seen(tx, silent_s), locks=locks)
+        except AWAY:
+            if not locks.waiting:
+                raise
+            return replace(self._seen, locks=locks)

@@ -1,0 +1,139 @@
+"""What this process knows of calls that ended, written to Redis about once a second: all of them
+while there are few, else those that failed and the slowest."""
+
+import asyncio
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from redis.exceptions import RedisError
+from starlette.requests import ClientDisconnect
+
+from api.gateway import Asked
+from api.pipe import Pipe
+from jobs import clock
+from jobs.calls.records import KEPT_S, CallRecord, kept_under
+from jobs.errors import MillraceError
+
+_EVERY_S = 0.5
+_A_SECOND = 10.0
+"""Records a process may write in the long run: half a kilobyte each, for an hour, are 18 MB."""
+_MOST = 1000.0
+"""At once, after a quiet minute or two."""
+_MARGIN_S = 120
+"""A record is there for an hour, though its minute began earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    asked: Asked
+    outcome: str
+    timing: Mapping[str, Any]
+    total_ms: float
+    at: float
+
+    @property
+    def badness(self) -> float:
+        """The share of its target that it took; what failed is worse than any."""
+        took = self.total_ms / max(1, self.asked.tried[-1].model.target_ms)
+        return took if self.outcome == "succeeded" else inf
+
+    def record(self) -> CallRecord:
+        asked, last = self.asked, self.asked.tried[-1]
+        late = last.refused is not None and last.refused.why == "late"
+        return CallRecord(
+            id=asked.id,
+            tenant=asked.tenant,
+            model=last.model.name,
+            version=last.model.version,
+            job_class=asked.job_class,
+            outcome=self.outcome,
+            ended_at=self.at,
+            target_ms=last.model.target_ms,
+            timeout_ms=asked.timeout_ms,
+            size=last.size,
+            lane=last.lane,
+            timing={**self.timing, "total_ms": round(self.total_ms, 3)},
+            needed_ms=last.refused.wait_ms + last.terms.one_ms if late and last.refused else None,
+            allowed_ms=max(0.0, last.terms.allowed_ms) if late else None,
+        )
+
+
+class CallRecords:
+    """pipe: to Redis; on: whether any are kept."""
+
+    def __init__(self, pipe: Pipe, *, on: bool) -> None:
+        self._pipe, self._on = pipe, on
+        self._ended: list[_Ended] = []
+        self._budget, self._written_s = _MOST, clock.monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._on:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._write()
+
+    def note(self, asked: Asked, since_s: float, ended: BaseException | Mapping[str, Any]) -> None:
+        """A call ended: with its timing, or with what it raised. Takes microseconds: the rest is
+        for later. since_s: when it came, on the process's clock."""
+        if not self._on or not asked.tried:
+            return  # it came to no model
+        total_ms = (clock.monotonic() - since_s) * 1000
+        if isinstance(ended, BaseException):
+            outcome, timing = outcome_of(ended), dict[str, Any]()
+        else:
+            outcome, timing = "succeeded", dict(ended)
+        at = clock.now().timestamp()
+        self._ended.append(_Ended(asked, outcome, timing, total_ms, at))
+
+    async def find(self, id: str) -> CallRecord | None:
+        """What is kept of a call. Raises RedisError."""
+        key = kept_under(id)
+        packed = key and await self._pipe.ask("HGET", key, id)
+        try:
+            return CallRecord.unpack(packed) if packed else None
+        except (ValueError, TypeError):
+            return None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            self._write()
+
+    def _write(self) -> None:
+        """One command a minute in which these calls were made, all in one message."""
+        ended, self._ended = self._ended, []
+        now_s = clock.monotonic()
+        self._budget = min(_MOST, self._budget + _A_SECOND * (now_s - self._written_s))
+        self._written_s = now_s
+        if len(ended) > self._budget:
+            ended = heapq.nlargest(int(self._budget), ended, key=lambda one: one.badness)
+        self._budget -= len(ended)
+        fields: dict[str, list[Any]] = {}
+        for one in ended:
+            key = kept_under(one.asked.id)
+            fields.setdefault(str(key), []).extend((one.asked.id, one.record().pack()))
+        for key, its in fields.items():
+            self._pipe.send(_unheard, "HSET", key, *its)
+            self._pipe.send(_unheard, "EXPIRE", key, KEPT_S + _MARGIN_S)
+
+
+def outcome_of(error: BaseException) -> str:
+    """As metrics and records name it: an error's code, or that the client left."""
+    if isinstance(error, MillraceError):  # of what the engine did, its fault says more
+        unnamed = error.code == MillraceError.code and error.faults
+        return error.faults[0].code if unnamed else error.code
+    if isinstance(error, ClientDisconnect | asyncio.CancelledError):
+        return "cancelled"
+    return "unavailable" if isinstance(error, RedisError) else "internal_error"
+
+
+def _unheard(answer: Any) -> None:
+    """A record that Redis didn't take is a record less."""

@@ -1,0 +1,162 @@
+"""Why one item took as long as it did, or isn't done: from its rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from jobs import ids
+from jobs.explain.diagnosis import Code, Diagnosis, Severity
+from jobs.explain.timing import ItemTiming
+from jobs.explain.words import count, percent, span
+
+_MOST_OF_IT = 0.4
+_NOTHING_S = 0.05
+"""What is over so soon has no cause worth telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Jobs for the same model that were open when this one was queued. others: of other tenants;
+    None: who asks isn't to know."""
+
+    own: int
+    others: int | None
+
+    def in_words(self) -> str:
+        if self.others is None:
+            own = count(self.own, "earlier job") + " of its own tenant" if self.own else ""
+            return f"{own or 'no earlier job of its own tenant'} and other work before it"
+        if not self.own + self.others:
+            return "no earlier job for this model before it"
+        both = (
+            f"{self.own} of its own tenant" * bool(self.own),
+            f"{self.others} of other tenants" * bool(self.others),
+        )
+        words = " and ".join(filter(None, both))
+        return f"{count(self.own + self.others, 'earlier job')} before it ({words})"
+
+
+def explain_item(job: Mapping[str, Any], row: Mapping[str, Any], before: Before) -> list[Diagnosis]:
+    """What is to be said of it, the most telling first. job: its job's row; row: of
+    `jobs.store.reading.item`; both may be everything that is known."""
+    about = f"job:{ids.show('job', job['id'])}"
+    timing = ItemTiming.of(row)
+    if row["outcome"] is None:
+        return _of_open(about, job, row, timing, before)
+    found = [*_retries(about, row), *_where(about, row, timing, before)]
+    return found or [_one(about, "item_waits", "info", f"it ended as {row['outcome']}")]
+
+
+def _of_open(
+    about: str,
+    job: Mapping[str, Any],
+    row: Mapping[str, Any],
+    timing: ItemTiming,
+    before: Before,
+) -> list[Diagnosis]:
+    waited_s = (timing.waiting_ms or 0.0) / 1000
+    if job["state"] in ("paused", "cancelling", "validating"):
+        words = f"its job is {job['state']}: nothing of it is started"
+        return [
+            _one(about, "job_held", "info", words, "`millrace resume` goes on with a paused job")
+        ]
+    retries = _retries(about, row)
+    if row["slice_state"] == "leased":
+        words = (
+            f"it is in the hands of worker {row['worker']}, after {span(waited_s)}: read, "
+            "waiting in its lane, or in a launch"
+        )
+        return [*retries, _one(about, "item_waits", "info", words)]
+    if row["suspect"]:
+        words = (
+            f"a worker died with its slice in hand ({count(row['deaths'], 'death')}): it runs "
+            "alone now, in turns with the usual work"
+        )
+        advice = "`millrace why` says how workers die; this item may be the reason"
+        return [*retries, _one(about, "suspect_slices", "warning", words, advice)]
+    if retries:
+        return retries
+    words = f"it has waited {span(waited_s)} for a device: {before.in_words()}"
+    advice = "more workers of the model's pool; a higher priority goes first within a tenant"
+    return [_one(about, "item_waits", "info", words, advice, {"waited_s": waited_s})]
+
+
+def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
+    failures = int(row["failures"] or 0)
+    if not failures:
+        return []
+    last = orjson.loads(row["last_failure"] or "{}")
+    words = (
+        f"it failed {count(failures, 'time')} for now, last as {last.get('code', 'an error')}, and "
+        f"was tried again after {span(row['backoff_s'] or 0.0)}"
+    )
+    advice = "limits.max_attempts and backoff_ms of the model say how often and how soon"
+    return [_one(about, "item_retried", "warning", words, advice, {"failures": float(failures)})]
+
+
+def _where(
+    about: str, row: Mapping[str, Any], timing: ItemTiming, before: Before
+) -> list[Diagnosis]:
+    """Each part that took most of the time, and what it says."""
+    parts: dict[str, float] = {
+        "waiting": (timing.waiting_ms or 0.0) / 1000,
+        "preprocess": (timing.preprocess_ms or 0.0) / 1000,
+        "queue": (timing.queue_ms or 0.0) / 1000,
+        "engine": (timing.engine_ms or 0.0) / 1000,
+        "record": (timing.record_ms or 0.0) / 1000,
+    }
+    total_s = max(sum(parts.values()), 1e-9)
+    said: dict[str, tuple[Code, str, str]] = {
+        "waiting": (
+            "item_waits",
+            f"for a device: {before.in_words()}",
+            "more workers of the model's pool; a higher priority goes first within a tenant",
+        ),
+        "preprocess": (
+            "item_waits",
+            "to be read and prepared (tokenized), with all of its slice",
+            "smaller slices (limits.slice_items); payloads in the blob store take longer to read",
+        ),
+        "queue": (
+            "waiting_for_device",
+            "in its lane: what came before it had the device",
+            "smaller slices (limits.slice_items) spread a job over more workers",
+        ),
+        "engine": (
+            "slow_model",
+            "on the device, in its launch",
+            "a faster device, or a smaller limits.max_batch where full launches take long",
+        ),
+        "record": (
+            "recording",
+            "for the rest of its slice to be done and recorded together",
+            "smaller slices (limits.slice_items) are recorded sooner; `millrace why` says whether "
+            "the database stalls",
+        ),
+    }
+    return [
+        _one(
+            about,
+            said[part][0],
+            "info",
+            f"it spent {span(took_s)} of {span(total_s)} ({percent(took_s / total_s)}) "
+            f"{said[part][1]}",
+            said[part][2],
+            {"seconds": took_s, "total_s": total_s},
+        )
+        for part, took_s in sorted(parts.items(), key=lambda part: -part[1])
+        if took_s >= _NOTHING_S and took_s >= _MOST_OF_IT * total_s
+    ] or [_one(about, "item_waits", "info", f"it took {span(total_s)}, no part of it long")]
+
+
+def _one(
+    about: str,
+    code: Code,
+    severity: Severity,
+    words: str,
+    advice: str = "",
+    evidence: Mapping[str, float | str] | None = None,
+) -> Diagnosis:
+    return Diagnosis(code, severity, about, words, advice, evidence or {})
