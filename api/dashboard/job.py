@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
 from api import verbs
@@ -14,10 +14,11 @@ from api.dashboard.many import FITTING
 from api.dashboard.remembering import Remembered
 from api.dashboard.timeline import MOST_RUNS, timeline
 from api.dashboard.viewers import Form, Submitting, Viewing
-from api.routes import results, webhooks
+from api.routes import results, webhooks, why
 from api.routes.common import JobId, job_of
 from api.verbs import Verb
 from jobs import views
+from jobs.explain.diagnosis import Diagnosis
 from jobs.states import OUTCOMES, TERMINAL, Outcome
 from jobs.store import inspecting
 from jobs.store import webhooks as deliveries
@@ -29,9 +30,14 @@ _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
 _rows: Remembered[Sequence[RowMapping]] = Remembered()
 
 
+async def _explained(shared: Shared, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
+    return await why.of_job(shared, viewer.caller, job_id)
+
+
 @router.get("/jobs/{job_id}")
 def show_job(
     request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    causes: Annotated[list[Diagnosis], Depends(_explained)],
     outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
     code: Annotated[str, Query(max_length=100)] = "",
     custom_id: Annotated[str, Query(max_length=200)] = "",
@@ -50,8 +56,8 @@ def show_job(
             after=after, limit=_ITEMS + 1,
         )  # fmt: skip
     return frame.page(
-        request, "job.html", viewer=viewer, row=row, job=job, fitting=_fitting(job["state"]),
-        timeline=timeline(inside.pop("runs"), row["read_at"]), **inside, outcomes=OUTCOMES,
+        request, "job.html", viewer=viewer, row=row, job=job, causes=causes,
+        fitting=_fitting(job["state"]), timeline=timeline(inside.pop("runs"), row["read_at"]), **inside, outcomes=OUTCOMES,
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
         items=[items.in_short(item) for item in found[:_ITEMS]],
         next=found[_ITEMS - 1]["seq"] if len(found) > _ITEMS else None,
