@@ -57,7 +57,8 @@ def show_job(
         )  # fmt: skip
     return frame.page(
         request, "job.html", viewer=viewer, row=row, job=job, causes=causes,
-        fitting=_fitting(job["state"]), timeline=timeline(inside.pop("runs"), row["read_at"]), **inside, outcomes=OUTCOMES,
+        fitting=_fitting(job["state"]), timeline=timeline(inside.pop("runs"), row["read_at"]),
+        **inside, outcomes=OUTCOMES,
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
         items=[items.in_short(item) for item in found[:_ITEMS]],
         next=found[_ITEMS - 1]["seq"] if len(found) > _ITEMS else None,

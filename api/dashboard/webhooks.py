@@ -1,10 +1,10 @@
 """The page of webhooks: what was told to whom, what couldn't be, and the secret that signs."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
 from api.context import Shared
@@ -71,7 +71,13 @@ def redeliver(
 
 
 @router.post("/webhooks/secret/{act}")
-def secret(request: Request, shared: Shared, viewer: Submitting, form: Form, act: str) -> Response:
+def secret(
+    request: Request,
+    shared: Shared,
+    viewer: Submitting,
+    form: Form,
+    act: Annotated[Literal["show", "rotate"], Path()],
+) -> Response:
     """`show`: where nobody has seen it yet; `rotate`: a new one. The answer is the only place."""
     does = webhooks.rotate_secret if act == "rotate" else webhooks.look_at_secret
     found = does(request, shared, viewer.caller)

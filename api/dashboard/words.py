@@ -15,6 +15,11 @@ def number(value: float | None, digits: int = 0) -> str:
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
+def exact(value: float | None) -> str:
+    """As it was set: 2.5; 1000000."""
+    return NONE if value is None else f"{value:.15g}"
+
+
 def rate(value: float | None) -> str:
     """Per second: 1,234; 12.3; 0.42."""
     if value is None:
@@ -106,6 +111,6 @@ def named(lines: Mapping[str, object]) -> dict[str, str]:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        number, rate, share, milliseconds, duration, size, ago, age, moment, spoken, counted, named,
+        number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken, counted, named,
     )
 }  # fmt: skip
