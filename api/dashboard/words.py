@@ -111,6 +111,7 @@ def named(lines: Mapping[str, object]) -> dict[str, str]:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken, counted, named,
+        number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
+        counted, named,
     )
 }  # fmt: skip
