@@ -43,8 +43,8 @@ from api.routes import (
     tenants,
     usage,
     webhooks,
-    workers,
     why,
+    workers,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches

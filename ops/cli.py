@@ -20,8 +20,8 @@ from ops.commands import (
     submitting,
     usage,
     webhooks,
-    workers,
     why,
+    workers,
 )
 from ops.commands.common import INTERRUPTED, in_words
 
