@@ -21,6 +21,7 @@ from jobs.calls import redis as call_redis
 from jobs.errors import BlobsAway, NotFound
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
+from jobs.store import census as store_census
 from jobs.store import (
     db,
     endings,
@@ -33,12 +34,14 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
-from jobs.telemetry import exposition, history, reading, record
+from jobs.telemetry import exposition, history, metrics, reading, record
 from jobs.telemetry.reporter import Reporter
-from workers import broker, cleaning
+from workers import broker, census, cleaning
+from workers.census import Census
 from workers.dying import end_process
 from workers.metering import CallMeter
 from workers.nudger import Nudger
+from workers.probe import Probe
 from workers.recovery import CallRecovery
 from workers.transfers.courier import PROCESSES, Courier
 from workers.webhooks.sender import WebhookSender
@@ -47,6 +50,7 @@ _log = logging.getLogger(__name__)
 _REDIS_S = 2.0  # for a command of what may wait
 _MODELS_S = 1.0  # the models file is looked at so often
 _BILL_S = 5.0  # minutes of calls that are over are looked for so often
+_COUNTING_RESTS = 100  # times as long as it took
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
@@ -104,7 +108,7 @@ class Keeper:
         self._calls = CallRecovery(settings.redis_url, self._models)
         self._webhooks = WebhookSender(settings)
         self._services = services(settings)
-        connections = len(self._services) + 2 + PROCESSES
+        connections = len(self._services) + 4 + PROCESSES
         self._database: Database = db.connect(
             settings.database_url, pool_size=connections, role=db.WORKER
         )
@@ -112,6 +116,11 @@ class Keeper:
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         name = ids.show("keeper", ids.new())
         self._reporter = Reporter(self._redis, name, "keeper", self._about)
+        self._census = Census(settings, self._redis, self._models)
+        self._probes = (
+            Probe("database", self._write_to_database),
+            Probe("redis", call_redis.connect(settings.redis_url, timeout_s=_REDIS_S).ping),
+        )
         self._stopping = threading.Event()
         self._couriers = [
             Courier(settings, self._database, self._stopping) for _ in range(PROCESSES)
@@ -144,6 +153,8 @@ class Keeper:
         ]
         if self._settings.metrics:
             self._reporter.start()
+        if self._settings.metrics:
+            threads += self._watchers()
         for thread in threads:
             thread.start()
         while not self._stopping.wait(_MODELS_S):
@@ -152,6 +163,35 @@ class Keeper:
             thread.join()
         self._reporter.stop()
         self._database.dispose()
+
+    def _watchers(self) -> list[threading.Thread]:
+        """Threads that see how everything stands."""
+        gauges = metrics.DATABASE_PROBE_S, metrics.REDIS_PROBE_S
+        for gauge, probe in zip(gauges, self._probes, strict=True):
+            gauge.set_function(probe.seconds)
+        return [
+            threading.Thread(target=self._count, name="census", daemon=True),
+            *(
+                threading.Thread(target=probe.run, args=(self._stopping,), daemon=True)
+                for probe in self._probes
+            ),
+        ]
+
+    def _write_to_database(self) -> None:
+        with self._database.begin() as tx:
+            store_census.write(tx)
+
+    def _count(self) -> None:
+        """However much there is to count, the database is asked for a hundredth of its time."""
+        while not self._stopping.is_set():
+            since_s = clock.monotonic()
+            try:
+                with record.duty("census"):
+                    self._census.run_once(self._database)
+            except (SQLAlchemyError, psycopg.Error) as error:
+                _log.warning("census: %s", error)
+            took_s = clock.monotonic() - since_s
+            self._stopping.wait(max(census.EVERY_S, _COUNTING_RESTS * took_s))
 
     def _keep(self, service: Service) -> None:
         while not self._stopping.is_set():

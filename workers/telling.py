@@ -11,12 +11,14 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.workers import ModelRow, ModelState
 from jobs.telemetry import metrics
+from jobs.telemetry.tables import Table
 from workers import devices
 from workers.host import ModelHost
 from workers.hosts import Hosts
 from workers.residents import Residents
 from workers.slices import SliceRunner
 
+_MIB = 1 << 20
 _STATES: tuple[ModelState, ...] = get_args(ModelState)
 
 
@@ -27,7 +29,9 @@ class Telling:
         self._settings, self._hosts = settings, hosts
         self._residents, self._slices = residents, slices
         self._device = devices.name_of(settings)
-        self._known: set[str] = set()
+        self._states, self._memory = Table(metrics.MODEL_STATE), Table(metrics.MODEL_MEMORY)
+        self._slots, self._lanes = Table(metrics.REPLICA_SLOTS), Table(metrics.LANES_WAITING)
+        self._in_hand = Table(metrics.IN_HAND)
 
     def about(self) -> dict[str, Any]:
         """See Report.about."""
@@ -50,18 +54,16 @@ class Telling:
 
     def _set_models(self, rows: Iterable[ModelRow], hosts: dict[str, ModelHost]) -> None:
         in_hand = self._slices.in_hand()
-        for row in rows:
-            for state in _STATES:
-                metrics.MODEL_STATE.labels(row.model, state).set(row.state == state)
-            metrics.MODEL_MEMORY.labels(row.model).set(row.memory_mb * 2**20)
-            host = hosts.get(row.model)
-            metrics.REPLICA_SLOTS.labels(row.model).set(host.slots() if host else 0)
-            metrics.LANES_WAITING.labels(row.model).set(host.scheduler.lanes_seen if host else 0)
-            metrics.IN_HAND.labels(row.model).set(in_hand.get(row.model, 0))
-        named = {row.model for row in rows}
-        for model in self._known - named:
-            _forget(model)
-        self._known = named
+        here = [(row, hosts.get(row.model)) for row in rows]
+        self._states.set(
+            {(row.model, state): row.state == state for row, _ in here for state in _STATES}
+        )
+        self._memory.set({(row.model,): row.memory_mb * _MIB for row, _ in here})
+        self._slots.set({(row.model,): host.slots() if host else 0 for row, host in here})
+        self._lanes.set(
+            {(row.model,): host.scheduler.lanes_seen if host else 0 for row, host in here}
+        )
+        self._in_hand.set({(row.model,): in_hand[row.model] for row, _ in here})
 
 
 def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:
@@ -97,16 +99,3 @@ def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:
     }  # fmt: skip
     found["slots"] = host.slots()
     return found
-
-
-def _forget(model: str) -> None:
-    """It is declared no more, and has left."""
-    for state in _STATES:
-        metrics.MODEL_STATE.remove(model, state)
-    for gauge in (
-        metrics.MODEL_MEMORY,
-        metrics.REPLICA_SLOTS,
-        metrics.LANES_WAITING,
-        metrics.IN_HAND,
-    ):
-        gauge.remove(model)

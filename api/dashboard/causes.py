@@ -1,20 +1,25 @@
 """What stands out, in words: the diagnoses that `millrace why` gives too."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated
 
-from api.context import Context
-from api.dashboard.told import Told
+from fastapi import Depends
+
+from api.context import Shared
+from api.dashboard.viewers import Somebody
+from jobs.explain import Diagnosis
+from jobs.explain.diagnosis import told_to_tenants
 
 
-def of(shared: Context, told: Told, about: str = "", for_tenant: bool = False) -> Sequence[Any]:
-    """The most severe first. about: only those about that (`model:m@1`); for_tenant: only those
-    that say nothing of others."""
-    try:
-        from jobs import explain  # type: ignore[attr-defined, unused-ignore]
-    except ImportError:  # until it is there
-        return ()
-    found = explain.diagnose(explain.Facts.of(told.reading, shared.models))
-    if for_tenant:
-        found = explain.told_to_tenants(found)
-    return [one for one in found if not about or one.about == about]
+async def _causes(shared: Shared, viewer: Somebody) -> list[Diagnosis]:
+    found = await shared.explainer.diagnoses()
+    return found if viewer.may("operate") else told_to_tenants(found)
+
+
+Causes = Annotated[list[Diagnosis], Depends(_causes)]
+"""All that the viewer may know of, the most severe first."""
+
+
+def about(found: Iterable[Diagnosis], subject: str) -> list[Diagnosis]:
+    """Those about that (`model:m@1`)."""
+    return [one for one in found if one.about == subject]

@@ -7,6 +7,7 @@ from sqlalchemy import RowMapping
 
 from api.context import Shared
 from api.dashboard import causes, frame, modelling, routes
+from api.dashboard.causes import Causes
 from api.dashboard.overview import busy_of
 from api.dashboard.told import Telling
 from api.dashboard.viewers import Form, Operating
@@ -46,7 +47,12 @@ def workers(request: Request, shared: Shared, viewer: Operating, told: Telling) 
 
 @router.get("/workers/{id}")
 def worker(
-    request: Request, shared: Shared, viewer: Operating, told: Telling, id: WorkerId
+    request: Request,
+    shared: Shared,
+    viewer: Operating,
+    told: Telling,
+    found: Causes,
+    id: WorkerId,
 ) -> Response:
     with shared.acting(EVERYBODY) as tx:
         row = json_routes.worker_of(tx, id)
@@ -70,7 +76,7 @@ def worker(
         curves={key: modelling.curves(now, key) for key in models if modelling.curves(now, key)},
         launches=launches[:_MOST_SHOWN],
         accuracy=_accuracy(launches),
-        causes=causes.of(shared, told, f"worker:{id}"),
+        causes=causes.about(found, f"worker:{id}"),
     )
 
 

@@ -7,6 +7,7 @@ from fastapi import Path, Request, Response
 
 from api.context import Context, Shared
 from api.dashboard import causes, frame, modelling, routes
+from api.dashboard.causes import Causes
 from api.dashboard.told import Telling, Told
 from api.dashboard.viewers import Viewing
 from api.schemas import NO_NUL
@@ -35,6 +36,7 @@ def model(
     shared: Shared,
     viewer: Viewing,
     told: Telling,
+    found: Causes,
     key: Annotated[str, Path(max_length=200, pattern=NO_NUL)],
 ) -> Response:
     """key: name@version, or the name of a model of which there is one."""
@@ -46,7 +48,7 @@ def model(
         viewer=viewer,
         row=row,
         detail=detail,
-        causes=causes.of(shared, told, f"model:{row.key}", for_tenant=not detail),
+        causes=causes.about(found, f"model:{row.key}"),
         example=_example(shared, row.model),
         **_figures(told, row.key),
     )

@@ -8,10 +8,12 @@ from fastapi import Request, Response
 from sqlalchemy import RowMapping
 
 from api.context import Context, Shared
-from api.dashboard import causes, frame, health, modelling, routes
+from api.dashboard import frame, health, modelling, routes
+from api.dashboard.causes import Causes
 from api.dashboard.told import Telling, Told
 from api.dashboard.viewers import Viewer, Viewing
 from jobs import clock, views
+from jobs.explain import Diagnosis
 from jobs.store import fleet, reading
 from jobs.store.db import AWAY
 from jobs.store.tenancy import EVERYBODY
@@ -35,9 +37,11 @@ class Seen:
 
 
 @router.get("")
-def overview(request: Request, shared: Shared, viewer: Viewing, told: Telling) -> Response:
+def overview(
+    request: Request, shared: Shared, viewer: Viewing, told: Telling, found: Causes
+) -> Response:
     if not viewer.may("operate"):
-        return _of_tenant(request, shared, viewer, told)
+        return _of_tenant(request, shared, viewer, told, found)
     seen = _seen(shared, EVERYBODY)
     alive = [worker for worker in seen.workers if worker["state"] in _LIVING]
     states: dict[str, int] | None = None
@@ -53,7 +57,7 @@ def overview(request: Request, shared: Shared, viewer: Viewing, told: Telling) -
         viewer=viewer,
         told=told,
         figures=figures(told),
-        causes=causes.of(shared, told),
+        causes=found,
         parts=health.parts(shared, told, states, seen.took_s),
         models=modelling.rows(shared, told.reading),
         stages=modelling.stages(told.reading),
@@ -64,14 +68,16 @@ def overview(request: Request, shared: Shared, viewer: Viewing, told: Telling) -
     )
 
 
-def _of_tenant(request: Request, shared: Context, viewer: Viewer, told: Told) -> Response:
+def _of_tenant(
+    request: Request, shared: Context, viewer: Viewer, told: Told, found: list[Diagnosis]
+) -> Response:
     """A tenant's own: nothing of others shows."""
     seen = _seen(shared, viewer.caller.tenant)
     return frame.page(
         request,
         "overview_tenant.html",
         viewer=viewer,
-        causes=causes.of(shared, told, for_tenant=True),
+        causes=found,
         models=modelling.rows(shared, told.reading),
         jobs=seen.jobs,
         states=seen.states,

@@ -14,6 +14,9 @@ ALTER TABLE slices
 ALTER TABLE workers ADD COLUMN drain_asked_at timestamptz; -- it is to take no more work
 GRANT UPDATE (drain_asked_at) ON workers TO millrace_api;
 ALTER TABLE launches ADD COLUMN batch_ms real; -- from closing it until the device had it
+-- Whether a keeper has counted it; nobody counts those of before.
+ALTER TABLE workers ADD COLUMN death_told bool NOT NULL DEFAULT true;
+ALTER TABLE workers ALTER COLUMN death_told SET DEFAULT false;
 """
 
 _DOWN = """
@@ -22,6 +25,7 @@ ALTER TABLE workers DROP COLUMN drain_asked_at;
 ALTER TABLE jobs DROP COLUMN traceparent;
 ALTER TABLE slices DROP COLUMN worker, DROP COLUMN claimed_at;
 ALTER TABLE launches DROP COLUMN batch_ms;
+ALTER TABLE workers DROP COLUMN death_told;
 """
 
 
