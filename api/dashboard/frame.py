@@ -45,7 +45,7 @@ NAVIGATION = (
     Entry("Jobs", f"{PREFIX}/jobs", "read"),
     Entry("Models", f"{PREFIX}/models", "read"),
     Entry("Workers", f"{PREFIX}/workers", "operate"),
-    Entry("Tenants", f"{PREFIX}/tenants", "read"),
+    Entry("Tenants", f"{PREFIX}/tenants", "operate"),
     Entry("Webhooks", f"{PREFIX}/webhooks", "read"),
     Entry("Audit", f"{PREFIX}/audit", "admin"),
 )
