@@ -52,6 +52,7 @@ MESSAGES = {"json": {"requests": [{"custom_id": "a", "params": MESSAGE}]}}
 WALK = {
     "GET /livez": Way(None),
     "GET /readyz": Way(None),
+    "GET /metrics": Way("operate"),
     "GET /models": Way("read"),
     "GET /models/{model}/ready": Way("read"),
     "POST /infer": Way("infer", more=CALL),

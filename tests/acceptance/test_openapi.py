@@ -27,6 +27,7 @@ OPERATIONS = [
     "GET /keys",
     "GET /keys/{key_id}",
     "GET /livez",
+    "GET /metrics",
     "GET /models",
     "GET /models/{model}/ready",
     "GET /readyz",
