@@ -88,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
-        reports = Reports(gateway.pipe, gateway.name, about)
+        reports = Reports(gateway.pipe, gateway.name, about, settings.metrics_window_s)
         records = CallRecords(gateway.pipe, on=settings.metrics)
         explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(

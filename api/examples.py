@@ -139,6 +139,8 @@ _RECORDING = {
     "evidence": {"seconds": 0.212, "total_s": 0.394},
 }
 _CALL_TIMING = {
+    "gateway_ms": 0.2,
+    "preprocess_ms": 0.2,
     "queue_ms": 3.1,
     "batch_ms": 0.8,
     "engine_ms": 9.7,

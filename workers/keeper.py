@@ -127,7 +127,9 @@ class Keeper:
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         name = ids.show("keeper", ids.new())
-        self._reporter = Reporter(self._redis, name, "keeper", self._about)
+        self._reporter = Reporter(
+            self._redis, name, "keeper", self._about, settings.metrics_window_s
+        )
         self._census = Census(settings, self._redis, self._models)
         self._probes = (
             Probe("database", self._write_to_database),
