@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, dashboard, door, errors, openapi, pages, security
+from api import bodies, dashboard, door, errors, lag, openapi, pages, security
 from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
@@ -26,6 +26,7 @@ from api.gateway import CallGateway
 from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
+from api.measuring import Answer
 from api.recording import CallRecords
 from api.reports import Reports
 from api.requests import new_request_id, stamped
@@ -59,7 +60,7 @@ from jobs.errors import Malformed
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
-from jobs.telemetry import record
+from jobs.telemetry import exposition, metrics, record
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
@@ -87,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
-        reports = Reports(gateway.pipe, gateway.name, about)
+        reports = Reports(gateway.pipe, gateway.name, about, settings.metrics_window_s)
         records = CallRecords(gateway.pipe, on=settings.metrics)
         explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
@@ -95,20 +96,21 @@ def create_app(settings: Settings) -> FastAPI:
             credentials, reports, records, explainer,
         )  # fmt: skip
         app.state.lives = lives = Lives()
-        following = asyncio.create_task(follow(file))
+        following = [asyncio.create_task(follow(file))]
         gateway.start()
         events.start()
         credentials.start()
         records.start()
-        record.switch(settings.metrics)
-        record.process("api")
         if settings.metrics:
+            metrics.CALLS_WAITING.set_function(lambda: gateway.in_flight)
+            following.append(asyncio.create_task(lag.watch()))
             reports.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
         gc.freeze()
         yield
-        following.cancel()
+        for task in following:
+            task.cancel()
         ingest.stop()
         await events.stop()
         await lives.stop()
@@ -165,19 +167,40 @@ class _Api(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-        elif scope["path"] == calls.PATH and scope["method"] == "POST":
-            await calls.serve(scope, receive, send, self.state.context)
-        elif oip.is_call(scope):
-            await oip.serve(scope, receive, send, self.state.context)
-        elif scope["path"] == embeddings.PATH and scope["method"] == "POST":
-            await embeddings.serve(scope, receive, send, self.state.context)
-        elif scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+            return
+        route, serve = _short_way(scope)
+        answer = Answer(scope, send, route)
+        try:
+            if serve:
+                await serve(scope, receive, answer.send, self.state.context)
+            else:
+                await self._answer(scope, receive, answer.send)
+        finally:
+            answer.count()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
             await errors.answer_to(error, new_request_id(), scope["path"])(scope, receive, send)
         else:
             if scope["path"] not in _SPOOLED:
                 receive = bodies.small(scope, receive)
             await super().__call__(scope, receive, stamped(scope, send))
+
+
+_Serve = Callable[[Scope, Receive, Send, Context], Awaitable[None]]
+
+
+def _short_way(scope: Scope) -> tuple[str, _Serve | None]:
+    """The route of a call, and who serves it."""
+    if scope["method"] == "POST":
+        if scope["path"] == calls.PATH:
+            return calls.PATH, calls.serve
+        if scope["path"] == embeddings.PATH:
+            return embeddings.PATH, embeddings.serve
+        if route := oip.route_of(scope["path"]):
+            return route, oip.serve
+    return "", None
 
 
 class _Server(uvicorn.Server):
@@ -195,6 +218,8 @@ def serve(settings: Settings) -> None:
     Raises SettingsError where it must not listen on that address.
     """
     _check_door(settings)
+    record.begin("api", settings.metrics)
+    exposition.listen(settings)
     # A thread that comes back from the database waits this long for the GIL, not ten times it.
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal that ended it once more, when it is done: that is no failure.

@@ -4,22 +4,27 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from fastapi import Request
 
+from api import counting
 from api.context import Context
 from api.gateway import Asked
 from api.pools import SHARES
 from api.refusals import later_s
 from api.ways import Way
-from jobs import ids
+from jobs import clock, ids
 from jobs.errors import (
     DeadlinePassed,
     Fault,
     Invalid,
     MillraceError,
+    Overloaded,
+    QuotaExceeded,
     SpendCap,
+    TooLate,
     Unavailable,
     WorkerLost,
 )
@@ -40,7 +45,8 @@ _REFUSALS = {
 class Asking:
     """What holds for all calls of one request. since_s: when it came, on the process's clock; gone:
     done once its client has left; standing: the headers that tell of its quotas, once one of its
-    calls is let in; more_units, waited_ms, let_in: see Asked."""
+    calls is let in; patient: a call that isn't let in for now comes again; more_units, waited_ms,
+    let_in: see Asked."""
 
     shared: Context
     caller: Caller
@@ -52,9 +58,22 @@ class Asking:
     more_units: int = 0
     waited_ms: float = 0.0
     let_in: Callable[[], None] | None = None
+    patient: bool = False
 
     async def call(self, value: Any, ways: Iterator[Way]) -> "Called":
         """Raises what the gateway does, SpendCap, and the error that the call ended with."""
+        first = next(ways)
+        try:
+            called = await self._ask(value, chain((first,), ways))
+        except BaseException as error:
+            if not (self.patient and for_now(error)):
+                counting.failed(first.model, self.job_class, self.timeout_ms, error)
+            raise
+        seconds = clock.monotonic() - self.since_s - self.waited_ms / 1000
+        counting.answered(called.way.model, self.job_class, seconds, called.timing)
+        return called
+
+    async def _ask(self, value: Any, ways: Iterator[Way]) -> "Called":
         if self.caller.spent:
             raise SpendCap
         asked = Asked(
@@ -104,6 +123,13 @@ def watched(request: Request) -> "Iterator[asyncio.Future[Any]]":
         yield gone
     finally:
         gone.cancel()
+
+
+def for_now(error: BaseException) -> bool:
+    """Whether there is no room as long as others are there."""
+    if isinstance(error, QuotaExceeded):
+        return error.bound.name == "calls_in_flight"
+    return isinstance(error, TooLate | Overloaded)
 
 
 def _error(code: str, message: str) -> MillraceError:

@@ -139,6 +139,8 @@ _RECORDING = {
     "evidence": {"seconds": 0.212, "total_s": 0.394},
 }
 _CALL_TIMING = {
+    "gateway_ms": 0.2,
+    "preprocess_ms": 0.2,
     "queue_ms": 3.1,
     "batch_ms": 0.8,
     "engine_ms": 9.7,
@@ -294,6 +296,11 @@ EXAMPLES: dict[str, Any] = {
 }
 
 ITEM_LINES = '{"custom_id": "a-1", "input": "how do I parse JSON"}\n"a text alone is an item too"\n'
+METRICS = (
+    "# HELP millrace_calls_in_flight Calls of this process that have no answer yet\n"
+    "# TYPE millrace_calls_in_flight gauge\n"
+    "millrace_calls_in_flight 3.0\n"
+)
 RESULT_LINES = (
     '{"seq":0,"custom_id":"a-1","outcome":"succeeded","output":[0.0123,-0.0456],"error":null,'
     '"usage":{"tokens":7},"attempts":1}\n'

@@ -24,6 +24,8 @@ from jobs.errors import MillraceError, Unavailable
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.telemetry import forwarding, record
+from jobs.telemetry.forwarding import Told
 
 _PROCESSES = 2
 _NICE = 5  # small things go first
@@ -63,11 +65,12 @@ class Ingest:
     def _ask(self, take: Any, body: IO[bytes], args: Any, kwargs: Any) -> Any:
         child = self._next()
         try:
-            answer = child.ask(body.fileno(), (take, args, kwargs))
+            answer, counted = child.ask(body.fileno(), (take, args, kwargs))
         except (EOFError, OSError) as error:
             child.kill()
             message = "the process that took the body in was killed; send it once more"
             raise Unavailable(message, retry_after_s=1) from error
+        forwarding.add(counted)
         with self._lock:
             self._idle.append(child)
         return answer
@@ -98,7 +101,8 @@ class _Child:
         return self._process.is_alive()
 
     def ask(self, fd: int, question: Any) -> Any:
-        """Raises EOFError or OSError where the process is gone."""
+        """The answer, and what was counted for it. Raises EOFError or OSError where the process is
+        gone."""
         self._pipe.send(question)
         reduction.send_handle(self._pipe, fd, self._process.pid)
         return self._pipe.recv()
@@ -117,13 +121,16 @@ def _serve(pipe: Connection, settings: Settings) -> None:
     database = db.connect(settings.database_url, pool_size=1, role=db.API)
     file = ModelsFile(settings.models)
     resources = Resources(settings, file, database, Payloads.of(settings))
+    record.switch(settings.metrics)
+    told = Told()
     with suppress(EOFError):  # the api is gone
         while True:
             take, args, kwargs = pipe.recv()
             with os.fdopen(reduction.recv_handle(pipe), "rb") as body:
                 body.seek(0)
                 file.poll()
-                pipe.send(_outcome(partial(take, resources, body, *args, **kwargs)))
+                answer = _outcome(partial(take, resources, body, *args, **kwargs))
+                pipe.send((answer, told.news()))
 
 
 def _outcome(act: Callable[[], Any]) -> Any:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from api.calling import Asking, Called
+from api.calling import Asking, Called, for_now
 from api.ways import Way
 from jobs import clock
-from jobs.errors import MillraceError, Overloaded, QuotaExceeded, TooLate
+from jobs.errors import MillraceError
 from jobs.identity import Limit
 from jobs.registry import Model
 
@@ -53,7 +53,8 @@ class _Calls:
         more = sum(way.size for way in ways[1:])
         self._first = replace(asking, more_units=more, let_in=self._widen)
         flights = tuple(map(_of_flights, asking.caller.limits))
-        self._other = replace(asking, caller=replace(asking.caller, limits=flights), standing={})
+        caller = replace(asking.caller, limits=flights)
+        self._other = replace(asking, caller=caller, standing={}, patient=True)
         self._left = deque(range(len(values)))
         self._open = 0
         self._window = 1 if asking.caller.limits else MOST_AT_ONCE
@@ -82,7 +83,7 @@ class _Calls:
             self.answers[n] = await asking.call(self._values[n], iter((self._ways[n],)))
             self._window = min(self._window + 1, MOST_AT_ONCE)
         except MillraceError as error:
-            if n == 0 or not _for_now(error):
+            if n == 0 or not for_now(error):
                 raise
             self._left.appendleft(n)
             self._window = max(1, self._open - 1)
@@ -97,13 +98,6 @@ class _Calls:
         asking = self._other
         left_s = asking.since_s + asking.timeout_ms / 1000 - clock.monotonic()
         await asyncio.sleep(max(0.0, min(seconds, left_s)))
-
-
-def _for_now(error: MillraceError) -> bool:
-    """Whether there is no room as long as others are there."""
-    if isinstance(error, QuotaExceeded):
-        return error.bound.name == "calls_in_flight"
-    return isinstance(error, TooLate | Overloaded)
 
 
 def _of_flights(limit: Limit) -> Limit:

@@ -1,4 +1,4 @@
-"""The reports of processes: this one's own, written every EVERY_S, and everybody's, read."""
+"""The reports of processes: this one's own, written every few seconds, and everybody's, read."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from jobs.store import db
 from jobs.telemetry.metrics import REGISTRY
 from jobs.telemetry.reporter import FIRST_S
 from jobs.telemetry.reports import KEY, Reading, Report, readable
-from jobs.telemetry.window import EVERY_S, Window
+from jobs.telemetry.window import WINDOW_S, Window
 
 _log = logging.getLogger(__name__)
 _KEPT_S = 1.0
@@ -28,7 +28,10 @@ class Reports:
     """What is asked of Redis goes through a pipe that others use too. name: of this process; about:
     see Report."""
 
-    def __init__(self, pipe: Pipe, name: str, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, pipe: Pipe, name: str, about: Mapping[str, Any], window_s: float = WINDOW_S
+    ) -> None:
+        self._window_s = window_s
         self._pipe, self._name, self._about = pipe, name, about
         self._reading, self._until_s = _NOTHING, 0.0
         self._turn = asyncio.Lock()
@@ -65,10 +68,10 @@ class Reports:
 
     async def _write(self) -> None:
         """On a thread: to look at thousands of samples takes the loop too long."""
-        window, pause_s = Window(REGISTRY), FIRST_S
+        window, pause_s = Window(REGISTRY, self._window_s), FIRST_S
         while True:
             await asyncio.sleep(pause_s)
-            pause_s = EVERY_S
+            pause_s = window.every_s
             db.tell_of_connections()
             stretch = await asyncio.to_thread(window.turn)
             try:

@@ -519,7 +519,10 @@ class CallAnswer(BaseModel):
     version: str = Field(description="of the model that answered")
     output: Any
     usage: dict[str, int]
-    timing: dict[str, float | int | str]
+    timing: dict[str, float | int | str] = Field(
+        description="where the time went: gateway_ms, preprocess_ms, queue_ms, batch_ms, "
+        "engine_ms and post_ms are total_ms together; and what it was launched with"
+    )
     degraded: Degraded = Field(default_factory=Degraded, description="absent where nothing was")
 
 

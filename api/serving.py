@@ -3,6 +3,8 @@
 import asyncio
 
 from jobs.models_file import ModelsFile
+from jobs.telemetry import metrics
+from jobs.telemetry.tables import Table
 
 _LOOK_S = 1.0
 
@@ -10,6 +12,8 @@ _LOOK_S = 1.0
 async def follow(file: ModelsFile) -> None:
     """Takes its changes up. `file.models` may be another registry from one moment to the next: who
     needs it twice keeps it."""
+    targets = Table(metrics.TARGET_S)
     while True:
         await asyncio.sleep(_LOOK_S)
         file.poll()
+        targets.set({(model.key,): model.target_ms / 1000 for model in file.models})

@@ -117,6 +117,7 @@ class Settings:
     keep_jobs_days: float = _setting(0.0, "ended jobs and launches are kept so long; 0: for ever")
 
     metrics: bool = _setting(True, "processes keep metrics, and report them for `why`")
+    metrics_window_s: float = _setting(60.0, "`why` and the dashboard look back so long, seconds")
     metrics_host: str = _setting("127.0.0.1", "address that /metrics of a process listens on")
     metrics_port: int = _setting(0, "port of a process's own /metrics; 0: none of its own")
     otlp_endpoint: str = _setting("", "where traces are sent, OTLP over HTTP; empty: nowhere")

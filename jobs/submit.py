@@ -21,6 +21,7 @@ from jobs.store import idempotency, spend
 from jobs.store.submissions import NewJob, insert_job
 from jobs.store.tenancy import acting
 from jobs.store.transfers import ComingJob, insert_validating
+from jobs.telemetry import record
 
 Answer = Callable[[RowMapping], bytes]
 """What a job's row is answered with, to be kept under its Idempotency-Key."""
@@ -112,6 +113,7 @@ def submit(
             if claim:
                 idempotency.keep(tx, claim, job_id, answer(row))
             taken.keep()
+        record.job_submitted(model.key, order.job_class, taken.total)
         return row
     finally:
         taken.close()

@@ -5,7 +5,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -14,6 +14,7 @@ from api import door
 from jobs import clock, settings
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
+from jobs.telemetry import exposition
 from migrations.run import migrate
 from ops import configure
 from ops.client import trusting
@@ -47,13 +48,17 @@ class Platform:
             found.home, postgres=not found.database_url, redis=not found.redis_url
         )
         api, worker = (self._logged_in(role, found) for role in (db.API, db.WORKER))
+        keeper, *each = (
+            worker.evolve(metrics_port=port) for port in _metrics_ports(found, 1 + workers)
+        )
+        self._listening = [keeper, *each] if found.metrics else []
         self.supervisor = Supervisor(
             [
-                _child("api", "api", api, logs),
-                _child("keeper", "workers.keeper", worker, logs),
+                _child("api", "api", api.evolve(metrics_port=0), logs),
+                _child("keeper", "workers.keeper", keeper, logs),
                 *(
-                    WatchedWorker(f"worker-{n}", worker, logs and logs / f"worker-{n}.log")
-                    for n in range(1, workers + 1)
+                    WatchedWorker(f"worker-{n}", its, logs and logs / f"worker-{n}.log")
+                    for n, its in enumerate(each, 1)
                 ),
             ]
         )
@@ -69,12 +74,20 @@ class Platform:
     def url(self) -> str:
         return self.settings.url
 
+    @property
+    def metrics(self) -> list[str]:
+        """Where each process's metrics are read: those of the api, the keeper, each worker."""
+        others = [exposition.url(its) for its in self._listening]
+        return [f"{self.url}/metrics", *others] if others else []
+
     def start(self, stop_asked: Callable[[], bool] = lambda: False) -> None:
         """Returns once the first call would be answered, or a stop is asked.
 
         Raises EmbeddedError, PortTaken, SettingsError, TimeoutError; then nothing is left running.
         """
         _check_port(self.settings)
+        for its in self._listening:
+            exposition.check(its)
         try:
             self.servers.start()
             _prepare(self.settings)
@@ -152,12 +165,26 @@ def _check_port(found: Settings) -> None:
             ) from error
 
 
+def _metrics_ports(found: Settings, count: int) -> list[int]:
+    """A port for each process beside the api: from the one that is set, or any that are free."""
+    if not found.metrics:
+        return [0] * count
+    first = found.metrics_port
+    return list(range(first, first + count)) if first else free_ports(count)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
 def free_port() -> int:
     """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
 
 
 class StopAsked:

@@ -72,8 +72,7 @@ def _keep_our_logging(**_: Any) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
-    record.switch(settings.metrics)
-    record.process("worker")
+    record.begin("worker", settings.metrics)
     exposition.listen(settings)
     app = create_app(settings)
     file = ModelsFile(settings.models)

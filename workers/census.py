@@ -26,6 +26,8 @@ from jobs.telemetry.reports import Reading
 from jobs.telemetry.tables import Table
 
 EVERY_S = 5.0
+RESTS = 100
+"""What was counted is counted again after so many times as long as it took."""
 _SELDOM_S = 60.0  # between two looks at what costs more and changes less
 STUCK_AFTER_S = 600.0
 _NOBODY = "nobody/0"  # a slot that is never busy
@@ -47,7 +49,7 @@ class Census:
 
     def __init__(self, settings: Settings, redis: "Redis", file: ModelsFile) -> None:
         self._settings, self._redis, self._file = settings, redis, file
-        self._seldom_s = -inf
+        self._seldom_s = self._count_s = -inf  # the next time for either
         self._ended: Mapping[str, int] = {}
         self._moved_s: dict[str, float] = {}  # by model, when items of it were last seen to end
         self._waited: deque[set[str]] = deque(maxlen=_LOOKS)  # tenants, look by look
@@ -80,9 +82,11 @@ class Census:
         for how, count in census.deaths(tx).items():
             record.worker_died(how, count)
         self._note_moves(heard.minute, queued)
-        if clock.monotonic() >= self._seldom_s + _SELDOM_S:
-            self._seldom_s = clock.monotonic()
+        if clock.monotonic() >= self._seldom_s:
+            self._seldom_s = clock.monotonic() + _SELDOM_S
             self._look_closely(tx, queued, ready)
+        if clock.monotonic() >= self._count_s:
+            self._count_ended(tx)
         states: dict[str, int] = dict.fromkeys(JOB_STATES, 0)
         states |= {**self._ended, **census.open_jobs(tx)}
         self._jobs.set({(state,): count for state, count in states.items()})
@@ -97,7 +101,6 @@ class Census:
         self._set_shares(tx, queued, heard.minute)
 
     def _look_closely(self, tx: Tx, queued: Sequence[Queued], ready: Mapping[str, int]) -> None:
-        self._ended = census.ended_jobs(tx)
         still_s = clock.monotonic() - STUCK_AFTER_S
         oldest = _oldest(queued)
         unmoved = {
@@ -106,8 +109,17 @@ class Census:
             if moved_s < still_s and oldest.get(key, 0.0) > STUCK_AFTER_S
         }
         stuck = census.stuck(tx, STUCK_AFTER_S, unmoved)
-        self._stuck.set({(key,): stuck.get(key, 0) for key in ready})
+        self._stuck.set(
+            {(key,): stuck.get(key, 0) if key in ready else 0 for key in self._keys(ready)}
+        )
         metrics.DATABASE_BYTES.set(census.size(tx))
+
+    def _count_ended(self, tx: Tx) -> None:
+        """All that are kept: there may be so many of them that it takes long."""
+        since_s = clock.monotonic()
+        self._ended = census.ended_jobs(tx)
+        now_s = clock.monotonic()
+        self._count_s = now_s + RESTS * (now_s - since_s)
 
     def _note_moves(self, seen: Reading, queued: Iterable[Queued]) -> None:
         now_s = clock.monotonic()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -50,28 +51,39 @@ _log = logging.getLogger(__name__)
 _REDIS_S = 2.0  # for a command of what may wait
 _MODELS_S = 1.0  # the models file is looked at so often
 _BILL_S = 5.0  # minutes of calls that are over are looked for so often
-_COUNTING_RESTS = 100  # times as long as it took
 _CALM_S = 0.01  # submissions that come closer together than this share one look
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One periodic duty. run_once: in a transaction of its own, repeated until it returns 0."""
+    """One periodic duty. run_once: in a transaction of its own, repeated until it returns 0; tell:
+    is told what each of those that did something returned."""
 
     name: str
     every_s: float
     run_once: Callable[[Tx], int]
+    tell: Callable[[int], None] = lambda done: None
 
 
 def services(settings: Settings) -> list[Service]:
     silent_s = 2 * settings.lease_s
     keys_s = 3600 * settings.idempotency_hours
     return [
-        Service("reap", settings.keeper_interval_s, lambda tx: reaping.reap(tx, settings.lease_s)),
+        Service(
+            "reap",
+            settings.keeper_interval_s,
+            lambda tx: reaping.reap(tx, settings.lease_s),
+            record.reaped,
+        ),
         Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
         Service("sweep", 30.0, endings.sweep),
-        Service("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s)),
+        Service(
+            "lose workers",
+            5.0,
+            lambda tx: workers.lose(tx, silent_s),
+            partial(record.worker_died, "silent"),
+        ),
         Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
         Service("forget endpoints", 3600.0, endpoints.forget),
         Service("sum up spend", 1.0, spend.sum_up),
@@ -115,7 +127,9 @@ class Keeper:
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         name = ids.show("keeper", ids.new())
-        self._reporter = Reporter(self._redis, name, "keeper", self._about)
+        self._reporter = Reporter(
+            self._redis, name, "keeper", self._about, settings.metrics_window_s
+        )
         self._census = Census(settings, self._redis, self._models)
         self._probes = (
             Probe("database", self._write_to_database),
@@ -191,7 +205,7 @@ class Keeper:
             except (SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("census: %s", error)
             took_s = clock.monotonic() - since_s
-            self._stopping.wait(max(census.EVERY_S, _COUNTING_RESTS * took_s))
+            self._stopping.wait(max(census.EVERY_S, census.RESTS * took_s))
 
     def _keep(self, service: Service) -> None:
         while not self._stopping.is_set():
@@ -206,10 +220,11 @@ class Keeper:
         """Whether the database was there."""
         try:
             while not self._stopping.is_set():
-                with self._database.begin() as tx:
+                with record.duty(service.name), self._database.begin() as tx:
                     done = service.run_once(tx)
                 if not done:
                     break
+                service.tell(done)
                 _log.info("%s: %d", service.name, done)
         except (SQLAlchemyError, psycopg.Error, BlobsAway) as error:
             _log.warning("%s: %s", service.name, error)
@@ -229,7 +244,8 @@ class Keeper:
         """On a thread of its own: calls need no database, and wait for none."""
         while not self._stopping.is_set():
             try:
-                self._calls.run_once()
+                with record.duty("recover calls"):
+                    record.calls_recovered(self._calls.run_once())
             except RedisError as error:
                 _log.warning("recovering calls: %s", error)
             self._stopping.wait(self._settings.keeper_interval_s)
@@ -237,7 +253,8 @@ class Keeper:
     def _bill(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._meter.run_once()
+                with record.duty("bill calls"):
+                    self._meter.run_once()
             except (RedisError, SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("billing calls: %s", error)
             self._stopping.wait(_BILL_S)
@@ -256,7 +273,7 @@ class Keeper:
             heard.execute(f"LISTEN {db.WORK_CHANNEL}")
             heard.execute(f"LISTEN {db.TRANSFERS_CHANNEL}")
             while not self._stopping.is_set():
-                with self._database.begin() as tx:
+                with record.duty("nudge"), self._database.begin() as tx:
                     self._nudger.run_once(tx)
                 self._stopping.wait(_CALM_S)
                 wait_s = self._settings.keeper_interval_s
@@ -270,8 +287,7 @@ class Keeper:
 def run_keeper(settings: Settings) -> None:
     """Keeps until SIGTERM or SIGINT."""
     threading.excepthook = end_process
-    record.switch(settings.metrics)
-    record.process("keeper")
+    record.begin("keeper", settings.metrics)
     exposition.listen(settings)
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,6 +11,7 @@ from jobs.registry import Model, Registry
 from jobs.settings import Settings
 from jobs.store import waiting, workers
 from jobs.store.db import Tx
+from jobs.telemetry import record
 from workers import broker
 from workers.broker import WORK, create_app, queue_of
 
@@ -77,6 +78,7 @@ class Nudger:
             self._app.send_task(
                 WORK, queue=queue, connection=self._broker, confirm_timeout=_CONFIRMED_WITHIN_S
             )
+        record.nudged(pool, missing)
         return missing
 
     def _connect_anew(self) -> None:

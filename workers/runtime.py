@@ -81,7 +81,9 @@ class Runtime:
             settings, self._file, self._hosts, slices, self._database, redis, self._progress
         )
         telling = Telling(settings, self._hosts, self._residents, slices)
-        self._reporter = Reporter(redis, str(incarnation), "worker", telling.about)
+        self._reporter = Reporter(
+            redis, str(incarnation), "worker", telling.about, settings.metrics_window_s
+        )
         self.slices = slices
         if self._draining.is_set():
             return  # it was told so while it waited for the database

@@ -50,7 +50,8 @@ def stack(parts: Mapping[str, float], label: str, unit: str = "ms") -> Markup:
     for n, (name, value) in enumerate(parts.items()):
         width = 600 * value / whole
         drawn.append(
-            f'<rect class="c{n % 6}" x="{at:.1f}" width="{max(0.0, width - 1):.1f}" height="16">'
+            f'<rect class="{_colour(n)}" x="{at:.1f}" width="{max(0.0, width - 1):.1f}" '
+            f'height="16">'
             f"<title>{escape(name)}: {value:.3g} {escape(unit)}</title></rect>"
         )
         at += width
@@ -64,11 +65,16 @@ def stack(parts: Mapping[str, float], label: str, unit: str = "ms") -> Markup:
 def legend(parts: Mapping[str, str]) -> Markup:
     """Names with their colours, and what is said of each."""
     rows = "".join(
-        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="c{n % 6}" width="10" '
+        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{_colour(n)}" width="10" '
         f'height="10" rx="2"/></svg>{escape(name)} {escape(said)}</li>'
         for n, (name, said) in enumerate(parts.items())
     )
     return Markup(f'<ul class="legend">{rows}</ul>')
+
+
+def _colour(n: int) -> str:
+    """Six of them; what comes after is dashed."""
+    return f"c{n % 6}" if n < 6 else f"c{n % 6} later"
 
 
 def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
@@ -91,7 +97,7 @@ def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
     told = ", ".join(f"{name}: {count:,.0f}" for name, count in counts.items() if count)
     return _framed(
         width, height, f"{label}: {told or 'nothing'}",
-        "".join(bars) + "".join(names) + _axes(width, height, what, _ticks(most), most),
+        _axes(width, height, what, _ticks(most), most) + "".join(bars) + "".join(names),
     )  # fmt: skip
 
 
@@ -111,7 +117,7 @@ def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float =
     for n, (name, line) in enumerate(series.items()):
         placed = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(*point) for point in line))
         drawn.append(
-            f'<polyline class="line c{n % 6}" points="{placed}"><title>{escape(name)}</title>'
+            f'<polyline class="line {_colour(n)}" points="{placed}"><title>{escape(name)}</title>'
             "</polyline>"
         )
     if aim:
@@ -131,9 +137,10 @@ def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float =
         for name, line in series.items()
         if line
     )
+    unit = f'<text x="{_LEFT - 6}" y="{height - _BOTTOM + 13}" text-anchor="end">{escape(y)}</text>'
     return _framed(
         width, height, f"{label}: {told or 'nothing'}",
-        _axes(width, height, x, _ticks(most_y), most_y) + marks + "".join(drawn),
+        unit + _axes(width, height, x, _ticks(most_y), most_y) + marks + "".join(drawn),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from jobs.telemetry.reports import Report
 router = routes.router()
 
 _LAUNCHES = 300
-_MOST_SHOWN = 40
+_MOST_SHOWN = 20
 WorkerId = Annotated[int, Path(ge=1, le=json_routes.MOST_ID)]
 
 

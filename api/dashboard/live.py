@@ -1,6 +1,6 @@
 """Pages that go on: their live parts, sent as server-sent events whenever they changed.
 
-The page's own route is asked again every EVERY_S, by one viewer for all who see the same. It
+The page's own route is asked again every EVERY_S or more, by one viewer for all who see the same. It
 renders only what is live, with a mark where a form's token stands: that is each viewer's own.
 """
 
@@ -21,6 +21,8 @@ from jobs.store.db import AWAY
 
 _log = logging.getLogger(__name__)
 EVERY_S = 2.0
+MOST_SHARE = 0.01
+"""Of the time at most goes into looking for one page: what takes long is looked at less often."""
 MOST_STREAMS = 100
 """Of one api process; whoever comes later has the page without news."""
 _HEARTBEAT_S = 15.0
@@ -109,10 +111,11 @@ class Lives:
 
     async def _go_on(self, key: Any, watches: set[_Watch]) -> None:
         """Looks for all of them, as one of them, until the last has gone."""
-        while watches and not await self._is_closed_within(EVERY_S):
+        wait_s = EVERY_S
+        while watches and not await self._is_closed_within(wait_s):
             if not watches:
                 break
-            watch = next(iter(watches))
+            watch, since_s = next(iter(watches)), clock.monotonic()
             try:
                 parts = await parts_of(watch.request, watch.handle)
             except Exception as error:
@@ -123,6 +126,7 @@ class Lives:
                 continue
             for each in watches:
                 each.show(parts)
+            wait_s = max(EVERY_S, (clock.monotonic() - since_s) / MOST_SHARE)
         if self._views.get(key) is watches:
             del self._views[key]
 

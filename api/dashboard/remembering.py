@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from jobs import clock
 
 T = TypeVar("T")
-_SHARE = 0.005
+_SHARE = 0.002
 """Of a core, at most, goes into one answer that somebody watches."""
 _MOST = 256
 

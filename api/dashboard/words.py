@@ -92,6 +92,11 @@ def moment(at: datetime | None) -> str:
     return NONE if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
 def spoken(ms: Mapping[str, float]) -> dict[str, str]:
     """Milliseconds by name, for a legend."""
     return {name: milliseconds(value / 1000) for name, value in ms.items()}
@@ -111,7 +116,12 @@ def named(lines: Mapping[str, object]) -> dict[str, str]:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
+<<<<<<< HEAD
         number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
         counted, named,
+=======
+        number, rate, share, milliseconds, duration, size, ago, moment,
+        sentence, spoken, counted, named,
+>>>>>>> dash
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, idempotency
+from api import bodies, counting, idempotency
 from api.auth import Inferrer, may
 from api.calling import Asking, watched
 from api.context import Context, Shared
@@ -88,7 +88,11 @@ async def _answer(asking: Asking, asked: CallRequest, found: Iterator[Way]) -> b
         "version": way.model.version,
         "output": called.output,
         "usage": {way.model.kind.unit: called.units},
-        "timing": {**called.timing, "total_ms": total_ms},
+        "timing": {
+            "gateway_ms": counting.gateway_ms(total_ms, called.timing),
+            **called.timing,
+            "total_ms": total_ms,
+        },
     }
     if way.degraded:
         body["degraded"] = way.degraded

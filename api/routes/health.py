@@ -1,19 +1,20 @@
 """Whether this process lives, whether it can serve, and which models are ready."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
 from api import examples
-from api.auth import Reader
+from api.auth import Operator, Reader
 from api.context import Context, Shared
 from api.schemas import Health, ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
 from jobs.registry import Model
 from jobs.store import workers
 from jobs.store.workers import NOWHERE, Standing
+from jobs.telemetry import exposition
 from migrations.run import is_current
 
 router = APIRouter(tags=["health"])
@@ -41,6 +42,19 @@ async def readyz(shared: Shared) -> dict[str, str]:
         if missing:
             raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
     return {"status": "ok"}
+
+
+_SAMPLES: dict[str, Any] = {
+    "content": {"text/plain": {"schema": {"type": "string"}, "example": examples.METRICS}},
+    "description": "every metric of this process; ops/docs/metrics.md says what each means",
+}
+
+
+@router.get("/metrics", response_class=Response, responses={200: _SAMPLES})
+def read_metrics(request: Request, operator: Operator) -> Response:
+    """What Prometheus scrapes, in its text format or, where that is asked for, OpenMetrics'."""
+    samples, media_type = exposition.exposed(request.headers.get("accept", ""))
+    return Response(samples, headers={"Content-Type": media_type})
 
 
 @router.get("/models", response_model=ModelList)

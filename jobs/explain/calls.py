@@ -94,7 +94,7 @@ def _of_answer(record: CallRecord) -> list[Diagnosis]:
             "call_late" if late else "call_in_time",
             f"{said}: {spent}",
             "",
-            {"total_ms": record.total_ms, **{what: ms for what, ms in stages}},
+            {"total_ms": record.total_ms, **dict(stages)},
         )
     ]
     return [*(_causes(record) if late else ()), *found]
@@ -104,6 +104,7 @@ def _stages(record: CallRecord) -> list[tuple[str, float]]:
     """(in words, ms), in their order; what no stage accounts for is the api's."""
     timing = record.timing
     known = [
+        ("to be prepared", float(timing.get("preprocess_ms", 0.0))),
         ("in its lane", float(timing.get("queue_ms", 0.0))),
         ("from closing the launch to the device", float(timing.get("batch_ms", 0.0))),
         ("on the device", float(timing.get("engine_ms", 0.0))),

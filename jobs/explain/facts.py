@@ -10,7 +10,7 @@ from jobs.telemetry.reports import Reading
 
 REFUSALS = ("predicted_wait", "overloaded")
 """Calls that end so were refused because there is too much to do."""
-MODEL_FAULTS = ("engine_error", "invalid_output", "worker_lost")
+MODEL_FAULTS = ("engine_error", "internal", "invalid_output", "worker_lost")
 """Ends of calls and items that are the model's fault, or its worker's."""
 
 

@@ -9,14 +9,20 @@ from sqlalchemy import text
 from jobs.states import JobState, Outcome
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
 from jobs.store.webhooks import DELIVER
+from jobs.telemetry import record
 
 _FILL = text("""
-    INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
-    SELECT s.job_id, s.tenant_id, g.seq, CAST(:outcome AS outcome), 0, 0
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
-    JOIN slices s USING (job_id, start),
-    LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
-    ON CONFLICT DO NOTHING
+    WITH filled AS (
+        INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
+        SELECT s.job_id, s.tenant_id, g.seq, CAST(:outcome AS outcome), 0, 0
+        FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
+        JOIN slices s USING (job_id, start),
+        LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
+        ON CONFLICT DO NOTHING
+        RETURNING job_id
+    )
+    SELECT model || '@' || version, count(*)
+    FROM filled JOIN jobs ON jobs.id = filled.job_id GROUP BY model, version
 """)
 
 # The length of a text that lies aside is known without reading it. What refers to a blob is short,
@@ -82,7 +88,8 @@ def end_slices(tx: Tx, slices: Sequence[tuple[UUID, int]], outcome: Outcome) -> 
     fitting = [
         (row[0], row[1]) for row in tx.execute(_FITTING, _arrays(slices) | {"most": MOST_ITEMS})
     ]
-    tx.execute(_FILL, _arrays(fitting) | {"outcome": outcome})
+    for model, count in tx.execute(_FILL, _arrays(fitting) | {"outcome": outcome}):
+        record.items_ended(model, outcome, count)
     tx.execute(_END, _arrays(fitting))
     if len(fitting) < len(slices):
         tx.execute(_HOLD, _arrays(set(slices).difference(fitting)))

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from jobs.store.db import Tx, notify_work
 from jobs.store.endings import COUNTS, close_finished_jobs, end_slices
+from jobs.telemetry import record
 
 DEATHS_ALONE = 3
 """Deaths of workers that ran an item alone, after which it is not tried again."""
@@ -134,6 +135,7 @@ _QUARANTINE = text("""
     SELECT job_id, tenant_id, :seq, 'failed', deaths, 0, :error
     FROM slices WHERE job_id = :job AND start = :start
     ON CONFLICT DO NOTHING
+    RETURNING (SELECT model || '@' || version FROM slices WHERE job_id = :job AND start = :start)
 """)
 _WORKER_LOST = orjson.dumps(
     {
@@ -144,5 +146,8 @@ _WORKER_LOST = orjson.dumps(
 
 
 def _quarantine(tx: Tx, job: UUID, start: int, seq: int) -> None:
-    tx.execute(_QUARANTINE, {"job": job, "start": start, "seq": seq, "error": _WORKER_LOST})
+    asked = {"job": job, "start": start, "seq": seq, "error": _WORKER_LOST}
+    for model in tx.scalars(_QUARANTINE, asked):
+        record.items_ended(model, "failed", 1)
+        record.item_errors(model, "worker_lost", 1)
     end_slices(tx, [(job, start)], "failed")

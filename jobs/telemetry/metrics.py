@@ -35,8 +35,9 @@ EDGES: dict[str, tuple[float, ...]] = {}
 COUNTERS: dict[str, Counter] = {}
 """By name: what a process counted for another one is added there."""
 
-SECTIONS: dict[str, list[Metric]] = {}
-"""The metrics of each kind of process, in their order: how ops/docs/metrics.md is parted."""
+SECTIONS: dict[tuple[str, str], list[Metric]] = {}
+"""By whose they are (a kind of process, or `every process`) and what they tell, in their order: as
+ops/docs/metrics.md is parted."""
 
 _CALL_S = (
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5,
@@ -51,9 +52,9 @@ _RATIOS = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
 TENANTS, LANES, UPSTREAMS, ROUTES = Bounded(100), Bounded(50), Bounded(50), Bounded(200)
 
 
-def _section(title: str) -> None:
-    """What is defined from here on is of such processes."""
-    SECTIONS[title] = []
+def _section(whose: str, what: str = "") -> None:
+    """What is defined from here on is theirs."""
+    SECTIONS[whose, what] = []
 
 
 def _counter(name: str, help: str, *labels: str) -> Counter:
@@ -279,7 +280,7 @@ UPSTREAM_OPEN = _gauge(
     "millrace_upstream_breaker_open", "1 while its circuit breaker is open", "upstream"
 )
 
-_section("keeper: what it does")
+_section("keeper", "what it does")
 
 KEEPER_RUNS = _counter(
     "millrace_keeper_runs_total", "Runs of a duty, by outcome: done, failed", "service", "outcome"
@@ -312,7 +313,7 @@ TRANSFERS = _counter(
     "outcome",
 )
 
-_section("keeper: how the whole system stands; where several keepers run, take the max")
+_section("keeper", "how the whole system stands; where several keepers run, take the max")
 
 JOBS = _gauge("millrace_jobs", "Jobs in the database, by state", "state")
 JOBS_STUCK = _gauge(
@@ -351,3 +352,11 @@ DATABASE_PROBE_S = _gauge(
 )
 REDIS_PROBE_S = _gauge("millrace_redis_probe_seconds", "Time of a PING, at the last probe")
 DATABASE_BYTES = _gauge("millrace_database_bytes", "Size of the database")
+
+
+def keep_those_of(kind: str) -> None:
+    """In a process of that kind: what has no labels would stand there as 0 in the others."""
+    for (whose, _), found in SECTIONS.items():
+        for metric in found:
+            if whose not in (kind, "every process") and not metric._labelnames:
+                REGISTRY.unregister(metric)

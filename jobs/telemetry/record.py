@@ -45,10 +45,12 @@ def _unless_off(act: Callable[P, None]) -> Callable[P, None]:
 # -- every process
 
 
-@_unless_off
-def process(kind: str) -> None:
-    """This process is of that kind."""
-    metrics.BUILD.labels(VERSION, kind).set(1)
+def begin(kind: str, on: bool) -> None:
+    """This process is of that kind, and keeps metrics or not."""
+    switch(on)
+    if on:
+        metrics.keep_those_of(kind)
+        metrics.BUILD.labels(VERSION, kind).set(1)
 
 
 @_unless_off
@@ -85,9 +87,14 @@ def request(method: str, route: str, status: int, seconds: float | None) -> None
     """One that was answered. seconds: until the end of its answer; None: of a call, which counts
     elsewhere, or of a stream that has no end."""
     route = ROUTES(route)
-    metrics.HTTP.labels(method, route, str(status)).inc()
+    _requests(method, route, status).inc()
     if seconds is not None:
         metrics.HTTP_S.labels(route).observe(seconds)
+
+
+@lru_cache(4096)
+def _requests(method: str, route: str, status: int) -> Counter:
+    return metrics.HTTP.labels(method, route, str(status))
 
 
 @_unless_off
@@ -125,13 +132,9 @@ def _answered(model: str, job_class: str) -> tuple[Histogram, dict[str, Histogra
 
 
 @_unless_off
-def job_submitted(model: str, job_class: str) -> None:
+def job_submitted(model: str, job_class: str, items: int) -> None:
     metrics.JOBS_SUBMITTED.labels(model, job_class).inc()
-
-
-@_unless_off
-def items_submitted(model: str, count: int) -> None:
-    metrics.ITEMS_SUBMITTED.labels(model).inc(count)
+    metrics.ITEMS_SUBMITTED.labels(model).inc(items)
 
 
 # -- slices, items and what runs them

@@ -1,4 +1,4 @@
-"""A process tells of itself: every EVERY_S its last minute goes to Redis, from a thread of its
+"""A process tells of itself: every few seconds its last minute goes to Redis, from a thread of its
 own."""
 
 import logging
@@ -11,7 +11,7 @@ from redis import Redis, RedisError
 
 from jobs.telemetry.metrics import REGISTRY
 from jobs.telemetry.reports import KEY, ProcessKind, Report
-from jobs.telemetry.window import EVERY_S, Window
+from jobs.telemetry.window import WINDOW_S, Window
 
 _log = logging.getLogger(__name__)
 FIRST_S = 1.0
@@ -28,9 +28,10 @@ class Reporter:
         name: str,
         kind: ProcessKind,
         about: Callable[[], Mapping[str, Any]],
+        window_s: float = WINDOW_S,
     ) -> None:
         self._redis, self._name, self._kind, self._about = redis, name, kind, about
-        self._window = Window(REGISTRY)
+        self._window = Window(REGISTRY, window_s)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
 
@@ -48,7 +49,7 @@ class Reporter:
     def _run(self) -> None:
         pause_s = FIRST_S
         while not self._stopping.wait(pause_s):
-            pause_s = EVERY_S
+            pause_s = self._window.every_s
             try:
                 self._report()
             except RedisError as error:

@@ -7,7 +7,7 @@ Redis may lose them; they are there again after EVERY_S.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -75,6 +75,8 @@ class Reading:
 
     def __init__(self, reports: Iterable[Report]) -> None:
         self.reports = list(reports)
+        self._counts: _Index | None = None
+        self._levels: _Index | None = None
 
     def of(self, *kinds: ProcessKind) -> "Reading":
         """Those of such processes alone."""
@@ -139,24 +141,36 @@ class Reading:
     def _increases(
         self, metric: str, labels: Mapping[str, str]
     ) -> Iterator[tuple[dict[str, str], float, float]]:
-        for report in self.reports:
-            for found, value in _matching(report.stretch.increases, metric, labels):
-                yield found, value, report.stretch.seconds
+        if self._counts is None:
+            self._counts = _indexed(self.reports, lambda stretch: stretch.increases)
+        return _matching(self._counts, metric, labels)
 
     def _gauges(
         self, metric: str, labels: Mapping[str, str]
     ) -> Iterator[tuple[dict[str, str], float]]:
-        for report in self.reports:
-            yield from _matching(report.stretch.gauges, metric, labels)
+        if self._levels is None:
+            self._levels = _indexed(self.reports, lambda stretch: stretch.gauges)
+        return ((found, value) for found, value, _ in _matching(self._levels, metric, labels))
+
+
+_Index: TypeAlias = dict[str, list[tuple[dict[str, str], float, float]]]
+"""By name, all samples: their labels, the value, and of how many seconds it tells."""
+
+
+def _indexed(reports: Iterable[Report], of: Callable[[Stretch], Mapping[Series, float]]) -> _Index:
+    """Once a reading: rules ask it hundreds of things."""
+    index: _Index = {}
+    for report in reports:
+        for (name, labels), value in of(report.stretch).items():
+            index.setdefault(name, []).append((dict(labels), value, report.stretch.seconds))
+    return index
 
 
 def _matching(
-    series: Mapping[Series, float], metric: str, labels: Mapping[str, str]
-) -> Iterator[tuple[dict[str, str], float]]:
+    index: _Index, metric: str, labels: Mapping[str, str]
+) -> Iterator[tuple[dict[str, str], float, float]]:
     wanted = {key.rstrip("_"): value for key, value in labels.items()}.items()
-    for (name, found), value in series.items():
-        if name == metric and wanted <= dict(found).items():
-            yield dict(found), value
+    return (found for found in index.get(metric, ()) if wanted <= found[0].items())
 
 
 def _by(label: str, found: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:

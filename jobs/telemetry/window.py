@@ -11,7 +11,7 @@ from jobs import clock
 
 WINDOW_S = 60.0
 EVERY_S = 5.0
-"""A process looks at its own metrics so often."""
+"""A process looks at its own metrics so often, where its window is that long."""
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Series: TypeAlias = tuple[str, Labels]
@@ -41,17 +41,18 @@ def snapshot(registry: CollectorRegistry) -> Snapshot:
 
 
 class Window:
-    """The last WINDOW_S of a registry, from snapshots taken every EVERY_S."""
+    """The last `window_s` of a registry, from snapshots taken every `every_s`: twelve of them."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, registry: CollectorRegistry, window_s: float = WINDOW_S) -> None:
+        self._registry, self._window_s = registry, window_s
+        self.every_s = window_s * EVERY_S / WINDOW_S
         self._kept: deque[Snapshot] = deque([Snapshot(clock.monotonic(), {}, {})])
 
     def turn(self) -> "Stretch":
-        """Takes a snapshot; what happened since the one that is WINDOW_S old."""
+        """Takes a snapshot; what happened since the one that is `window_s` old."""
         now = snapshot(self._registry)
         self._kept.append(now)
-        while len(self._kept) > 2 and self._kept[1].at_s <= now.at_s - WINDOW_S:
+        while len(self._kept) > 2 and self._kept[1].at_s <= now.at_s - self._window_s:
             self._kept.popleft()
         return between(self._kept[0], now)
 

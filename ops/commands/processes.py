@@ -25,8 +25,12 @@ def up(workers: int, as_json: bool) -> None:
     platform.start(stop_asked)
     if not stop_asked():
         docs = f"{platform.url}/docs"
-        told = json.dumps({"ready": True, "url": platform.url, "docs": docs})
+        told = json.dumps(
+            {"ready": True, "url": platform.url, "docs": docs, "metrics": platform.metrics}
+        )
         words = f"ready: {platform.url} (API docs: {docs}); Ctrl-C stops it"
+        if platform.metrics:
+            words += f"\nmetrics: {' '.join(platform.metrics)}"
         click.echo(told if as_json else words)
     try:
         platform.run(stop_asked)
@@ -50,12 +54,15 @@ def worker(context: click.Context) -> None:
     """Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows."""
     if context.invoked_subcommand:
         return
+    from jobs.telemetry import exposition
     from ops.processes import Supervisor
     from ops.up import StopAsked
     from ops.watched import WatchedWorker
 
     logs.configure("worker")
-    Supervisor([WatchedWorker("worker", configure.load())]).run(StopAsked(), grace_s=30)
+    found = configure.load()
+    exposition.check(found)
+    Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), grace_s=30)
 
 
 @click.command(epilog="Example: millrace keeper")

@@ -52,8 +52,12 @@ MESSAGES = {"json": {"requests": [{"custom_id": "a", "params": MESSAGE}]}}
 WALK = {
     "GET /livez": Way(None),
     "GET /readyz": Way(None),
+    "GET /metrics": Way("operate"),
     "GET /models": Way("read"),
     "GET /models/{model}/ready": Way("read"),
+    "GET /models/{model}/why": Way("read"),
+    "GET /why": Way("operate"),
+    "GET /calls/{call_id}": Way("read", about="call"),
     "POST /infer": Way("infer", more=CALL),
     "POST /v1/embeddings": Way("infer", more=EMBEDDINGS),
     "POST /jobs": Way("submit", 202, more=JOB),
@@ -63,6 +67,7 @@ WALK = {
     "GET /jobs/{job_id}/items/{seq}": Way("read", about="job"),
     "GET /jobs/{job_id}/results": Way("read", about="job"),
     "GET /jobs/{job_id}/webhooks": Way("read", about="job"),
+    "GET /jobs/{job_id}/why": Way("read", about="job"),
     "POST /jobs/{job_id}/webhooks/redeliver": Way("submit", 202, about="job"),
     "POST /jobs/{job_id}/cancel": Way("submit", about="job"),
     "POST /jobs/{job_id}/pause": Way("submit", about="job"),
@@ -127,6 +132,7 @@ NOWHERE = {
     "batch": "batch_01aryz6s41tsv4rrffq69g5fav",
     "messages": "msgbatch_01aryz6s41tsv4rrffq69g5fav",
     "key": "key_01aryz6s41tsv4rrffq69g5fav",
+    "call": "call_01aryz6s41tsv4rrffq69g5fav",
     "tenant": "nobody",
     "erased tenant": "nobody",
 }
@@ -136,6 +142,7 @@ LOOKS = {
     "file": "GET /v1/files/{file_id}",
     "batch": "GET /v1/batches/{batch_id}",
     "messages": "GET /v1/messages/batches/{message_batch_id}",
+    "call": "GET /calls/{call_id}",
 }
 """How to look at what tenants make."""
 OF_TENANTS = [name for name, way in WALK.items() if way.about in LOOKS]
@@ -177,7 +184,7 @@ class World:
     def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
         """who: one of `keys`, or None for no credential."""
         method, path = name.split(" ")
-        names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id)\}"
+        names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id|call_id)\}"
         path = re.sub(names, id, path)
         path = path.replace("{model}", "echo").replace("{seq}", "0").replace("{version}", "1")
         path = path.replace("{worker_id}", "4711")
@@ -214,6 +221,8 @@ class World:
             return self._batch()
         if about == "messages":
             return self._messages()
+        if about == "call":
+            return self._call()
         if about == "key":
             with self.database.begin() as tx:
                 return ids.show("key", keys.create(tx, NewKey("alice"))["id"])
@@ -227,6 +236,12 @@ class World:
     def _job(self) -> str:
         id: str = self.ask("POST /jobs", "alice").json()["id"]
         self._await(id)
+        return id
+
+    def _call(self) -> str:
+        """Of which something is kept by now."""
+        id: str = self.ask("POST /infer", "alice").json()["id"]
+        eventually(lambda: self.ask("GET /calls/{call_id}", "alice", id).is_success)
         return id
 
     def _batch(self) -> str:
@@ -315,7 +330,7 @@ def is_theirs(who: str, about: str) -> bool:
     """Whether what an id is of is there for them."""
     operable = {"alice", "operator", "admin"}
     whose = {"tenant": {"admin"}, "file": {"alice"}}
-    whose |= dict.fromkeys(("job", "batch", "messages"), operable)
+    whose |= dict.fromkeys(("job", "batch", "messages", "call"), operable)
     return who in whose.get(about, {who})
 
 

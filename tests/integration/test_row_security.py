@@ -42,6 +42,7 @@ from jobs.store import (
     partitions,
     reading,
     room,
+    sight,
     spend,
     submissions,
     tenants,
@@ -440,6 +441,11 @@ DEEDS: dict[str, Deed] = {
         tx, MALLORY, job["id"], 20, after=-1, gaps=True, outcome="succeeded", limit=5
     ).until == 4 or None,
     "reading.watched": lambda tx, job: reading.watched(tx, [job["id"]]),
+    "sight.errors_of": lambda tx, job: sight.errors_of(tx, job["id"], MALLORY),
+    "sight.jobs_before": lambda tx, job: sight.jobs_before(tx, job)["own"] or None,
+    "sight.locks": lambda tx, job: sight.locks(tx).waiting or None,
+    "sight.seen": lambda tx, job: sight.seen(tx, 60).receivers,
+    "sight.slices_of": lambda tx, job: sight.slices_of(tx, job["id"], MALLORY)["ready"] or None,
     "submissions.insert_job": _insert,
     **{
         f"verbs.{verb.__name__}": partial(lambda verb, tx, job: verb(tx, job["id"], MALLORY), verb)
@@ -473,8 +479,12 @@ DEEDS: dict[str, Deed] = {
 NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "keys.find", "keys.any_key", "keys.note_use",
+<<<<<<< HEAD
     "browsing.Filter", "browsing.MOST_COUNTED",
     "reading.RECENT_S", "reading.Span", "submissions.NewJob", "transfers.ComingJob",
+=======
+    "reading.RECENT_S", "reading.Span", "sight.hurry", "submissions.NewJob", "transfers.ComingJob",
+>>>>>>> dash
     "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip

@@ -17,6 +17,8 @@ from jobs.settings import Settings
 from jobs.store import db, transfers
 from jobs.store.tenancy import acting
 from jobs.store.transfers import Transfer
+from jobs.telemetry import record
+from jobs.telemetry.forwarding import Told
 from workers.transfers import exporting, importing
 from workers.transfers.shared import NotOurs, Shared
 
@@ -52,6 +54,7 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
             if mine.deaths > _MOST_DEATHS:
                 raise Untransferable("process_lost", _LOST.format(count=mine.deaths - 1))
             do(shared, mine, job)
+            record.transferred(mine.kind, "done")
         except MillraceError as error:
             if _may_pass(error) and not (mine.kind == "export" and exporting.give_up(job)):
                 return Wait(_pause_s(mine.tries), error.detail)
@@ -59,6 +62,7 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
             _log.warning("%s failed: %s", mine, why["code"])
             fail = importing.fail if mine.kind == "import" else exporting.fail
             fail(shared, mine, why)
+            record.transferred(mine.kind, "failed")
     except NotOurs:
         _log.info("%s is another's now, or nobody's", mine)
     except db.AWAY as error:
@@ -94,25 +98,27 @@ def _pause_s(tries: int) -> float:
 
 
 def serve(pipe: Connection, settings: Settings) -> None:
-    """The life of such a process: a Transfer in, a Wait or None out."""
+    """The life of such a process: a Transfer in; a Wait or None out, with what it counted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the keeper, which ends us
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
         score.write(_FIRST_TO_GO)
     logs.configure("transfers")
+    record.switch(settings.metrics)
+    told = Told()
     with suppress(EOFError):  # the keeper is gone
         try:
             shared = Shared.of(settings)
         except Exception as error:  # of the configuration: no fault of what is to be done
             pipe.recv()
             _log.error("transfers can't start: %s", error)
-            pipe.send(Wait(_NO_START_S, "its process can't start: see the keeper's log"))
+            pipe.send((Wait(_NO_START_S, "its process can't start: see the keeper's log"), {}))
             return
         while True:
             mine = pipe.recv()
             shared.file.poll()
-            pipe.send(_outcome(shared, mine))
+            pipe.send((_outcome(shared, mine), told.news()))
 
 
 def _outcome(shared: Shared, mine: Transfer) -> Wait | None:

@@ -13,6 +13,7 @@ from jobs import clock
 from jobs.settings import Settings
 from jobs.store import transfers
 from jobs.store.transfers import Transfer
+from jobs.telemetry import forwarding
 from workers.transfers import carrier
 from workers.transfers.carrier import Wait
 
@@ -131,7 +132,9 @@ class _Process:
 
     def answer(self) -> Wait | None:
         """Raises EOFError where the process is gone."""
-        found: Wait | None = self._pipe.recv()
+        found: Wait | None
+        found, counted = self._pipe.recv()
+        forwarding.add(counted)
         return found
 
     def kill(self) -> None:

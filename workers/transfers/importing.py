@@ -22,6 +22,7 @@ from jobs.store import files as file_rows
 from jobs.store.submissions import NewJob
 from jobs.store.tenancy import acting
 from jobs.store.transfers import Transfer
+from jobs.telemetry import record
 from workers.transfers.decoding import lines_of
 from workers.transfers.shared import NotOurs, Shared
 
@@ -34,12 +35,12 @@ def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
     taking = _Taking(shared, mine, job)
     try:
         taken = taking.take_in()
+        described = taking.described(taken)
         with acting(shared.database, mine.tenant) as tx:
-            submissions.queue_job(
-                tx, taking.described(taken), taken.rows, taken.bounds, taken.inputs
-            )
+            submissions.queue_job(tx, described, taken.rows, taken.bounds, taken.inputs)
             if not transfers.finish(tx, mine):
                 raise NotOurs
+        record.job_submitted(described.model.key, described.job_class, taken.total)
     except UniqueViolation as error:  # of items that another one stored
         raise NotOurs from error
     finally:

@@ -22,8 +22,10 @@ from jobs.ssrf import AllowList
 from jobs.store import db, endpoints
 from jobs.store import webhooks as store
 from jobs.store.webhooks import Delivery, Endpoint
+from jobs.telemetry import record
 from workers.webhooks import verdicts
 from workers.webhooks.http import TIMEOUT_S, Answer, post
+from workers.webhooks.verdicts import Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +35,13 @@ AT_ONCE_EACH = 4
 LEASE_S = 60.0
 """Longer than a try takes, resolving its name included; after a keeper's death others wait so
 long."""
+
+_OUTCOMES = {
+    "pending": "failed",
+    "delivered": "delivered",
+    "failed": "given_up",
+    "disabled": "given_up",
+}
 
 
 class WebhookSender:
@@ -87,8 +96,12 @@ class WebhookSender:
 
     def _deliver(self, delivery: Delivery) -> None:
         """One try, from its secret to its record."""
+        since_s = clock.monotonic()
         try:
-            self._record(delivery, *self._try(delivery))
+            answer, asked = self._try(delivery)
+            took_s = clock.monotonic() - since_s
+            found = self._record(delivery, answer, asked)
+            record.webhook_tried(_OUTCOMES[found.state], took_s)
         except Exception as error:  # a thread of a pool would keep it to itself
             _log.warning("webhook %s is sent again: %s", delivery.id, error)
         finally:
@@ -120,7 +133,7 @@ class WebhookSender:
         id = ids.show(webhooks.ID_PREFIX, delivery.id)
         return webhooks.headers(id, int(clock.now().timestamp()), body, keys), body
 
-    def _record(self, delivery: Delivery, answer: Answer, asked: bool) -> None:
+    def _record(self, delivery: Delivery, answer: Answer, asked: bool) -> Verdict:
         found = verdicts.verdict(answer, delivery.tries)
         with self._database.begin() as tx:
             ours = store.record(
@@ -137,3 +150,4 @@ class WebhookSender:
                     first_s=verdicts.BREAKER_FIRST_S,
                     most_s=verdicts.BREAKER_MOST_S,
                 )
+        return found

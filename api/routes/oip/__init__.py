@@ -18,7 +18,7 @@ router = APIRouter(tags=["open inference protocol"], responses=dict.fromkeys(_ST
 for module in (unserved, infer, metadata):  # what is not served first: its paths are more special
     router.include_router(module.router)
 
-is_call, serve = infer.is_call, infer.serve
+route_of, serve = infer.route_of, infer.serve
 
 
 def _worded(error: MillraceError, id: str) -> dict[str, str]:

@@ -76,12 +76,16 @@ async def infer(request: Request, shared: Shared, caller: Inferrer, model: str) 
     return await _infer(request, shared, caller, model, "")
 
 
-def is_call(scope: Scope) -> bool:
-    return scope["method"] == "POST" and _PATH.fullmatch(scope["path"]) is not None
+def route_of(path: str) -> str:
+    """The template of a path that calls are posted to; "" of any other."""
+    if not (found := _PATH.fullmatch(path)):
+        return ""
+    version = "/versions/{version}" if found[2] else ""
+    return f"/v2/models/{{model}}{version}/infer"
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
-    """The same, for who comes without FastAPI: see `is_call`."""
+    """The same, for who comes without FastAPI: see `route_of`."""
     request = Request(scope, receive)
     id = new_request_id()
     try:

@@ -7,7 +7,7 @@ from jobs.explain.words import count, percent, span
 
 LONG_DRAIN_S = 3600.0
 """Work of more than an hour, on devices that are busy: more of them would be felt."""
-LAZY_LAG_S = 0.05
+LAZY_LAG_S = 0.1
 """An event loop that is no later than this has CPU to spare."""
 WAITS_SHARE = 0.4
 """Of a call's time: what takes more of it than this is where to look."""

@@ -20,7 +20,7 @@ FAILING_SHARE = 0.5
 LATE_LOOP_S = 0.1
 GATEWAY_SHARE = 0.5
 LEAST_GATEWAY_S = 0.05
-TOLD_LONG_S = 20.0
+TOLD_LONG_S = 10.0
 """Others told of more than that: a keeper that lives would have told too."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobs import clock
+from jobs.telemetry import record
 from jobs.upstreams import Concurrency, Patience
 from workers.engines.protocol import RateLimited, Room
 from workers.engines.upstream.breaker import Breaker
@@ -80,7 +81,9 @@ class Gate:
             self._in_flight -= 1
             opened = self._note(one, now_s)
             left_s = self._breaker.left_s(now_s)
-            back = one.tries and self._breaker.closed
+            closed = self._breaker.closed
+            back = one.tries and closed
+        record.upstream(self._name, one.verdict, self._limit.now, closed)
         if opened:
             _log.warning("%s is left alone for %g s: nothing but failures", self._name, left_s)
         elif back:

@@ -1,0 +1,333 @@
+"""Trouble that is made for real, and found as an operator finds it: an alert was raised, and what
+`GET /why` (the dashboard shows it) and `millrace why` say leads from there to the cause."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from jobs import clock
+from jobs.keys import NewKey
+from jobs.store import db, keys
+from ops.cli import main
+from ops.up import Platform, running
+from tests.receiver import Received, Reply, receiving
+from tests.wait import eventually
+
+MODELS = """
+[[model]]
+name = "saturated"
+version = "1"
+engine = "function"
+target_ms = 350
+options = { function = "tests.acceptance.why_samples:steady" }
+limits = { max_batch = 1 }
+
+[[model]]
+name = "scattered"
+version = "1"
+engine = "minilm"
+target_ms = 40
+limits = { in_flight = 2 }
+
+[[model]]
+name = "lengthy"
+version = "1"
+engine = "minilm"
+target_ms = 150
+
+[[model]]
+name = "crowded"
+version = "1"
+engine = "minilm"
+target_ms = 100
+limits = { max_batch = 2 }
+
+[[model]]
+name = "deadly"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.why_samples:deadly" }
+
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
+WINDOW_S = 12.0
+FOUND_WITHIN_S = 24.0
+SHORT, LONG = "a few words", "more words than anybody reads, one after the other, " * 60
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What an operator starts from and gets to."""
+
+    alert: str
+    code: str
+    about: str
+    says: tuple[str, ...]
+    advises: str
+
+
+TROUBLES = {
+    "device": Trouble(
+        "ModelTargetBurnRate", "device_saturated", "model:saturated@1",
+        ("% busy", "CPUs have time to spare", "miss the target of 350 ms"), "more workers",
+    ),
+    "lanes": Trouble(
+        "ModelTargetBurnRate", "fragmented_lanes", "model:scattered@1",
+        ("% busy and p99 rises", "14 lanes", "share 2 launches at a time, mean launch 1."),
+        "merge buckets",
+    ),
+    "long": Trouble(
+        "ModelTargetBurnRate", "long_texts", "tenant:alice",
+        ("alice sends lengthy@1 inputs", "times as long as others'", "of the work"), "truncate",
+    ),
+    "hot": Trouble(
+        "ModelTargetBurnRate", "hot_lane", "model:crowded@1",
+        ("of the waiting of its", "a launch of up to 2"), "max_batch",
+    ),
+    "deaths": Trouble(
+        "WorkersDying", "dying_worker", "worker:", ("2 deaths", "2 crashed"), "log",
+    ),
+    "receiver": Trouble(
+        "WebhooksLate", "slow_webhook_receiver", "webhooks",
+        ("a try takes 3", "wait for 127.0.0.1:"), "answer 2xx at once",
+    ),
+    "lock": Trouble(
+        "DatabaseSlow", "database_stalls", "database",
+        ("wait for a lock", "on slices", "holds"), "pg_terminate_backend",
+    ),
+    "stopped": Trouble(
+        "DatabaseSlow", "database_stalls", "database", ("it hasn't answered for",), "its disk",
+    ),
+}  # fmt: skip
+
+
+class Scene:
+    """A platform with keys of an operator and two tenants."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform, self.keys = platform, {}
+        self.database = db.connect(platform.settings.database_url, pool_size=2)
+        for tenant in ("alice", "bob"):
+            self.keys[tenant] = self._key(NewKey(tenant))
+        self.keys["operator"] = self._key(NewKey("house", role="operator"))
+        self.as_operator = self.client("operator")
+        eventually(lambda: httpx.get(f"{platform.url}/jobs").status_code == 401)
+
+    def _key(self, asked: NewKey) -> str:
+        with self.database.begin() as tx:
+            keys.create(tx, asked)
+        return asked.secret
+
+    def client(self, who: str) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.keys[who]}"}
+        return httpx.Client(base_url=self.platform.url, timeout=30, headers=headers)
+
+    def close(self) -> None:
+        self.as_operator.close()
+        self.database.dispose()
+
+    def why(self, path: str = "/why") -> list[dict[str, Any]]:
+        found = self.as_operator.get(path).raise_for_status().json()["diagnoses"]
+        return list(found)
+
+    def by_command(self, *arguments: str, who: str = "operator") -> str:
+        environ = {"MILLRACE_URL": self.platform.url, "MILLRACE_API_KEY": self.keys[who]}
+        done = CliRunner().invoke(main, ["why", *arguments], env=environ)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    @contextmanager
+    def called(
+        self, who: str, body: Callable[[int], dict[str, Any]], callers: int, pause_s: float = 0.0
+    ) -> Iterator[None]:
+        """So many callers call one after the other, while the block lasts."""
+        done = threading.Event()
+
+        def call(n: int) -> None:
+            with self.client(who) as http:
+                while not done.is_set():
+                    answer = http.post("/infer", json=body(n))
+                    done.wait(pause_s if answer.is_success else 0.1)
+
+        threads = [threading.Thread(target=call, args=(n,)) for n in range(callers)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with staged(tmp_path_factory.mktemp("why")) as made:
+        yield made
+
+
+@contextmanager
+def staged(folder: Path, **changes: Any) -> Iterator[Scene]:
+    (folder / "models.toml").write_text(MODELS)
+    with running(
+        folder / "home",
+        models=folder / "models.toml",
+        metrics_window_s=WINDOW_S,
+        lease_s=3.0,
+        webhook_allow="127.0.0.1",
+        **changes,
+    ) as platform:
+        made = Scene(platform)
+        yield made
+        made.close()
+
+
+def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
+    """From the alert to the cause: what everybody sees first, then the words of the command."""
+
+    def look() -> dict[str, Any] | None:
+        found = [one for one in scene.why() if one["code"] == trouble.code]
+        found = [one for one in found if one["about"].startswith(trouble.about)]
+        return next((one for one in found if all(w in one["words"] for w in trouble.says)), None)
+
+    try:
+        found = eventually(look, FOUND_WITHIN_S)
+    except AssertionError as error:
+        raise AssertionError(f"{trouble}: {json.dumps(scene.why(), indent=1)}") from error
+    assert found is not None
+    assert trouble.advises in found["advice"]
+    others = [one for one in scene.why() if one["severity"] == "critical"]
+    assert {one["code"] for one in others} <= {trouble.code}
+    said = scene.by_command()
+    assert f"{trouble.code} ({found['about']}): {found['words'][:20]}" in said
+    assert f"→ {found['advice']}" in said
+    return found
+
+
+def test_a_system_that_does_what_it_should_has_no_diagnoses(scene: Scene) -> None:
+    with scene.called("bob", lambda n: {"model": "echo", "input": "x"}, callers=2, pause_s=0.1):
+        assert eventually(lambda: scene.why() == [], FOUND_WITHIN_S)
+    assert "nothing is the matter" in scene.by_command()
+
+
+def test_cpus_are_idle_and_devices_saturated(scene: Scene) -> None:
+    body = {"model": "saturated", "input": "x", "timeout_ms": 3000}
+    with scene.called("bob", lambda n: body, callers=6):
+        explained(scene, TROUBLES["device"])
+        own = scene.by_command("saturated", who="bob")  # a tenant is told too
+    assert "device_saturated" in own
+
+
+def test_devices_are_idle_and_p99_rises_since_lanes_are_many(scene: Scene) -> None:
+    """Each of 14 callers has parameters of its own, and all call at once, now and then."""
+
+    def body(n: int) -> dict[str, Any]:
+        return {"model": "scattered", "input": SHORT, "params": {"truncate": 3 + n}}
+
+    with scene.called("bob", body, callers=14, pause_s=0.7):
+        explained(scene, TROUBLES["lanes"])
+
+
+def test_one_tenants_burst_of_long_texts_is_what_others_wait_for(scene: Scene) -> None:
+    short = {"model": "lengthy", "input": SHORT}
+    long = {"model": "lengthy", "input": LONG}
+    with (
+        scene.called("bob", lambda n: short, callers=4, pause_s=0.02),
+        scene.called("alice", lambda n: long, callers=4),
+    ):
+        explained(scene, TROUBLES["long"])
+        assert "alice" not in scene.by_command("lengthy", who="bob")
+        assert "alice" in scene.by_command("lengthy")
+
+
+def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
+    text = LONG[:900]
+
+    def body(n: int) -> dict[str, Any]:
+        return {"model": "crowded", "input": text, "params": {"truncate": 180 + n} if n < 2 else {}}
+
+    with scene.called("bob", body, callers=10):
+        explained(scene, TROUBLES["hot"])
+
+
+def test_a_receiver_of_webhooks_is_slow(scene: Scene) -> None:
+    def slowly(request: Received) -> Reply:
+        clock.sleep(3.0)
+        return Reply()
+
+    with receiving() as receiver, scene.client("alice") as http:
+        receiver.reply = slowly
+        order = {"model": "echo", "items": ["x"], "webhook": {"url": receiver.url}}
+        for _ in range(12):
+            http.post("/jobs", json=order).raise_for_status()
+        explained(scene, TROUBLES["receiver"])
+
+
+def test_the_database_stalls_since_somebody_locks_a_table(scene: Scene) -> None:
+    with scene.database.begin() as tx:
+        tx.execute(text("LOCK TABLE slices"))
+        holder = tx.scalar(text("SELECT pg_backend_pid()"))
+        http = scene.client("alice")
+        order = {"model": "echo", "items": ["x"]}
+        waiting = threading.Thread(target=lambda: http.post("/jobs", json=order))
+        waiting.start()
+        tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        found = explained(scene, TROUBLES["lock"])
+        assert f"process {holder} " in found["words"]
+    waiting.join()
+    http.close()
+
+
+def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> None:
+    processes = postgres_processes(scene.platform)
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        explained(scene, TROUBLES["stopped"])
+    finally:
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+    assert eventually(lambda: "database_stalls" not in {one["code"] for one in scene.why()}, 20)
+
+
+def test_workers_die(tmp_path: Path) -> None:
+    with staged(tmp_path) as scene, scene.client("alice") as http:
+        for _ in range(2):
+            eventually(lambda: has_died(scene, http), FOUND_WITHIN_S)
+        explained(scene, TROUBLES["deaths"])
+
+
+def has_died(scene: Scene, http: httpx.Client) -> bool:
+    """Of a call that kills; keeps the platform going, as `millrace up` does."""
+    scene.platform.poll()
+    before = deaths(scene)
+    http.post("/infer", json={"model": "deadly", "input": "die", "timeout_ms": 2000})
+    scene.platform.poll()
+    return deaths(scene) > before
+
+
+def deaths(scene: Scene) -> int:
+    with scene.database.begin() as tx:
+        return int(tx.scalar(text("SELECT count(*) FROM workers WHERE died IS NOT NULL")) or 0)
+
+
+def postgres_processes(platform: Platform) -> list[int]:
+    """The platform's server and its children."""
+    server = platform.servers.postgres.process
+    assert server
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return [server.pid, *map(int, children)]

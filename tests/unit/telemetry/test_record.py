@@ -1,0 +1,106 @@
+"""What happens becomes metrics, with labels that are bounded."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs import clock
+from jobs.telemetry import forwarding, metrics, record
+from jobs.telemetry.bounded import OTHER
+from jobs.telemetry.forwarding import Told
+from jobs.telemetry.metrics import REGISTRY
+from jobs.telemetry.tables import Table
+from jobs.telemetry.window import snapshot
+from workers.busy import Busy
+
+
+@pytest.fixture
+def _off() -> Iterator[None]:
+    record.switch(False)
+    yield
+    record.switch(True)
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_the_hundred_and_first_tenant_shares_a_series() -> None:
+    before = value("millrace_tenant_units_total", tenant=OTHER, model="many@1")
+    for n in range(101):
+        record.launch_of_tenant("many@1", f"tenant-{n}", "call", 1, 1, 0.1, 0.0)
+    series = [
+        dict(labels)["tenant"]
+        for (name, labels) in snapshot(REGISTRY).counts
+        if name == "millrace_tenant_units_total" and dict(labels)["model"] == "many@1"
+    ]
+    assert OTHER in series
+    assert len(series) <= 101
+    assert value("millrace_tenant_units_total", tenant=OTHER, model="many@1") > before
+
+
+def test_a_lane_is_named_at_no_great_length() -> None:
+    record.launch_of_lane("long@1", "x" * 5000, 1, 0.0)
+    found = [
+        dict(labels)["lane"]
+        for (name, labels) in snapshot(REGISTRY).counts
+        if name == "millrace_lane_entries_total" and dict(labels)["model"] == "long@1"
+    ]
+    assert max(map(len, found)) < 110
+
+
+@pytest.mark.usefixtures("_off")
+def test_switched_off_nothing_is_counted() -> None:
+    before = snapshot(REGISTRY).counts
+    record.call("off@1", "standard", "succeeded", True)
+    record.call_answered("off@1", "standard", 1.0, {"engine": 1.0})
+    with record.duty("off"):
+        record.transaction(1.0)
+    assert snapshot(REGISTRY).counts == before
+
+
+def test_what_a_child_counted_is_added_to_its_parents() -> None:
+    told = Told()
+    record.job_submitted("child@1", "bulk", 7)
+    record.transaction(0.1)
+    news = told.news()
+    assert news == {
+        ("millrace_items_submitted_total", (("model", "child@1"),)): 7,
+        ("millrace_jobs_submitted_total", (("class", "bulk"), ("model", "child@1"))): 1,
+    }
+    assert told.news() == {}
+    forwarding.add(news)
+    assert value("millrace_items_submitted_total", model="child@1") == 14
+
+
+def test_a_duty_that_raises_has_failed() -> None:
+    with pytest.raises(ValueError, match="no"), record.duty("failing"):
+        raise ValueError("no")
+    assert value("millrace_keeper_runs_total", service="failing", outcome="failed") == 1
+    assert value("millrace_keeper_runs_total", service="failing", outcome="done") == 0
+
+
+def test_a_table_forgets_what_is_there_no_more() -> None:
+    table = Table(metrics.READY)
+    table.set({("one@1",): 1, ("two@1",): 2})
+    table.set({("two@1",): 3})
+    assert REGISTRY.get_sample_value("millrace_model_ready_workers", {"model": "one@1"}) is None
+    assert value("millrace_model_ready_workers", model="two@1") == 3
+    table.set({})
+
+
+def test_a_device_is_busy_while_any_launch_is_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    busy = Busy("dev")
+    with busy.with_one_more():
+        now[0] += 2
+        with busy.with_one_more():
+            now[0] += 3
+        now[0] += 1
+        busy.count()
+        assert value("millrace_device_busy_seconds_total", device="dev") == 6
+    now[0] += 10
+    with busy.with_one_more():
+        now[0] += 1
+    assert value("millrace_device_busy_seconds_total", device="dev") == 7
