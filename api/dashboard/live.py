@@ -1,7 +1,8 @@
 """Pages that go on: their live parts, sent as server-sent events whenever they changed.
 
-The page's own route is asked again every EVERY_S or more, by one viewer for all who see the same. It
-renders only what is live, with a mark where a form's token stands: that is each viewer's own.
+The page's own route is asked again, every EVERY_S or less often, by one viewer for all who see the
+same. It renders only what is live, with a mark where a form's token stands: that is each viewer's
+own.
 """
 
 import asyncio

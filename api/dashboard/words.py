@@ -116,12 +116,7 @@ def named(lines: Mapping[str, object]) -> dict[str, str]:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-<<<<<<< HEAD
         number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
-        counted, named,
-=======
-        number, rate, share, milliseconds, duration, size, ago, moment,
-        sentence, spoken, counted, named,
->>>>>>> dash
+        sentence, counted, named,
     )
 }  # fmt: skip

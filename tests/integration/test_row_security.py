@@ -479,13 +479,9 @@ DEEDS: dict[str, Deed] = {
 NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "keys.find", "keys.any_key", "keys.note_use",
-<<<<<<< HEAD
     "browsing.Filter", "browsing.MOST_COUNTED",
     "reading.RECENT_S", "reading.Span", "submissions.NewJob", "transfers.ComingJob",
-=======
-    "reading.RECENT_S", "reading.Span", "sight.hurry", "submissions.NewJob", "transfers.ComingJob",
->>>>>>> dash
-    "usage.BY", "usage.By",
+    "sight.hurry", "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("reading.", "webhooks."))} | {
