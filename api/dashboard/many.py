@@ -122,7 +122,7 @@ def _shown(
         request, "many.html", viewer=viewer, verb=verb, asked=asked, counts=counts, count=count,
         left_alone={s: n - counts.get(s, 0) for s, n in all.items() if n > counts.get(s, 0)},
         is_exact=count <= MOST_COUNTED, jobs=[(row, views.job_object(row)) for row in rows],
-        made_before=now.isoformat(), confirmed=confirmed,
+        made_before=now.isoformat(), as_of=now, confirmed=confirmed,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from api.routes import tenants as tenant_routes
 from api.schemas import LimitList, TenantTerms
 from jobs import clock
 from jobs.errors import NotFound
-from jobs.identity import Limit
+from jobs.identity import ROLES, Limit
 from jobs.keys import TENANT, key_object
 from jobs.store import figures, keys, limits, usage
 from jobs.store.tenancy import EVERYBODY
@@ -65,7 +65,7 @@ def show_tenant(request: Request, shared: Shared, viewer: Viewing, tenant: Tenan
         request, "tenant.html", viewer=viewer, tenant=tenant, row=rows[0], numbers=_NUMBERS,
         usage=Report(["model"], used, shared.models).as_json(),
         limits=[asdict(limit) for limit in found], keys=[(row, key_object(row)) for row in made],
-        now=clock.now(),
+        now=clock.now(), rights=ROLES,
     )  # fmt: skip
 
 

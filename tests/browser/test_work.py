@@ -141,7 +141,7 @@ def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, clie
     page.get_by_role("button", name="Cancel…").click()
     expect(page.get_by_role("heading", name="Cancel 3 jobs?")).to_be_visible()
     for id in made:
-        expect(page.get_by_role("region", name="Examples")).to_contain_text(id)
+        expect(page.get_by_role("group", name="Examples")).to_contain_text(id)
     window.accessible()
     screenshot(window, "confirm-light")
     page.get_by_role("button", name="Cancel 3 jobs").click()
@@ -187,7 +187,7 @@ def test_a_key_is_made_and_seen_once(window: Watched) -> None:
     page.get_by_role("button", name="Make the key").click()
     expect(page.locator("pre.secret")).to_have_text(re.compile("^mk_"))
     page.get_by_role("link", name="To the tenant").click()
-    expect(page.get_by_role("region", name="Keys")).to_contain_text("of a browser")
+    expect(page.get_by_role("group", name="Keys")).to_contain_text("of a browser")
     expect(page.locator("main")).not_to_contain_text(re.compile("mk_[A-Za-z0-9_-]{20}"))
 
 
