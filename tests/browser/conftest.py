@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.keys import make_key_at
 
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
 _WAIT_MS = 10_000
+_COLOURS = 96
 
 
 @pytest.fixture(scope="session")
@@ -89,8 +91,12 @@ def sign_in(window: Watched, key: str) -> None:
 
 
 def screenshot(window: Watched, name: str) -> None:
-    """Kept where MILLRACE_SCREENSHOTS says; light or dark, as the window is."""
-    if SCREENSHOTS:
-        folder = Path(SCREENSHOTS)
-        folder.mkdir(parents=True, exist_ok=True)
-        window.page.screenshot(path=folder / f"{name}.png")
+    """Kept where MILLRACE_SCREENSHOTS says, in few colours: pages have no more."""
+    if not SCREENSHOTS:
+        return
+    from PIL import Image
+
+    Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+    with Image.open(BytesIO(window.page.screenshot())) as taken:
+        few = taken.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        few.save(Path(SCREENSHOTS) / f"{name}.png", optimize=True)

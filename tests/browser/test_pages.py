@@ -64,7 +64,7 @@ def test_everything_is_reached_by_keyboard(opened: Sign, worked: str) -> None:
     expect(page.get_by_text("Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
-    page.reload()
+    window.go("/dashboard/models")
     link = page.get_by_role("navigation").get_by_role("link", name="Workers")
     for _ in range(15):
         page.keyboard.press("Tab")

@@ -105,7 +105,7 @@ def test_a_tenant_sees_its_own_and_is_told_what_it_may_not(signed_in: Sign) -> N
     expect(page.get_by_text("PostgreSQL")).to_have_count(0)
     window.accessible()
     window.go("/dashboard/workers")
-    expect(page.get_by_role("heading", name="Forbidden")).to_be_visible()
+    expect(page.get_by_role("heading", name="The credential doesn't allow this")).to_be_visible()
     expect(page.get_by_text("lacks the scope operate")).to_be_visible()
     expect(page.get_by_text(re.compile("^req_"))).to_be_visible()
     window.accessible()
