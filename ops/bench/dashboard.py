@@ -130,7 +130,8 @@ def _open_pages(report: Report, platform: Platform, http: httpx.Client, seconds:
             say(f"{name} open, for {seconds:g} s")
             with _opened(f"{platform.url}/dashboard{path}"):
                 share = _cpu_share(platform, seconds)
-            report.add(**{f"{name}_open_cpu_share": max(0.0, share - idle)})
+            with_it = {f"{name}_and_all_cpu_share": share}
+            report.add(**with_it, **{f"{name}_open_cpu_share": max(0.0, share - idle)})
 
 
 def _cpu_share(platform: Platform, seconds: float) -> float:
