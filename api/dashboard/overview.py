@@ -36,6 +36,11 @@ class Seen:
     took_s: float | None = None
 
 
+@router.get("/")
+async def the_same() -> Response:
+    return frame.go(frame.PREFIX)
+
+
 @router.get("")
 def overview(
     request: Request, shared: Shared, viewer: Viewing, told: Telling, found: Causes

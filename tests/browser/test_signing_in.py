@@ -13,7 +13,6 @@ from jobs.store.tenancy import EVERYBODY, acting
 from ops.up import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
-from tests.wait import eventually
 
 _REFUSED = ("status of 401", "status of 403")
 
@@ -70,13 +69,10 @@ def test_a_session_ends_with_its_key(opened: Sign, key: Key, platform: Platform)
     expect(window.page.get_by_role("heading", name="Overview")).to_be_visible()
     expect(window.page.locator("#live-state")).to_have_text("Live")
     revoke(platform, id)
-    # The stream ends, and whoever asks for a page signs in again.
-    expect(window.page.locator("#live-state")).to_have_text("Reconnecting")
-
-    def sent_away() -> bool:
-        return "/dashboard/sign-in" in window.go("/dashboard/workers").url
-
-    eventually(sent_away)
+    # The stream ends, and the page goes to where one signs in, by itself.
+    expect(window.page).to_have_url(re.compile("/dashboard/sign-in"), timeout=30_000)
+    window.go("/dashboard/workers")
+    expect(window.page).to_have_url(re.compile("/dashboard/sign-in"))
 
 
 @pytest.mark.parametrize(

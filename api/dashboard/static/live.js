@@ -117,8 +117,16 @@
     source.addEventListener("parts", (event) => show(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       tell("Reconnecting", "away");
-      if (source.readyState === EventSource.CLOSED) later = setTimeout(go, 5000);
+      if (source.readyState === EventSource.CLOSED) refused();
     });
+  }
+
+  // Who is signed in no more is shown where to sign in; else it may work later.
+  async function refused() {
+    stop();
+    later = setTimeout(go, 10000);
+    const answer = await fetch(location.href).catch(() => null);
+    if (answer && answer.redirected) location.assign(answer.url);
   }
 
   pause.hidden = false;
