@@ -27,6 +27,7 @@ from api.idempotency import Uploads
 from api.ingest import Ingest
 from api.kept import KeptAnswers
 from api.measuring import Answer
+from api.pipe import Pipe
 from api.recording import CallRecords
 from api.reports import Reports
 from api.requests import new_request_id, stamped
@@ -68,6 +69,7 @@ MOST_PARAMETERS = 64
 _SPOOLED = {submissions.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 """Paths of those that ask who it is first, and spool what they read."""
 _SWITCH_S = 0.0005
+_SILENT_S = 5.0  # a connection for reports is given up then
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
     "description": "What went wrong, as RFC 9457 has it",
@@ -88,8 +90,9 @@ def create_app(settings: Settings) -> FastAPI:
         file, payloads = ModelsFile(settings.models), Payloads.of(settings)
         ingest, credentials = Ingest(settings), Credentials(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
-        reports = Reports(gateway.pipe, gateway.name, about, settings.metrics_window_s)
-        records = CallRecords(gateway.pipe, on=settings.metrics)
+        aside = Pipe(settings.redis_url, _SILENT_S)  # calls don't wait for what it carries
+        reports = Reports(aside, gateway.name, about, settings.metrics_window_s)
+        records = CallRecords(aside, on=settings.metrics)
         explainer = Explainer(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),

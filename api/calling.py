@@ -97,9 +97,12 @@ class Asking:
             if error is not None:
                 raise _error(*error)
         except BaseException as ended:
-            self.shared.records.note(asked, self.since_s, ended)
+            if not (self.patient and for_now(ended)):
+                self.shared.records.note(asked, ended)
+            if isinstance(ended, MillraceError):
+                ended.more = {**ended.more, "call_id": asked.id}
             raise
-        self.shared.records.note(asked, self.since_s, timing)
+        self.shared.records.note(asked, timing)
         return Called(asked.id, way, output, units, timing)
 
 

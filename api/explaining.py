@@ -12,7 +12,7 @@ from api.reports import Reports
 from api.resources import Resources
 from jobs import clock
 from jobs.explain import Diagnosis, Facts, diagnose
-from jobs.explain.seen import Seen
+from jobs.explain.seen import LockWait, Seen
 from jobs.store import sight
 from jobs.store.db import AWAY
 from jobs.store.tenancy import EVERYBODY
@@ -31,21 +31,31 @@ class Explainer:
         self._asking: asyncio.Task[Seen] | None = None
         self._asked_s = 0.0
         self._seen = Seen()
-        self._facts, self._until_s = Facts.of(Reading(())), 0.0
+        self._found = self._judge(Reading(()), 0.0)
+        self._until_s = 0.0
         self._turn = asyncio.Lock()
 
     async def diagnoses(self) -> list[Diagnosis]:
         """The most severe first."""
-        return diagnose(await self.facts())
+        return (await self._known())[1]
 
     async def facts(self) -> Facts:
+        """What they are drawn from."""
+        return (await self._known())[0]
+
+    async def _known(self) -> tuple[Facts, list[Diagnosis]]:
         async with self._turn:
             if clock.monotonic() > self._until_s:
                 reading = await self._reports.read()
                 unanswered_s = await self._look()
-                self._facts = Facts.of(reading, self._shared.models, self._seen, unanswered_s)
+                # On a thread: of many models and processes it takes some milliseconds.
+                self._found = await asyncio.to_thread(self._judge, reading, unanswered_s)
                 self._until_s = clock.monotonic() + _KEPT_S
-            return self._facts
+            return self._found
+
+    def _judge(self, reading: Reading, unanswered_s: float) -> tuple[Facts, list[Diagnosis]]:
+        facts = Facts.of(reading, self._shared.models, self._seen, unanswered_s)
+        return facts, diagnose(facts)
 
     async def _look(self) -> float:
         """For how long the database has owed an answer; 0: it gave one."""
@@ -55,6 +65,7 @@ class Explainer:
         done, _ = await asyncio.wait({self._asking}, timeout=_PATIENCE_S)
         owed_s = clock.monotonic() - self._asked_s
         if not done:
+            self._seen = replace(self._seen, locks=LockWait())  # those of before say nothing
             return owed_s
         asked, self._asking = self._asking, None
         if asked.exception():

@@ -93,12 +93,12 @@ class CallGateway:
     """Any number of calls at a time."""
 
     def __init__(self, redis_url: str, most_waiting: int) -> None:
-        self.pipe = Pipe(redis_url, _SILENT_S)
+        self._pipe = Pipe(redis_url, _SILENT_S)
         self._replies = Pipe(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
-        self._put = PipeScript(self.pipe, scripts.PUT)
-        self._drop = PipeScript(self.pipe, scripts.DROP)
-        self._charge = PipeScript(self.pipe, scripts.CHARGE)
-        self.pools = Pools(self.pipe)
+        self._put = PipeScript(self._pipe, scripts.PUT)
+        self._drop = PipeScript(self._pipe, scripts.DROP)
+        self._charge = PipeScript(self._pipe, scripts.CHARGE)
+        self.pools = Pools(self._pipe)
         self._most_waiting = most_waiting
         self.name = ids.show("api", ids.new())
         self._waiting: dict[str, _Waiting] = {}
@@ -111,7 +111,7 @@ class CallGateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.pipe.close()
+        await self._pipe.close()
         await self._replies.close()
 
     @property
@@ -121,7 +121,7 @@ class CallGateway:
 
     async def reachable(self) -> bool:
         try:
-            return bool(await self.pipe.ask("PING"))
+            return bool(await self._pipe.ask("PING"))
         except RedisError:
             return False
 
@@ -253,7 +253,7 @@ class CallGateway:
     async def _unknown(self) -> set[str]:
         """The waiting calls that Redis knows nothing of."""
         asked = [(id, waiting.pool.keys("calls")) for id, waiting in self._waiting.items()]
-        known = await asyncio.gather(*(self.pipe.ask("HEXISTS", key, id) for id, key in asked))
+        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in asked))
         return {id for (id, _), there in zip(asked, known, strict=True) if not there}
 
 

@@ -35,9 +35,8 @@ class Answer:
 
 
 def _is_stream(message: Message) -> bool:
-    return any(
-        name == b"content-type" and value.startswith(_STREAM) for name, value in message["headers"]
-    )
+    headers = message.get("headers", ())
+    return any(name == b"content-type" and value.startswith(_STREAM) for name, value in headers)
 
 
 def _template(scope: Scope) -> str:

@@ -4,9 +4,8 @@ while there are few, else those that failed and the slowest."""
 import asyncio
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 from starlette.requests import ClientDisconnect
@@ -20,19 +19,25 @@ from jobs.errors import MillraceError
 _EVERY_S = 0.5
 _A_SECOND = 10.0
 """Records a process may write in the long run: half a kilobyte each, for an hour, are 18 MB."""
-_MOST = 1000.0
-"""At once, after a quiet minute or two."""
+_MOST = 300.0
+"""At once, after a quiet half minute: a few milliseconds of the loop."""
 _MARGIN_S = 120
 """A record is there for an hour, though its minute began earlier."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(NamedTuple):
+    """ended_s: on the process's clock."""
+
     asked: Asked
     outcome: str
     timing: Mapping[str, Any]
-    total_ms: float
-    at: float
+    ended_s: float
+
+    @property
+    def total_ms(self) -> float:
+        asked = self.asked
+        left_ms = (asked.until_s - self.ended_s) * 1000
+        return asked.timeout_ms - asked.waited_ms - left_ms
 
     @property
     def badness(self) -> float:
@@ -40,9 +45,10 @@ class _Ended:
         took = self.total_ms / max(1, self.asked.tried[-1].model.target_ms)
         return took if self.outcome == "succeeded" else inf
 
-    def record(self) -> CallRecord:
+    def record(self, now_s: float, at: float) -> CallRecord:
+        """now_s, at: one moment on the process's clock, and as Unix time."""
         asked, last = self.asked, self.asked.tried[-1]
-        late = last.refused is not None and last.refused.why == "late"
+        refused = last.refused if last.refused and last.refused.why == "late" else None
         return CallRecord(
             id=asked.id,
             tenant=asked.tenant,
@@ -50,14 +56,14 @@ class _Ended:
             version=last.model.version,
             job_class=asked.job_class,
             outcome=self.outcome,
-            ended_at=self.at,
+            ended_at=at - (now_s - self.ended_s),
             target_ms=last.model.target_ms,
             timeout_ms=asked.timeout_ms,
             size=last.size,
             lane=last.lane,
             timing={**self.timing, "total_ms": round(self.total_ms, 3)},
-            needed_ms=last.refused.wait_ms + last.terms.one_ms if late and last.refused else None,
-            allowed_ms=max(0.0, last.terms.allowed_ms) if late else None,
+            needed_ms=refused.wait_ms + last.terms.one_ms if refused else None,
+            allowed_ms=max(0.0, last.terms.allowed_ms) if refused else None,
         )
 
 
@@ -80,18 +86,15 @@ class CallRecords:
             await asyncio.wait({self._task})
             self._write()
 
-    def note(self, asked: Asked, since_s: float, ended: BaseException | Mapping[str, Any]) -> None:
+    def note(self, asked: Asked, ended: BaseException | Mapping[str, Any]) -> None:
         """A call ended: with its timing, or with what it raised. Takes microseconds: the rest is
-        for later. since_s: when it came, on the process's clock."""
+        for later."""
         if not self._on or not asked.tried:
             return  # it came to no model
-        total_ms = (clock.monotonic() - since_s) * 1000
         if isinstance(ended, BaseException):
-            outcome, timing = outcome_of(ended), dict[str, Any]()
+            self._ended.append(_Ended(asked, outcome_of(ended), {}, clock.monotonic()))
         else:
-            outcome, timing = "succeeded", dict(ended)
-        at = clock.now().timestamp()
-        self._ended.append(_Ended(asked, outcome, timing, total_ms, at))
+            self._ended.append(_Ended(asked, "succeeded", ended, clock.monotonic()))
 
     async def find(self, id: str) -> CallRecord | None:
         """What is kept of a call. Raises RedisError."""
@@ -110,7 +113,7 @@ class CallRecords:
     def _write(self) -> None:
         """One command a minute in which these calls were made, all in one message."""
         ended, self._ended = self._ended, []
-        now_s = clock.monotonic()
+        now_s, at = clock.monotonic(), clock.now().timestamp()
         self._budget = min(_MOST, self._budget + _A_SECOND * (now_s - self._written_s))
         self._written_s = now_s
         if len(ended) > self._budget:
@@ -118,8 +121,8 @@ class CallRecords:
         self._budget -= len(ended)
         fields: dict[str, list[Any]] = {}
         for one in ended:
-            key = kept_under(one.asked.id)
-            fields.setdefault(str(key), []).extend((one.asked.id, one.record().pack()))
+            its = fields.setdefault(str(kept_under(one.asked.id)), [])
+            its += one.asked.id, one.record(now_s, at).pack()
         for key, its in fields.items():
             self._pipe.send(_unheard, "HSET", key, *its)
             self._pipe.send(_unheard, "EXPIRE", key, KEPT_S + _MARGIN_S)
@@ -132,7 +135,7 @@ def outcome_of(error: BaseException) -> str:
         return error.faults[0].code if unnamed else error.code
     if isinstance(error, ClientDisconnect | asyncio.CancelledError):
         return "cancelled"
-    return "unavailable" if isinstance(error, RedisError) else "internal_error"
+    return "unavailable" if isinstance(error, RedisError) else MillraceError.code
 
 
 def _unheard(answer: Any) -> None:

@@ -627,6 +627,7 @@ class Problem(BaseModel):
     code: str
     retryable: bool
     request_id: str
+    call_id: str | None = Field(default=None, description="of a call: for GET /calls/{call_id}")
     errors: list[FaultObject] | None = None
     limit: LimitReached | None = None
 

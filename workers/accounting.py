@@ -2,7 +2,8 @@
 many, so their sums are left to what loops in C."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import orjson
@@ -19,40 +20,77 @@ _ARRIVED, _PREPARE = attrgetter("arrived_s"), attrgetter("prepare_s")
 _SIZE, _LANE, _TENANT = attrgetter("size"), attrgetter("lane"), attrgetter("tenant")
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some entries of a launch, summed up. prepare_s, waited_s: together."""
+
+    entries: Sequence[Entry]
+    size: int
+    prepare_s: float
+    waited_s: float
+
+    @classmethod
+    def of(cls, launch: Launch, entries: Sequence[Entry]) -> "_Part":
+        prepare_s: float = sum(map(_PREPARE, entries))
+        waited_s = len(entries) * launch.closed_s - sum(map(_ARRIVED, entries)) - prepare_s
+        return cls(entries, sum(map(_SIZE, entries)), prepare_s, max(0.0, waited_s))
+
+    def split(self, launch: Launch, name: Callable[[Entry], str]) -> "Iterable[tuple[str, _Part]]":
+        """Most launches have one lane and one tenant."""
+        names = set(map(name, self.entries))
+        if len(names) == 1:
+            return [(names.pop(), self)]
+        groups: dict[str, list[Entry]] = {one: [] for one in names}
+        for entry in self.entries:
+            groups[name(entry)].append(entry)
+        return [(one, _Part.of(launch, entries)) for one, entries in groups.items()]
+
+
 def launched(model: Model, launch: Launch, rules: Rules) -> None:
     """It has ended."""
     if not record.is_on():
         return
-    key, count, units = model.key, len(launch.entries), launch.units
-    device_s = launch.engine_s / launch.width
-    waited_s = _waited_s(launch, launch.entries)
+    whole = _Part.of(launch, launch.entries)
+    count, device_s = len(launch.entries), launch.engine_s / launch.width
     record.launch(
-        key,
+        model.key,
         launch.reason,
         {"call": len(launch.calls), "item": len(launch.items)},
-        _fill(launch, rules),
+        _fill(launch, whole, rules),
         launch.engine_s,
         launch.predicted_s,
         device_s,
-        units,
-        launch.padded_units,
+        whole.size,
+        launch.padded_units if launch.pads else whole.size,
         {
-            "preprocess": sum(map(_PREPARE, launch.entries)) / count,
-            "queue": waited_s / count,
+            "preprocess": whole.prepare_s / count,
+            "queue": whole.waited_s / count,
             "batch": launch.started_s - launch.closed_s,
             "engine": launch.engine_s,
         },
     )
-    for lane, entries in _by(_LANE, launch.entries):
-        record.launch_of_lane(key, lane, len(entries), _waited_s(launch, entries))
-    for kind, its in (("call", launch.calls), ("item", launch.items)):
-        for tenant, entries in _by(_TENANT, its):
-            size = sum(map(_SIZE, entries))
-            share = size / max(1, units) if launch.sized else len(entries) / count
-            waited_s = _waited_s(launch, entries)
+    for lane, part in whole.split(launch, _LANE):
+        record.launch_of_lane(model.key, lane, len(part.entries), part.waited_s)
+    for kind, its in _kinds(launch, whole):
+        for tenant, part in its.split(launch, _TENANT):
+            rows = len(part.entries)
+            share = part.size / max(1, whole.size) if launch.sized else rows / count
             record.launch_of_tenant(
-                key, tenant, kind, len(entries), size, share * device_s, waited_s
+                model.key, tenant, kind, rows, part.size, share * device_s, part.waited_s
             )
+
+
+def _kinds(launch: Launch, whole: _Part) -> Iterator[tuple[str, _Part]]:
+    if launch.calls:
+        yield "call", _Part.of(launch, launch.calls) if launch.items else whole
+    if launch.items:
+        yield "item", _Part.of(launch, launch.items) if launch.calls else whole
+
+
+def _fill(launch: Launch, whole: _Part, rules: Rules) -> float:
+    """By rows or by size: full is what can take no more of either."""
+    rows = len(launch.entries) / rules.most_rows(launch.bucket)
+    return max(rows, whole.size / rules.most_units) if rules.most_units else rows
 
 
 def settled(
@@ -87,29 +125,3 @@ def settled(
 def _code(one: Result | Attempt) -> str:
     code: str = orjson.loads(one.error or "{}").get("code", "")
     return code
-
-
-def _waited_s(launch: Launch, entries: Sequence[Entry]) -> float:
-    """In their lane, together."""
-    ready_s: float = sum(map(_ARRIVED, entries)) + sum(map(_PREPARE, entries))
-    return max(0.0, len(entries) * launch.closed_s - ready_s)
-
-
-def _fill(launch: Launch, rules: Rules) -> float:
-    """By rows or by size: full is what can take no more of either."""
-    rows = len(launch.entries) / rules.most_rows(launch.bucket)
-    return max(rows, launch.units / rules.most_units) if rules.most_units else rows
-
-
-def _by(
-    name: Callable[[Entry], str], entries: Sequence[Entry]
-) -> Iterator[tuple[str, Sequence[Entry]]]:
-    """Most launches have one lane and one tenant."""
-    names = set(map(name, entries))
-    if len(names) == 1:
-        yield names.pop(), entries
-        return
-    groups: dict[str, list[Entry]] = {one: [] for one in names}
-    for entry in entries:
-        groups[name(entry)].append(entry)
-    yield from groups.items()

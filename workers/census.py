@@ -164,7 +164,8 @@ class Census:
 
 def _entry_s(model: Model, heard: _Heard) -> float:
     """What one more entry takes of a worker: as measured over the last minute, else as its workers
-    have told."""
+    have told; before there ever was one, as if full launches just met the target: what waits for
+    the first worker must show."""
     slots = model.limits.in_flight
     if count := heard.minute.increase("millrace_entries_total", model=model.key):
         busy_s = heard.minute.increase("millrace_model_device_seconds_total", model=model.key)
@@ -172,7 +173,7 @@ def _entry_s(model: Model, heard: _Heard) -> float:
     profile = heard.profiles.get(model.key, Profile())
     times = [profile.buckets[bucket] for bucket in sorted(profile.buckets)]
     if not times:
-        return 0.0
+        return model.target_ms / 1000 / model.limits.max_batch / slots
     middle = times[len(times) // 2]
     return middle.full_ms / 1000 / middle.full_rows / (profile.slots or slots)
 

@@ -126,13 +126,9 @@ class Keeper:
         )
         self._meter = CallMeter(settings.redis_url, self._database, self._models)
         self._redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
-        name = ids.show("keeper", ids.new())
-        self._reporter = Reporter(
-            self._redis, name, "keeper", self._about, settings.metrics_window_s
-        )
         self._census = Census(settings, self._redis, self._models)
         self._probes = (
-            Probe("database", self._write_to_database),
+            Probe("database", partial(_write_to, self._database)),
             Probe("redis", call_redis.connect(settings.redis_url, timeout_s=_REDIS_S).ping),
         )
         self._stopping = threading.Event()
@@ -145,7 +141,8 @@ class Keeper:
 
     def _about(self) -> dict[str, Any]:
         db.tell_of_connections()
-        reading.tidy(self._redis)
+        with suppress(RedisError):  # it has lost them all, perhaps
+            reading.tidy(self._redis)
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def run(self) -> None:
@@ -165,9 +162,11 @@ class Keeper:
                 *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
         ]
+        name = ids.show("keeper", ids.new())
+        window_s = self._settings.metrics_window_s
+        reporter = Reporter(self._redis, name, "keeper", self._about, window_s)
         if self._settings.metrics:
-            self._reporter.start()
-        if self._settings.metrics:
+            reporter.start()
             threads += self._watchers()
         for thread in threads:
             thread.start()
@@ -175,7 +174,8 @@ class Keeper:
             self._models.poll()
         for thread in threads:
             thread.join()
-        self._reporter.stop()
+        reporter.stop()
+        self._redis.close()
         self._database.dispose()
 
     def _watchers(self) -> list[threading.Thread]:
@@ -190,10 +190,6 @@ class Keeper:
                 for probe in self._probes
             ),
         ]
-
-    def _write_to_database(self) -> None:
-        with self._database.begin() as tx:
-            store_census.write(tx)
 
     def _count(self) -> None:
         """However much there is to count, the database is asked for a hundredth of its time."""
@@ -282,6 +278,11 @@ class Keeper:
                 if any(one.channel == db.TRANSFERS_CHANNEL for one in told):
                     for courier in self._couriers:
                         courier.wake()
+
+
+def _write_to(database: Database) -> None:
+    with database.begin() as tx:
+        store_census.write(tx)
 
 
 def run_keeper(settings: Settings) -> None:

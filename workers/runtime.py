@@ -61,7 +61,7 @@ class Runtime:
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.WORKER)
         self._await_database()
         # A device that waits for Redis does nothing: better to go on without calls.
-        redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
+        self._redis = redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
         with self._database.begin() as tx:
             name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
             keys = [model.key for model in self._file.models.of_pool(settings.pool)]
@@ -128,6 +128,7 @@ class Runtime:
         except SQLAlchemyError as error:
             _log.warning("couldn't say goodbye: %s", error)
         self._database.dispose()
+        self._redis.close()
 
     def _await_database(self) -> None:
         """A worker that starts while the database is away comes up with it."""

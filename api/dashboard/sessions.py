@@ -91,7 +91,8 @@ def sealed(said: Mapping[str, Any], settings: Settings, owner: str) -> str:
             "`openssl rand -base64 32` makes one"
         )
     text = orjson.dumps(said).decode()
-    return base64.urlsafe_b64encode(sealing.seal(settings.secret_key, owner, text)).decode()
+    raw = sealing.seal(settings.secret_key, owner, text)
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")  # which a cookie would quote
 
 
 def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | None:
@@ -99,7 +100,9 @@ def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | No
     if not cookie or not settings.secret_key:
         return None
     try:
-        text = sealing.unseal(settings.secret_key, owner, base64.urlsafe_b64decode(cookie))
+        padded = cookie + "=" * (-len(cookie) % 4)
+        raw = base64.b64decode(padded, altchars=b"-_", validate=True)
+        text = sealing.unseal(settings.secret_key, owner, raw)
     except (sealing.Unsealable, binascii.Error, ValueError):
         return None
     found: dict[str, Any] = orjson.loads(text)

@@ -46,9 +46,9 @@ def duration(seconds: float | None) -> str:
     """75: 1 min 15 s; for things that people wait for."""
     if seconds is None:
         return NONE
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f} s"
-    whole = round(seconds)
+    if 0 < seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = max(0, round(seconds))
     for size, unit, part, part_unit in (
         (86_400, "d", 3600, "h"),
         (3600, "h", 60, "min"),

@@ -55,12 +55,13 @@ def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
 def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
     """What came before a job, as far as the caller is to know it. Leaves the transaction to its
     tenant."""
+    own = sight.own_before(tx, job)
     if not caller.may("operate"):
-        return Before(sight.jobs_before(tx, job)["own"], None)
+        return Before(own, None)
     act(tx, EVERYBODY)
-    found = sight.jobs_before(tx, job)
+    others = sight.others_before(tx, job)
     act(tx, job["tenant_id"])
-    return Before(found["own"], found["others"])
+    return Before(own, others)
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -2,7 +2,7 @@
 which a call was made, which its id tells."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -44,7 +44,7 @@ class CallRecord:
         return float(self.timing.get("total_ms", 0.0))
 
     def pack(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "CallRecord":

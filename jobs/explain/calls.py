@@ -22,7 +22,7 @@ _ENDS: dict[str, tuple[Code, str, str]] = {
     "quota_exceeded": (
         "call_refused",
         "its tenant's limits for calls were used up",
-        "the X-RateLimit headers of answers say when there is room; `millrace limits` shows them",
+        "the RateLimit headers of answers say when there is room; `millrace limits` shows them",
     ),
     "cancelled": ("call_cancelled", "its client went away before there was an answer", ""),
     "worker_lost": (

@@ -1,7 +1,7 @@
 """What a rule finds: a cause, its figures, and what to do about it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 Severity = Literal["info", "warning", "critical"]
@@ -53,26 +53,25 @@ Code = Literal[
 CODES: tuple[Code, ...] = get_args(Code)
 """Each has a line in ops/docs/why.md."""
 
-TOLD_TO_TENANTS: frozenset[Code] = frozenset(
-    {
-        "api_busy",
-        "database_stalls",
-        "device_saturated",
-        "misprediction",
-        "model_failed",
-        "model_fails",
-        "model_loading",
-        "no_reports",
-        "no_worker",
-        "overload",
-        "redis_slow",
-        "slow_model",
-        "upstream_limited",
-        "waiting_for_device",
-        "waiting_to_batch",
-    }
-)
-"""Those of a model and of the platform whose words say nothing of who else is there."""
+TOLD_TO_TENANTS: Mapping[Code, str] = {
+    "api_busy": "the api is busy: calls wait for it",
+    "database_stalls": "the database stalls: nothing is claimed or recorded until it goes on",
+    "device_saturated": "",
+    "fragmented_lanes": "",
+    "misprediction": "",
+    "model_failed": "",
+    "model_fails": "some of what the model is given fails, and not for what is in it",
+    "model_loading": "the model is being loaded",
+    "no_reports": "",
+    "no_worker": "no worker is ready for the model",
+    "overload": "more calls come than the model answers in time: some are refused",
+    "redis_slow": "Redis is slow: every call waits for it",
+    "slow_model": "",
+    "waiting_for_device": "",
+    "waiting_to_batch": "",
+}
+"""What tenants are told of a model and of the platform, and in which words: its own (""), where
+they count nobody's calls and name nothing of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +102,10 @@ def most_severe_first(found: Iterable[Diagnosis]) -> list[Diagnosis]:
 
 
 def told_to_tenants(found: Iterable[Diagnosis]) -> list[Diagnosis]:
-    """Without those that say something of other tenants."""
-    return [one for one in found if one.code in TOLD_TO_TENANTS]
+    """Without those, and without the figures, that say something of other tenants."""
+    return [_plain(one) for one in found if one.code in TOLD_TO_TENANTS]
+
+
+def _plain(one: Diagnosis) -> Diagnosis:
+    words = TOLD_TO_TENANTS[one.code]
+    return replace(one, words=words, advice="", evidence={}) if words else replace(one, evidence={})

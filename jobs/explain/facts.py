@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from jobs.explain.seen import Seen, Standing
 from jobs.registry import Limits, Model
 from jobs.telemetry.metrics import STAGES
-from jobs.telemetry.reports import Reading
+from jobs.telemetry.reports import Reading, Report
 
 REFUSALS = ("predicted_wait", "overloaded")
 """Calls that end so were refused because there is too much to do."""
@@ -202,13 +202,13 @@ class Facts:
         or hasn't answered for `unanswered_s`."""
         declared = {model.key: model for model in models}
         seen = seen or Seen()
-        lag_s = reading.gauge("millrace_event_loop_lag_seconds") or 0.0
+        workers = [_Worker.of(report) for report in reading.of("worker").reports]
         return cls(
             reports=len(reading.reports),
             told_s=max((report.stretch.seconds for report in reading.reports), default=0.0),
-            lag_s=lag_s,
+            lag_s=reading.gauge("millrace_event_loop_lag_seconds") or 0.0,
             models=tuple(
-                _model(reading, key, declared.get(key), seen)
+                _model(reading, workers, key, declared.get(key), seen)
                 for key in _keys(reading, declared, seen)
             ),
             tenants=tuple(
@@ -235,14 +235,25 @@ def _keys(reading: Reading, declared: Mapping[str, Model], seen: Seen) -> list[s
     return [key for key in told if key]
 
 
-def _model(reading: Reading, key: str, declared: Model | None, seen: Seen) -> ModelFacts:
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """busy: the share of the time in which its device was; slots: by model."""
+
+    busy: float
+    slots: Mapping[str, float]
+
+    @classmethod
+    def of(cls, report: Report) -> "_Worker":
+        alone = Reading([report])
+        busy = alone.rate("millrace_device_busy_seconds_total")
+        return cls(min(1.0, busy), alone.gauge_by("millrace_model_slots", "model"))
+
+
+def _model(
+    reading: Reading, workers: list[_Worker], key: str, declared: Model | None, seen: Seen
+) -> ModelFacts:
     target_s = reading.gauge("millrace_model_target_seconds", model=key)
-    slots = reading.gauge_by("millrace_model_slots", "model", sum).get(key, 0.0)
-    workers = [
-        report.name
-        for report in reading.of("worker").reports
-        if Reading([report]).gauge("millrace_model_slots", model=key)
-    ]
+    serving = [worker for worker in workers if worker.slots.get(key)]
     return ModelFacts(
         key=key,
         target_s=target_s or (declared.target_ms / 1000 if declared else 0.0),
@@ -251,9 +262,9 @@ def _model(reading: Reading, key: str, declared: Model | None, seen: Seen) -> Mo
         launches=_launches(reading, key),
         lanes=_lanes(reading, key),
         uses=_uses(reading, key),
-        busy=_busy(reading, workers),
-        slots=slots,
-        workers=len(workers),
+        busy=sum(worker.busy for worker in serving) / max(1, len(serving)),
+        slots=sum(worker.slots[key] for worker in serving),
+        workers=len(serving),
         queued_calls=reading.gauge("millrace_queue_calls", model=key) or 0.0,
         queued_items=reading.gauge("millrace_queue_items", model=key) or 0.0,
         drain_s=reading.gauge("millrace_predicted_drain_seconds", model=key) or 0.0,
@@ -262,12 +273,6 @@ def _model(reading: Reading, key: str, declared: Model | None, seen: Seen) -> Mo
         errors=reading.increase_by("millrace_item_errors_total", "code", model=key),
         standing=seen.models.get(key, Standing()),
     )
-
-
-def _busy(reading: Reading, workers: list[str]) -> float:
-    """The mean of the workers' devices."""
-    shares = [reading.one(name).rate("millrace_device_busy_seconds_total") for name in workers]
-    return min(1.0, sum(shares) / len(shares)) if shares else 0.0
 
 
 def _calls(reading: Reading, key: str) -> Calls:

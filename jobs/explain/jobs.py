@@ -84,8 +84,8 @@ def _failures(about: str, job: Mapping[str, Any], errors: Mapping[str, int]) -> 
             "warning",
             f"{count(failed, 'item')} of {job['total']:,} failed ({percent(share)}), most as "
             f"{most or 'an unnamed error'}",
-            "`millrace results --failed` shows their errors; `millrace retry` runs them again once "
-            "the job has ended",
+            "GET /jobs/{id}/results?outcome=failed has their errors; `millrace retry` runs them "
+            "again once the job has ended",
             {"failed": float(failed), "code": most},
         )
     ]

@@ -81,28 +81,36 @@ def seen(tx: Tx, silent_s: float) -> Seen:
     )
 
 
-# By their ids, which go by time: the newest few thousand before this one are looked at, whoever's.
-_BEFORE = text("""
-    SELECT count(*) FILTER (WHERE tenant_id = :tenant) AS own,
-           count(*) FILTER (WHERE tenant_id <> :tenant) AS others
+# By their ids, which go by time: the newest few thousand before this one are looked at.
+_BEFORE = """
+    SELECT count(*)
     FROM (SELECT tenant_id, model, version, finished_at, state FROM jobs
-          WHERE id < :job ORDER BY id DESC LIMIT 5000) AS j
-    WHERE model = :model AND version = :version AND state NOT IN ('validating', 'paused')
-      AND (finished_at IS NULL OR finished_at > :since)
-""")
+          WHERE {looked_at} id < :job ORDER BY id DESC LIMIT 5000) AS j
+    WHERE {counted} model = :model AND version = :version
+      AND state NOT IN ('validating', 'paused') AND (finished_at IS NULL OR finished_at > :since)
+"""
+_OWN_BEFORE = text(_BEFORE.format(looked_at="tenant_id = :tenant AND", counted=""))
+_OTHERS_BEFORE = text(_BEFORE.format(looked_at="", counted="tenant_id <> :tenant AND"))
 
 
-def jobs_before(tx: Tx, job: RowMapping) -> RowMapping:
-    """Jobs for the same model that came earlier and were open when this one was queued: `own` ones
-    of its tenant, and `others`."""
-    values = {
+def own_before(tx: Tx, job: RowMapping) -> int:
+    """Jobs of its tenant for the same model that came earlier and were open when it was queued."""
+    return tx.scalar(_OWN_BEFORE, _place_of(job)) or 0
+
+
+def others_before(tx: Tx, job: RowMapping) -> int:
+    """The same of other tenants, in a transaction that sees them."""
+    return tx.scalar(_OTHERS_BEFORE, _place_of(job)) or 0
+
+
+def _place_of(job: RowMapping) -> dict[str, Any]:
+    return {
         "job": job["id"],
         "tenant": job["tenant_id"],
         "model": job["model"],
         "version": job["version"],
         "since": job["queued_at"] or job["created_at"],
     }
-    return tx.execute(_BEFORE, values).mappings().one()
 
 
 _SLICES = text("""
@@ -119,10 +127,15 @@ _SLICES = text("""
            extract(epoch FROM now() - max(finished_at))::float8 AS quiet_s
     FROM slices WHERE job_id = :job AND tenant_id = :tenant
 """)
+# By the slices that have any: no index knows which results failed.
 _ERRORS = text("""
-    SELECT coalesce(CAST(error AS json) ->> 'code', '') AS code, count(*) AS items
-    FROM (SELECT error FROM results
-          WHERE job_id = :job AND tenant_id = :tenant AND outcome = 'failed' LIMIT 1000) AS r
+    SELECT coalesce(CAST(r.error AS json) ->> 'code', '') AS code, count(*) AS items
+    FROM (SELECT start, stop FROM slices
+          WHERE job_id = :job AND tenant_id = :tenant AND n_failed > 0
+          ORDER BY start LIMIT 20) AS s,
+         LATERAL (SELECT error FROM results
+                  WHERE job_id = :job AND tenant_id = :tenant AND outcome = 'failed'
+                    AND seq >= s.start AND seq < s.stop LIMIT 100) AS r
     GROUP BY 1 ORDER BY 2 DESC LIMIT 3
 """)
 
@@ -133,6 +146,7 @@ def slices_of(tx: Tx, job: UUID, tenant: str) -> RowMapping:
 
 
 def errors_of(tx: Tx, job: UUID, tenant: str) -> dict[str, int]:
-    """What a job's items failed with, by code, the most frequent first; of the first thousand."""
+    """What a job's items failed with, by code, the most frequent first; of the first
+    slices that have any."""
     found: Any = tx.execute(_ERRORS, {"job": job, "tenant": tenant})
     return {row.code: row.items for row in found}

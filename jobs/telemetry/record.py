@@ -190,7 +190,7 @@ def launch(
     stages: Mapping[str, float],
 ) -> None:
     """entries: by kind; stages: seconds, on average over them."""  # fmt: skip
-    metrics.LAUNCHES.labels(model, reason).inc()
+    _launches(model, reason).inc()
     rows, full, took, prediction, counted, padded, busy = _launched(model)
     rows.observe(sum(entries.values()))
     full.observe(fill)
@@ -201,7 +201,8 @@ def launch(
     padded.inc(padded_units)
     busy.inc(device_s)
     for kind, count in entries.items():
-        metrics.ENTRIES.labels(model, kind).inc(count)
+        if count:
+            _entries(model, kind).inc(count)
     of = _stages(model)
     for stage, part in stages.items():
         of[stage].observe(max(0.0, part))
@@ -210,10 +211,10 @@ def launch(
 @_unless_off
 def launch_of_lane(model: str, lane: str, count: int, waited_s: float) -> None:
     """A part of a launch: so many entries, which waited so long together."""
-    lane = LANES(lane if len(lane) <= _MOST_LANE else f"{lane[:_MOST_LANE]}…")
-    metrics.LANE_LAUNCHES.labels(model, lane).inc()
-    metrics.LANE_ENTRIES.labels(model, lane).inc(count)
-    metrics.LANE_WAIT_S.labels(model, lane).inc(waited_s)
+    launches, entries, waited = _lane(model, LANES(lane[:_MOST_LANE]))
+    launches.inc()
+    entries.inc(count)
+    waited.inc(waited_s)
 
 
 @_unless_off
@@ -221,11 +222,38 @@ def launch_of_tenant(
     model: str, tenant: str, kind: str, count: int, units: int, device_s: float, waited_s: float
 ) -> None:
     """A part of a launch: so many entries of one kind, and what they took together."""
-    tenant = TENANTS(tenant)
-    metrics.TENANT_ENTRIES.labels(tenant, model, kind).inc(count)
-    metrics.TENANT_UNITS.labels(tenant, model).inc(units)
-    metrics.TENANT_DEVICE_S.labels(tenant, model).inc(device_s)
-    metrics.TENANT_WAIT_S.labels(tenant, model).inc(waited_s)
+    entries, sizes, device, waited = _tenant(model, TENANTS(tenant), kind)
+    entries.inc(count)
+    sizes.inc(units)
+    device.inc(device_s)
+    waited.inc(waited_s)
+
+
+# Finding a series by its labels takes longer than counting: those of launches are kept.
+
+
+@lru_cache(4096)
+def _launches(model: str, reason: str) -> Counter:
+    return metrics.LAUNCHES.labels(model, reason)
+
+
+@lru_cache(4096)
+def _entries(model: str, kind: str) -> Counter:
+    return metrics.ENTRIES.labels(model, kind)
+
+
+@lru_cache(4096)
+def _lane(model: str, lane: str) -> tuple[Counter, Counter, Counter]:
+    found = metrics.LANE_LAUNCHES, metrics.LANE_ENTRIES, metrics.LANE_WAIT_S
+    launches, entries, waited = (metric.labels(model, lane) for metric in found)
+    return launches, entries, waited
+
+
+@lru_cache(16384)
+def _tenant(model: str, tenant: str, kind: str) -> tuple[Counter, Counter, Counter, Counter]:
+    found = metrics.TENANT_UNITS, metrics.TENANT_DEVICE_S, metrics.TENANT_WAIT_S
+    units, device, waited = (metric.labels(tenant, model) for metric in found)
+    return metrics.TENANT_ENTRIES.labels(tenant, model, kind), units, device, waited
 
 
 @lru_cache(1024)

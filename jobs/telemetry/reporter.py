@@ -33,15 +33,16 @@ class Reporter:
         self._redis, self._name, self._kind, self._about = redis, name, kind, about
         self._window = Window(REGISTRY, window_s)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Says goodbye: what is gone has nothing to report."""
         self._stopping.set()
-        if self._thread.ident is not None:
+        if self._thread:
             self._thread.join()
             with suppress(RedisError):
                 self._redis.hdel(KEY, self._name)

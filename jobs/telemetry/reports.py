@@ -56,12 +56,14 @@ class Report:
         return cls(found["name"], found["kind"], found["at"], stretch, found["about"])
 
 
-def readable(packed: Iterable[bytes], now: float) -> list[Report]:
+def readable(
+    packed: Iterable[bytes], now: float, unpack: Callable[[bytes], Report] = Report.unpack
+) -> list[Report]:
     """Those that are of now, and of this release. now: Unix time by Redis' clock."""
     found = []
     for raw in packed:
         try:
-            report = Report.unpack(raw)
+            report = unpack(raw)
         except (ValueError, LookupError, TypeError, AttributeError):
             continue
         if report.at > now - STALE_S:

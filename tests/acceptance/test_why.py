@@ -38,6 +38,7 @@ name = "scattered"
 version = "1"
 engine = "minilm"
 target_ms = 40
+options = { max_tokens = 16 }
 limits = { in_flight = 2 }
 
 [[model]]
@@ -45,24 +46,27 @@ name = "lengthy"
 version = "1"
 engine = "minilm"
 target_ms = 150
+options = { max_tokens = 256 }
 
 [[model]]
 name = "crowded"
 version = "1"
 engine = "minilm"
-target_ms = 100
+target_ms = 150
+options = { max_tokens = 192 }
 limits = { max_batch = 2 }
-
-[[model]]
-name = "deadly"
-version = "1"
-engine = "function"
-options = { function = "tests.acceptance.why_samples:deadly" }
 
 [[model]]
 name = "echo"
 version = "1"
 engine = "echo"
+"""
+DEADLY = """
+[[model]]
+name = "deadly"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.why_samples:deadly" }
 """
 WINDOW_S = 12.0
 FOUND_WITHIN_S = 24.0
@@ -82,35 +86,36 @@ class Trouble:
 
 TROUBLES = {
     "device": Trouble(
-        "ModelTargetBurnRate", "device_saturated", "model:saturated@1",
+        "MillraceTargetBurnsFast", "device_saturated", "model:saturated@1",
         ("% busy", "CPUs have time to spare", "miss the target of 350 ms"), "more workers",
     ),
     "lanes": Trouble(
-        "ModelTargetBurnRate", "fragmented_lanes", "model:scattered@1",
+        "MillraceTargetBurnsFast", "fragmented_lanes", "model:scattered@1",
         ("% busy and p99 rises", "14 lanes", "share 2 launches at a time, mean launch 1."),
         "merge buckets",
     ),
     "long": Trouble(
-        "ModelTargetBurnRate", "long_texts", "tenant:alice",
+        "MillraceTargetBurnsFast", "long_texts", "tenant:alice",
         ("alice sends lengthy@1 inputs", "times as long as others'", "of the work"), "truncate",
     ),
     "hot": Trouble(
-        "ModelTargetBurnRate", "hot_lane", "model:crowded@1",
+        "MillraceTargetBurnsFast", "hot_lane", "model:crowded@1",
         ("of the waiting of its", "a launch of up to 2"), "max_batch",
     ),
     "deaths": Trouble(
-        "WorkersDying", "dying_worker", "worker:", ("2 deaths", "2 crashed"), "log",
+        "MillraceWorkersDie", "dying_worker", "worker:", ("2 deaths", "2 crashed"), "log",
     ),
     "receiver": Trouble(
-        "WebhooksLate", "slow_webhook_receiver", "webhooks",
+        "MillraceWebhooksLate", "slow_webhook_receiver", "webhooks",
         ("a try takes 3", "wait for 127.0.0.1:"), "answer 2xx at once",
     ),
     "lock": Trouble(
-        "DatabaseSlow", "database_stalls", "database",
+        "MillraceDatabaseSlow", "database_stalls", "database",
         ("wait for a lock", "on slices", "holds"), "pg_terminate_backend",
     ),
     "stopped": Trouble(
-        "DatabaseSlow", "database_stalls", "database", ("it hasn't answered for",), "its disk",
+        "MillraceDatabaseSlow", "database_stalls", "database",
+        ("it hasn't answered for",), "its disk",
     ),
 }  # fmt: skip
 
@@ -181,19 +186,20 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 @contextmanager
-def staged(folder: Path, **changes: Any) -> Iterator[Scene]:
-    (folder / "models.toml").write_text(MODELS)
+def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
+    (folder / "models.toml").write_text(models)
     with running(
         folder / "home",
         models=folder / "models.toml",
         metrics_window_s=WINDOW_S,
         lease_s=3.0,
         webhook_allow="127.0.0.1",
-        **changes,
     ) as platform:
         made = Scene(platform)
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
@@ -255,12 +261,15 @@ def test_one_tenants_burst_of_long_texts_is_what_others_wait_for(scene: Scene) -
 
 
 def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
-    text = LONG[:900]
+    hot = {"model": "crowded", "input": LONG[:900]}
 
-    def body(n: int) -> dict[str, Any]:
-        return {"model": "crowded", "input": text, "params": {"truncate": 180 + n} if n < 2 else {}}
+    def cold(n: int) -> dict[str, Any]:
+        return hot | {"params": {"truncate": 180 + n}}
 
-    with scene.called("bob", body, callers=10):
+    with (
+        scene.called("bob", lambda n: hot, callers=10),
+        scene.called("bob", cold, callers=2, pause_s=0.5),
+    ):
         explained(scene, TROUBLES["hot"])
 
 
@@ -304,25 +313,57 @@ def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> No
     assert eventually(lambda: "database_stalls" not in {one["code"] for one in scene.why()}, 20)
 
 
+def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> None:
+    with scene.client("alice") as alice, scene.client("bob") as bob:
+        body = {"model": "echo", "input": "x"}
+        id = alice.post("/infer", json=body).raise_for_status().json()["id"]
+        eventually(lambda: alice.get(f"/calls/{id}").is_success)
+        assert bob.get(f"/calls/{id}").status_code == 404
+        refused = alice.post("/infer", json=body | {"model": "lengthy", "timeout_ms": 1})
+        failed = refused.json()["call_id"]
+        kept = eventually(lambda: alice.get(f"/calls/{failed}").is_success and alice)
+        assert kept
+    said = scene.by_command(id, who="alice")
+    assert "call_in_time" in said
+    assert "ms in its lane" in said
+    assert refused.json()["code"] in scene.by_command(failed)
+    assert "call_in_time" in scene.by_command(id)
+
+
+def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
+    with scene.client("alice") as alice:
+        order = {"model": "saturated", "items": ["a", "b", "c", "d"]}
+        job = alice.post("/jobs", json=order).raise_for_status().json()["id"]
+        scene.by_command(job, who="alice")
+        ended = "completed"
+        eventually(lambda: alice.get(f"/jobs/{job}").json()["state"] == ended, FOUND_WITHIN_S)
+        item = alice.get(f"/jobs/{job}/items/3").raise_for_status().json()
+        timing = dict(item["timing"])
+    whole_ms, lane_ms = timing.pop("total_ms"), timing.pop("wait_ms")
+    assert None not in timing.values()
+    assert sum(timing.values()) == pytest.approx(whole_ms, abs=50)  # two machines' clocks
+    assert timing["queue_ms"] + timing["batch_ms"] == pytest.approx(lane_ms, abs=0.01)
+    assert timing["engine_ms"] >= 99
+    assert lane_ms >= 250  # three launches before its own
+    assert item["why"][0]["code"] == "waiting_for_device"
+    assert "in its lane" in scene.by_command(job, "3", who="alice")
+    assert "it ended as completed" in scene.by_command(job)
+
+
 def test_workers_die(tmp_path: Path) -> None:
-    with staged(tmp_path) as scene, scene.client("alice") as http:
-        for _ in range(2):
-            eventually(lambda: has_died(scene, http), FOUND_WITHIN_S)
+    with staged(tmp_path, DEADLY) as scene, scene.client("alice") as http:
+        order = {"model": "deadly", "items": ["die"]}
+        job = http.post("/jobs", json=order).raise_for_status().json()["id"]
+        eventually(lambda: has_died(scene, 2), FOUND_WITHIN_S)
         explained(scene, TROUBLES["deaths"])
+        assert "suspect_slices" in scene.by_command(job, who="alice")
 
 
-def has_died(scene: Scene, http: httpx.Client) -> bool:
-    """Of a call that kills; keeps the platform going, as `millrace up` does."""
+def has_died(scene: Scene, times: int) -> bool:
+    """Keeps the platform going meanwhile, as `millrace up` does."""
     scene.platform.poll()
-    before = deaths(scene)
-    http.post("/infer", json={"model": "deadly", "input": "die", "timeout_ms": 2000})
-    scene.platform.poll()
-    return deaths(scene) > before
-
-
-def deaths(scene: Scene) -> int:
     with scene.database.begin() as tx:
-        return int(tx.scalar(text("SELECT count(*) FROM workers WHERE died IS NOT NULL")) or 0)
+        return int(tx.scalar(text("SELECT count(*) FROM workers WHERE died IS NOT NULL"))) >= times
 
 
 def postgres_processes(platform: Platform) -> list[int]:

@@ -15,7 +15,7 @@ from tests.keys import make_key_at
 
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
 _WAIT_MS = 10_000
-_COLOURS = 96
+_COLOURS = 224
 
 
 @pytest.fixture(scope="session")

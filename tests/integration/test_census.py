@@ -71,7 +71,7 @@ def test_jobs_queues_and_workers_are_counted(
     assert 30 <= (gauge("millrace_queue_oldest_seconds", model="echo@1") or 0) < 60
     assert gauge("millrace_workers", pool="default", state="ready") == 1
     assert gauge("millrace_model_ready_workers", model="echo@1") == 1
-    slots = next(m for m in ModelsFile(None).models if m.key == "echo@1").limits.in_flight
+    slots = store.ECHO.limits.in_flight
     drain_s = gauge("millrace_predicted_drain_seconds", pool="default", model="echo@1")
     assert drain_s == pytest.approx(8 * 0.5 / slots)
     assert (gauge("millrace_database_bytes") or 0) > 1e6
@@ -79,6 +79,16 @@ def test_jobs_queues_and_workers_are_counted(
         tx.execute(text("UPDATE workers SET state = 'stopped'"))
     counted.run_once(database)
     assert gauge("millrace_workers", pool="default", state="ready") is None
+
+
+def test_work_that_no_worker_ever_did_takes_time_too(database: Engine, counted: Census) -> None:
+    store.post(database, *range(1000))
+    counted.run_once(database)
+    echo = store.ECHO
+    drain_s = gauge("millrace_predicted_drain_seconds", pool="default", model="echo@1")
+    limits = echo.limits
+    one_s = echo.target_ms / 1000 / limits.max_batch / limits.in_flight
+    assert drain_s == pytest.approx(1000 * one_s)
 
 
 def test_a_job_is_stuck_when_nothing_of_it_ended_for_ten_minutes(database: Engine) -> None:

@@ -43,19 +43,20 @@ def test_without_redis_nobody_is_heard_of() -> None:
     assert reading.read(redis.Redis.from_url(nowhere)).reports == []
 
     async def read() -> Reading:
-        pipe = Pipe(nowhere, 1.0)
+        reports = Reports(Pipe(nowhere, 1.0), "api_1", {})
         try:
-            return await Reports(pipe, "api_1", {}).read()
+            return await reports.read()
         finally:
-            await pipe.close()
+            await reports.stop()
 
     assert asyncio.run(read()).reports == []
 
 
-def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(settings: Settings) -> None:
+def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
+    settings: Settings, redis_client: "redis.Redis"
+) -> None:
     async def scenario() -> None:
-        pipe = Pipe(settings.redis_url, 1.0)
-        reports = Reports(pipe, "api_1", {"pid": 5})
+        reports = Reports(Pipe(settings.redis_url, 1.0), "api_1", {"pid": 5})
         reports.start()
         async with asyncio.timeout(10):
             while not (found := await reports.read()).reports:
@@ -63,7 +64,6 @@ def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(settings: Settings
         assert found.reports[0].about == {"pid": 5}
         assert await reports.read() is found
         await reports.stop()
-        assert not await pipe.ask("HLEN", KEY)
-        await pipe.close()
 
     asyncio.run(scenario())
+    assert not redis_client.exists(KEY)

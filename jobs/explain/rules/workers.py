@@ -16,8 +16,9 @@ _ADVICE = {
     "worker_lost if they are why",
     "hung": "a launch took longer than limits.max_launch_s: a model that hangs, or a limit that is "
     "too short for it",
-    "killed": "from outside: the kernel, for want of memory (dmesg), or an operator; "
-    "MILLRACE_WORKER_MAX_MB has it replaced before that",
+    "killed": "from outside (the kernel, for want of memory: dmesg; or an operator), or by what "
+    "was no item: a call, which then ends as worker_lost, or the loading of a model; the worker's "
+    "log says which",
     "silent": "its machine or its network is gone, or it is stopped: nobody saw it end",
 }
 

@@ -1,0 +1,67 @@
+"""Where the time of a call went, by what was kept of it."""
+
+from typing import Any
+
+import pytest
+
+from jobs.calls.records import CallRecord
+from jobs.explain.calls import explain_call
+from jobs.explain.diagnosis import Diagnosis
+
+
+def call(outcome: str = "succeeded", **timing: Any) -> list[Diagnosis]:
+    record = CallRecord(
+        "call_1", "t", "m", "1", "standard", outcome, 0.0, 250, 5000, 7, "{}/16", timing,
+        needed_ms=700.0, allowed_ms=200.0,
+    )  # fmt: skip
+    assert CallRecord.unpack(record.pack()) == record
+    return explain_call(record)
+
+
+def test_one_in_time_says_where_its_time_went() -> None:
+    [only] = call(queue_ms=3.1, batch_ms=0.8, engine_ms=9.7, post_ms=0.2, total_ms=14.2)
+    assert (only.code, only.severity) == ("call_in_time", "info")
+    assert "answered in 14.2 ms, its target is 250 ms: 0.4 ms in the api" in only.words
+    assert "3.1 ms in its lane" in only.words
+
+
+@pytest.mark.parametrize(
+    ("timing", "code", "words"),
+    [
+        ({"queue_ms": 310, "flush": "full"}, "waiting_for_device", "a launch that was full"),
+        ({"queue_ms": 310, "flush": "deadline"}, "waiting_to_batch", "its time was up (deadline)"),
+        ({"engine_ms": 300, "predicted_ms": 90}, "slow_model", "(predicted: 90 ms)"),
+        ({"engine_ms": 300, "padding": 0.8}, "slow_model", "80 % of what it computed"),
+        ({"engine_ms": 40}, "api_busy", "360 ms of it went by in the api"),
+    ],
+)
+def test_one_that_is_late_says_what_took_most_of_its_time(
+    timing: dict[str, Any], code: str, words: str
+) -> None:
+    first, last = call(**timing, total_ms=400)
+    assert (first.code, last.code) == (code, "call_late")
+    assert words in first.words
+    assert "later than its target of 250 ms" in last.words
+
+
+def test_one_that_was_in_time_has_no_causes() -> None:
+    assert [one.code for one in call(queue_ms=240, flush="full", total_ms=249)] == ["call_in_time"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "words"),
+    [
+        ("predicted_wait", "overload", "to take 700 ms, and 200 ms were left for it"),
+        ("overloaded", "overload", "as many calls waited as may wait"),
+        ("no_worker", "no_worker", "no worker was ready"),
+        ("quota_exceeded", "call_refused", "limits for calls were used up"),
+        ("deadline_passed", "call_late", "no answer within its timeout of 5 s"),
+        ("cancelled", "call_cancelled", "its client went away"),
+        ("worker_lost", "call_failed", "two workers died"),
+        ("engine_error", "call_failed", "ended as engine_error"),
+    ],
+)
+def test_one_without_an_answer_says_why(outcome: str, code: str, words: str) -> None:
+    [only] = call(outcome, total_ms=12.0)
+    assert only.code == code
+    assert words in only.words

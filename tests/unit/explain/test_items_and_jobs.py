@@ -1,0 +1,158 @@
+"""Where the time of an item went, and why a job stands where it does, by their rows."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from jobs.explain.items import Before, explain_item
+from jobs.explain.jobs import explain_job
+from jobs.explain.timing import ItemTiming
+
+T = datetime(2026, 1, 1, tzinfo=UTC)
+ALONE = Before(0, 0)
+JOB: dict[str, Any] = {
+    "id": UUID(int=1), "state": "running", "created_at": T, "queued_at": None, "started_at": T,
+    "finished_at": None, "read_at": T + timedelta(seconds=50), "total": 10, "failed": 0,
+    "transfer_error": None,
+}  # fmt: skip
+DONE: dict[str, Any] = {
+    "created_at": T, "queued_at": None, "read_at": T + timedelta(seconds=50),
+    "claimed_at": T + timedelta(seconds=1), "started_at": T + timedelta(seconds=3),
+    "slice_finished_at": T + timedelta(seconds=10), "wait_ms": 1500.0, "batch_ms": 5.0,
+    "engine_ms": 500.0, "outcome": "succeeded", "failures": None, "last_failure": None,
+    "backoff_s": None, "slice_state": "done", "suspect": False, "deaths": 0, "worker": 3,
+}  # fmt: skip
+WAITS = DONE | dict.fromkeys(
+    ("claimed_at", "started_at", "slice_finished_at", "wait_ms", "batch_ms", "engine_ms", "outcome")
+)  # fmt: skip
+WAITS |= {"slice_state": "ready"}
+SLICES: dict[str, Any] = {
+    "ready": 0, "postponed": 0, "leased": 1, "held": 0, "suspect": 0, "retrying": 0, "deaths": 0,
+    "first_claimed_at": T, "next_s": None, "quiet_s": 1.0,
+}  # fmt: skip
+
+
+def test_the_parts_of_an_items_time_are_all_of_it() -> None:
+    timing = ItemTiming.of(DONE)
+    assert timing == ItemTiming(
+        waiting_ms=1000.0, preprocess_ms=500.0, queue_ms=1495.0, batch_ms=5.0, engine_ms=500.0,
+        record_ms=6500.0, total_ms=10_000.0, wait_ms=1500.0,
+    )  # fmt: skip
+    parts = timing.as_json()
+    whole = parts.pop("total_ms")
+    parts.pop("wait_ms")
+    assert sum(part for part in parts.values() if part) == whole
+
+
+def test_a_slice_that_was_claimed_again_after_the_launch_says_less() -> None:
+    timing = ItemTiming.of(DONE | {"claimed_at": T + timedelta(seconds=8)})
+    assert (timing.waiting_ms, timing.preprocess_ms) == (1500.0, None)
+
+
+def test_clocks_that_differ_make_nothing_negative() -> None:
+    early = ItemTiming.of(DONE | {"slice_finished_at": T, "started_at": T})
+    assert all(part is None or part >= 0 for part in early.as_json().values())
+
+
+def test_an_item_that_waits_has_waited_so_far() -> None:
+    assert ItemTiming.of(WAITS) == ItemTiming(waiting_ms=50_000.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (ALONE, "no earlier job for this model before it"),
+        (Before(1, 0), "1 earlier job before it (1 of its own tenant)"),
+        (Before(1, 3), "4 earlier jobs before it (1 of its own tenant and 3 of other tenants)"),
+        (Before(2, None), "2 earlier jobs of its own tenant and other work before it"),
+        (Before(0, None), "no earlier job of its own tenant and other work before it"),
+    ],
+)
+def test_what_came_before_is_told_as_far_as_one_may_know(before: Before, words: str) -> None:
+    [only] = explain_item(JOB, WAITS, before)
+    assert only.code == "item_waits"
+    assert f"it has waited 50 s for a device: {words}" in only.words
+
+
+@pytest.mark.parametrize(
+    ("job", "row", "code", "words"),
+    [
+        ({"state": "paused"}, {}, "job_held", "its job is paused"),
+        ({}, {"slice_state": "leased"}, "item_waits", "in the hands of worker 3"),
+        ({}, {"suspect": True, "deaths": 2}, "suspect_slices", "(2 deaths)"),
+        ({}, {"failures": 2, "last_failure": '{"code": "transient"}', "backoff_s": 1.5},
+         "item_retried", "failed 2 times for now, last as transient"),
+    ],
+)  # fmt: skip
+def test_an_open_item_says_what_it_waits_for(
+    job: dict[str, Any], row: dict[str, Any], code: str, words: str
+) -> None:
+    first = explain_item(JOB | job, WAITS | row, ALONE)[0]
+    assert first.code == code
+    assert words in first.words
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "words"),
+    [
+        ({}, "recording", "it spent 6.5 s of 10 s (65 %) for the rest of its slice"),
+        ({"claimed_at": T + timedelta(seconds=20), "started_at": T + timedelta(seconds=22),
+          "slice_finished_at": T + timedelta(seconds=23)}, "item_waits", "for a device: no"),
+        ({"wait_ms": 1900.0, "slice_finished_at": T + timedelta(seconds=3.5)},
+         "waiting_for_device", "in its lane"),
+        ({"engine_ms": 9000.0, "slice_finished_at": T + timedelta(seconds=12)},
+         "slow_model", "on the device"),
+    ],
+)  # fmt: skip
+def test_an_item_that_ended_says_what_took_most_of_its_time(
+    row: dict[str, Any], code: str, words: str
+) -> None:
+    first = explain_item(JOB, DONE | row, ALONE)[0]
+    assert first.code == code
+    assert words in first.words
+
+
+def test_a_quick_item_has_nothing_to_explain() -> None:
+    quick = DONE | {
+        "claimed_at": T, "started_at": T, "wait_ms": 1.0, "engine_ms": 3.0, "slice_finished_at": T,
+    }  # fmt: skip
+    [only] = explain_item(JOB, quick, ALONE)
+    assert "no part of it long" in only.words
+
+
+@pytest.mark.parametrize(
+    ("job", "slices", "code", "words"),
+    [
+        ({"state": "paused"}, {"leased": 0, "held": 3}, "job_held", "it was paused"),
+        ({"state": "validating", "transfer_error": "no such key"}, {}, "job_held", "no such key"),
+        ({}, {"suspect": 2, "deaths": 1}, "suspect_slices", "2 slices of it were in the hands"),
+        ({}, {"postponed": 2, "next_s": 4.0}, "item_retried", "2 slices wait to be tried again"),
+        ({}, {}, "job_runs", "1 slice of it in workers' hands"),
+        ({}, {"leased": 0, "ready": 4, "quiet_s": None}, "job_waits", "for 50 s: no earlier job"),
+        ({"state": "completed", "finished_at": T + timedelta(seconds=7),
+          "started_at": T + timedelta(seconds=2)}, {}, "job_ended",
+         "it ended as completed after 7 s: 2 s until its first slice was claimed, then 5 s"),
+    ],
+)  # fmt: skip
+def test_a_job_says_where_it_stands(
+    job: dict[str, Any], slices: dict[str, Any], code: str, words: str
+) -> None:
+    first = explain_job(JOB | job, SLICES | slices, {}, ALONE)[0]
+    assert first.code == code
+    assert words in first.words
+
+
+@pytest.mark.parametrize(("quiet_s", "severity"), [(29.0, "info"), (31.0, "warning")])
+def test_a_job_of_which_nothing_ends_is_worth_a_warning(quiet_s: float, severity: str) -> None:
+    [runs] = explain_job(JOB, SLICES | {"quiet_s": quiet_s}, {}, ALONE)
+    [waits] = explain_job(JOB, SLICES | {"quiet_s": quiet_s, "leased": 0, "ready": 1}, {}, ALONE)
+    assert (runs.severity, waits.severity) == (severity, severity)
+
+
+def test_what_items_failed_with_is_told() -> None:
+    failed = JOB | {"failed": 4}
+    first = explain_job(failed, SLICES, {"engine_error": 3, "timeout": 1}, ALONE)[0]
+    assert first.code == "model_fails"
+    assert "4 items of 10 failed (40 %), most as engine_error" in first.words
