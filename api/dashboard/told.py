@@ -1,6 +1,5 @@
 """What the processes told of themselves, for pages: their last minute, and the half hour before."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,11 +8,8 @@ from redis import RedisError
 
 from api.context import Shared
 from jobs import clock
-from jobs.telemetry import history
 from jobs.telemetry.history import Point
 from jobs.telemetry.reports import Reading
-
-_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +29,10 @@ async def _told(shared: Shared) -> Told:
     reading = await shared.reports.read()
     since_s = clock.monotonic()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            packed = await shared.calls.pipe.ask("LRANGE", history.KEY, 0, -1)
+        points = await shared.reports.history()
     except (RedisError, TimeoutError):
         return Told(reading, [], None)
-    return Told(reading, history.points(packed), clock.monotonic() - since_s)
+    return Told(reading, points, clock.monotonic() - since_s)
 
 
 Telling = Annotated[Told, Depends(_told)]
