@@ -8,7 +8,7 @@ TOOLS := .tools
 LOCK := ops/requirements.lock
 SBOM := build/sbom.cdx.json
 
-.PHONY: demo test check chaos up bench lock clean tools sbom audit supply-chain
+.PHONY: demo test screenshots check chaos up bench lock clean tools sbom audit supply-chain
 
 demo: $(INSTALLED)
 	$(BIN)/millrace demo
@@ -18,6 +18,10 @@ up: $(INSTALLED)
 
 test: check
 	$(BIN)/python -m pytest -n 3 --dist loadfile
+
+# The pages as the browser tests see them, light and dark: ops/docs/dashboard/*.png.
+screenshots: $(INSTALLED)
+	MILLRACE_SCREENSHOTS=ops/docs/dashboard $(BIN)/python -m pytest tests/browser
 
 # Real processes die for three minutes, always in the same order.
 chaos: $(INSTALLED)

@@ -16,10 +16,11 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, door, errors, lag, openapi, pages, security, tracing
+from api import bodies, dashboard, door, errors, lag, openapi, pages, security, tracing
 from api.connection import bounded
 from api.context import Context
 from api.credentials import Credentials
+from api.dashboard.live import Lives
 from api.events import JobEvents
 from api.explaining import Explainer
 from api.gateway import CallGateway
@@ -46,6 +47,7 @@ from api.routes import (
     usage,
     webhooks,
     why,
+    workers,
 )
 from api.routes import events as event_routes
 from api.routes.anthropic import batches as message_batches
@@ -98,6 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
             credentials, reports, records, explainer,
         )  # fmt: skip
+        app.state.lives = lives = Lives()
         following = [asyncio.create_task(follow(file))]
         gateway.start()
         events.start()
@@ -116,6 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
             task.cancel()
         ingest.stop()
         await events.stop()
+        await lives.stop()
         await records.stop()
         await reports.stop()
         await gateway.stop()
@@ -148,6 +152,7 @@ def create_app(settings: Settings) -> FastAPI:
         tenants,
         limits,
         audit,
+        workers,
         health,
         why,
         oip,
@@ -158,6 +163,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     for module in ours:
         app.include_router(module.router)
+    dashboard.install(app)
     return app
 
 
@@ -214,6 +220,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.config.app.state.context.events.close()  # type: ignore[union-attr]
+        self.config.app.state.lives.close()  # type: ignore[union-attr]
         await super().shutdown(sockets)
 
 

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from api.errors import as_json
 from api.requests import new_request_id
+from api.security import KEPT
 from jobs.errors import HeadTooLarge, Malformed, MillraceError, UrlTooLong
 
 MAX_HEAD = 65_536
@@ -21,6 +22,7 @@ MAX_HEADERS = 128
 MAX_URL = 32_768
 LEAST_BODY = 4096
 """Bytes of a body that must come within each stretch of patience, unless it ends."""
+_KEPT = KEPT.encode()
 _TICK_S = 0.01  # timers go by milliseconds
 STALLED = 20
 """An answer of which nobody took a byte is given up after so many stretches."""
@@ -82,6 +84,9 @@ class Connection(HttpToolsProtocol):
         self._body = self._around = 0
         self._since_s = self.loop.time()
         super().on_headers_complete()
+        if self.url.startswith(_KEPT):
+            headers = self.cycle.default_headers
+            self.cycle.default_headers = [pair for pair in headers if pair[0] != b"cache-control"]
         self.headers = []  # trailers end up here, and nowhere
 
     def on_body(self, body: bytes) -> None:

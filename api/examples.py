@@ -88,6 +88,27 @@ _MODEL_STATE = {
     "load_ms": 1840.5,
     "error": None,
 }
+_WORKER = {
+    "id": 12,
+    "name": "gpu-3:4711",
+    "pool": "default",
+    "device": "cuda:0",
+    "state": "ready",
+    "drain_asked": False,
+    "died": None,
+    "models": [
+        {
+            "model": f"{MODEL}@1",
+            "state": "ready",
+            "memory_mb": 410.5,
+            "load_ms": 1840.5,
+            "error": None,
+        }
+    ],
+    "started_at": _AT,
+    "heartbeat_at": _LATER,
+    "ended_at": None,
+}
 
 _SATURATED = {
     "code": "device_saturated",
@@ -261,6 +282,8 @@ EXAMPLES: dict[str, Any] = {
     "Health": {"status": "ok"},
     "ModelState": _MODEL_STATE,
     "ModelList": {"data": [_MODEL_STATE]},
+    "Worker": _WORKER,
+    "WorkerList": {"data": [_WORKER]},
     "Problem": {
         "type": "https://millrace.dev/problems/not-found",
         "title": "Not found",

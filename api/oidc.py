@@ -53,22 +53,31 @@ class Tokens:
 
     def read(self, token: str) -> Token | None:
         """What it says; None: it is not good. Raises Unavailable where keys can't be fetched."""
+        claims = self.claims(token, self._settings.oidc_audience)
+        try:
+            return self._token(claims) if claims else None
+        except _UNREADABLE:
+            return None
+
+    def claims(self, token: str, audience: str) -> dict[str, Any] | None:
+        """Of a token that is the provider's, for that audience, and not at its end; else None.
+        Raises Unavailable where keys can't be fetched."""
         import jwt
 
         try:
             header = jwt.get_unverified_header(token)
             if header["alg"] not in _ALGORITHMS or not (key := self._key(header["kid"])):
                 return None
-            claims = jwt.decode(
+            found: dict[str, Any] = jwt.decode(
                 token,
                 key,
                 algorithms=list(_ALGORITHMS),
-                audience=self._settings.oidc_audience,
+                audience=audience,
                 issuer=self._settings.oidc_issuer,
                 leeway=_LEEWAY_S,
                 options={"require": _REQUIRED},
             )
-            return self._token(claims)
+            return found
         except (jwt.PyJWTError, *_UNREADABLE):
             return None
 
@@ -94,7 +103,7 @@ class Tokens:
         try:
             if self._client is None:
                 self._client = jwt.PyJWKClient(
-                    self._settings.oidc_jwks_url or self._discovered(),
+                    self._settings.oidc_jwks_url or self.discovered("jwks_uri")[0],
                     lifespan=_KEYS_S,
                     cooldown_duration=_UNKNOWN_S,
                     timeout=_TIMEOUT_S,
@@ -109,14 +118,16 @@ class Tokens:
         self._away_until_s = clock.monotonic() + _RETRY_S
         return _unavailable()
 
-    def _discovered(self) -> str:
-        """Where it says its keys are."""
+    def discovered(self, *names: str) -> list[str]:
+        """The addresses that it says it has: for its keys, for tokens, …. Raises what httpx raises,
+        ValueError and LookupError."""
         issuer = self._settings.oidc_issuer
         answer = httpx.get(issuer.rstrip("/") + _DISCOVERY, timeout=_TIMEOUT_S).raise_for_status()
         said = answer.json()
-        if said["issuer"] != issuer or not is_trusted_url(said["jwks_uri"]):
-            raise ValueError("it calls itself otherwise, or its keys come in the clear")
-        return str(said["jwks_uri"])
+        found = [str(said[name]) for name in names]
+        if said["issuer"] != issuer or not all(map(is_trusted_url, found)):
+            raise ValueError("it calls itself otherwise, or is asked in the clear")
+        return found
 
     def _token(self, claims: dict[str, Any]) -> Token | None:
         tenant = claims.get(self._settings.oidc_tenant_claim)

@@ -11,6 +11,8 @@ from redis.exceptions import RedisError
 from api.pipe import Pipe
 from jobs import clock
 from jobs.store import db
+from jobs.telemetry.history import KEY as HISTORY
+from jobs.telemetry.history import Point, points
 from jobs.telemetry.metrics import REGISTRY
 from jobs.telemetry.reporter import FIRST_S
 from jobs.telemetry.reports import KEY, Reading, Report, readable
@@ -57,6 +59,12 @@ class Reports:
                 self._reading = await self._read()
                 self._until_s = clock.monotonic() + _KEPT_S
             return self._reading
+
+    async def history(self) -> list[Point]:
+        """The half hour before. Raises RedisError, and TimeoutError where it takes too long."""
+        async with asyncio.timeout(_PATIENCE_S):
+            packed = await self._pipe.ask("LRANGE", HISTORY, 0, -1)
+        return points(packed)
 
     async def _read(self) -> Reading:
         try:

@@ -548,6 +548,37 @@ class ModelList(BaseModel):
     data: list[ModelState]
 
 
+class WorkerModel(BaseModel):
+    """A model in one worker. memory_mb, load_ms: null until they are known."""
+
+    model: str
+    state: Literal["absent", "loading", "warming", "ready", "draining", "failed"]
+    memory_mb: float | None
+    load_ms: float | None
+    error: str | None
+
+
+class Worker(BaseModel):
+    """One incarnation of a worker process. drain_asked: it is to take no more work; died: how it
+    ended, where that was no goodbye."""
+
+    id: int
+    name: str
+    pool: str
+    device: str
+    state: Literal["loading", "ready", "draining", "stopped", "lost"]
+    drain_asked: bool
+    died: Literal["killed", "crashed", "hung"] | None
+    models: list[WorkerModel]
+    started_at: str
+    heartbeat_at: str
+    ended_at: str | None
+
+
+class WorkerList(BaseModel):
+    data: list[Worker]
+
+
 class Health(BaseModel):
     status: str
 

@@ -6,6 +6,8 @@ from typing import Any
 from jobs.settings import Settings
 
 _YEAR_S = 365 * 24 * 3600
+KEPT = "/dashboard/static/"
+"""What lies under it says itself how long it is kept."""
 PAGE_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 """Of a page, before it names what it needs."""
 

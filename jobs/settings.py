@@ -82,6 +82,8 @@ class Settings:
     oidc_jwks_url: str = _setting("", "its keys; empty: it says where they are itself")
     oidc_tenant_claim: str = _setting("tenant", "the claim that names the tenant")
     oidc_role_claim: str = _setting("role", "the claim that names the role; absent: tenant")
+    oidc_client_id: str = _setting("", "the dashboard signs in at that provider as this client")
+    oidc_client_secret: str = _setting("", "what it proves that by, if anything", secret=True)
     pool: str = _setting("default", "the pool that a worker belongs to")
     device: str = _setting("", "torch device of a worker; empty: CUDA where there is one")
     max_json_mb: int = _setting(64, "largest JSON body, MiB")
@@ -266,7 +268,11 @@ def _retention(settings: Settings) -> list[str]:
 
 def _oidc(settings: Settings) -> list[str]:
     if not settings.oidc_issuer:
-        named = [name for name in ("audience", "jwks_url") if getattr(settings, f"oidc_{name}")]
+        named = [
+            name
+            for name in ("audience", "jwks_url", "client_id")
+            if getattr(settings, f"oidc_{name}")
+        ]
         return [
             f"MILLRACE_OIDC_{name.upper()} is set, but not MILLRACE_OIDC_ISSUER" for name in named
         ]

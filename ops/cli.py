@@ -21,6 +21,7 @@ from ops.commands import (
     usage,
     webhooks,
     why,
+    workers,
 )
 from ops.commands.common import INTERRUPTED, in_words
 
@@ -58,6 +59,7 @@ for command in (
     *jobs.COMMANDS,
     *results.COMMANDS,
     *webhooks.COMMANDS,
+    *workers.COMMANDS,
     *usage.COMMANDS,
     *calls.COMMANDS,
     *limits.COMMANDS,

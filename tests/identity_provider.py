@@ -1,11 +1,15 @@
 """An identity provider on loopback: its keys over HTTP, and tokens that it signs."""
 
+import base64
+import hashlib
 import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -14,7 +18,7 @@ from jwt.algorithms import get_default_algorithms
 from jobs import clock
 from jobs.settings import Settings
 
-AUDIENCE = "millrace"
+AUDIENCE, CLIENT = "millrace", "the-dashboard"
 MADE = {
     "RS256": rsa.generate_private_key(65537, 2048),
     "ES256": ec.generate_private_key(ec.SECP256R1()),
@@ -24,13 +28,16 @@ MADE = {
 
 
 class IdentityProvider:
-    """published: the JWKS; asked: the paths that were; broken: it answers nothing of use."""
+    """published: the JWKS; asked: the paths that were; broken: it answers nothing of use; signs_in:
+    claims of whoever signs in here."""
 
     def __init__(self) -> None:
         self.published = [published(kid) for kid in MADE]
         self.asked: list[str] = []
         self.broken = False
         self.says: dict[str, str] = {}
+        self.signs_in: dict[str, Any] = {}
+        self._begun: dict[str, dict[str, str]] = {}  # by code
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
 
@@ -67,7 +74,35 @@ class IdentityProvider:
             return None
         if path == "/keys":
             return {"keys": self.published}
-        return {"issuer": self.issuer, "jwks_uri": self.jwks_url} | self.says
+        return {
+            "issuer": self.issuer,
+            "jwks_uri": self.jwks_url,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+        } | self.says
+
+    def authorize(self, query: dict[str, str]) -> str:
+        """Whoever comes is signed in at once: where their browser goes then."""
+        assert (query["client_id"], query["response_type"]) == (CLIENT, "code")
+        code = secrets.token_urlsafe(8)
+        self._begun[code] = query
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
+
+    def exchange(self, form: dict[str, str]) -> dict[str, Any] | None:
+        """Tokens for a code, once, for whoever began it; None: refused."""
+        begun = self._begun.pop(form["code"], None)
+        proof = hashlib.sha256(form["code_verifier"].encode()).digest()
+        expected = base64.urlsafe_b64encode(proof).decode().rstrip("=")
+        if begun is None or begun["code_challenge"] != expected:
+            return None
+        if begun["redirect_uri"] != form["redirect_uri"]:
+            return None
+        claims = {"nonce": begun["nonce"]} | self.signs_in
+        return {
+            "id_token": self.token(**(claims | {"aud": CLIENT})),
+            "access_token": self.token(**self.signs_in),
+            "token_type": "Bearer",
+        }
 
     def start(self) -> None:
         self._thread.start()
@@ -87,8 +122,23 @@ def published(kid: str, alg: str = "", name: str = "") -> dict[str, Any]:
 def _handler(provider: IdentityProvider) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            if parts.path == "/authorize":
+                query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+                self.send_response(302)
+                self.send_header("Location", provider.authorize(query))
+                self.end_headers()
+                return
             said = provider.answer(self.path)
             self.send_response(200 if said else 503)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            form = {name: values[0] for name, values in parse_qs(raw).items()}
+            said = provider.exchange(form)
+            self.send_response(200 if said else 400)
             self.end_headers()
             self.wfile.write(json.dumps(said).encode())
 

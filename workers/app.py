@@ -79,7 +79,11 @@ def run_worker(settings: Settings) -> None:
     file = ModelsFile(settings.models)
     # A version and the one that follows it, of every model.
     claims_in_hand = CLAIMS_IN_HAND * 2 * max(1, len(file.models.of_pool(settings.pool)))
-    app.runtime = Runtime(settings, file, claims_in_hand)
+
+    def deaf() -> None:
+        worker.hub.call_soon(worker.consumer.cancel_task_queue, app.conf.task_default_queue)
+
+    app.runtime = Runtime(settings, file, claims_in_hand, deaf)
     threads = claims_in_hand + _SPARE_THREADS
     app.steps["worker"].add(EngineStep)
 

@@ -35,7 +35,7 @@ from jobs.store import (
     workers,
 )
 from jobs.store.db import Tx
-from jobs.telemetry import exposition, metrics, reading, record, tracing
+from jobs.telemetry import exposition, history, metrics, reading, record, tracing
 from jobs.telemetry.reporter import Reporter
 from workers import broker, census, cleaning
 from workers.census import Census
@@ -157,6 +157,7 @@ class Keeper:
                 ("nudge", self._nudge),
                 ("recover calls", self._recover),
                 ("bill calls", self._bill),
+                ("history", self._remember),
                 ("webhooks", lambda: self._webhooks.run(self._stopping)),
                 *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
@@ -253,6 +254,14 @@ class Keeper:
             except (RedisError, SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("billing calls: %s", error)
             self._stopping.wait(_BILL_S)
+
+    def _remember(self) -> None:
+        """How it goes, for those who look later."""
+        while not self._stopping.wait(history.EVERY_S):
+            try:
+                history.write(self._redis, reading.read(self._redis))
+            except RedisError as error:
+                _log.warning("history: %s", error)
 
     def _listen(self) -> None:
         url = db.plain_url(self._settings.database_url)

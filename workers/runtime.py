@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -32,11 +33,22 @@ _CONNECTIONS = 12  # nudges at work, and the pulse
 
 class Runtime:
     """One incarnation of a worker. `start` returns once it is registered; its models come up one
-    after the other, each ready as soon as it is warm."""
+    after the other, each ready as soon as it is warm.
+
+    deaf: called when people ask it to drain: nudges are for others then; leave: when they want it
+    back. What has drained comes to life as another incarnation, which its supervisor starts.
+    """
 
     def __init__(
-        self, settings: Settings, file: ModelsFile, claims_in_hand: int = CLAIMS_IN_HAND
+        self,
+        settings: Settings,
+        file: ModelsFile,
+        claims_in_hand: int = CLAIMS_IN_HAND,
+        deaf: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
     ) -> None:
+        self._deaf, self._leave = deaf, leave
+        self._set_aside = False  # people asked it to drain
         self._settings, self._file, self._claims = settings, file, claims_in_hand
         self.slices: SliceRunner | None = None
         self._stopping = threading.Lock()
@@ -142,6 +154,20 @@ class Runtime:
             slices.hand_back()
         except SQLAlchemyError as error:
             _log.warning("can't renew leases: %s", error)
+        else:
+            self._obey(slices.asked_to_drain)
+
+    def _obey(self, drain: bool) -> None:
+        """What people ask of it. Set aside it lives on, with nothing to do."""
+        if drain and not self._draining.is_set():
+            _log.info("asked to drain: no more work is taken")
+            self._set_aside = True
+            self._deaf()
+            self.drain()
+        elif self._set_aside and not drain:
+            _log.info("wanted again: the next incarnation takes over")
+            self._set_aside = False
+            self._leave()
 
     def _welcome(self, slices: SliceRunner) -> None:
         while not self._draining.is_set():

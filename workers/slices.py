@@ -53,6 +53,7 @@ class SliceRunner:
         self._database, self._hosts = database, hosts
         self._incarnation, self._lease_s = incarnation, lease_s
         self._payloads, self._pool, self._price = stored, pool, price
+        self.asked_to_drain = False  # as of the last `renew`
         self._turn = 0  # whose slices are claimed next
         self._claiming = threading.Lock()
         self._welcoming = threading.Lock()
@@ -99,7 +100,7 @@ class SliceRunner:
         """Prolongs all leases; takes back slices whose lease or whose job is gone."""
         held = self._snapshot()
         with self._database.begin() as tx:
-            workers.heartbeat(tx, self._incarnation, self.state)
+            self.asked_to_drain = workers.heartbeat(tx, self._incarnation, self.state)
             states = claims.renew(tx, [holding.lease for holding, _ in held], self._lease_s)
             models = [host.model for host in list(self._hosts.values())]
             self._suspects_turn = not self._suspects_turn and waiting.suspects_wait(tx, models)

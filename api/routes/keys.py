@@ -6,10 +6,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from api import audit, examples
 from api.auth import Admin
-from api.context import Shared
+from api.context import Context, Shared
 from api.routes.common import json_response
 from api.schemas import Key, KeyOverlap, KeyPage, KeyRequest, MadeKey
 from jobs import ids
+from jobs.identity import Caller
 from jobs.keys import TENANT, NewKey, key_object
 from jobs.store import keys as store
 from jobs.store.tenancy import EVERYBODY
@@ -23,6 +24,11 @@ _KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID, examples=[ex
 @router.post("/keys", status_code=201, response_model=MadeKey)
 def create_key(request: Request, shared: Shared, caller: Admin, asked: KeyRequest) -> Response:
     """Makes a key, and shows it this once."""
+    return _made(make(request, shared, caller, asked))
+
+
+def make(request: Request, shared: Context, caller: Caller, asked: KeyRequest) -> dict[str, Any]:
+    """The key, with its secret. Raises Invalid, Conflict."""
     new = NewKey(
         asked.tenant,
         asked.name,
@@ -35,7 +41,7 @@ def create_key(request: Request, shared: Shared, caller: Admin, asked: KeyReques
         found = key_object(row)
         rights = {"role": found["role"], "scopes": found["scopes"]}
         audit.note(tx, request, caller, "key.create", found["id"], new.tenant, **rights)
-    return _made({"key": new.secret, **found})
+    return {"key": new.secret, **found}
 
 
 @router.get("/keys", response_model=KeyPage)
@@ -72,11 +78,18 @@ def rotate_key(
     """Makes a new key in its place, with the same rights and as long a life, and shows it this
     once. The one before it goes on for `overlap_s`."""
     overlap_s = (asked or KeyOverlap()).overlap_s
+    return _made(rotate(request, shared, caller, key_id, overlap_s))
+
+
+def rotate(
+    request: Request, shared: Context, caller: Caller, key_id: str, overlap_s: float
+) -> dict[str, Any]:
+    """The new key, with its secret. Raises NotFound, Conflict."""
     with shared.acting(EVERYBODY) as tx:
         row, secret = store.rotate(tx, EVERYBODY, ids.parse("key", key_id), overlap_s)
         how = {"replaced_by": ids.show("key", row["id"]), "overlap_s": overlap_s}
         audit.note(tx, request, caller, "key.rotate", key_id, row["tenant_id"], **how)
-    return _made({"key": secret, **key_object(row)})
+    return {"key": secret, **key_object(row)}
 
 
 @router.delete("/keys/{key_id}", status_code=204, response_class=Response)

@@ -1,6 +1,6 @@
 """Results in order, also while the job runs; and one item of it."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -8,13 +8,14 @@ from sqlalchemy import RowMapping
 
 from api import bodies, compression, examples
 from api.auth import Reader
-from api.context import Shared
+from api.context import Context, Shared
 from api.routes.common import JobId, before_of, job_of, json_response
 from api.schemas import ItemState
 from jobs import views
 from jobs.blobs import lines, payloads
 from jobs.errors import NotFound, Pruned
 from jobs.explain.items import explain_item
+from jobs.identity import Caller
 from jobs.states import Outcome
 from jobs.store import reading
 from jobs.store.reading import Span
@@ -66,6 +67,11 @@ def get_results(
 def get_item(shared: Shared, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
     """One item: its input, its end, the launch that it was in, where its time went and why;
     operators see all of that."""
+    return json_response(item_of(shared, caller, job_id, seq))
+
+
+def item_of(shared: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
+    """Raises NotFound, Pruned, BlobsAway."""
     with job_of(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = reading.item(tx, job["tenant_id"], job["id"], seq)
@@ -75,7 +81,7 @@ def get_item(shared: Shared, caller: Reader, job_id: JobId, seq: _Seq) -> Respon
     unit = shared.models.unit(job["model"], job["version"])
     opened, operates = payloads.opened(shared.payloads, dict(row)), caller.may("operate")
     why = explain_item(dict(job), dict(row), before)
-    return json_response(views.item_object(opened, unit, why, whole_launch=operates))
+    return views.item_object(opened, unit, why, whole_launch=operates)
 
 
 def _refuse_pruned(job: RowMapping, *kinds: str) -> None:

@@ -56,10 +56,15 @@ async def why_model(shared: Shared, caller: Reader, model: ModelName) -> Respons
 @router.get("/jobs/{job_id}/why", response_model=Explanation)
 async def why_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """Where a job stands and what it waits for; while it is open, what its model suffers from."""
+    return _explained(f"job:{job_id}", await of_job(shared, caller, job_id))
+
+
+async def of_job(shared: Context, caller: Caller, job_id: str) -> list[Diagnosis]:
+    """The most severe first. Raises NotFound."""
     key, found = await run_in_threadpool(_why_job, shared, caller, job_id)
     if key:
         found += await _concerning(shared, caller, [key])
-    return _explained(f"job:{job_id}", most_severe_first(found))
+    return most_severe_first(found)
 
 
 @router.get("/calls/{call_id}", response_model=EndedCall)

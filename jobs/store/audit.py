@@ -5,6 +5,7 @@ Nothing that a client sent in, and no secret, belongs into it: ids, names of thi
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -32,11 +33,28 @@ def note(
 _PAGE = text("""
     SELECT * FROM audit
     WHERE (:tenant = '*' OR tenant_id = :tenant) AND (CAST(:after AS bigint) IS NULL OR id < :after)
+      AND (:actor = '' OR actor = :actor) AND (:act = '' OR act = :act OR act LIKE :act || '.%')
+      AND (:target = '' OR target = :target)
+      AND (CAST(:since AS timestamptz) IS NULL OR at >= :since)
+      AND (CAST(:until AS timestamptz) IS NULL OR at < :until)
     ORDER BY id DESC LIMIT :limit
 """)
 
 
-def page(tx: Tx, tenant: str, *, after: int | None, limit: int) -> list[RowMapping]:
-    """Newest first; tenant: "*" for everybody's; after: the id of the last of the page before."""
-    values = {"tenant": tenant, "after": after, "limit": limit}
-    return list(tx.execute(_PAGE, values).mappings())
+def page(
+    tx: Tx,
+    tenant: str,
+    *,
+    after: int | None,
+    limit: int,
+    actor: str = "",
+    act: str = "",
+    target: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[RowMapping]:
+    """Newest first; tenant: "*" for everybody's; after: the id of the last of the page before;
+    act: `job.cancel`, or `job` for all of that kind; what is empty or None asks for nothing."""
+    values = {"tenant": tenant, "after": after, "limit": limit, "since": since, "until": until}
+    asked = {"actor": actor, "act": act, "target": target}
+    return list(tx.execute(_PAGE, values | asked).mappings())

@@ -1,6 +1,6 @@
 """Jobs as their tenant sees them: the object, the list, the results in order, one item."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -36,8 +36,14 @@ _JOB = """
 """
 RECENT_S = 15.0
 
-_ONE = text(_JOB.format(jobs="SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id"))
-_WATCHED = text(_JOB.format(jobs="SELECT * FROM jobs WHERE id = ANY(:ids)"))
+
+def counted(jobs: str) -> TextClause:
+    """The rows that a query of jobs gives, with their counts, the newest first."""
+    return text(_JOB.format(jobs=jobs))
+
+
+_ONE = counted("SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id")
+_WATCHED = counted("SELECT * FROM jobs WHERE id = ANY(:ids)")
 _PAGE_JOBS = """SELECT * FROM jobs
     WHERE {whose} (CAST(:after AS uuid) IS NULL OR id {beyond} :after)
       AND (CAST(:state AS text) IS NULL OR state = :state)
@@ -49,15 +55,36 @@ _ITS_OWN = "tenant_id = :tenant AND"
 
 
 def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> TextClause:
-    return text(_JOB.format(jobs=_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order)))
+    return counted(_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order))
 
 
 _PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
+_RUNNING = """SELECT * FROM jobs
+    WHERE (:everybodys OR tenant_id = :tenant) AND id IN (
+        SELECT job_id FROM slices WHERE state = 'leased' ORDER BY lease_until DESC LIMIT 500)
+    ORDER BY id DESC LIMIT :limit"""
+_RUNNING_NOW = text(_JOB.format(jobs=_RUNNING))
+_OPEN = text("""
+    SELECT state, count(*) AS jobs FROM jobs
+    WHERE finished_at IS NULL AND tenant_id = :tenant GROUP BY 1
+""")
 _OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
 
 
 def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
     return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+
+
+def running(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
+    """Jobs of which something is in a worker's hands, the newest first; tenant: EVERYBODY: of
+    all."""
+    asked = {"tenant": tenant, "everybodys": tenant == EVERYBODY, "limit": limit}
+    return tx.execute(_RUNNING_NOW, asked).mappings().all()
+
+
+def open_states(tx: Tx, tenant: str) -> dict[str, int]:
+    """How many open jobs a tenant has, by state."""
+    return {row.state: row.jobs for row in tx.execute(_OPEN, {"tenant": tenant})}
 
 
 def owner(tx: Tx, id: UUID) -> str | None:

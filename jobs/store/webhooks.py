@@ -204,6 +204,59 @@ def of_tenant(tx: Tx, tenant: str) -> Sequence[RowMapping]:
     return tx.execute(_OF_TENANT, {"tenant": tenant}).mappings().all()
 
 
+# Without `about`, which is long, and of a list nobody reads.
+_NEWEST = """
+    SELECT d.id, d.tenant_id, d.job_id, d.generation, d.url, d.type, d.state, d.tries, d.due_at,
+           d.created_at, d.delivered_at, d.last_status, d.last_error
+    FROM webhook_deliveries d
+    WHERE (:tenant = '*' OR d.tenant_id = :tenant)
+      AND (CAST(:state AS text) IS NULL OR d.state = :state)
+      AND (CAST(:url AS text) IS NULL OR d.url = :url)
+      {after}
+    ORDER BY d.created_at DESC, d.id DESC LIMIT :limit
+"""
+_BEYOND = """AND (d.created_at, d.id) < (SELECT created_at, id FROM webhook_deliveries
+                                         WHERE id = :after)"""
+_PAGE, _NEXT_PAGE = text(_NEWEST.format(after="")), text(_NEWEST.format(after=_BEYOND))
+
+
+def page(
+    tx: Tx, tenant: str, *, state: str | None, url: str | None, after: UUID | None, limit: int
+) -> Sequence[RowMapping]:
+    """Newest first; after: the id of the last one of the page before. tenant: one, or
+    EVERYBODY."""
+    values = {"tenant": tenant, "state": state, "url": url, "after": after, "limit": limit}
+    return tx.execute(_NEXT_PAGE if after else _PAGE, values).mappings().all()
+
+
+MOST_SUMMED = 10_000
+"""Deliveries, the latest ones, that are summed up by endpoint."""
+
+_BY_ENDPOINT = text(f"""
+    SELECT d.*, e.failures, e.open_until, e.disabled_at
+    FROM (SELECT tenant_id, url, count(*) AS deliveries,
+                 count(*) FILTER (WHERE state = 'pending') AS pending,
+                 count(*) FILTER (WHERE state IN ('failed', 'disabled')) AS failed,
+                 max(delivered_at) AS delivered_at,
+                 min(due_at) FILTER (WHERE state = 'pending') AS next_try_at,
+                 (array_agg(last_error ORDER BY created_at DESC)
+                      FILTER (WHERE last_error IS NOT NULL AND state <> 'delivered'))[1]
+                     AS last_error
+          FROM (SELECT * FROM webhook_deliveries WHERE :tenant = '*' OR tenant_id = :tenant
+                ORDER BY created_at DESC, id DESC LIMIT {MOST_SUMMED}) AS latest
+          GROUP BY tenant_id, url
+          ORDER BY count(*) FILTER (WHERE state <> 'delivered') DESC, deliveries DESC
+          LIMIT :limit) AS d
+    LEFT JOIN webhook_endpoints e USING (tenant_id, url)
+    ORDER BY d.pending + d.failed DESC, d.deliveries DESC, d.tenant_id, d.url
+""")
+
+
+def by_endpoint(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
+    """Endpoints of the latest deliveries, those with trouble first. tenant: one, or EVERYBODY."""
+    return tx.execute(_BY_ENDPOINT, {"tenant": tenant, "limit": limit}).mappings().all()
+
+
 def send_again(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:
     """Makes the job's latest delivery due now, with all its tries before it; None: it has none."""
     return tx.execute(_AGAIN, {"tenant": tenant, "job": job}).mappings().one_or_none()

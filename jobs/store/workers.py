@@ -23,7 +23,7 @@ _HEARTBEAT = text("""
     UPDATE workers
     SET heartbeat_at = now(), state = CAST(:state AS text),
         ended_at = CASE WHEN CAST(:state AS text) = 'stopped' THEN now() END
-    WHERE incarnation = :incarnation
+    WHERE incarnation = :incarnation RETURNING drain_asked_at IS NOT NULL
 """)
 _WATCHED = text("UPDATE workers SET watched_at = now() WHERE incarnation = :incarnation")
 _DIED = text("""
@@ -85,8 +85,10 @@ def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -
     return incarnation
 
 
-def heartbeat(tx: Tx, incarnation: int, state: str) -> None:
-    tx.execute(_HEARTBEAT, {"incarnation": incarnation, "state": state})
+def heartbeat(tx: Tx, incarnation: int, state: str) -> bool:
+    """Returns whether it is asked to drain."""
+    asked = tx.scalars(_HEARTBEAT, {"incarnation": incarnation, "state": state}).one_or_none()
+    return bool(asked)
 
 
 def watched(tx: Tx, incarnation: int) -> None:

@@ -54,6 +54,7 @@ _bench_of_calls("overload", "One worker that is offered three times what it can 
 _bench_of_calls("lengths", "Calls of mixed length: padding, buckets, the latency model.")
 _bench_of_calls("doors", "What a call costs through other doors than /infer.")
 _bench_of_calls("instrumentation", "What metrics, traces and logs cost: with all of it, and none.")
+_bench_of_calls("dashboard", "Pages over 100,000 jobs of 1,000,000 items, and what one costs.")
 _bench_of_calls("trace", "The arrivals of a real service, replayed, beside the simulator.")
 _bench_of_calls("batches", "A large file through OpenAI's door, beside calls.")
 _bench_of_calls(

@@ -53,9 +53,12 @@ def api() -> None:
     serve(found)
 
 
-@click.command(epilog="Example: millrace worker")
-def worker() -> None:
+@click.group(invoke_without_command=True, epilog="Example: millrace worker")
+@click.pass_context
+def worker(context: click.Context) -> None:
     """Runs a worker of MILLRACE_POOL on one device; starts it again if it dies, hangs or grows."""
+    if context.invoked_subcommand:
+        return
     from jobs.telemetry import exposition
     from ops.processes import Supervisor
     from ops.up import StopAsked

@@ -79,6 +79,10 @@ WALK = {
     "GET /webhooks/endpoint": Way("read"),
     "PUT /webhooks/endpoint": Way("submit", more={"json": {"url": None}}),
     "GET /usage": Way("read"),
+    "GET /workers": Way("operate"),
+    "GET /workers/{worker_id}": Way("operate", 404),  # of none that is there
+    "POST /workers/{worker_id}/drain": Way("operate", 404),
+    "POST /workers/{worker_id}/undrain": Way("operate", 404),
     "GET /audit": Way("admin"),
     "GET /keys": Way("admin"),
     "POST /keys": Way("admin", 201, more={"json": {"tenant": "alice"}}),
@@ -183,6 +187,7 @@ class World:
         names = r"\{(job_id|key_id|tenant|file_id|batch_id|message_batch_id|call_id)\}"
         path = re.sub(names, id, path)
         path = path.replace("{model}", "echo").replace("{seq}", "0").replace("{version}", "1")
+        path = path.replace("{worker_id}", "4711")
         assert "{" not in path, f"the walk doesn't know what to put into {name}"
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
         return self.http.request(method, path, headers=headers, **WALK[name].more)

@@ -28,11 +28,15 @@ from jobs.settings import Settings
 from jobs.store import (
     audit,
     batches,
+    browsing,
     db,
     departures,
     endpoints,
+    figures,
     files,
+    fleet,
     idempotency,
+    inspecting,
     keys,
     limits,
     partitions,
@@ -49,6 +53,7 @@ from jobs.store import (
     webhooks,
     workers,
 )
+from jobs.store.browsing import Filter
 from jobs.store.db import Tx
 from jobs.store.reading import Span
 from jobs.store.tenancy import EVERYBODY, acting
@@ -389,6 +394,25 @@ DEEDS: dict[str, Deed] = {
     "usage.sums": lambda tx, job: usage.sums(
         tx, MALLORY, ("model",), date(2000, 1, 1), date(2100, 1, 1)
     ),
+    "browsing.counts": lambda tx, job: browsing.counts(tx, MALLORY, Filter()),
+    "browsing.named": lambda tx, job: browsing.named(
+        tx, MALLORY, Filter(), browsing.now(tx), after=None, limit=9
+    ),
+    "browsing.now": lambda tx, job: browsing.now(tx),
+    "browsing.page": lambda tx, job: browsing.page(tx, MALLORY, Filter(text=MARK), limit=9),
+    "figures.standing": lambda tx, job: figures.standing(tx, MALLORY, limit=9),
+    "inspecting.attempts": lambda tx, job: inspecting.attempts(tx, MALLORY, job["id"], 0),
+    "inspecting.error_codes": lambda tx, job: inspecting.error_codes(tx, MALLORY, job["id"]),
+    "inspecting.items": lambda tx, job: inspecting.items(tx, MALLORY, job["id"], limit=9),
+    "inspecting.launches": lambda tx, job: inspecting.launches(tx, MALLORY, job["id"], 9),
+    "inspecting.runs": lambda tx, job: inspecting.runs(tx, MALLORY, job["id"], 9),
+    "inspecting.seq_of": lambda tx, job: inspecting.seq_of(tx, MALLORY, job["id"], f"{MARK}-3"),
+    "inspecting.slice_states": lambda tx, job: inspecting.slice_states(tx, MALLORY, job["id"]),
+    "inspecting.slices": lambda tx, job: inspecting.slices(tx, MALLORY, job["id"], limit=9),
+    "webhooks.by_endpoint": lambda tx, job: webhooks.by_endpoint(tx, MALLORY, 9),
+    "webhooks.page": lambda tx, job: webhooks.page(
+        tx, MALLORY, state=None, url=None, after=None, limit=9
+    ),
     "webhooks.of_tenant": lambda tx, job: webhooks.of_tenant(tx, MALLORY),
     "idempotency.find": lambda tx, job: idempotency.find(tx, HERS),
     "idempotency.take": lambda tx, job: idempotency.take(tx, HERS),
@@ -442,6 +466,13 @@ DEEDS: dict[str, Deed] = {
     "webhook_secrets.retire": lambda tx, job: webhook_secrets.retire(tx, MALLORY, 0.0),
     "webhooks.of_job": lambda tx, job: webhooks.of_job(tx, MALLORY, job["id"]),
     "webhooks.send_again": lambda tx, job: webhooks.send_again(tx, MALLORY, job["id"]),
+    "reading.running": lambda tx, job: list(reading.running(tx, MALLORY, 9)),
+    "reading.open_states": lambda tx, job: reading.open_states(tx, MALLORY),
+    "fleet.page": lambda tx, job: fleet.page(tx),
+    "fleet.one": lambda tx, job: fleet.one(tx, 1),
+    "fleet.held": lambda tx, job: fleet.held(tx, [1]),
+    "fleet.launches": lambda tx, job: fleet.launches(tx, [1], 9),
+    "fleet.ask_to_drain": lambda tx, job: fleet.ask_to_drain(tx, 4711, True),
     "workers.standing": lambda tx, job: workers.standing(tx, 60),
 }  # fmt: skip
 """Each function of the store that the api calls, as Mallory calls it about Alice's job."""
@@ -449,15 +480,19 @@ DEEDS: dict[str, Deed] = {
 NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "keys.find", "keys.any_key", "keys.note_use",
-    "reading.RECENT_S", "reading.Span", "sight.hurry", "submissions.NewJob", "transfers.ComingJob",
-    "usage.BY", "usage.By",
+    "browsing.Filter", "browsing.MOST_COUNTED",
+    "reading.RECENT_S", "reading.Span", "submissions.NewJob", "transfers.ComingJob",
+    "sight.hurry", "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "workers.NOWHERE", "workers.Standing",
 }  # fmt: skip
 REVEALS = {name for name in DEEDS if name.startswith(("reading.", "webhooks."))} | {
     "spend.endpoint", "usage.sums", "limits.of", "files.get", "files.page", "files.delete",
     "batches.made_lately", "audit.page", "keys.get", "keys.page", "tenants.get", "tenants.page",
-    "tenants.terms",
+    "tenants.terms", "browsing.page", "browsing.named", "browsing.counts", "figures.standing",
+    "inspecting.attempts", "inspecting.items", "inspecting.runs", "inspecting.seq_of",
+    "inspecting.slice_states", "inspecting.slices",
 }  # fmt: skip
+REVEALS -= {"reading.open_states", "reading.running"}  # Alice's job has ended
 
 
 @pytest.mark.parametrize("name", DEEDS)

@@ -15,7 +15,7 @@ from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.models_file import ModelsFile
 from jobs.settings import Settings
-from jobs.store import settling, workers
+from jobs.store import fleet, settling, workers
 from jobs.store.claims import Lease
 from jobs.store.db import Tx
 from jobs.submit import Order, submit
@@ -54,9 +54,12 @@ class Bench:
     def declare(self, *entries: str) -> None:
         self.path.write_text("".join(entries))
 
-    def start(self, **changes: object) -> Runtime:
+    def start(
+        self, deaf: Callable[[], None] = lambda: None, leave: Callable[[], None] = lambda: None,
+        **changes: object,
+    ) -> Runtime:  # fmt: skip
         settings = self.settings.evolve(models=self.path, **changes)
-        runtime = Runtime(settings, ModelsFile(self.path))
+        runtime = Runtime(settings, ModelsFile(self.path), deaf=deaf, leave=leave)
         self._runtimes.append(runtime)
         runtime.start()
         return runtime
@@ -231,3 +234,50 @@ def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
     eventually(lambda: bench.states() == {"x@2": {"ready": 1}}, timeout_s=REMOVED_STAYS_S + 10)
     assert bench.answer() == "an api that has not heard of it yet"
     assert bench.replicas("x@1") == 0
+
+
+def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
+    bench: Bench, database: Engine
+) -> None:
+    deaf, left = threading.Event(), threading.Event()
+    bench.declare(entry("echo"))
+    bench.start(deaf.set, left.set)
+    eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
+    with database.begin() as tx:
+        [worker] = fleet.page(tx)
+        assert fleet.ask_to_drain(tx, worker["incarnation"], True)
+    eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
+    assert deaf.is_set()
+    assert not left.is_set()
+    eventually(lambda: bench.replicas("echo@1") == 0)
+    with database.begin() as tx:
+        assert fleet.ask_to_drain(tx, worker["incarnation"], False)
+    assert left.wait(10)  # its supervisor starts another
+
+
+def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine) -> None:
+    left = threading.Event()
+    bench.declare(entry("echo"))
+    runtime = bench.start(leave=left.set)
+    eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
+    runtime.drain()
+    eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
+    with database.begin() as tx:
+        [worker] = fleet.page(tx)
+        before = worker["heartbeat_at"]
+
+    def heard_of_again() -> bool:
+        with database.begin() as tx:
+            return bool(fleet.page(tx)[0]["heartbeat_at"] > before)
+
+    eventually(heard_of_again)
+    assert not left.is_set()
+
+
+def test_who_has_ended_is_asked_nothing(bench: Bench, database: Engine) -> None:
+    bench.declare(entry("echo"))
+    bench.start().stop()
+    with database.begin() as tx:
+        [worker] = fleet.page(tx)
+        assert worker["state"] == "stopped"
+        assert not fleet.ask_to_drain(tx, worker["incarnation"], True)

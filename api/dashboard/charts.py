@@ -1,0 +1,174 @@
+"""Charts as SVG that is a part of the page: no script, colours by the page's style, and their
+figures in words for whoever doesn't see them."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, log10
+
+from markupsafe import Markup, escape
+
+Points = Sequence[tuple[float, float]]
+
+_LEFT, _BOTTOM, _TOP, _RIGHT = 46, 30, 8, 10
+
+
+def spark(values: Sequence[float | None], label: str) -> Markup:
+    """How a figure went lately, the newest at the right; gaps where nobody told of it."""
+    most = max((v for v in values if v is not None), default=0.0) or 1.0
+    step = 120 / max(1, len(values) - 1)
+    lines: list[list[str]] = [[]]
+    for n, value in enumerate(values):
+        if value is None:
+            lines.append([])
+        else:
+            lines[-1].append(f"{n * step:.1f},{31 - 28 * value / most:.1f}")
+    drawn = "".join(
+        f'<polyline class="line" points="{" ".join(line)}"/>' for line in lines if len(line) > 1
+    )
+    last = next((v for v in reversed(values) if v is not None), None)
+    told = label if last is None else f"{label}: now {last:.3g}, at most {most:.3g}"
+    return Markup(
+        '<svg class="chart spark" viewBox="0 0 120 34" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(told)}"><line class="axis" x1="0" y1="32" x2="120" y2="32"/>'
+        f"{drawn}</svg>"
+    )
+
+
+def meter(ratio: float | None, label: str, kind: int = 0) -> Markup:
+    """A part of a whole."""
+    part = min(1.0, max(0.0, ratio or 0.0))
+    return Markup(
+        f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(label)}: {100 * part:.0f} %"><rect class="back" width="100" '
+        f'height="8" rx="1"/><rect class="c{kind}" width="{100 * part:.1f}" height="8" rx="1"/>'
+        "</svg>"
+    )
+
+
+def stack(parts: Mapping[str, float], label: str, unit: str = "ms") -> Markup:
+    """What a sum is made of, as one bar; `legend` names the colours."""
+    whole, at, drawn = sum(parts.values()) or 1.0, 0.0, []
+    for n, (name, value) in enumerate(parts.items()):
+        width = 600 * value / whole
+        drawn.append(
+            f'<rect class="{_colour(n)}" x="{at:.1f}" width="{max(0.0, width - 1):.1f}" '
+            f'height="16">'
+            f"<title>{escape(name)}: {value:.3g} {escape(unit)}</title></rect>"
+        )
+        at += width
+    told = ", ".join(f"{name} {value:.3g} {unit}" for name, value in parts.items())
+    return Markup(
+        '<svg class="chart stack" viewBox="0 0 600 16" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(label)}: {escape(told)}">{"".join(drawn)}</svg>'
+    )
+
+
+def legend(parts: Mapping[str, str]) -> Markup:
+    """Names with their colours, and what is said of each."""
+    rows = "".join(
+        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{_colour(n)}" width="10" '
+        f'height="10" rx="2"/></svg>{escape(name)} {escape(said)}</li>'
+        for n, (name, said) in enumerate(parts.items())
+    )
+    return Markup(f'<ul class="legend">{rows}</ul>')
+
+
+def _colour(n: int) -> str:
+    """Six of them; what comes after is dashed."""
+    return f"c{n % 6}" if n < 6 else f"c{n % 6} later"
+
+
+def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
+    """counts: by what stands under each bar; what: is counted along the axis."""
+    width, height = 480, 150
+    most, bars, names = max(counts.values(), default=0.0) or 1.0, [], []
+    step = (width - _LEFT - _RIGHT) / max(1, len(counts))
+    for n, (name, count) in enumerate(counts.items()):
+        tall = (height - _TOP - _BOTTOM) * count / most
+        x = _LEFT + n * step
+        bars.append(
+            f'<rect class="bar" x="{x + 2:.1f}" y="{height - _BOTTOM - tall:.1f}" '
+            f'width="{max(1.0, step - 4):.1f}" height="{tall:.1f}"><title>{escape(name)}: '
+            f"{count:,.0f}</title></rect>"
+        )
+        names.append(
+            f'<text x="{x + step / 2:.1f}" y="{height - _BOTTOM + 13}" text-anchor="middle">'
+            f"{escape(name)}</text>"
+        )
+    told = ", ".join(f"{name}: {count:,.0f}" for name, count in counts.items() if count)
+    return _framed(
+        width, height, f"{label}: {told or 'nothing'}",
+        _axes(width, height, what, _ticks(most), most) + "".join(bars) + "".join(names),
+    )  # fmt: skip
+
+
+def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float = 0.0) -> Markup:
+    """Lines over a common x; aim: a level to be under, 0: none."""
+    width, height = 480, 200
+    points = [point for line in series.values() for point in line]
+    most_x = max((p[0] for p in points), default=1.0) or 1.0
+    most_y = max([p[1] for p in points] + [aim]) if points else aim or 1.0
+    most_y = _ticks(most_y or 1.0)[-1]
+
+    def at(px: float, py: float) -> tuple[float, float]:
+        across = (width - _LEFT - _RIGHT) * px / most_x
+        return _LEFT + across, height - _BOTTOM - (height - _TOP - _BOTTOM) * py / most_y
+
+    drawn = []
+    for n, (name, line) in enumerate(series.items()):
+        placed = " ".join(f"{px:.1f},{py:.1f}" for px, py in (at(*point) for point in line))
+        drawn.append(
+            f'<polyline class="line {_colour(n)}" points="{placed}"><title>{escape(name)}</title>'
+            "</polyline>"
+        )
+    if aim:
+        (x1, level), (x2, _) = at(0, aim), at(most_x, aim)
+        drawn.append(
+            f'<line class="aim" x1="{x1:.1f}" x2="{x2:.1f}" y1="{level:.1f}" y2="{level:.1f}"/>'
+            f'<text x="{x2:.1f}" y="{level - 3:.1f}" text-anchor="end">target</text>'
+        )
+    marks = "".join(
+        f'<text x="{at(tick, 0)[0]:.1f}" y="{height - _BOTTOM + 13}" text-anchor="middle">'
+        f"{tick:g}</text>"
+        for tick in _ticks(most_x)
+        if tick <= most_x
+    )
+    told = "; ".join(
+        f"{name}: {line[0][1]:.3g} to {line[-1][1]:.3g} {y}"
+        for name, line in series.items()
+        if line
+    )
+    unit = f'<text x="{_LEFT - 6}" y="{height - _BOTTOM + 13}" text-anchor="end">{escape(y)}</text>'
+    return _framed(
+        width, height, f"{label}: {told or 'nothing'}",
+        unit + _axes(width, height, x, _ticks(most_y), most_y) + marks + "".join(drawn),
+    )  # fmt: skip
+
+
+def _framed(width: int, height: int, told: str, drawn: str) -> Markup:
+    return Markup(
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(told)}">{drawn}</svg>'
+    )
+
+
+def _axes(width: int, height: int, what: str, ticks: Sequence[float], most: float) -> str:
+    """Lines with their numbers at the left, and what the bottom is."""
+    drawn = []
+    for tick in ticks:
+        if tick > most:
+            continue
+        y = height - _BOTTOM - (height - _TOP - _BOTTOM) * tick / most
+        drawn.append(
+            f'<line class="axis" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 3:.1f}" text-anchor="end">{tick:,g}</text>'
+        )
+    middle = (_LEFT + width - _RIGHT) / 2
+    drawn.append(f'<text x="{middle}" y="{height - 3}" text-anchor="middle">{escape(what)}</text>')
+    return "".join(drawn)
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 to most or just beyond, three to six of them."""
+    power: float = 10.0 ** floor(log10(most / 4)) if most > 0 else 1.0
+    step = next(s * power for s in (1, 2, 2.5, 5, 10) if most / (s * power) <= 5)
+    return [n * step for n in range(ceil(most / step) + 1)]

@@ -1,0 +1,143 @@
+"""The first page: what runs, what is stuck, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+from sqlalchemy import RowMapping
+
+from api.context import Context, Shared
+from api.dashboard import frame, health, modelling, routes
+from api.dashboard.causes import Causes
+from api.dashboard.told import Telling, Told
+from api.dashboard.viewers import Viewer, Viewing
+from jobs import clock, views
+from jobs.explain import Diagnosis
+from jobs.store import fleet, reading
+from jobs.store.db import AWAY
+from jobs.store.tenancy import EVERYBODY
+from jobs.telemetry import history
+from jobs.telemetry.reports import Reading
+
+router = routes.router()
+
+_MOST_JOBS = 8
+_LIVING = ("ready", "loading", "draining")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the database says; took_s: how long it took, None: it is away."""
+
+    jobs: Sequence[dict[str, Any]] = ()
+    workers: Sequence[RowMapping] = ()
+    states: Mapping[str, int] | None = None
+    took_s: float | None = None
+
+
+@router.get("/")
+async def the_same() -> Response:
+    return frame.go(frame.PREFIX)
+
+
+@router.get("")
+def overview(
+    request: Request, shared: Shared, viewer: Viewing, told: Telling, found: Causes
+) -> Response:
+    if not viewer.may("operate"):
+        return _of_tenant(request, shared, viewer, told, found)
+    seen = _seen(shared, EVERYBODY)
+    alive = [worker for worker in seen.workers if worker["state"] in _LIVING]
+    states: dict[str, int] | None = None
+    if seen.took_s is not None:
+        states = {
+            state: count
+            for state in _LIVING
+            if (count := sum(worker["state"] == state for worker in alive))
+        }
+    return frame.page(
+        request,
+        "overview.html",
+        viewer=viewer,
+        told=told,
+        figures=figures(told),
+        causes=found,
+        parts=health.parts(shared, told, states, seen.took_s),
+        models=modelling.rows(shared, told.reading),
+        stages=modelling.stages(told.reading),
+        jobs=seen.jobs,
+        states=told.reading.gauge_by("millrace_jobs", "state"),
+        stuck=told.reading.gauge_by("millrace_jobs_stuck", "model"),
+        workers=[(worker, busy_of(told.reading, worker["incarnation"])) for worker in alive],
+    )
+
+
+def _of_tenant(
+    request: Request, shared: Context, viewer: Viewer, told: Told, found: list[Diagnosis]
+) -> Response:
+    """A tenant's own: nothing of others shows."""
+    seen = _seen(shared, viewer.caller.tenant)
+    return frame.page(
+        request,
+        "overview_tenant.html",
+        viewer=viewer,
+        causes=found,
+        models=modelling.rows(shared, told.reading),
+        jobs=seen.jobs,
+        states=seen.states,
+        away=seen.took_s is None,
+    )
+
+
+def _seen(shared: Context, whose: str) -> Seen:
+    since_s = clock.monotonic()
+    try:
+        with shared.acting(whose) as tx:
+            if whose == EVERYBODY:
+                found, states = fleet.page(tx), None
+            else:
+                found, states = (), reading.open_states(tx, whose)
+            took_s = clock.monotonic() - since_s
+            jobs = [
+                {**views.job_object(row), "tenant": row["tenant_id"]}
+                for row in reading.running(tx, whose, _MOST_JOBS)
+            ]
+    except AWAY:
+        return Seen()
+    return Seen(jobs, found, states, took_s)
+
+
+def busy_of(reading: Reading, incarnation: int) -> float | None:
+    """Of one worker's device; None: it hasn't told."""
+    one = reading.one(str(incarnation))
+    if not one.reports:
+        return None
+    return min(1.0, one.rate("millrace_device_busy_seconds_total"))
+
+
+def figures(told: Told) -> dict[str, Any]:
+    """Of everything together, for the tiles."""
+    now = told.reading
+    units = now.increase("millrace_launch_units_total")
+    padded = now.increase("millrace_launch_padded_units_total")
+    met = now.increase_by("millrace_call_target_total", "met")
+    return {
+        "calls_s": now.rate("millrace_calls_total"),
+        "items_s": now.rate("millrace_items_total"),
+        "failures_s": history.failures_s(now),
+        "retries_s": now.rate("millrace_item_retries_total"),
+        "queue_calls": now.gauge_by("millrace_queue_calls", "model"),
+        "queue_items": now.gauge_by("millrace_queue_items", "model"),
+        "oldest_s": now.gauge("millrace_queue_oldest_seconds"),
+        "drain_s": now.gauge("millrace_predicted_drain_seconds"),
+        "rows": now.mean("millrace_launch_rows"),
+        "fill": now.mean("millrace_launch_fill_ratio"),
+        "padding": 1 - units / padded if padded else None,
+        "launches_s": now.rate("millrace_launches_total"),
+        "reasons": now.increase_by("millrace_launches_total", "reason"),
+        "busy": history.busy(now),
+        "p50_s": now.quantile("millrace_call_seconds", 0.5),
+        "p99_s": now.quantile("millrace_call_seconds", 0.99),
+        "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,
+    }

@@ -1,0 +1,71 @@
+"""When slices ran, and where: lines of bars, one or more for each worker."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+MOST_RUNS = 400
+_MOST_LINES = 24
+_LEAST = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """x, width: in percent of the time that is shown."""
+
+    x: float
+    width: float
+    run: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Line:
+    """Of one worker; bars in it don't overlap."""
+
+    worker: int
+    name: str
+    until: datetime
+    bars: list[Bar] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    since: datetime
+    until: datetime
+    lines: Sequence[Line]
+    left_out: int
+
+
+def timeline(runs: Sequence[Mapping[str, Any]], now: datetime) -> Timeline | None:
+    """runs: of `inspecting.runs`; one that has no end goes on. None: there is nothing to show."""
+    if not runs:
+        return None
+    since = runs[0]["claimed_at"]
+    until = max(run["finished_at"] or now for run in runs)
+    span_s = max((until - since).total_seconds(), 0.001)
+    lines: list[Line] = []
+    left_out = 0
+    for run in runs:
+        line = _line(lines, run)
+        if line is None:
+            left_out += 1
+            continue
+        line.until = run["finished_at"] or now
+        x = 100 * (run["claimed_at"] - since).total_seconds() / span_s
+        width = 100 * (line.until - run["claimed_at"]).total_seconds() / span_s
+        line.bars.append(Bar(x, max(width, _LEAST), run))
+    lines.sort(key=lambda line: line.worker)
+    return Timeline(since, until, lines, left_out)
+
+
+def _line(lines: list[Line], run: Mapping[str, Any]) -> Line | None:
+    """The worker's first line with room, or a new one; None: there are too many."""
+    for line in lines:
+        if line.worker == run["worker"] and line.until <= run["claimed_at"]:
+            return line
+    if len(lines) >= _MOST_LINES:
+        return None
+    name = run["worker_name"] or f"worker {run['worker']}"
+    lines.append(Line(run["worker"], name, run["claimed_at"]))
+    return lines[-1]

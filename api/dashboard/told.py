@@ -1,0 +1,38 @@
+"""What the processes told of themselves, for pages: their last minute, and the half hour before."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from redis import RedisError
+
+from api.context import Shared
+from jobs import clock
+from jobs.telemetry.history import Point
+from jobs.telemetry.reports import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """redis_s: how long Redis took to answer; None: it didn't."""
+
+    reading: Reading
+    history: list[Point]
+    redis_s: float | None
+
+    def lately(self, figure: str) -> list[float | None]:
+        """One figure of the last half hour, the oldest first."""
+        return [getattr(point, figure) for point in self.history]
+
+
+async def _told(shared: Shared) -> Told:
+    reading = await shared.reports.read()
+    since_s = clock.monotonic()
+    try:
+        points = await shared.reports.history()
+    except (RedisError, TimeoutError):
+        return Told(reading, [], None)
+    return Told(reading, points, clock.monotonic() - since_s)
+
+
+Telling = Annotated[Told, Depends(_told)]

@@ -1,0 +1,122 @@
+"""Numbers, sizes and times as people read them; filters of the templates."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from jobs import clock
+
+NONE = "–"
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """12,345; 0.42 with digits."""
+    return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def exact(value: float | None) -> str:
+    """As it was set: 2.5; 1000000."""
+    return NONE if value is None else f"{value:.15g}"
+
+
+def rate(value: float | None) -> str:
+    """Per second: 1,234; 12.3; 0.42."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.{1 if value >= 10 else 2}f}"
+
+
+def share(value: float | None) -> str:
+    """0.3: 30 %."""
+    return NONE if value is None else f"{100 * value:.0f} %"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """0.0123: 12.3 ms; 4.5: 4.5 s; for short things."""
+    if seconds is None:
+        return NONE
+    ms = 1000 * seconds
+    if ms >= 10_000:
+        return f"{seconds:,.0f} s"
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.{1 if ms >= 1 else 2}f} ms"
+
+
+def duration(seconds: float | None) -> str:
+    """75: 1 min 15 s; for things that people wait for."""
+    if seconds is None:
+        return NONE
+    if 0 < seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = max(0, round(seconds))
+    for size, unit, part, part_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return (
+                f"{whole // size} {unit} {rest} {part_unit}" if rest else f"{whole // size} {unit}"
+            )
+    return f"{whole} s"
+
+
+def size(count: float | None) -> str:
+    """Of bytes."""
+    if count is None:
+        return NONE
+    power = 0
+    while count >= 1024 and power < len(_BYTES) - 1:
+        count, power = count / 1024, power + 1
+    return f"{count:,.{1 if power and count < 100 else 0}f} {_BYTES[power]}"
+
+
+def ago(at: datetime | None) -> str:
+    return NONE if at is None else f"{duration((clock.now() - at).total_seconds())} ago"
+
+
+def age(at: datetime | None) -> str:
+    """The same in one unit: in a list it rarely changes."""
+    if at is None:
+        return NONE
+    whole = max(0, round((clock.now() - at).total_seconds()))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if whole >= size:
+            return f"{whole // size} {unit} ago"
+    return "just now"
+
+
+def moment(at: datetime | None) -> str:
+    """2026-05-01 12:34:56, UTC."""
+    return NONE if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def spoken(ms: Mapping[str, float]) -> dict[str, str]:
+    """Milliseconds by name, for a legend."""
+    return {name: milliseconds(value / 1000) for name, value in ms.items()}
+
+
+def counted(counts: Mapping[str, float]) -> dict[str, str]:
+    """Shares of the whole by name, for a legend."""
+    whole = sum(counts.values()) or 1.0
+    return {name: share(value / whole) for name, value in counts.items()}
+
+
+def named(lines: Mapping[str, object]) -> dict[str, str]:
+    """Names alone, for a legend."""
+    return dict.fromkeys(lines, "")
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
+        sentence, counted, named,
+    )
+}  # fmt: skip

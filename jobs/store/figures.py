@@ -1,0 +1,54 @@
+"""What each tenant has, uses and may, in figures: for who looks over all of them, or at one."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import RowMapping, text
+
+from jobs.store.db import Tx
+
+_MONTH = "CAST(date_trunc('month', now(), 'UTC') AS date)"
+
+# A tenant may have jobs and no row of its own: their names are found by leaps over the index.
+_STANDING = text(f"""
+    WITH RECURSIVE leap (tenant_id) AS (
+        (SELECT tenant_id FROM jobs
+         WHERE tenant_id > :after AND (:tenant = '*' OR tenant_id = :tenant)
+         ORDER BY tenant_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.tenant_id FROM jobs j
+                WHERE j.tenant_id > leap.tenant_id AND (:tenant = '*' OR j.tenant_id = :tenant)
+                ORDER BY j.tenant_id LIMIT 1)
+        FROM leap WHERE leap.tenant_id IS NOT NULL
+    ), named AS (
+        SELECT tenant_id FROM leap WHERE tenant_id IS NOT NULL
+        UNION SELECT tenant_id FROM tenants
+              WHERE tenant_id > :after AND (:tenant = '*' OR tenant_id = :tenant)
+        ORDER BY tenant_id LIMIT :limit
+    )
+    SELECT n.tenant_id, coalesce(t.weight, 1) AS weight, t.soft_cap, t.hard_cap, t.created_at,
+           t.erased_at, o.open_jobs, q.queued_items, k.live_keys, s.spent, u.succeeded, u.failed,
+           u.device_us
+    FROM named n LEFT JOIN tenants t USING (tenant_id),
+    LATERAL (SELECT count(DISTINCT job_id) AS open_jobs FROM slices
+             WHERE tenant_id = n.tenant_id AND finished_at IS NULL) AS o,
+    LATERAL (SELECT coalesce(sum(stop - start - n_succeeded - n_failed - n_cancelled - n_expired),
+                             0) AS queued_items
+             FROM slices WHERE tenant_id = n.tenant_id AND finished_at IS NULL) AS q,
+    LATERAL (SELECT count(*) AS live_keys FROM api_keys
+             WHERE tenant_id = n.tenant_id AND revoked_at IS NULL
+               AND (expires_at IS NULL OR expires_at > now())) AS k,
+    LATERAL (SELECT coalesce(sum(amount), 0) AS spent FROM spend
+             WHERE tenant_id = n.tenant_id AND month = {_MONTH}) AS s,
+    LATERAL (SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(failed), 0) AS failed,
+                    coalesce(sum(device_us), 0) AS device_us
+             FROM usage WHERE tenant_id = n.tenant_id AND at >= {_MONTH}) AS u
+    ORDER BY n.tenant_id
+""")
+
+
+def standing(tx: Tx, tenant: str, *, after: str = "", limit: int) -> Sequence[RowMapping]:
+    """By name: weight, caps, open_jobs, queued_items, live_keys; and of this month (UTC) spent,
+    succeeded, failed, device_us. tenant: one, or EVERYBODY; after: the last one of the page
+    before."""
+    values = {"tenant": tenant, "after": after, "limit": limit}
+    return tx.execute(_STANDING, values).mappings().all()

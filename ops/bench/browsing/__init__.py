@@ -1,0 +1,1 @@
+"""`millrace bench dashboard`: pages over a database that has been in use for a long time."""

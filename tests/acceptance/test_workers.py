@@ -1,0 +1,56 @@
+"""Workers as operators see them, by the API and on the command line; draining is noted."""
+
+import json
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from ops.cli import main
+from ops.up import Platform
+from tests.wait import eventually
+
+
+def command(platform: Platform, *words: str) -> str:
+    found = CliRunner().invoke(main, [*words, "--url", platform.url])
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_a_worker_is_listed_with_its_models(http: httpx.Client) -> None:
+    [worker] = http.get("/workers").json()["data"]
+    assert (worker["state"], worker["drain_asked"], worker["died"]) == ("ready", False, None)
+    models = {one["model"]: one["state"] for one in worker["models"]}
+    assert models["echo@1"] == "ready"
+    assert http.get(f"/workers/{worker['id']}").json()["name"] == worker["name"]
+
+
+@pytest.mark.parametrize("path", ["/workers/999999", "/workers/0", "/workers/x"])
+def test_a_worker_that_is_none_is_said_so(http: httpx.Client, path: str) -> None:
+    assert http.get(path).status_code in (404, 422)
+    assert http.post(f"{path}/drain").status_code in (404, 422)
+
+
+def test_drain_and_undrain_by_the_command_line(platform: Platform, http: httpx.Client) -> None:
+    [worker] = json.loads(command(platform, "workers", "--json"))["data"]
+    id = str(worker["id"])
+    assert "drain asked" in command(platform, "worker", "drain", id)
+
+    def state() -> str:
+        return str(http.get(f"/workers/{id}").json()["state"])
+
+    eventually(lambda: state() == "draining", timeout_s=20)
+    refused = http.post("/infer", json={"model": "echo", "input": "x"})
+    assert refused.status_code == 503
+    assert "drain asked" not in command(platform, "worker", "undrain", id)
+
+    def another_works() -> bool:
+        platform.poll()  # as `millrace up` does: who has ended is started again
+        return http.post("/infer", json={"model": "echo", "input": "x"}).status_code == 200
+
+    eventually(another_works, timeout_s=60)
+    assert state() == "stopped"
+    assert id in command(platform, "workers")
+    assert http.post(f"/workers/{id}/drain").status_code == 409
+    acts = [entry["act"] for entry in http.get("/audit").json()["data"]]
+    assert acts[:2] == ["worker.undrain", "worker.drain"]

@@ -1,0 +1,102 @@
+"""A browser for the session, a platform for each module, a fresh profile for each test."""
+
+import os
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from ops.up import Platform, running
+from tests.browser import chromium
+from tests.browser.chromium import Watched
+from tests.keys import make_key_at
+
+SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
+_WAIT_MS = 10_000
+_COLOURS = 224
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if why := chromium.missing():
+        pytest.skip(why)
+    with chromium.running() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def platform(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with running(tmp_path_factory.mktemp("platform"), lease_s=3.0) as started:
+        yield started
+
+
+Key = Callable[..., tuple[str, str]]
+Sign = Callable[..., Watched]
+
+
+@pytest.fixture
+def key(platform: Platform) -> Key:
+    """Makes one: (the key, its id)."""
+
+    def make(tenant: str = "acme", **more: object) -> tuple[str, str]:
+        return make_key_at(platform.settings.database_url, tenant, **more)
+
+    return make
+
+
+@pytest.fixture
+def opened(browser: Browser, platform: Platform) -> Iterator[Sign]:
+    """Opens a window of a profile of its own; checked at the end."""
+    contexts, pages = [], []
+
+    def make(url: str = "", width: int = 1280, scheme: str = "light") -> Watched:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme=scheme,  # type: ignore[arg-type]
+        )
+        context.set_default_timeout(_WAIT_MS)
+        contexts.append(context)
+        pages.append(Watched(context.new_page(), url or platform.url))
+        return pages[-1]
+
+    yield make
+    for context in contexts:
+        context.close()
+    for page in pages:
+        page.check()
+
+
+@pytest.fixture
+def signed_in(opened: Sign, key: Key) -> Sign:
+    """The same, signed in with a key of that role."""
+
+    def make(role: str = "admin", tenant: str = "acme", **more: object) -> Watched:
+        made, _ = key(tenant, role=role)
+        window = opened(**more)
+        sign_in(window, made)
+        return window
+
+    return make
+
+
+def sign_in(window: Watched, key: str) -> None:
+    """By the form, wherever the window goes then."""
+    page = window.page
+    if "/dashboard/sign-in" not in page.url:
+        window.go("/dashboard/sign-in")
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+def screenshot(window: Watched, name: str) -> None:
+    """Kept where MILLRACE_SCREENSHOTS says, in few colours: pages have no more."""
+    if not SCREENSHOTS:
+        return
+    from PIL import Image
+
+    Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+    with Image.open(BytesIO(window.page.screenshot())) as taken:
+        few = taken.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        few.save(Path(SCREENSHOTS) / f"{name}.png", optimize=True)

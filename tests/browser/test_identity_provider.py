@@ -1,0 +1,62 @@
+"""Signing in at an identity provider."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from ops.up import Platform, running
+from tests.browser.conftest import Sign
+from tests.identity_provider import CLIENT, IdentityProvider
+from tests.identity_provider import running as provider_running
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[IdentityProvider]:
+    with provider_running() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def platform(
+    browser: Browser, provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Platform]:
+    named = provider.named() | {"oidc_client_id": CLIENT}
+    with running(tmp_path_factory.mktemp("platform"), **named) as started:
+        yield started
+
+
+def test_whoever_the_provider_knows_gets_in(opened: Sign, provider: IdentityProvider) -> None:
+    provider.signs_in = {"tenant": "globex", "role": "operator", "sub": "ann"}
+    window = opened()
+    window.others.add(provider.issuer)
+    page = window.go("/dashboard/workers")
+    page.get_by_role("link", name="Sign in with your organization").click()
+    expect(page).to_have_url(f"{window.url}/dashboard/workers")
+    expect(page.get_by_role("banner")).to_contain_text("globex")
+    expect(page.get_by_role("heading", name="Workers", exact=True)).to_be_visible()
+
+
+def test_who_has_no_tenant_here_is_told_so(opened: Sign, provider: IdentityProvider) -> None:
+    provider.signs_in = {"tenant": None}
+    window = opened()
+    window.others.add(provider.issuer)
+    window.forgive("status of 403")
+    page = window.go("/dashboard")
+    page.get_by_role("link", name="Sign in with your organization").click()
+    expect(page.get_by_role("alert")).to_contain_text("no tenant or role")
+
+
+def test_an_answer_to_another_sign_in_is_refused(opened: Sign, provider: IdentityProvider) -> None:
+    provider.signs_in = {"tenant": "globex"}
+    window = opened()
+    window.forgive("status of 401")
+    page = window.go("/dashboard/sign-in/back?code=x&state=y")
+    expect(page.get_by_role("alert")).to_contain_text("expired")
+    provider.signs_in = {"tenant": "globex", "nonce": "another"}
+    window.forgive("status of 403")
+    window.others.add(provider.issuer)
+    window.go("/dashboard")
+    page.get_by_role("link", name=re.compile("organization")).click()
+    expect(page.get_by_role("alert")).to_contain_text("not to this sign-in")

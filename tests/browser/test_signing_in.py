@@ -1,0 +1,154 @@
+"""Who gets in, how far, and for how long."""
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from jobs import ids
+from jobs.store import db
+from jobs.store import keys as store
+from jobs.store.tenancy import EVERYBODY, acting
+from ops.up import Platform
+from tests.browser.chromium import Watched
+from tests.browser.conftest import Key, Sign, screenshot, sign_in
+
+_REFUSED = ("status of 401", "status of 403")
+
+
+def revoke(platform: Platform, key_id: str) -> None:
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    with acting(database, EVERYBODY) as tx:
+        store.revoke(tx, EVERYBODY, ids.parse("key", key_id))
+    database.dispose()
+
+
+def cookies(window: Watched) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in window.page.context.cookies()}
+
+
+def token(page: Page) -> str:
+    return page.locator("input[name=token]").first.input_value()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_key_opens_the_page_that_was_asked_for_and_signing_out_ends_it(
+    opened: Sign, key: Key, scheme: str
+) -> None:
+    made, _ = key(role="admin")
+    window = opened(scheme=scheme)
+    page = window.go("/dashboard/models")
+    expect(page).to_have_url(re.compile("/dashboard/sign-in"))
+    window.accessible()
+    screenshot(window, f"sign-in-{scheme}")
+    sign_in(window, made)
+    expect(page).to_have_url(f"{window.url}/dashboard/models")
+    expect(page.get_by_role("banner")).to_contain_text("acme")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_text("You are signed out.")).to_be_visible()
+    window.go("/dashboard")
+    expect(page).to_have_url(re.compile("/dashboard/sign-in"))
+
+
+@pytest.mark.parametrize("wrong", ["mk_" + "a" * 43, "nonsense", "mk_<script>alert(1)</script>"])
+def test_a_wrong_key_is_told_so(opened: Sign, key: Key, wrong: str) -> None:
+    key()
+    window = opened()
+    window.forgive(*_REFUSED)
+    sign_in(window, wrong)
+    expect(window.page.get_by_role("alert")).to_be_visible()
+    assert "millrace_session" not in cookies(window)
+
+
+def test_a_session_ends_with_its_key(opened: Sign, key: Key, platform: Platform) -> None:
+    made, id = key(role="operator")
+    window = opened()
+    window.forgive(*_REFUSED)
+    sign_in(window, made)
+    expect(window.page.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(window.page.locator("#live-state")).to_have_text("Live")
+    revoke(platform, id)
+    # The stream ends, and the page goes to where one signs in, by itself.
+    expect(window.page).to_have_url(re.compile("/dashboard/sign-in"), timeout=30_000)
+    window.go("/dashboard/workers")
+    expect(window.page).to_have_url(re.compile("/dashboard/sign-in"))
+
+
+@pytest.mark.parametrize(
+    "next",
+    ["//evil.example", "https://evil.example/dashboard", "/dashboard/..//evil.example", "/jobs",
+     "/dashboard\\@evil.example", "/dashboard//evil.example", "javascript:alert(1)"],
+)  # fmt: skip
+def test_nobody_is_sent_elsewhere_after_signing_in(opened: Sign, key: Key, next: str) -> None:
+    made, _ = key()
+    window = opened()
+    window.page.goto(f"{window.url}/dashboard/sign-in")
+    page = window.page
+    page.locator("input[name=next]").evaluate("(input, next) => { input.value = next }", next)
+    sign_in(window, made)
+    expect(page).to_have_url(f"{window.url}/dashboard")
+
+
+def test_a_tenant_sees_its_own_and_is_told_what_it_may_not(signed_in: Sign) -> None:
+    window = signed_in("tenant")
+    window.forgive(*_REFUSED)
+    page = window.page
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    pages = page.get_by_role("navigation").get_by_role("link").all_inner_texts()
+    assert {"Overview", "Jobs", "Models", "Webhooks"} <= set(pages)
+    assert not {"Workers", "Tenants", "Audit"} & set(pages)
+    expect(page.get_by_text("PostgreSQL")).to_have_count(0)
+    window.accessible()
+    window.go("/dashboard/workers")
+    expect(page.get_by_role("heading", name="The credential doesn't allow this")).to_be_visible()
+    expect(page.get_by_text("lacks the scope operate")).to_be_visible()
+    expect(page.get_by_text(re.compile("^req_"))).to_be_visible()
+    window.accessible()
+
+
+def test_who_may_only_read_drains_nobody(signed_in: Sign, opened: Sign, key: Key) -> None:
+    made, _ = key(role="operator", scopes=frozenset({"read"}))
+    window = opened()
+    window.forgive(*_REFUSED)
+    sign_in(window, made)
+    expect(window.page.get_by_role("link", name="Workers")).to_have_count(0)
+    answer = post(window, "/dashboard/workers/1/drain", token=token(window.page))
+    assert answer.status_code == 403
+    assert "lacks the scope operate" in answer.text
+
+
+def post(window: Watched, path: str, site: str = "same-origin", **form: str) -> httpx.Response:
+    """As a form of this browser would, or as one that only pretends."""
+    headers = {"Sec-Fetch-Site": site} if site else {}
+    return httpx.post(window.url + path, data=form, headers=headers, cookies=cookies(window))
+
+
+def test_a_form_that_is_not_of_this_session_is_refused(signed_in: Sign) -> None:
+    window, other = signed_in("operator"), signed_in("operator")
+    good = token(window.page)
+    path = "/dashboard/workers/999999/drain"
+    assert post(window, path, token=good).status_code == 404  # it was taken
+    assert post(window, path).status_code == 403
+    assert post(window, path, token=token(other.page)).status_code == 403
+    for site in ("cross-site", "same-site", "none", ""):
+        assert post(window, path, site, token=good).status_code == 403
+
+
+def test_cookies_are_kept_from_scripts_and_other_sites(signed_in: Sign) -> None:
+    window = signed_in()
+    [cookie] = [one for one in window.page.context.cookies() if one["name"] == "millrace_session"]
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (
+        True,
+        "Strict",
+        "/dashboard",
+    )
+    assert "mk_" not in cookie["value"]
+    answer = httpx.get(f"{window.url}/dashboard", cookies=cookies(window))
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    style = re.search(r"/dashboard/static/[^\"]*\.css", answer.text)
+    assert style
+    kept = httpx.get(window.url + style[0]).headers
+    assert kept.get_list("cache-control") == ["public, max-age=31536000, immutable"]

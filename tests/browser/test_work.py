@@ -1,0 +1,261 @@
+"""Work, in a browser: a job watched to its end, what is inside it, and the verbs, for many at once
+too; but not for who may only read."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from ops.client import Client
+from ops.up import Platform, running
+from tests.browser.chromium import Watched
+from tests.browser.conftest import Key, Sign, screenshot, sign_in
+from tests.keys import make_key_at
+from tests.receiver import Receiver, Reply, receiving
+from tests.wait import eventually
+
+NASTY = "<img src=x onerror=alert(1)>&'\""
+MODELS = """
+[[model]]
+name = "paced"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.paced_samples:vectors" }
+limits = { max_batch = 4, in_flight = 1, slice_items = 8 }
+
+[[model]]
+name = "moody"
+version = "1"
+engine = "function"
+options = { function = "tests.acceptance.broken_samples:moody" }
+
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+"""
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def platform(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    home = tmp_path_factory.mktemp("platform")
+    models = home / "models.toml"
+    models.write_text(MODELS)
+    with running(home, models=models, lease_s=3.0, webhook_allow="127.0.0.1") as started:
+        yield started
+
+
+@pytest.fixture
+def client(platform: Platform, key: Key) -> Iterator[Client]:
+    found = Client(platform.url, key(role="admin")[0])
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def window(signed_in: Sign) -> Watched:
+    return signed_in("admin")
+
+
+def post(client: Client, model: str, items: list[str], **order: object) -> str:
+    named = [{"custom_id": f"{NASTY}-{n}", "input": text} for n, text in enumerate(items)]
+    id: str = client.submit_order({"model": model, "items": named, **order})["id"]
+    return id
+
+
+def test_a_job_is_watched_to_its_end(window: Watched, client: Client) -> None:
+    id = post(client, "paced", [f"wait {n}" for n in range(16)], metadata={"who": NASTY})
+    page = window.go(f"/dashboard/jobs/{id}")
+    page.evaluate("document.querySelector('main').mine = true")
+    head = page.locator("[data-live=head]")
+    expect(head).to_contain_text("running")
+    expect(head.get_by_role("button", name="Cancel")).to_be_visible()
+    screenshot(window, "job-running-light")
+    expect(head).to_contain_text("completed", timeout=30_000)
+    expect(head).to_contain_text("16 / 16")
+    expect(head.get_by_role("button", name="Cancel")).to_have_count(0)
+    expect(head.get_by_role("button", name="Retry")).to_be_visible()
+    slices = page.locator("[data-live=slices]")
+    expect(slices.get_by_role("img")).not_to_have_count(0)
+    expect(page.locator("[data-live=items] tbody tr")).to_have_count(16)
+    assert page.evaluate("document.querySelector('main').mine")  # the page was not loaded again
+
+
+def test_jobs_are_found_and_the_url_says_what_is_shown(window: Watched, client: Client) -> None:
+    one = post(client, "echo", ["a"], metadata={"project": "needle"})
+    other = post(client, "echo", ["a"], metadata={"project": "hay"})
+    for id in (one, other):
+        client.wait(id)
+    page = window.go("/dashboard/jobs")
+    rows = page.locator("[data-live=rows]")
+    expect(rows).to_contain_text(other)
+    page.get_by_label("Text").fill("NEEDLE")
+    page.get_by_role("button", name="Filter").click()
+    expect(rows).to_contain_text(one)
+    expect(rows).not_to_contain_text(other)
+    assert "text=NEEDLE" in page.url
+    page.get_by_role("navigation", name="States").get_by_role("link", name="completed").click()
+    expect(page).to_have_url(re.compile("state=completed.*text=NEEDLE"))
+    expect(rows).to_contain_text(one)
+    page.reload()
+    expect(page.get_by_label("Text")).to_have_value("NEEDLE")
+    expect(rows).to_contain_text(one)
+    page.get_by_role("link", name="All jobs").click()
+    expect(rows).to_contain_text(other)
+
+
+def test_an_item_is_opened_and_the_failed_are_retried(window: Watched, client: Client) -> None:
+    id = post(client, "moody", ["good", "nan", "fine"])
+    client.wait(id)
+    dialogs: list[str] = []
+    window.page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    page = window.go(f"/dashboard/jobs/{id}")
+    items = page.locator("[data-live=items]")
+    items.get_by_role("link", name="failed 1").click()
+    expect(items.locator("table.items tbody tr")).to_have_count(1)
+    items.get_by_role("link", name="1", exact=True).click()
+    expect(page.get_by_role("heading", name="Item 1")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("invalid_output")
+    expect(page.locator("main")).to_contain_text(NASTY)
+    page.locator(".crumbs").get_by_role("link", name=id).click()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status").filter(has_text="retry:")).to_be_visible()
+    head = page.locator("[data-live=head]")
+    expect(head).to_contain_text("generation 2")
+    expect(head).to_contain_text("completed", timeout=20_000)
+    assert page.locator("img[src=x]").count() == 0
+    assert not dialogs
+
+
+def test_many_are_cancelled_once_their_number_is_confirmed(window: Watched, client: Client) -> None:
+    tag = "to-be-cancelled"
+    made = [post(client, "paced", ["wait"] * 40, metadata={"tag": tag}) for _ in range(3)]
+    page = window.go(f"/dashboard/jobs?text={tag}&state=queued,running")
+    page.get_by_role("button", name="Cancel…").click()
+    expect(page.get_by_role("heading", name="Cancel 3 jobs?")).to_be_visible()
+    for id in made:
+        expect(page.get_by_role("group", name="Examples")).to_contain_text(id)
+    window.accessible()
+    screenshot(window, "confirm-light")
+    page.get_by_role("button", name="Cancel 3 jobs").click()
+    expect(page.get_by_role("heading", name="3 jobs cancelled")).to_be_visible()
+    window.accessible()
+    eventually(lambda: {client.job(id)["state"] for id in made} == {"cancelled"}, 20)
+
+
+def test_those_that_are_ticked_are_paused(window: Watched, client: Client) -> None:
+    made = [post(client, "paced", ["wait"] * 40, metadata={"tag": "ticked"}) for _ in range(3)]
+    page = window.go("/dashboard/jobs?text=ticked")
+    page.get_by_role("checkbox", name=made[1]).check()
+    page.get_by_role("button", name="Pause…").click()
+    page.get_by_role("button", name="Pause 1 job").click()
+    expect(page.get_by_role("heading", name="1 job paused")).to_be_visible()
+    assert client.job(made[1])["state"] == "paused"
+    assert client.job(made[0])["state"] != "paused"
+    for id in made:
+        client.request("POST", f"/jobs/{id}/cancel")
+
+
+def test_a_webhook_that_failed_is_sent_again(
+    window: Watched, client: Client, receiver: Receiver
+) -> None:
+    receiver.reply = lambda request: Reply(410)
+    id = post(client, "echo", ["a"], webhook={"url": receiver.url})
+    page = window.go("/dashboard/webhooks?state=disabled")
+    rows = page.locator("[data-live=deliveries]")
+    expect(rows).to_contain_text(id, timeout=30_000)
+    receiver.reply = lambda request: Reply()
+    before = len(receiver.received)
+    rows.get_by_role("button", name=re.compile(id)).click()
+    expect(page.get_by_role("status").filter(has_text="will be sent again")).to_be_visible()
+    eventually(lambda: len(receiver.received) > before, 20)
+    window.go("/dashboard/webhooks?state=delivered")
+    expect(rows).to_contain_text(id, timeout=20_000)
+
+
+def test_a_key_is_made_and_seen_once(window: Watched) -> None:
+    page = window.go("/dashboard/tenants/acme")
+    form = page.locator("form", has=page.get_by_role("button", name="Make the key"))
+    form.get_by_label("Name").fill("of a browser")
+    page.get_by_role("button", name="Make the key").click()
+    expect(page.locator("pre.secret")).to_have_text(re.compile("^mk_"))
+    page.get_by_role("link", name="To the tenant").click()
+    expect(page.get_by_role("group", name="Keys")).to_contain_text("of a browser")
+    expect(page.locator("main")).not_to_contain_text(re.compile("mk_[A-Za-z0-9_-]{20}"))
+
+
+def test_who_may_only_read_sees_all_and_does_nothing(
+    opened: Sign, key: Key, client: Client
+) -> None:
+    id = post(client, "echo", ["a"])
+    client.wait(id)
+    reader = opened()
+    sign_in(reader, key(scopes=frozenset({"read"}))[0])
+    page = reader.go(f"/dashboard/jobs/{id}")
+    expect(page.locator("[data-live=head]")).to_contain_text("completed")
+    expect(page.locator("main form[method=post]")).to_have_count(0)
+    reader.go("/dashboard/jobs")
+    expect(page.locator("[data-live=rows]")).to_contain_text(id)
+    expect(page.get_by_role("checkbox", name=id)).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+    reader.forgive("status of 403")
+    reader.go(f"/dashboard/jobs/{id}/delete")
+    expect(page.locator("main")).to_contain_text("lacks the scope submit")
+
+
+@pytest.fixture(scope="module")
+def shown(platform: Platform, receiver: Receiver, browser: Browser) -> dict[str, str]:
+    """Pages with something on each, by the name of their screenshot."""
+    made, _ = make_key_at(platform.settings.database_url, "acme", role="admin")
+    client = Client(platform.url, made)
+    receiver.reply = lambda request: Reply()
+    url = {"url": receiver.url}
+    mixed = post(client, "moody", ["good", "nan", "fine", "nul"] * 9, webhook=url)
+    client.wait(post(client, "paced", [f"text {n}" for n in range(60)], metadata={"run": "7"}))
+    client.wait(mixed)
+    client.request("POST", f"/jobs/{post(client, 'paced', ['wait'] * 9)}/pause")
+    client.close()
+    return {
+        "jobs": "/jobs",
+        "job": f"/jobs/{mixed}",
+        "slices": f"/jobs/{mixed}/slices",
+        "item": f"/jobs/{mixed}/items/1",
+        "delete": f"/jobs/{mixed}/delete",
+        "tenants": "/tenants",
+        "tenant": "/tenants/acme",
+        "webhooks": "/webhooks",
+        "audit": "/audit",
+    }
+
+
+PAGES = ("jobs", "job", "slices", "item", "delete", "tenants", "tenant", "webhooks", "audit")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_work_is_for_everybody(
+    signed_in: Sign, shown: dict[str, str], name: str, scheme: str
+) -> None:
+    window = signed_in("admin", scheme=scheme)
+    page = window.go(f"/dashboard{shown[name]}")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    window.accessible()
+    window.fits()
+    screenshot(window, f"{name}-{scheme}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_work_fits_a_narrow_screen(
+    signed_in: Sign, shown: dict[str, str], name: str
+) -> None:
+    window = signed_in("admin", width=360)
+    window.go(f"/dashboard{shown[name]}")
+    window.fits()
+    window.accessible()

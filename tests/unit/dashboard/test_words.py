@@ -1,0 +1,38 @@
+"""Numbers as people read them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from api.dashboard import words
+
+
+@pytest.mark.parametrize(
+    ("say", "value", "said"),
+    [
+        (words.number, 12345.4, "12,345"),
+        (words.number, None, "–"),
+        (words.rate, 0, "0"),
+        (words.rate, 0.123, "0.12"),
+        (words.rate, 12.34, "12.3"),
+        (words.rate, 1234.5, "1,234"),
+        (words.share, 0.305, "30 %"),
+        (words.milliseconds, 0.0123, "12.3 ms"),
+        (words.milliseconds, 0.00012, "0.12 ms"),
+        (words.milliseconds, 1.5, "1,500 ms"),
+        (words.milliseconds, 12, "12 s"),
+        (words.duration, 0.0, "0 s"),
+        (words.duration, -1.0, "0 s"),
+        (words.duration, 4.25, "4.2 s"),
+        (words.duration, 59.6, "1 min"),
+        (words.duration, 75, "1 min 15 s"),
+        (words.duration, 3600, "1 h"),
+        (words.duration, 90_061, "1 d 1 h"),
+        (words.size, 512, "512 B"),
+        (words.size, 1536, "1.5 KiB"),
+        (words.size, 5 * 2**30, "5.0 GiB"),
+        (words.sentence, "it stands", "It stands."),
+    ],
+)
+def test_said(say: Callable[..., str], value: object, said: str) -> None:
+    assert say(value) == said
