@@ -20,7 +20,7 @@ _COLOURS = 224
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Ended with its module: Playwright has an event loop, beside which no other test may run one."""
+    """Ended with its module: beside Playwright's event loop no other test may run one."""
     if why := chromium.missing():
         pytest.skip(why)
     with chromium.running() as found:
