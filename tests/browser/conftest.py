@@ -1,4 +1,4 @@
-"""A browser for the session, a platform for each module, a fresh profile for each test."""
+"""A browser and a platform for each module, a fresh profile for each test."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,8 +18,9 @@ _WAIT_MS = 10_000
 _COLOURS = 224
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ended with its module: beside Playwright's event loop no other test may run one."""
     if why := chromium.missing():
         pytest.skip(why)
     with chromium.running() as found:
