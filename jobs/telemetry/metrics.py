@@ -8,7 +8,6 @@ what it does; of what the whole system is, a keeper has them.
 from typing import TypeAlias, TypeVar
 
 from prometheus_client import (
-    CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
@@ -16,6 +15,7 @@ from prometheus_client import (
 )
 
 from jobs.telemetry.bounded import Bounded
+from jobs.telemetry.noting import Registry
 
 Metric: TypeAlias = Counter | Gauge | Histogram
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -27,7 +27,7 @@ device has it; engine: on the device; postprocess: until the answer is sent or r
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # nobody reads those samples
 
-REGISTRY = CollectorRegistry()
+REGISTRY = Registry()
 
 EDGES: dict[str, tuple[float, ...]] = {}
 """The upper ends of each histogram's buckets."""

@@ -1,7 +1,7 @@
 """What happens, as metrics: one call for each kind of event, so that code which does something says
 what it did and the names of metrics stand here.
 
-Each function is nothing but a test where metrics are switched off.
+Each function only notes it (`noting`), and is nothing but a test where metrics are switched off.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from typing import ParamSpec
 from prometheus_client import Counter, Histogram
 
 from jobs import clock
-from jobs.telemetry import metrics
+from jobs.telemetry import metrics, noting
 from jobs.telemetry.metrics import LANES, ROUTES, TENANTS, UPSTREAMS
 
 P = ParamSpec("P")
@@ -33,13 +33,16 @@ def is_on() -> bool:
     return _on
 
 
-def _unless_off(act: Callable[P, None]) -> Callable[P, None]:
-    @wraps(act)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-        if _on:
-            act(*args, **kwargs)
+def noted(act: Callable[P, None]) -> Callable[P, None]:
+    """For a function that counts something: it will be called in a moment, unless metrics are
+    switched off."""
 
-    return guarded
+    @wraps(act)
+    def later(*args: P.args, **kwargs: P.kwargs) -> None:
+        if _on:
+            noting.note(act, *args, **kwargs)
+
+    return later
 
 
 # -- every process
@@ -51,30 +54,31 @@ def begin(kind: str, on: bool) -> None:
     if on:
         metrics.keep_those_of(kind)
         metrics.BUILD.labels(VERSION, kind).set(1)
+        noting.start()
 
 
-@_unless_off
+@noted
 def transaction(seconds: float) -> None:
     metrics.DATABASE_S.observe(seconds)
 
 
-@_unless_off
+@noted
 def database_error() -> None:
     metrics.DATABASE_ERRORS.inc()
 
 
-@_unless_off
+@noted
 def connections(used: int, idle: int) -> None:
     metrics.DATABASE_CONNECTIONS.labels("used").set(used)
     metrics.DATABASE_CONNECTIONS.labels("idle").set(idle)
 
 
-@_unless_off
+@noted
 def redis_answered(seconds: float) -> None:
     metrics.REDIS_S.observe(seconds)
 
 
-@_unless_off
+@noted
 def redis_error() -> None:
     metrics.REDIS_ERRORS.inc()
 
@@ -82,7 +86,7 @@ def redis_error() -> None:
 # -- api
 
 
-@_unless_off
+@noted
 def request(method: str, route: str, status: int, seconds: float | None) -> None:
     """One that was answered. seconds: until the end of its answer; None: of a call, which counts
     elsewhere, or of a stream that has no end."""
@@ -97,7 +101,7 @@ def _requests(method: str, route: str, status: int) -> Counter:
     return metrics.HTTP.labels(method, route, str(status))
 
 
-@_unless_off
+@noted
 def call(model: str, job_class: str, outcome: str, met: bool | None) -> None:
     """One that ended. met: whether its model's target was; None: it has nothing to do with it."""
     _ended(model, job_class, outcome).inc()
@@ -105,7 +109,7 @@ def call(model: str, job_class: str, outcome: str, met: bool | None) -> None:
         _target(model, met).inc()
 
 
-@_unless_off
+@noted
 def call_answered(model: str, job_class: str, seconds: float, stages: Mapping[str, float]) -> None:
     """stages: seconds; what is missing of the whole is the gateway's."""
     whole, parts = _answered(model, job_class)
@@ -131,7 +135,7 @@ def _answered(model: str, job_class: str) -> tuple[Histogram, dict[str, Histogra
     return metrics.CALL_S.labels(model, job_class), stages
 
 
-@_unless_off
+@noted
 def job_submitted(model: str, job_class: str, items: int) -> None:
     metrics.JOBS_SUBMITTED.labels(model, job_class).inc()
     metrics.ITEMS_SUBMITTED.labels(model).inc(items)
@@ -140,7 +144,7 @@ def job_submitted(model: str, job_class: str, items: int) -> None:
 # -- slices, items and what runs them
 
 
-@_unless_off
+@noted
 def claim(seconds: float, model: str, slices: int, suspect: bool) -> None:
     """slices: 0 where there was nothing; then of no model."""
     metrics.CLAIM_S.observe(seconds)
@@ -148,35 +152,35 @@ def claim(seconds: float, model: str, slices: int, suspect: bool) -> None:
         metrics.CLAIMS.labels(model, "true" if suspect else "false").inc(slices)
 
 
-@_unless_off
+@noted
 def settlement(seconds: float, lost: int) -> None:
     """lost: leases that had gone."""
     metrics.SETTLE_S.observe(seconds)
     metrics.LEASES_LOST.inc(lost)
 
 
-@_unless_off
+@noted
 def items_ended(model: str, outcome: str, count: int) -> None:
     metrics.ITEMS.labels(model, outcome).inc(count)
 
 
-@_unless_off
+@noted
 def item_errors(model: str, code: str, count: int) -> None:
     metrics.ITEM_ERRORS.labels(model, code).inc(count)
 
 
-@_unless_off
+@noted
 def item_retries(model: str, count: int) -> None:
     metrics.ITEM_RETRIES.labels(model).inc(count)
 
 
-@_unless_off
+@noted
 def postprocessed(model: str, seconds: float) -> None:
     """From the end of a launch until its calls are answered, or a slice of its items recorded."""
     _stages(model)["postprocess"].observe(seconds)
 
 
-@_unless_off
+@noted
 def launch(
     model: str,
     reason: str,
@@ -208,7 +212,7 @@ def launch(
         of[stage].observe(max(0.0, part))
 
 
-@_unless_off
+@noted
 def launch_of_lane(model: str, lane: str, count: int, waited_s: float) -> None:
     """A part of a launch: so many entries, which waited so long together."""
     launches, entries, waited = _lane(model, LANES(lane[:_MOST_LANE]))
@@ -217,7 +221,7 @@ def launch_of_lane(model: str, lane: str, count: int, waited_s: float) -> None:
     waited.inc(waited_s)
 
 
-@_unless_off
+@noted
 def launch_of_tenant(
     model: str, tenant: str, kind: str, count: int, units: int, device_s: float, waited_s: float
 ) -> None:
@@ -277,19 +281,19 @@ def _stages(model: str) -> dict[str, Histogram]:
     return {stage: metrics.LAUNCH_STAGE_S.labels(model, stage) for stage in metrics.STAGES[1:]}
 
 
-@_unless_off
+@noted
 def device_busy(device: str, seconds: float) -> None:
     metrics.DEVICE_BUSY_S.labels(device).inc(seconds)
 
 
-@_unless_off
+@noted
 def model_loaded(model: str, outcome: str, seconds: float) -> None:
     metrics.MODEL_LOADS.labels(model, outcome).inc()
     if outcome == "ready":
         metrics.MODEL_LOAD_S.labels(model).set(seconds)
 
 
-@_unless_off
+@noted
 def upstream(name: str, outcome: str, limit: int, closed: bool) -> None:
     """One request to it has ended; how many it may be sent at a time, and whether it is let be."""
     name = UPSTREAMS(name)
@@ -314,32 +318,32 @@ def duty(name: str) -> Iterator[None]:
             metrics.KEEPER_RUN_S.labels(name).observe(clock.monotonic() - since_s)
 
 
-@_unless_off
+@noted
 def reaped(leases: int) -> None:
     metrics.REAPED.inc(leases)
 
 
-@_unless_off
+@noted
 def worker_died(how: str, count: int = 1) -> None:
     metrics.WORKER_DEATHS.labels(how).inc(count)
 
 
-@_unless_off
+@noted
 def calls_recovered(count: int) -> None:
     metrics.CALLS_RECOVERED.inc(count)
 
 
-@_unless_off
+@noted
 def nudged(pool: str, count: int) -> None:
     metrics.NUDGES.labels(pool).inc(count)
 
 
-@_unless_off
+@noted
 def webhook_tried(outcome: str, seconds: float) -> None:
     metrics.WEBHOOKS.labels(outcome).inc()
     metrics.WEBHOOK_S.observe(seconds)
 
 
-@_unless_off
+@noted
 def transferred(kind: str, outcome: str) -> None:
     metrics.TRANSFERS.labels(kind, outcome).inc()
