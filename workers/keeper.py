@@ -283,6 +283,7 @@ class Keeper:
 def _write_to(database: Database) -> None:
     with database.begin() as tx:
         store_census.write(tx)
+        metrics.LOCK_WAIT_S.set(store_census.longest_lock_s(tx))
 
 
 def run_keeper(settings: Settings) -> None:

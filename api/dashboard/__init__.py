@@ -19,10 +19,12 @@ from api.dashboard import (
     tenants,
     webhooks,
 )
+from api.dashboard.patience import Patience
 
 
 def install(app: FastAPI) -> None:
     """Serves the pages, and what they are made of."""
+    app.state.patience = Patience()
     static.install(app)
     of_work = (jobs, many, items, job)  # `jobs/all/…` before `jobs/{job_id}/…`
     for module in (overview, *of_work, models, fleet, tenants, keys, webhooks, audit, signing_in):

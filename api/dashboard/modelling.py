@@ -50,9 +50,8 @@ def standing(shared: Context) -> Mapping[str, Standing]:
         return {}
 
 
-def rows(shared: Context, reading: Reading) -> list[Row]:
-    """Those that are declared, and those that are still there."""
-    found = standing(shared)
+def rows(shared: Context, found: Mapping[str, Standing], reading: Reading) -> list[Row]:
+    """Those that are declared, and those that are still there. found: how they stand."""
     declared = {model.key: model for model in shared.models}
     keys = (*declared, *sorted(found.keys() - declared.keys()))
     return [row(key, declared.get(key), found.get(key, NOWHERE), reading) for key in keys]

@@ -26,7 +26,7 @@ _INPUTS: dict[str, Any] = {
 
 @router.get("/models")
 def models(request: Request, shared: Shared, viewer: Viewing, told: Telling) -> Response:
-    found = modelling.rows(shared, told.reading)
+    found = modelling.rows(shared, modelling.standing(shared), told.reading)
     return frame.page(request, "models.html", viewer=viewer, models=found)
 
 

@@ -1,7 +1,9 @@
 """The first page: what runs, what is stuck, and why."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -10,13 +12,15 @@ from sqlalchemy import RowMapping
 from api.context import Context, Shared
 from api.dashboard import frame, health, modelling, routes
 from api.dashboard.causes import Causes
+from api.dashboard.patience import Patience
 from api.dashboard.told import Telling, Told
 from api.dashboard.viewers import Viewer, Viewing
 from jobs import clock, views
 from jobs.explain import Diagnosis
-from jobs.store import fleet, reading
+from jobs.store import fleet, reading, workers
 from jobs.store.db import AWAY
 from jobs.store.tenancy import EVERYBODY
+from jobs.store.workers import Standing
 from jobs.telemetry import history
 from jobs.telemetry.reports import Reading
 
@@ -32,6 +36,7 @@ class Seen:
 
     jobs: Sequence[dict[str, Any]] = ()
     workers: Sequence[RowMapping] = ()
+    models: Mapping[str, Standing] = field(default_factory=dict)
     states: Mapping[str, int] | None = None
     took_s: float | None = None
 
@@ -42,12 +47,23 @@ async def the_same() -> Response:
 
 
 @router.get("")
-def overview(
+async def overview(
     request: Request, shared: Shared, viewer: Viewing, told: Telling, found: Causes
 ) -> Response:
-    if not viewer.may("operate"):
-        return _of_tenant(request, shared, viewer, told, found)
-    seen = _seen(shared, EVERYBODY)
+    """Shown within a second or two, whatever the database does. Rendered on a thread that nothing
+    else holds: those of FastAPI may all be waiting for it."""
+    operator = viewer.may("operate")
+    whose = EVERYBODY if operator else viewer.caller.tenant
+    patience: Patience = request.app.state.patience
+    seen = await patience.ask(whose, partial(_seen, shared, whose)) or Seen()
+    show = _of_everybody if operator else _of_tenant
+    return await asyncio.to_thread(show, request, shared, viewer, told, found, seen)
+
+
+def _of_everybody(
+    request: Request, shared: Context, viewer: Viewer, told: Told, found: list[Diagnosis],
+    seen: Seen,
+) -> Response:  # fmt: skip
     alive = [worker for worker in seen.workers if worker["state"] in _LIVING]
     states: dict[str, int] | None = None
     if seen.took_s is not None:
@@ -64,7 +80,7 @@ def overview(
         figures=figures(told),
         causes=found,
         parts=health.parts(shared, told, states, seen.took_s),
-        models=modelling.rows(shared, told.reading),
+        models=modelling.rows(shared, seen.models, told.reading),
         stages=modelling.stages(told.reading),
         jobs=seen.jobs,
         states=told.reading.gauge_by("millrace_jobs", "state"),
@@ -74,16 +90,16 @@ def overview(
 
 
 def _of_tenant(
-    request: Request, shared: Context, viewer: Viewer, told: Told, found: list[Diagnosis]
-) -> Response:
+    request: Request, shared: Context, viewer: Viewer, told: Told, found: list[Diagnosis],
+    seen: Seen,
+) -> Response:  # fmt: skip
     """A tenant's own: nothing of others shows."""
-    seen = _seen(shared, viewer.caller.tenant)
     return frame.page(
         request,
         "overview_tenant.html",
         viewer=viewer,
         causes=found,
-        models=modelling.rows(shared, told.reading),
+        models=modelling.rows(shared, seen.models, told.reading),
         jobs=seen.jobs,
         states=seen.states,
         away=seen.took_s is None,
@@ -98,6 +114,7 @@ def _seen(shared: Context, whose: str) -> Seen:
                 found, states = fleet.page(tx), None
             else:
                 found, states = (), reading.open_states(tx, whose)
+            models = workers.standing(tx, 2 * shared.settings.lease_s)
             took_s = clock.monotonic() - since_s
             jobs = [
                 {**views.job_object(row), "tenant": row["tenant_id"]}
@@ -105,7 +122,7 @@ def _seen(shared: Context, whose: str) -> Seen:
             ]
     except AWAY:
         return Seen()
-    return Seen(jobs, found, states, took_s)
+    return Seen(jobs, found, models, states, took_s)
 
 
 def busy_of(reading: Reading, incarnation: int) -> float | None:

@@ -109,6 +109,9 @@ _WEBHOOKS = text("""
 _TRANSFERS = text("SELECT kind, count(*) FROM transfers GROUP BY 1")
 _WEIGHTS = text("SELECT tenant_id, weight FROM tenants WHERE tenant_id = ANY(:tenants)")
 _SIZE = text("SELECT pg_database_size(current_database())")
+_LONGEST_LOCK = text("""
+    SELECT extract(epoch FROM max(clock_timestamp() - waitstart)) FROM pg_locks WHERE NOT granted
+""")
 _WRITE = text("SELECT pg_logical_emit_message(true, 'millrace', '')")
 
 
@@ -131,6 +134,11 @@ def weights(tx: Tx, tenants: Collection[str]) -> Mapping[str, float]:
 def size(tx: Tx) -> int:
     """Bytes of the database."""
     return int(tx.scalar(_SIZE) or 0)
+
+
+def longest_lock_s(tx: Tx) -> float:
+    """For how long the first of those who wait for a lock now has waited."""
+    return float(tx.scalar(_LONGEST_LOCK) or 0.0)
 
 
 def write(tx: Tx) -> None:

@@ -350,12 +350,33 @@ FAIRNESS = _gauge("millrace_fairness_jain", "Jain's index over those ratios: 1 i
 DATABASE_PROBE_S = _gauge(
     "millrace_database_probe_seconds", "Time of the smallest write that commits, at the last probe"
 )
+LOCK_WAIT_S = _gauge(
+    "millrace_database_lock_wait_seconds",
+    "Time that the longest of those who wait for a lock in the database has waited, at the last "
+    "probe",
+)
 REDIS_PROBE_S = _gauge("millrace_redis_probe_seconds", "Time of a PING, at the last probe")
 DATABASE_BYTES = _gauge("millrace_database_bytes", "Size of the database")
 
 
+_FEW: dict[str, dict[Counter, tuple[tuple[str, ...], ...]]] = {
+    "keeper": {
+        WORKER_DEATHS: (("killed",), ("crashed",), ("hung",), ("silent",)),
+        WEBHOOKS: (("delivered",), ("failed",), ("given_up",)),
+        TRANSFERS: tuple(
+            (kind, end) for kind in ("import", "export") for end in ("done", "failed")
+        ),
+    }
+}
+
+
 def keep_those_of(kind: str) -> None:
-    """In a process of that kind: what has no labels would stand there as 0 in the others."""
+    """In a process of that kind: what has no labels would stand there as 0 in the others. What it
+    counts by labels that are few stands at 0 from its start: of a counter that begins at 1 nobody
+    sees it grow."""
+    for counter, values in _FEW.get(kind, {}).items():
+        for its in values:
+            counter.labels(*its)
     for (whose, _), found in SECTIONS.items():
         for metric in found:
             if whose not in (kind, "every process") and not metric._labelnames:

@@ -1,8 +1,6 @@
 """A real Prometheus reads a running platform: the rules work on what processes really tell."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -14,6 +12,7 @@ import yaml
 from ops.client import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.up import Platform, free_port, running
+from tests.prometheus import MISSING, ask, installed, scraping
 from tests.unit.deploy.kit import PROMETHEUS, RULES
 from tests.wait import eventually
 
@@ -26,8 +25,8 @@ RARE = (
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    if not shutil.which("prometheus"):
-        pytest.skip("prometheus isn't installed: it is in Debian's package of that name")
+    if not installed():
+        pytest.skip(MISSING)
     with running(tmp_path_factory.mktemp("watched") / "home", metrics_port=free_port()) as started:
         yield started
 
@@ -36,45 +35,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 def prometheus(
     platform: Platform, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[httpx.Client]:
-    folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
-    jobs = ("millrace-api", "millrace-keeper", "millrace-worker")
-    scraped = [
-        {"job_name": job, "static_configs": [{"targets": [url.split("/")[2]]}]}
-        for job, url in zip(jobs, platform.metrics, strict=True)
-    ]
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(RULES), str(PROMETHEUS / "objectives.yml")],
-        "scrape_configs": scraped,
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    arguments = {"config.file": folder / "prometheus.yml", "storage.tsdb.path": folder / "data",
-                 "web.listen-address": f"127.0.0.1:{port}"}  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            ["prometheus", *(f"--{name}={value}" for name, value in arguments.items())],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=10) as client:
-            eventually(lambda: _all_up(client), timeout_s=30)
-            yield client
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _all_up(client: httpx.Client) -> bool:
-    try:
-        return len(ask(client, "up == 1")) == 3
-    except (httpx.TransportError, ValueError):  # it starts
-        return False
-
-
-def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:
-    answer = prometheus.get("/query", params={"query": expression}).json()
-    found: list[dict[str, Any]] = answer["data"]["result"]
-    return found
+    rules = (RULES, PROMETHEUS / "objectives.yml")
+    with scraping(platform, tmp_path_factory.mktemp("prometheus"), rules) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,14 @@
-"""Trouble that is made for real, and found as an operator finds it: an alert was raised, and what
-`GET /why` (the dashboard shows it) and `millrace why` say leads from there to the cause."""
+"""Trouble that is made for real, and found as an operator finds it: Prometheus raises an alert, its
+page in the runbook names what `why` may say, the dashboard says which of it is the case and about
+what, and `millrace why` says the same and what to change.
 
+The rules are those of ops/deploy, in an installation that is 120 times as impatient.
+"""
+
+import html
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,8 +26,10 @@ from jobs import clock
 from jobs.keys import NewKey
 from jobs.store import db, keys
 from ops.cli import main
-from ops.up import Platform, running
+from ops.up import Platform, free_port, running
+from tests.prometheus import MISSING, firing, hurried, installed, scraping
 from tests.receiver import Received, Reply, receiving
+from tests.unit.deploy.kit import RULES
 from tests.wait import eventually
 
 MODELS = """
@@ -70,6 +78,10 @@ options = { function = "tests.acceptance.why_samples:deadly" }
 """
 WINDOW_S = 12.0
 FOUND_WITHIN_S = 24.0
+IMPATIENT = 120
+SOONER = {
+    "max(millrace_webhook_oldest_seconds) > 300": "max(millrace_webhook_oldest_seconds) > 2.5"
+}
 SHORT, LONG = "a few words", "more words than anybody reads, one after the other, " * 60
 
 
@@ -103,14 +115,14 @@ TROUBLES = {
         ("of the waiting of its", "a launch of up to 2"), "max_batch",
     ),
     "deaths": Trouble(
-        "MillraceWorkersDie", "dying_worker", "worker:", ("2 deaths", "2 crashed"), "log",
+        "MillraceWorkersDie", "dying_worker", "worker:", (" deaths", " crashed"), "log",
     ),
     "receiver": Trouble(
         "MillraceWebhooksLate", "slow_webhook_receiver", "webhooks",
         ("a try takes 3", "wait for 127.0.0.1:"), "answer 2xx at once",
     ),
     "lock": Trouble(
-        "MillraceDatabaseSlow", "database_stalls", "database",
+        "MillraceDatabaseLocked", "database_stalls", "database",
         ("wait for a lock", "on slices", "holds"), "pg_terminate_backend",
     ),
     "stopped": Trouble(
@@ -121,10 +133,11 @@ TROUBLES = {
 
 
 class Scene:
-    """A platform with keys of an operator and two tenants."""
+    """A platform with keys of an operator and two tenants. prometheus: None: it isn't installed."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform, self.keys = platform, {}
+        self.prometheus: httpx.Client | None = None
         self.database = db.connect(platform.settings.database_url, pool_size=2)
         for tenant in ("alice", "bob"):
             self.keys[tenant] = self._key(NewKey(tenant))
@@ -190,6 +203,7 @@ def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
     (folder / "models.toml").write_text(models)
     with running(
         folder / "home",
+        metrics_port=free_port(),
         models=folder / "models.toml",
         metrics_window_s=WINDOW_S,
         lease_s=3.0,
@@ -197,13 +211,58 @@ def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
     ) as platform:
         made = Scene(platform)
         try:
-            yield made
+            with watched(made, folder):
+                yield made
         finally:
             made.close()
 
 
+@contextmanager
+def watched(scene: Scene, folder: Path) -> Iterator[None]:
+    if not installed():
+        yield
+        return
+    rules = folder / "rules.yml"
+    rules.write_text(hurried(RULES, IMPATIENT, SOONER))
+    key = scene.keys["operator"]
+    with scraping(scene.platform, folder / "prometheus", [rules], key) as scene.prometheus:
+        yield
+
+
+def raised(scene: Scene, trouble: Trouble) -> None:
+    """The alert, and the page that it names, which knows what may be the cause."""
+    prometheus = scene.prometheus
+    if prometheus is None:
+        return
+    try:
+        alert = eventually(lambda: firing(prometheus).get(trouble.alert), FOUND_WITHIN_S)
+    except AssertionError as error:
+        raise AssertionError(f"{trouble.alert}: {sorted(firing(prometheus))}") from error
+    assert alert is not None
+    page = (RULES.parents[3] / alert["annotations"]["runbook"]).read_text()
+    assert f"`{trouble.code}`" in page
+
+
+def on_the_dashboard(scene: Scene, code: str) -> str:
+    """What it says there of that finding, its first letter small."""
+    page = scene.as_operator.get("/dashboard").raise_for_status().text
+    for part in page.split('<div class="diagnosis')[1:]:
+        if f"<code>{code}</code>" in part:
+            words = re.search(r"<strong>(.*?)</strong>", part)
+            assert words
+            said = html.unescape(re.sub(r"<[^>]*>", "", words[1])).rstrip(".")
+            return said[0].lower() + said[1:]
+    return ""
+
+
+def test_prometheus_is_there_to_raise_alerts() -> None:
+    if not installed():
+        pytest.skip(MISSING)
+
+
 def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     """From the alert to the cause: what everybody sees first, then the words of the command."""
+    raised(scene, trouble)
 
     def look() -> dict[str, Any] | None:
         found = [one for one in scene.why() if one["code"] == trouble.code]
@@ -218,6 +277,12 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     assert trouble.advises in found["advice"]
     others = [one for one in scene.why() if one["severity"] == "critical"]
     assert {one["code"] for one in others} <= {trouble.code}
+
+    def shown() -> bool:
+        said = on_the_dashboard(scene, trouble.code)
+        return all(words in said for words in trouble.says)
+
+    assert eventually(shown, FOUND_WITHIN_S)
     said = scene.by_command()
     assert f"{trouble.code} ({found['about']}): {found['words'][:20]}" in said
     assert f"→ {found['advice']}" in said
@@ -354,7 +419,7 @@ def test_workers_die(tmp_path: Path) -> None:
     with staged(tmp_path, DEADLY) as scene, scene.client("alice") as http:
         order = {"model": "deadly", "items": ["die"]}
         job = http.post("/jobs", json=order).raise_for_status().json()["id"]
-        eventually(lambda: has_died(scene, 2), FOUND_WITHIN_S)
+        eventually(lambda: has_died(scene, 3), FOUND_WITHIN_S)
         explained(scene, TROUBLES["deaths"])
         assert "suspect_slices" in scene.by_command(job, who="alice")
 
