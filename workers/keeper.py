@@ -192,7 +192,7 @@ class Keeper:
         ]
 
     def _count(self) -> None:
-        """However much there is to count, the database is asked for a hundredth of its time."""
+        """The database is asked for a hundredth of its time, unless a look takes very long."""
         while not self._stopping.is_set():
             since_s = clock.monotonic()
             try:
@@ -201,7 +201,7 @@ class Keeper:
             except (SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("census: %s", error)
             took_s = clock.monotonic() - since_s
-            self._stopping.wait(max(census.EVERY_S, census.RESTS * took_s))
+            self._stopping.wait(census.rest_s(took_s))
 
     def _keep(self, service: Service) -> None:
         while not self._stopping.is_set():
