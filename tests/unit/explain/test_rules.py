@@ -293,6 +293,9 @@ def test_a_database_that_stalls_says_so_in_four_ways() -> None:
 
 
 def test_redis_is_slow() -> None:
+    away = found(redis_unanswered_s=2.0)["redis_slow"]
+    assert away.severity == "critical"
+    assert "Redis hasn't answered for 2 s: calls are refused" in away.words
     assert "redis_slow" in found(keeper().gauge("redis_probe_seconds", 0.11))
     assert found(keeper().gauge("redis_probe_seconds", 0.09)) == {}
     assert "redis_slow" in found(api().seen("redis_seconds", 0.24, 50))
