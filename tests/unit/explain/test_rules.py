@@ -71,6 +71,18 @@ def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> Non
     assert "waiting_to_batch" not in code(0.59, reason="full")
 
 
+@pytest.mark.parametrize(("busy", "code"), [(0.7, "waiting_for_device"), (0.3, "waiting_to_batch")])
+def test_calls_that_wait_little_are_not_late_for_it(busy: float, code: str) -> None:
+    """Others were refused, as where no worker is ready, and count as late."""
+
+    def said(queue_s: float) -> bool:
+        stages = {"queue": queue_s, "engine": 0.001}
+        return code in found(calls(0.5, stages=stages), launched(worker(busy), reason="pace"))
+
+    assert said(0.065)
+    assert not said(0.06)
+
+
 def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
     said = found(calls(stages={"engine": 0.201}))["slow_model"]
     assert "takes 201 ms on the device, of a target of 250 ms" in said.words
