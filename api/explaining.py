@@ -54,7 +54,8 @@ class Explainer:
             return self._found
 
     def _judge(self, reading: Reading, unanswered_s: float) -> tuple[Facts, list[Diagnosis]]:
-        facts = Facts.of(reading, self._shared.models, self._seen, unanswered_s)
+        silent_s = self._reports.unanswered_s
+        facts = Facts.of(reading, self._shared.models, self._seen, unanswered_s, silent_s)
         return facts, diagnose(facts)
 
     async def _look(self) -> float:

@@ -36,6 +36,7 @@ class Reports:
         self._window_s = window_s
         self._pipe, self._name, self._about = pipe, name, about
         self._reading, self._until_s = _NOTHING, 0.0
+        self._owed_s: float | None = None  # since when Redis owes an answer
         self._known: dict[bytes, Report] = {}
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -60,6 +61,13 @@ class Reports:
                 self._until_s = clock.monotonic() + _KEPT_S
             return self._reading
 
+    @property
+    def unanswered_s(self) -> float:
+        """For how long Redis has owed an answer; 0: it gave one."""
+        if self._owed_s is None:
+            return 0.0
+        return max(_PATIENCE_S, clock.monotonic() - self._owed_s)
+
     async def history(self) -> list[Point]:
         """The half hour before. Raises RedisError, and TimeoutError where it takes too long."""
         async with asyncio.timeout(_PATIENCE_S):
@@ -67,13 +75,16 @@ class Reports:
         return points(packed)
 
     async def _read(self) -> Reading:
+        asked_s = clock.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 now, packed = await asyncio.gather(
                     self._pipe.ask("TIME"), self._pipe.ask("HVALS", KEY)
                 )
         except (RedisError, TimeoutError):
+            self._owed_s = self._owed_s or asked_s
             return _NOTHING
+        self._owed_s = None
         return Reading(await asyncio.to_thread(self._readable, packed, _unix(now)))
 
     def _readable(self, packed: Collection[bytes], now: float) -> list[Report]:
@@ -100,6 +111,7 @@ class Reports:
                 report = Report(self._name, "api", now, stretch, self._about)
                 packed = await asyncio.to_thread(report.pack)
                 await self._pipe.ask("HSET", KEY, self._name, packed)
+                self._owed_s = None
             except RedisError as error:
                 _log.debug("no report: %s", error)
 

@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 from celery import bootsteps
+from celery.apps import worker as celery_worker
 from celery.concurrency.thread import TaskPool
 from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
@@ -66,6 +67,10 @@ def _look_around() -> None:
     """Wakes Celery's loop, which would see a signal's flag only when its second is over."""
 
 
+def _say_nothing(*_: Any) -> None:
+    """In place of Celery's words on stdout, where a log would have two kinds of lines."""
+
+
 def _keep_our_logging(**_: Any) -> None:
     """Celery sets up logging where nobody listens to this signal."""
 
@@ -98,6 +103,7 @@ def run_worker(settings: Settings) -> None:
 
     def leave() -> None:
         """Beside Celery's own way out, which asks the broker first: that may be silent."""
+        _log.info("told to end: no more work is taken")
         worker.hub.call_soon(_look_around)
         app.runtime.drain()
         worker.pool.executor.shutdown(cancel_futures=True)  # what is in hand is settled
@@ -110,6 +116,7 @@ def run_worker(settings: Settings) -> None:
         threading.Thread(target=leave).start()
 
     threading.excepthook = end_process
+    celery_worker.safe_say = _say_nothing
     worker_shutting_down.connect(leaving, weak=False)
     setup_logging.connect(_keep_our_logging, weak=False)
     # Celery warns of pickle where root runs a worker; we take JSON alone.

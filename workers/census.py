@@ -28,10 +28,18 @@ from jobs.telemetry.tables import Table
 EVERY_S = 5.0
 RESTS = 100
 """What was counted is counted again after so many times as long as it took."""
+_MOST_REST_S = 60.0
+"""What took long was, perhaps, a database that stood still: its figures must not outlast that."""
 _SELDOM_S = 60.0  # between two looks at what costs more and changes less
 STUCK_AFTER_S = 600.0
 _NOBODY = "nobody/0"  # a slot that is never busy
+_MOST_PAUSE_S = 600.0  # between two counts of jobs that have ended
 _LOOKS = 12  # in a row, of the last minute: who waits in all of them is owed a share
+
+
+def rest_s(took_s: float) -> float:
+    """Until the next look, after one that took so long."""
+    return min(max(EVERY_S, RESTS * took_s), _MOST_REST_S)
 
 
 @dataclass(slots=True)
@@ -64,7 +72,9 @@ class Census:
         """One look. Redis may be away: then nothing is known of calls."""
         heard = self._hear()
         with database.begin() as tx:
-            self._look(tx, heard)
+            died = self._look(tx, heard)
+        for how, count in died.items():  # told of now: what is rolled back is told again
+            record.worker_died(how, count)
 
     def _hear(self) -> _Heard:
         heard = _Heard(reading.read(self._redis))
@@ -76,11 +86,11 @@ class Census:
                     heard.profiles[model.key] = Profile.unpack(lanes.profile())
         return heard
 
-    def _look(self, tx: Tx, heard: _Heard) -> None:
+    def _look(self, tx: Tx, heard: _Heard) -> Mapping[str, int]:
+        """Workers that died meanwhile, by how."""
         silent_s = 2 * self._settings.lease_s
         queued, ready = census.queue(tx), workers.ready(tx, silent_s)
-        for how, count in census.deaths(tx).items():
-            record.worker_died(how, count)
+        died = census.deaths(tx)
         self._note_moves(heard.minute, queued)
         if clock.monotonic() >= self._seldom_s:
             self._seldom_s = clock.monotonic() + _SELDOM_S
@@ -99,6 +109,7 @@ class Census:
         transfers = {"import": 0, "export": 0} | census.transfers(tx)
         self._transfers.set({(kind,): count for kind, count in transfers.items()})
         self._set_shares(tx, queued, heard.minute)
+        return died
 
     def _look_closely(self, tx: Tx, queued: Sequence[Queued], ready: Mapping[str, int]) -> None:
         still_s = clock.monotonic() - STUCK_AFTER_S
@@ -119,7 +130,7 @@ class Census:
         since_s = clock.monotonic()
         self._ended = census.ended_jobs(tx)
         now_s = clock.monotonic()
-        self._count_s = now_s + RESTS * (now_s - since_s)
+        self._count_s = now_s + min(RESTS * (now_s - since_s), _MOST_PAUSE_S)
 
     def _note_moves(self, seen: Reading, queued: Iterable[Queued]) -> None:
         now_s = clock.monotonic()

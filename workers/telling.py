@@ -59,11 +59,16 @@ class Telling:
             {(row.model, state): row.state == state for row, _ in here for state in _STATES}
         )
         self._memory.set({(row.model,): row.memory_mb * _MIB for row, _ in here})
-        self._slots.set({(row.model,): host.slots() if host else 0 for row, host in here})
+        self._slots.set({(row.model,): _slots(host) for row, host in here})
         self._lanes.set(
             {(row.model,): host.scheduler.lanes_seen if host else 0 for row, host in here}
         )
         self._in_hand.set({(row.model,): in_hand[row.model] for row, _ in here})
+
+
+def _slots(host: ModelHost | None) -> int:
+    """One that drains starts no launch."""
+    return host.slots() if host and not host.draining else 0
 
 
 def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:

@@ -71,6 +71,8 @@ async def of_job(shared: Context, caller: Caller, job_id: str) -> list[Diagnosis
 async def get_call(shared: Shared, caller: Reader, call_id: CallId) -> Response:
     """What is kept of a call that ended within the last hour, and where its time went. Of many
     calls a second, those that failed and the slowest are kept."""
+    if not shared.settings.metrics:
+        raise NotFound("nothing is kept of calls: MILLRACE_METRICS is off")
     record = await shared.records.find(call_id)
     if record is None or not (record.tenant == caller.tenant or caller.may("operate")):
         raise NotFound(

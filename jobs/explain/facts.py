@@ -131,10 +131,14 @@ class DatabaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class RedisFacts:
+    """probe_s: of a PING; p95_s: of commands; unanswered_s: for so long the question for what
+    processes told has had no answer."""
+
     commands: float
     p95_s: float
     errors: float
     probe_s: float
+    unanswered_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +201,10 @@ class Facts:
         models: Iterable[Model] = (),
         seen: Seen | None = None,
         unanswered_s: float = 0.0,
+        redis_unanswered_s: float = 0.0,
     ) -> "Facts":
         """models: those that are declared; seen: what the database said, None where it wasn't asked
-        or hasn't answered for `unanswered_s`."""
+        or hasn't answered for `unanswered_s`; redis_unanswered_s: the same of the reading."""
         declared = {model.key: model for model in models}
         seen = seen or Seen()
         workers = [_Worker.of(report) for report in reading.of("worker").reports]
@@ -217,7 +222,7 @@ class Facts:
             ),
             upstreams=tuple(_upstreams(reading)),
             database=_database(reading, unanswered_s),
-            redis=_redis(reading),
+            redis=_redis(reading, redis_unanswered_s),
             webhooks=_webhooks(reading),
             keepers=_keepers(reading),
             deaths=reading.increase_by("millrace_worker_deaths_total", "how"),
@@ -354,13 +359,14 @@ def _database(reading: Reading, unanswered_s: float) -> DatabaseFacts:
     )
 
 
-def _redis(reading: Reading) -> RedisFacts:
+def _redis(reading: Reading, unanswered_s: float) -> RedisFacts:
     metric = "millrace_redis_seconds"
     return RedisFacts(
         commands=reading.increase(f"{metric}_count"),
         p95_s=reading.quantile(metric, 0.95) or 0.0,
         errors=reading.increase("millrace_redis_errors_total"),
         probe_s=reading.gauge("millrace_redis_probe_seconds") or 0.0,
+        unanswered_s=unanswered_s,
     )
 
 

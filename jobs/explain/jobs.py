@@ -23,7 +23,7 @@ def explain_job(
     errors: what `jobs.store.sight` says of it."""
     about = f"job:{ids.show('job', job['id'])}"
     if job["state"] in TERMINAL:
-        return [*_failures(about, job, errors), _ended(about, job)]
+        return [*_failures(about, job, errors), _ended(about, job, slices)]
     rules = (_held(about, job), _suspects(about, slices), _postponed(about, slices))
     found = [one for one in rules if one]
     return [*found, *_failures(about, job, errors), _stands(about, job, slices, before)]
@@ -91,11 +91,11 @@ def _failures(about: str, job: Mapping[str, Any], errors: Mapping[str, int]) -> 
     ]
 
 
-def _ended(about: str, job: Mapping[str, Any]) -> Diagnosis:
+def _ended(about: str, job: Mapping[str, Any], slices: Mapping[str, Any]) -> Diagnosis:
     queued_at = job["queued_at"] or job["created_at"]
     total_s = (job["finished_at"] - queued_at).total_seconds()
     waited = ""
-    if job["started_at"]:
+    if slices["first_claimed_at"] and job["started_at"]:  # which who ends it unclaimed sets too
         waited_s = max(0.0, (job["started_at"] - queued_at).total_seconds())
         waited = (
             f": {span(waited_s)} until its first slice was claimed, then {span(total_s - waited_s)}"

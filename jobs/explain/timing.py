@@ -10,7 +10,8 @@ from typing import Any
 class ItemTiming:
     """In milliseconds; None: it hasn't come to that, or nobody knows.
 
-    waiting_ms: from when its job was queued until a worker claimed its slice; preprocess_ms: until
+    waiting_ms: from when its job was queued until a worker claimed its slice, or until its job
+    ended, or so far; preprocess_ms: until
     it was in its lane; queue_ms: until its launch was closed; batch_ms: until the device had it;
     engine_ms: its launch; record_ms: until all of its slice was done and recorded; total_ms: all of
     it. wait_ms: in the lane and on the way to the device. Where a slice was claimed more than once,
@@ -33,7 +34,8 @@ class ItemTiming:
         claimed_at, started_at = row["claimed_at"], row["started_at"]
         wait_ms, batch_ms, engine_ms = row["wait_ms"], row["batch_ms"], row["engine_ms"]
         if started_at is None or wait_ms is None:
-            return cls(waiting_ms=_ms(queued_at, claimed_at or row["read_at"]))
+            until = claimed_at or row["slice_finished_at"] or row["read_at"]
+            return cls(waiting_ms=_ms(queued_at, until))
         arrived_ms = max(0.0, _exact(queued_at, started_at) - wait_ms)
         claimed_ms = _ms(queued_at, claimed_at)
         once = claimed_ms is not None and claimed_ms <= arrived_ms

@@ -165,7 +165,10 @@ LAUNCH_S = _histogram(
     "millrace_launch_seconds", "Time of a launch on the device", _STAGE_S, "model"
 )
 LAUNCH_PREDICTION = _histogram(
-    "millrace_launch_prediction_ratio", "Actual by predicted time of a launch", _RATIOS, "model"
+    "millrace_launch_prediction_ratio",
+    "Actual by predicted time of a launch, either taken as 1 ms at least",
+    _RATIOS,
+    "model",
 )
 LAUNCH_STAGE_S = _histogram(
     "millrace_launch_stage_seconds",

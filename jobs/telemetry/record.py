@@ -19,6 +19,7 @@ P = ParamSpec("P")
 
 VERSION = "0.1.0"
 _MOST_LANE = 100  # characters of a lane's name, which has a client's parameters in it
+_BRIEF_S = 0.001  # nobody has to predict what is over sooner
 
 _on = True
 
@@ -200,7 +201,7 @@ def launch(
     full.observe(fill)
     took.observe(seconds)
     if predicted_s:
-        prediction.observe(seconds / predicted_s)
+        prediction.observe(max(seconds, _BRIEF_S) / max(predicted_s, _BRIEF_S))
     counted.inc(units)
     padded.inc(padded_units)
     busy.inc(device_s)

@@ -331,6 +331,9 @@ def test_switched_off_nothing_is_counted_nor_reported(tmp_path: Path) -> None:
         assert platform.metrics == []
         with closing(Client(platform.url)) as client:
             client.infer("echo", "a")
+        call = httpx.post(f"{platform.url}/infer", json={"model": "echo", "input": "a"}).json()
+        kept = httpx.get(f"{platform.url}/calls/{call['id']}").json()
+        assert kept["detail"] == "nothing is kept of calls: MILLRACE_METRICS is off"
         found = Scraped(httpx.get(f"{platform.url}/metrics").text)
         assert found.sum("millrace_calls_total") == 0
         assert found.sum("millrace_database_transaction_seconds_count") == 0

@@ -17,7 +17,7 @@ from jobs.telemetry.reports import KEY, Report
 from jobs.telemetry.window import Stretch
 from tests import store
 from tests.wait import eventually
-from workers.census import STUCK_AFTER_S, Census, jain, shares
+from workers.census import EVERY_S, STUCK_AFTER_S, Census, jain, rest_s, shares
 from workers.probe import Probe
 
 
@@ -119,6 +119,33 @@ def test_a_death_is_counted_once(database: Engine) -> None:
         with database.begin() as tx:
             counts.append(census.deaths(tx))
     assert counts == [{"hung": 1}, {}]
+
+
+def test_a_death_whose_look_was_rolled_back_is_counted_once(
+    database: Engine, counted: Census, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deaths() -> float:
+        return gauge("millrace_worker_deaths_total", how="crashed") or 0.0
+
+    def away(tx: db.Tx) -> int:
+        raise ConnectionError
+
+    with database.begin() as tx:
+        workers.report_death(tx, ready(database), "crashed")
+    before = deaths()
+    with monkeypatch.context() as patch:
+        patch.setattr(census, "webhooks", away)
+        with pytest.raises(ConnectionError):
+            counted.run_once(database)
+    assert deaths() == before
+    counted.run_once(database)
+    assert deaths() == before + 1
+
+
+def test_figures_of_before_a_stall_do_not_outlast_it() -> None:
+    assert rest_s(0.001) == EVERY_S
+    assert rest_s(0.2) == pytest.approx(20)
+    assert rest_s(300.0) == 60
 
 
 def test_a_share_is_what_somebody_had_by_what_was_due() -> None:

@@ -42,14 +42,16 @@ def test_without_redis_nobody_is_heard_of() -> None:
     nowhere = "redis://127.0.0.1:1"
     assert reading.read(redis.Redis.from_url(nowhere)).reports == []
 
-    async def read() -> Reading:
+    async def read() -> tuple[Reading, float]:
         reports = Reports(Pipe(nowhere, 1.0), "api_1", {})
         try:
-            return await reports.read()
+            return await reports.read(), reports.unanswered_s
         finally:
             await reports.stop()
 
-    assert asyncio.run(read()).reports == []
+    found, unanswered_s = asyncio.run(read())
+    assert found.reports == []
+    assert unanswered_s >= 1
 
 
 def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
@@ -63,6 +65,7 @@ def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
                 await asyncio.sleep(0.05)
         assert found.reports[0].about == {"pid": 5}
         assert await reports.read() is found
+        assert reports.unanswered_s == 0
         await reports.stop()
 
     asyncio.run(scenario())

@@ -19,6 +19,7 @@ from jobs.store import fleet, settling, workers
 from jobs.store.claims import Lease
 from jobs.store.db import Tx
 from jobs.submit import Order, submit
+from jobs.telemetry import reading
 from tests.wait import eventually
 from workers.host import CLAIMS_IN_HAND
 from workers.residency import REMOVED_STAYS_S
@@ -73,6 +74,10 @@ class Bench:
 
     def replicas(self, model: str) -> int:
         return self.lanes(model).look("nobody/0").replicas
+
+    def slots(self, model: str) -> float | None:
+        """As reported: of launches that it may have."""
+        return reading.read(self.client).gauge("millrace_model_slots", model=model)
 
     def states(self) -> dict[str, dict[str, int]]:
         """By model@version: in how many workers it stands how."""
@@ -241,8 +246,9 @@ def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
 ) -> None:
     deaf, left = threading.Event(), threading.Event()
     bench.declare(entry("echo"))
-    bench.start(deaf.set, left.set)
+    bench.start(deaf.set, left.set, metrics_window_s=1.0)
     eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
+    eventually(lambda: bench.slots("echo@1"))
     with database.begin() as tx:
         [worker] = fleet.page(tx)
         assert fleet.ask_to_drain(tx, worker["incarnation"], True)
@@ -250,6 +256,7 @@ def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
     assert deaf.is_set()
     assert not left.is_set()
     eventually(lambda: bench.replicas("echo@1") == 0)
+    eventually(lambda: bench.slots("echo@1") == 0)
     with database.begin() as tx:
         assert fleet.ask_to_drain(tx, worker["incarnation"], False)
     assert left.wait(10)  # its supervisor starts another

@@ -1,5 +1,9 @@
 """How a worker comes up."""
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -29,6 +33,25 @@ def test_a_worker_that_starts_while_the_database_is_away_comes_up_with_it(
     finally:
         starting.join()
         runtime.stop()
+
+
+def test_all_that_a_worker_says_from_start_to_end_are_lines_of_its_log(
+    settings: Settings, database: Engine, tmp_path: Path
+) -> None:
+    models = tmp_path / "models.toml"
+    models.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
+    env = os.environ | settings.evolve(models=models, log_format="json").environment()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "workers"], env=env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        eventually(lambda: _ready_workers(database) == 1, 60)
+    finally:
+        worker.terminate()
+        said, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert [json.loads(line)["process"] for line in said.splitlines()]
 
 
 def _ready_workers(database: Engine) -> int:

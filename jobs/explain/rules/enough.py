@@ -12,6 +12,9 @@ TRIES = 3
 LATE_SHARE = 0.05
 """Of calls miss the target: admission lets three in a hundred be late by design."""
 
+MUCH_WAIT = 0.25
+"""Of the target: who waits less than that is not late for it, but refused, perhaps."""
+
 BUSY = 0.9
 """Of the time: beyond it a queue grows faster than it is worked off when anything comes at once."""
 IDLE = 0.6

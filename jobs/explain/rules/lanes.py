@@ -2,7 +2,7 @@
 
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import Facts, ModelFacts
-from jobs.explain.rules.enough import CALLS, LAUNCHES, is_late
+from jobs.explain.rules.enough import CALLS, LAUNCHES, MUCH_WAIT, is_late
 from jobs.explain.words import count, percent, span
 
 MANY_LANES = 2.0
@@ -13,8 +13,6 @@ SMALL_ROWS = 2.0
 HOT_SHARE = 0.6
 """Of all waiting in one lane of at least three."""
 HOT_LANES = 3
-MUCH_WAIT = 0.25
-"""Of the target: who waits less than that is not late for it."""
 WASTE = 0.5
 """Of what is computed: two lengths of one bucket are half a bucket apart at most."""
 WASTING_BUSY = 0.5

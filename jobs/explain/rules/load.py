@@ -2,7 +2,7 @@
 
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import REFUSALS, Facts, ModelFacts
-from jobs.explain.rules.enough import BUSY, CALLS, IDLE, LAUNCHES, is_late
+from jobs.explain.rules.enough import BUSY, CALLS, IDLE, LAUNCHES, MUCH_WAIT, is_late
 from jobs.explain.words import count, percent, span
 
 LONG_DRAIN_S = 3600.0
@@ -55,6 +55,8 @@ def waiting_for_device(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     if not is_late(model) or model.busy < IDLE or waited < WAITS_SHARE:
         return None
     waited_s = model.calls.stages_s.get("queue", 0.0) + model.calls.stages_s.get("batch", 0.0)
+    if waited_s < MUCH_WAIT * model.target_s:
+        return None
     return Diagnosis(
         "waiting_for_device",
         "warning",
@@ -79,6 +81,8 @@ def waiting_to_batch(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     if model.launches.count < LAUNCHES or share < 0.5:
         return None
     waited_s = model.calls.stages_s.get("queue", 0.0)
+    if waited_s < MUCH_WAIT * model.target_s:
+        return None
     return Diagnosis(
         "waiting_to_batch",
         "warning",

@@ -26,14 +26,14 @@ TOLD_LONG_S = 10.0
 
 def no_reports(facts: Facts) -> Diagnosis | None:
     """There is nothing to judge by."""
-    if facts.reports:
+    if facts.reports or facts.redis.unanswered_s:
         return None
     return Diagnosis(
         "no_reports",
         "info",
         "reports",
         "no process has told of itself in the last 20 s: what follows is from the database alone",
-        "MILLRACE_METRICS is off, Redis is out of reach or has just come back, or nothing runs",
+        "MILLRACE_METRICS is off, Redis has just come back, or nothing runs",
     )
 
 
@@ -80,6 +80,16 @@ def database_stalls(facts: Facts) -> Diagnosis | None:
 def redis_slow(facts: Facts) -> Diagnosis | None:
     """Every step of a call waits for it."""
     redis = facts.redis
+    if redis.unanswered_s:
+        return Diagnosis(
+            "redis_slow",
+            "critical",
+            "redis",
+            f"Redis hasn't answered for {span(redis.unanswered_s)}: calls are refused until it "
+            "does, and nobody hears what processes tell: what follows is from the database alone",
+            "whether it runs, and whether it can be reached; what workers have in hand goes on",
+            {"unanswered_s": redis.unanswered_s},
+        )
     slow = redis.commands >= ENOUGH_COMMANDS and redis.p95_s >= SLOW_REDIS_S
     if redis.probe_s < SLOW_REDIS_S and not slow:
         return None

@@ -60,6 +60,11 @@ def test_an_item_that_waits_has_waited_so_far() -> None:
     assert ItemTiming.of(WAITS) == ItemTiming(waiting_ms=50_000.0)
 
 
+def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
+    ended = WAITS | {"outcome": "cancelled", "slice_finished_at": T + timedelta(seconds=2)}
+    assert ItemTiming.of(ended) == ItemTiming(waiting_ms=2_000.0)
+
+
 @pytest.mark.parametrize(
     ("before", "words"),
     [
@@ -134,6 +139,8 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
         ({"state": "completed", "finished_at": T + timedelta(seconds=7),
           "started_at": T + timedelta(seconds=2)}, {}, "job_ended",
          "it ended as completed after 7 s: 2 s until its first slice was claimed, then 5 s"),
+        ({"state": "cancelled", "finished_at": T + timedelta(seconds=7)},
+         {"first_claimed_at": None}, "job_ended", "it ended as cancelled after 7 s"),
     ],
 )  # fmt: skip
 def test_a_job_says_where_it_stands(
@@ -142,6 +149,7 @@ def test_a_job_says_where_it_stands(
     first = explain_job(JOB | job, SLICES | slices, {}, ALONE)[0]
     assert first.code == code
     assert words in first.words
+    assert slices.get("first_claimed_at", T) or "claimed" not in first.words
 
 
 @pytest.mark.parametrize(("quiet_s", "severity"), [(29.0, "info"), (31.0, "warning")])

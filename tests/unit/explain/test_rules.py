@@ -71,6 +71,18 @@ def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> Non
     assert "waiting_to_batch" not in code(0.59, reason="full")
 
 
+@pytest.mark.parametrize(("busy", "code"), [(0.7, "waiting_for_device"), (0.3, "waiting_to_batch")])
+def test_calls_that_wait_little_are_not_late_for_it(busy: float, code: str) -> None:
+    """Others were refused, as where no worker is ready, and count as late."""
+
+    def said(queue_s: float) -> bool:
+        stages = {"queue": queue_s, "engine": 0.001}
+        return code in found(calls(0.5, stages=stages), launched(worker(busy), reason="pace"))
+
+    assert said(0.065)
+    assert not said(0.06)
+
+
 def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
     said = found(calls(stages={"engine": 0.201}))["slow_model"]
     assert "takes 201 ms on the device, of a target of 250 ms" in said.words
@@ -293,6 +305,9 @@ def test_a_database_that_stalls_says_so_in_four_ways() -> None:
 
 
 def test_redis_is_slow() -> None:
+    away = found(redis_unanswered_s=2.0)["redis_slow"]
+    assert away.severity == "critical"
+    assert "Redis hasn't answered for 2 s: calls are refused" in away.words
     assert "redis_slow" in found(keeper().gauge("redis_probe_seconds", 0.11))
     assert found(keeper().gauge("redis_probe_seconds", 0.09)) == {}
     assert "redis_slow" in found(api().seen("redis_seconds", 0.24, 50))

@@ -50,6 +50,21 @@ def test_a_lane_is_named_at_no_great_length() -> None:
     assert max(map(len, found)) < 110
 
 
+@pytest.mark.parametrize(
+    ("model", "seconds", "predicted_s", "ratio"),
+    [
+        ("brief@1", 0.0004, 0.000001, 1.0),
+        ("woken@1", 0.004, 0.0001, 4.0),
+        ("long@2", 0.3, 0.2, 1.5),
+    ],
+)
+def test_what_is_over_at_once_needs_no_prediction(
+    model: str, seconds: float, predicted_s: float, ratio: float
+) -> None:
+    record.launch(model, "pace", {"call": 1}, 0.1, seconds, predicted_s, seconds, 1, 1, {})
+    assert value("millrace_launch_prediction_ratio_sum", model=model) == pytest.approx(ratio)
+
+
 @pytest.mark.usefixtures("_off")
 def test_switched_off_nothing_is_counted() -> None:
     before = snapshot(REGISTRY).counts
