@@ -60,6 +60,8 @@ def test_what_is_typed_into_filters_comes_back_as_text(people: People, given: st
         "text=a%00b",
         "after=job_x",
         "tenant=a b",
+        "job=x",  # left out, it would mean all of them
+        "job=",
     ],
 )
 def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
