@@ -72,6 +72,15 @@ def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
     assert "text/html" in answer.headers["content-type"]
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01", "1969-12-31", "9999-12-31"])
+def test_a_time_may_be_any(people: People, jobs: Jobs, moment: str) -> None:
+    job_id = jobs.post()
+    for name in ("since", "until"):
+        answer = people.get("acme", f"/jobs?{name}={moment}")
+        assert answer.status_code == 200, answer.text
+        assert (job_id in answer.text) == ((name == "until") == moment.startswith("9"))
+
+
 def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:
     job_id = jobs.failed(webhook_url="https://x.example/")
     for path in pages_of(job_id):
