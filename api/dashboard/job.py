@@ -130,7 +130,7 @@ def redeliver(
         webhooks.redeliver(request, shared, viewer.caller, job_id).body
     )
     said = f"{sent['type']} will be sent to {sent['url']} again, now"
-    return frame.go(form.get("back", _path(job_id)), said)
+    return frame.go(_path(job_id), said)
 
 
 @router.post("/jobs/{job_id}/{verb}")
