@@ -90,7 +90,8 @@ def do(
 def _confirmed(form: Mapping[str, str]) -> tuple[datetime, int]:
     """(until when they came, how many there were). Raises Malformed."""
     try:
-        return datetime.fromisoformat(form["made_before"]), int(form["count"])
+        count = min(int(form["count"]), MOST_COUNTED + 1)
+        return datetime.fromisoformat(form["made_before"]), count
     except (KeyError, ValueError):
         raise Malformed("the form doesn't say what was confirmed; load the page again") from None
 
