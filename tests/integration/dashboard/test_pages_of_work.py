@@ -8,6 +8,7 @@ from sqlalchemy import Engine, text
 
 from jobs import ids
 from jobs.registry import SAMPLES
+from jobs.store import workers
 from jobs.submit import Order, submit
 from tests.integration.dashboard.conftest import XSS, Jobs, People
 
@@ -92,6 +93,23 @@ def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:
     assert people.get("mallory", "/jobs?tenant=acme").status_code == 403
     assert people.get("mallory", f"/jobs/{job_id}/results").status_code == 404
     assert people.get("mallory", "/tenants").headers["location"] == "/dashboard/tenants/mallory"
+
+
+def test_where_a_job_ran_is_a_number_and_for_operators_a_host(
+    people: People, jobs: Jobs, database: Engine
+) -> None:
+    job_id = jobs.failed()
+    with database.begin() as tx:
+        number = workers.register(tx, "host-of-ours:42", "default", "cpu", ["echo@1"])
+        tx.execute(text("UPDATE slices SET worker = :worker"), {"worker": number})
+        launch = "7, :worker, 'echo', '1', 1, 'x', 9, 2, 1, 1, 1, 1, now()"
+        tx.execute(text(f"INSERT INTO launches VALUES ({launch})"), {"worker": number})
+        tx.execute(text("SET LOCAL session_replication_role = replica"))  # they are insert-only
+        tx.execute(text("UPDATE results SET launch_id = 7"))
+    for path, times in ((f"/jobs/{job_id}", 3), (f"/jobs/{job_id}/slices", 1)):
+        assert people.get("operator", path).text.count("host-of-ours") == times
+        assert "host-of-ours" not in people.get("acme", path).text
+    assert f"worker {number}" in people.get("acme", f"/jobs/{job_id}").text
 
 
 def test_operators_see_everybodys_and_one_tenants(people: People, jobs: Jobs) -> None:
