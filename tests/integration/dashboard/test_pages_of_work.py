@@ -73,6 +73,13 @@ def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
     assert "text/html" in answer.headers["content-type"]
 
 
+@pytest.mark.parametrize("name", ["code", "custom_id"])
+def test_an_item_that_no_database_has_a_name_for_is_refused(
+    people: People, jobs: Jobs, name: str
+) -> None:
+    assert people.get("acme", f"/jobs/{jobs.failed()}?{name}=a%00b").status_code == 422
+
+
 @pytest.mark.parametrize("moment", ["0001-01-01", "1969-12-31", "9999-12-31"])
 def test_a_time_may_be_any(people: People, jobs: Jobs, moment: str) -> None:
     job_id = jobs.post()
