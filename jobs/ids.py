@@ -37,8 +37,8 @@ def _made(at: datetime, bits: int) -> UUID:
 
 
 def earliest(at: datetime) -> UUID:
-    """Below all that were made at that time or later."""
-    return UUID(int=int(at.timestamp() * 1000) << 80)
+    """Below all that were made at that time or later; none was made before 1970."""
+    return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
 def show(prefix: str, id: UUID) -> str:

@@ -6,6 +6,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from redis import RedisError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from api.dashboard import frame
 from api.errors import faults_of
@@ -13,6 +14,7 @@ from api.requests import request_id
 from jobs.errors import (
     Forbidden,
     Invalid,
+    Malformed,
     MillraceError,
     NotConfigured,
     NotFound,
@@ -30,6 +32,7 @@ _MEND: tuple[tuple[type[MillraceError], str], ...] = (
     (Unavailable, "Jobs are safe. This page can be loaded again in a moment."),
     (Invalid, "Correct what was given, and try again."),
 )  # fmt: skip
+_THEIRS = "Nothing was done. Go back, and load the page again."
 _OURS = "This is our fault. The log of the api has more under this request's id."
 
 
@@ -40,7 +43,8 @@ def answer(request: Request, error: Exception) -> Response:
         return Response(known.detail, known.status, media_type="text/plain")
     if isinstance(known, Unauthenticated) and not request.url.path.endswith("/sign-in"):
         return _sign_in(request)
-    mend = next((words for kind, words in _MEND if isinstance(known, kind)), _OURS)
+    other = _OURS if known.status >= 500 else _THEIRS
+    mend = next((words for kind, words in _MEND if isinstance(known, kind)), other)
     viewer = getattr(request.state, "viewer", None)
     return frame.page(
         request, "failure.html", viewer=viewer, status=known.status, error=known, mend=mend,
@@ -58,6 +62,8 @@ def _known(request: Request, error: Exception) -> MillraceError:
             return Invalid(words, faults=faults)
         case HTTPException():
             return Invalid(str(error.detail))
+        case ClientDisconnect():
+            return Malformed("the body ended early")
         case RedisError():
             return Unavailable("Redis can't be reached")
     if isinstance(error, AWAY):

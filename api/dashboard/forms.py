@@ -1,6 +1,7 @@
 """What people type into forms, as the API would take it."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -16,7 +17,8 @@ def number(form: Mapping[str, str], name: str) -> float | int | None:
     if not typed:
         return None
     try:
-        return int(typed) if typed.isdecimal() else float(typed)
+        number = float(typed)  # of too many digits: inf, which nothing takes
+        return int(typed) if typed.isdecimal() and isfinite(number) else number
     except ValueError:
         why = f"{typed[:50]} is no number"
         raise Invalid(why, faults=[Fault((name,), "invalid", why)]) from None

@@ -10,6 +10,7 @@ from sqlalchemy import RowMapping
 from api import verbs
 from api.context import Context, Shared
 from api.dashboard import frame, items, routes
+from api.dashboard.looking import Text
 from api.dashboard.many import FITTING
 from api.dashboard.remembering import Remembered
 from api.dashboard.timeline import MOST_RUNS, timeline
@@ -39,8 +40,8 @@ def show_job(
     request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
     causes: Annotated[list[Diagnosis], Depends(_explained)],
     outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
-    code: Annotated[str, Query(max_length=100)] = "",
-    custom_id: Annotated[str, Query(max_length=200)] = "",
+    code: Text = "",
+    custom_id: Text = "",
     after: _Seq = -1,
 ) -> Response:  # fmt: skip
     with job_of(shared, viewer.caller, job_id) as (tx, row):
@@ -130,7 +131,7 @@ def redeliver(
         webhooks.redeliver(request, shared, viewer.caller, job_id).body
     )
     said = f"{sent['type']} will be sent to {sent['url']} again, now"
-    return frame.go(form.get("back", _path(job_id)), said)
+    return frame.go(_path(job_id), said)
 
 
 @router.post("/jobs/{job_id}/{verb}")

@@ -7,6 +7,7 @@ own.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,8 @@ MOST_SHARE = 0.01
 """Of the time at most goes into looking for one page: what takes long is looked at less often."""
 MOST_STREAMS = 100
 """Of one api process; whoever comes later has the page without news."""
+MOST_OF_A_TENANT = 50
+"""Of those: no tenant takes all."""
 _HEARTBEAT_S = 15.0
 _RETRY = b"retry: 3000\n\n"
 _HEARTBEAT = b": still here\n\n"
@@ -55,6 +58,7 @@ class _Watch:
 
     request: Request
     handle: Handler
+    tenant: str
     parts: dict[str, str] | None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -92,13 +96,15 @@ class Lives:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def watching(self) -> int:
-        """How many streams are open."""
-        return sum(map(len, self._views.values()))
+    def watching(self) -> Counter[str]:
+        """How many streams are open, by tenant."""
+        return Counter(watch.tenant for watches in self._views.values() for watch in watches)
 
     def begin(self, key: Any, watch: _Watch) -> None:
         """Raises Overloaded."""
-        if self._closed.is_set() or self.watching() >= MOST_STREAMS:
+        open = self.watching()
+        full = open.total() >= MOST_STREAMS or open[watch.tenant] >= MOST_OF_A_TENANT
+        if self._closed.is_set() or full:
             raise Overloaded("too many pages are live here now", retry_after_s=10)
         others = self._views.setdefault(key, set())
         others.add(watch)
@@ -144,7 +150,7 @@ async def stream(request: Request, handle: Handler) -> Response:
     shared = request.app.state.context
     viewer = await recognize(request, shared)
     lives: Lives = request.app.state.lives
-    watch = _Watch(request, handle, await parts_of(request, handle))
+    watch = _Watch(request, handle, viewer.caller.tenant, await parts_of(request, handle))
     watch.changed.set()
     key = (request.url.path, request.url.query, viewer.view)
     lives.begin(key, watch)

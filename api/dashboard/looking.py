@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, get_args
 from urllib.parse import urlencode
+from uuid import UUID
 
 from fastapi import Depends, Query
 
@@ -88,7 +89,7 @@ def asked(
         moment("until", until),
         text.strip(),
         unsuccessful,
-        tuple(id for one in job or [] if (id := ids.parse(PREFIXES, one))),
+        tuple(map(_job, job or [])),
     )
     shown = tuple(ids.show("job", id) for id in chosen.ids)
     return JobsAsked(
@@ -105,6 +106,12 @@ def _states(given: list[str]) -> tuple[JobState, ...]:
     if unknown := named - {*get_args(JobState)}:
         raise _fault("state", f"there is no state {min(unknown)}")
     return tuple(state for state in get_args(JobState) if state in named)
+
+
+def _job(given: str) -> UUID:
+    if id := ids.parse(PREFIXES, given):
+        return id
+    raise _fault("job", f"{given[:50]!r} is no id of a job")  # left out, it would mean all of them
 
 
 def moment(name: str, given: str) -> datetime | None:

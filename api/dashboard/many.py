@@ -7,9 +7,11 @@ as if it had been the only one.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from threading import Lock
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -22,7 +24,7 @@ from api.dashboard.looking import Asked, JobsAsked, whose
 from api.dashboard.viewers import Form, Submitting, Viewer
 from api.routes.common import PREFIXES
 from jobs import clock, ids, views
-from jobs.errors import Malformed, MillraceError, NotFound
+from jobs.errors import Malformed, MillraceError, NotFound, Overloaded
 from jobs.states import JOB_STATES, TERMINAL, TRANSITIONS, JobState
 from jobs.store import browsing
 from jobs.store.browsing import MOST_COUNTED, Filter
@@ -34,6 +36,11 @@ _EXAMPLES = 10
 _STEP = 500
 PATIENCE_S = 20.0
 """One request goes on for so long; what is left then is gone on with by another."""
+MOST_AT_WORK = 4
+"""Of an api process at a time, and one of a tenant: each keeps a thread and a connection."""
+
+_at_work: set[str] = set()
+_lock = Lock()
 
 FITTING: dict[Bulk, frozenset[JobState]] = {
     "cancel": frozenset(JOB_STATES) - TERMINAL - {"cancelling"},
@@ -76,10 +83,11 @@ def do(
     made_before, confirmed = _confirmed(form)
     tenant, filter = whose(viewer, asked.tenant), _fitting(asked.filter, verb)
     last = ids.parse(PREFIXES, after)
-    if last is None and _count(shared, tenant, filter, made_before) > confirmed:
-        return _shown(request, shared, viewer, verb, asked, confirmed)
-    found = _each(shared, tenant, filter, made_before, last)
-    summary = _perform(found, partial(_one, request, shared, viewer, verb, filter))
+    with _turn_of(viewer.caller.tenant):
+        if last is None and _count(shared, tenant, filter, made_before) > confirmed:
+            return _shown(request, shared, viewer, verb, asked, confirmed)
+        found = _each(shared, tenant, filter, made_before, last)
+        summary = _perform(found, partial(_one, request, shared, viewer, verb, filter))
     return frame.page(
         request, "many_done.html", viewer=viewer, verb=verb, asked=asked, summary=summary,
         made_before=form["made_before"], count=confirmed,
@@ -87,10 +95,25 @@ def do(
     )  # fmt: skip
 
 
+@contextmanager
+def _turn_of(tenant: str) -> Iterator[None]:
+    """Raises Overloaded."""
+    with _lock:
+        if tenant in _at_work or len(_at_work) >= MOST_AT_WORK:
+            raise Overloaded("many jobs are being changed already; go on in a moment")
+        _at_work.add(tenant)
+    try:
+        yield
+    finally:
+        with _lock:
+            _at_work.remove(tenant)
+
+
 def _confirmed(form: Mapping[str, str]) -> tuple[datetime, int]:
     """(until when they came, how many there were). Raises Malformed."""
     try:
-        return datetime.fromisoformat(form["made_before"]), int(form["count"])
+        count = min(int(form["count"]), MOST_COUNTED + 1)
+        return datetime.fromisoformat(form["made_before"]), count
     except (KeyError, ValueError):
         raise Malformed("the form doesn't say what was confirmed; load the page again") from None
 

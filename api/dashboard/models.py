@@ -50,7 +50,7 @@ def model(
         detail=detail,
         causes=causes.about(found, f"model:{row.key}"),
         example=_example(shared, row.model),
-        **_figures(told, row.key),
+        **(_figures(told, row.key) if detail else {}),
     )
 
 

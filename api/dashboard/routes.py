@@ -2,7 +2,8 @@
 
 A page is a sync route on `router()`, so it reads and renders on a thread, that ends with
 `frame.page(…)`. Blocks of its template called `live_…` are what it sends again when they change
-(`live.py`): the same route is asked, and renders those alone.
+(`live.py`): the same route is asked, and renders those alone, whatever stands around them. What is
+not for everybody says so within the block.
 """
 
 from fastapi import APIRouter, Request, Response

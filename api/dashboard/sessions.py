@@ -64,13 +64,19 @@ def is_of(session: Session, caller: Caller) -> bool:
     return (session.actor, session.role) == (caller.actor, caller.role)
 
 
-def keep(response: Response, session: Session, settings: Settings) -> None:
-    """Raises Malformed where the credential is too long for a cookie."""
-    set_cookie(response, COOKIE, sealed(asdict(session), settings, _OWNER), LASTS_S, settings)
+def keep(response: Response, session: Session, settings: Settings, https: bool) -> None:
+    """https: whether the browser came by it. Raises Malformed where the credential is too long for
+    a cookie."""
+    set_cookie(response, COOKIE, sealed(asdict(session), settings, _OWNER), LASTS_S, https)
 
 
-def end(response: Response, settings: Settings) -> None:
-    set_cookie(response, COOKIE, "", 0, settings)
+def end(response: Response, https: bool) -> None:
+    set_cookie(response, COOKIE, "", 0, https)
+
+
+def is_https(headers: Mapping[str, str], settings: Settings) -> bool:
+    """Whether the browser came by https: to us, or to the proxy in front of us."""
+    return settings.tls_cert is not None or headers.get("x-forwarded-proto") == "https"
 
 
 def form_token(id: str, settings: Settings) -> str:
@@ -110,7 +116,7 @@ def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | No
 
 
 def set_cookie(
-    response: Response, name: str, value: str, lasts_s: float, settings: Settings,
+    response: Response, name: str, value: str, lasts_s: float, https: bool,
     samesite: Literal["strict", "lax"] = "strict",
 ) -> None:  # fmt: skip
     """For the pages alone, and no script. lasts_s: 0: it is taken away."""
@@ -121,7 +127,7 @@ def set_cookie(
         value,
         max_age=int(lasts_s),
         path=PATH,
-        secure=settings.tls_cert is not None,
+        secure=https,
         httponly=True,
         samesite=samesite,
     )

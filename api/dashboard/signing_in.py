@@ -47,7 +47,7 @@ def form(
         request, "sign_in.html", viewer=None, status=status, token=token, next=inside(next),
         problem=problem, oidc=bool(shared.settings.oidc_client_id),
     )  # fmt: skip
-    sessions.set_cookie(response, _BEGUN, id, _BEGUN_S, shared.settings)
+    sessions.set_cookie(response, _BEGUN, id, _BEGUN_S, _is_https(request, shared))
     return response
 
 
@@ -73,9 +73,9 @@ async def _signed_in(request: Request, shared: Context, credential: str, next: s
     except Unauthenticated:
         problem = "This key is unknown, expired or revoked."
         return form(request, shared, next, problem, 401)
-    response = frame.go(inside(next))
-    sessions.keep(response, sessions.begin(credential, caller), shared.settings)
-    sessions.set_cookie(response, _BEGUN, "", 0, shared.settings)
+    response, https = frame.go(inside(next)), _is_https(request, shared)
+    sessions.keep(response, sessions.begin(credential, caller), shared.settings, https)
+    sessions.set_cookie(response, _BEGUN, "", 0, https)
     return response
 
 
@@ -94,7 +94,8 @@ async def sign_in_elsewhere(
     response = RedirectResponse(url, 303, frame.HEADERS)
     sealed = sessions.sealed(asdict(begun), shared.settings, _OWNER)
     # Lax: the browser comes back from elsewhere.
-    sessions.set_cookie(response, _BEGUN, sealed, _BEGUN_S, shared.settings, "lax")
+    https = _is_https(request, shared)
+    sessions.set_cookie(response, _BEGUN, sealed, _BEGUN_S, https, "lax")
     return response
 
 
@@ -120,15 +121,18 @@ async def come_back(
 
 def _back(request: Request, shared: Context) -> str:
     """Where the browser comes back to, as it calls us."""
-    forwarded = request.headers.get("x-forwarded-proto") == "https"
-    scheme = "https" if shared.settings.tls_cert or forwarded else "http"
+    scheme = "https" if _is_https(request, shared) else "http"
     return f"{scheme}://{request.headers.get('host', '')}{frame.PREFIX}/sign-in/back"
 
 
+def _is_https(request: Request, shared: Context) -> bool:
+    return sessions.is_https(request.headers, shared.settings)
+
+
 @router.post("/sign-out")
-async def sign_out(shared: Shared, form: Form) -> Response:
+async def sign_out(request: Request, shared: Shared, form: Form) -> Response:
     response = frame.go(f"{frame.PREFIX}/sign-in", "You are signed out.")
-    sessions.end(response, shared.settings)
+    sessions.end(response, _is_https(request, shared))
     return response
 
 

@@ -54,18 +54,19 @@ def list_tenants(
 @router.get("/tenants/{tenant}")
 def show_tenant(request: Request, shared: Shared, viewer: Viewing, tenant: Tenant) -> Response:
     _let_in(viewer, tenant)
-    today = clock.now().date()
+    today, own = clock.now().date(), tenant == viewer.caller.tenant
     with shared.acting(tenant) as tx:
         rows = figures.standing(tx, tenant, limit=1)
         used = usage.sums(tx, tenant, ["model"], today.replace(day=1), today + timedelta(days=1))
-        found, made = limits.of(tx, tenant), keys.page(tx, tenant, None, _KEYS)
+        found = limits.of(tx, tenant)
+        made = keys.page(tx, tenant, None, _KEYS) if own or viewer.may("admin") else None
     if not rows:
         raise NotFound(f"there is no tenant {tenant}")
     return frame.page(
         request, "tenant.html", viewer=viewer, tenant=tenant, row=rows[0], numbers=_NUMBERS,
         usage=Report(["model"], used, shared.models).as_json(),
-        limits=[asdict(limit) for limit in found], keys=[(row, key_object(row)) for row in made],
-        now=clock.now(), rights=ROLES,
+        limits=[asdict(limit) for limit in found], now=clock.now(), rights=ROLES,
+        keys=None if made is None else [(row, key_object(row)) for row in made],
     )  # fmt: skip
 
 

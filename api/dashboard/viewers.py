@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -11,7 +10,7 @@ from api.auth import require
 from api.context import Context, Shared
 from api.credentials import Headers
 from api.dashboard import sessions
-from jobs.errors import Forbidden, Unauthenticated
+from jobs.errors import Forbidden, Malformed, Unauthenticated
 from jobs.identity import OPEN, Caller, Scope
 
 _CREDENTIALS = (b"authorization", b"x-api-key")
@@ -93,15 +92,21 @@ Form = Annotated[Mapping[str, str], Depends(_form)]
 
 
 async def fields(request: Request) -> dict[str, str]:
-    """A form's texts; of a name that comes twice, the last."""
-    return {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
+    """A form's texts; of a name that comes twice, the last. Raises Malformed."""
+    form = await request.form()
+    found = {name: value for name, value in form.items() if isinstance(value, str)}
+    try:
+        "".join(found.values()).encode()
+    except UnicodeEncodeError:  # a form may name its own charset
+        raise Malformed("the form has characters that are none") from None
+    return found
 
 
 def refuse_other_sites(request: Request) -> None:
     """Raises Forbidden where the browser doesn't say that a page of ours sent this."""
     site = request.headers.get("sec-fetch-site")
     if site is None:  # not told over plain http from elsewhere
-        origin = urlsplit(request.headers.get("origin", "")).netloc
+        origin = request.headers.get("origin", "").partition("://")[2]
         ours = bool(origin) and origin == request.headers.get("host")
     else:
         ours = site == "same-origin"

@@ -173,3 +173,28 @@ def test_a_form_that_says_nothing_does_nothing(
     assert people.post("acme", "/jobs/all/cancel", **form).status_code == 400
     assert jobs.state(job_id) == "queued"
     assert people.post("acme", "/jobs/all/delete", **form).status_code == 422
+
+
+def test_a_tenant_has_one_at_work_and_leaves_room_to_others(
+    people: People, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request keeps a thread and a connection for 20 s: of those there are a few dozen."""
+    jobs.post()
+    others = jobs.post(tenant="mallory")
+    forms = {who: confirmed(people, who, "/jobs/all/cancel") for who in ("acme", "mallory")}
+    perform: Callable[..., str] = use_cases.perform
+    meanwhile: list[int] = []
+
+    def with_others(*arguments: Any) -> str:
+        if not meanwhile:
+            for who in ("acme", "mallory"):
+                meanwhile.append(0)
+                answer = people.post(who, "/jobs/all/cancel", **forms[who])
+                meanwhile[-1] = answer.status_code
+        return perform(*arguments)
+
+    monkeypatch.setattr(many.verbs, "perform", with_others)
+    for _ in range(2):  # and there is room again
+        assert people.post("acme", "/jobs/all/cancel", **forms["acme"]).status_code == 200
+    assert meanwhile == [503, 200]
+    assert jobs.state(others) == "cancelled"

@@ -41,6 +41,19 @@ def test_no_page_shows_a_key_but_that_which_made_it(people: People, database: En
     assert 1.9 < (row.expires_at - row.created_at).total_seconds() / 86_400 < 2.1
 
 
+def test_whose_keys_there_are_is_for_admins_and_for_themselves(people: People) -> None:
+    for who, path, seen in (
+        ("admin", "/tenants/acme", True),
+        ("acme", "/tenants/acme", True),
+        ("operator", "/tenants/house", True),
+        ("operator", "/tenants/acme", False),
+    ):
+        shown = people.get(who, path)
+        assert shown.status_code == 200
+        assert ("key_" in shown.text) == seen, (who, path)
+        assert (">Keys<" in shown.text) == seen, (who, path)
+
+
 def test_a_key_is_rotated_and_revoked(people: People, database: Engine) -> None:
     shown = people.get("admin", "/tenants/mallory").text
     [id] = set(re.findall(r"/keys/(key_\w+)/rotate", shown))

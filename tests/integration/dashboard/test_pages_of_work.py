@@ -8,6 +8,7 @@ from sqlalchemy import Engine, text
 
 from jobs import ids
 from jobs.registry import SAMPLES
+from jobs.store import workers
 from jobs.submit import Order, submit
 from tests.integration.dashboard.conftest import XSS, Jobs, People
 
@@ -60,6 +61,8 @@ def test_what_is_typed_into_filters_comes_back_as_text(people: People, given: st
         "text=a%00b",
         "after=job_x",
         "tenant=a b",
+        "job=x",  # left out, it would mean all of them
+        "job=",
     ],
 )
 def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
@@ -68,6 +71,22 @@ def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
     answer = people.get("admin", f"/jobs?{query}")
     assert answer.status_code == 422
     assert "text/html" in answer.headers["content-type"]
+
+
+@pytest.mark.parametrize("name", ["code", "custom_id"])
+def test_an_item_that_no_database_has_a_name_for_is_refused(
+    people: People, jobs: Jobs, name: str
+) -> None:
+    assert people.get("acme", f"/jobs/{jobs.failed()}?{name}=a%00b").status_code == 422
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01", "1969-12-31", "9999-12-31"])
+def test_a_time_may_be_any(people: People, jobs: Jobs, moment: str) -> None:
+    job_id = jobs.post()
+    for name in ("since", "until"):
+        answer = people.get("acme", f"/jobs?{name}={moment}")
+        assert answer.status_code == 200, answer.text
+        assert (job_id in answer.text) == ((name == "until") == moment.startswith("9"))
 
 
 def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:
@@ -81,6 +100,23 @@ def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:
     assert people.get("mallory", "/jobs?tenant=acme").status_code == 403
     assert people.get("mallory", f"/jobs/{job_id}/results").status_code == 404
     assert people.get("mallory", "/tenants").headers["location"] == "/dashboard/tenants/mallory"
+
+
+def test_where_a_job_ran_is_a_number_and_for_operators_a_host(
+    people: People, jobs: Jobs, database: Engine
+) -> None:
+    job_id = jobs.failed()
+    with database.begin() as tx:
+        number = workers.register(tx, "host-of-ours:42", "default", "cpu", ["echo@1"])
+        tx.execute(text("UPDATE slices SET worker = :worker"), {"worker": number})
+        launch = "7, :worker, 'echo', '1', 1, 'x', 9, 2, 1, 1, 1, 1, now()"
+        tx.execute(text(f"INSERT INTO launches VALUES ({launch})"), {"worker": number})
+        tx.execute(text("SET LOCAL session_replication_role = replica"))  # they are insert-only
+        tx.execute(text("UPDATE results SET launch_id = 7"))
+    for path, times in ((f"/jobs/{job_id}", 3), (f"/jobs/{job_id}/slices", 1)):
+        assert people.get("operator", path).text.count("host-of-ours") == times
+        assert "host-of-ours" not in people.get("acme", path).text
+    assert f"worker {number}" in people.get("acme", f"/jobs/{job_id}").text
 
 
 def test_operators_see_everybodys_and_one_tenants(people: People, jobs: Jobs) -> None:
@@ -189,7 +225,8 @@ def test_a_webhook_is_sent_again(people: People, jobs: Jobs, database: Engine) -
         tx.execute(text("UPDATE webhook_deliveries SET state = 'failed', tries = 9"))
     assert people.post("mallory", f"/webhooks/{job_id}/redeliver").status_code == 404
     for path in (f"/jobs/{job_id}/redeliver", f"/webhooks/{job_id}/redeliver"):
-        assert people.post("acme", path).status_code == 303
+        answer = people.post("acme", path, back="https://evil.example/")
+        assert answer.headers["location"].startswith("/dashboard/")
         with database.begin() as tx:
             assert tx.scalar(text("SELECT state FROM webhook_deliveries")) == "pending"
             tx.execute(text("UPDATE webhook_deliveries SET state = 'failed'"))

@@ -15,8 +15,8 @@ def request() -> Request:
     return Request({"type": "http", "method": "GET", "path": "/dashboard", "headers": []})
 
 
-def watch(handle: Callable[[Request], Awaitable[Parts]]) -> _Watch:
-    return _Watch(request(), handle, {})  # type: ignore[arg-type]
+def watch(handle: Callable[[Request], Awaitable[Parts]], tenant: str = "acme") -> _Watch:
+    return _Watch(request(), handle, tenant, {})  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -81,11 +81,27 @@ def test_so_many_streams_and_no_more() -> None:
 
         lives = Lives()
         for n in range(live.MOST_STREAMS):
-            lives.begin(n, watch(page))
+            lives.begin(n, watch(page, f"tenant-{n}"))
         with pytest.raises(Overloaded):
             lives.begin("more", watch(page))
         lives.end(0, next(iter(lives._views[0])))
         lives.begin("more", watch(page))
+        await lives.stop()
+
+    asyncio.run(run())
+
+
+def test_no_tenant_takes_all_of_them() -> None:
+    async def run() -> None:
+        async def page(_: Request) -> Parts:
+            return Parts({})
+
+        lives = Lives()
+        for n in range(live.MOST_OF_A_TENANT):
+            lives.begin(n % 2, watch(page, "mallory"))
+        with pytest.raises(Overloaded):
+            lives.begin("another", watch(page, "mallory"))
+        lives.begin("hers", watch(page, "acme"))
         await lives.stop()
 
     asyncio.run(run())

@@ -2,6 +2,7 @@
 
 import base64
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from starlette.responses import Response
@@ -19,7 +20,7 @@ ANN = Caller("acme", "operator", ROLES["operator"], "key_ann")
 def kept(session: sessions.Session, settings: Settings = SETTINGS) -> str:
     """The cookie's value."""
     response = Response()
-    sessions.keep(response, session, settings)
+    sessions.keep(response, session, settings, https=False)
     return response.headers["set-cookie"].partition("=")[2].partition(";")[0]
 
 
@@ -75,9 +76,9 @@ def test_a_token_that_no_cookie_holds_is_refused() -> None:
         kept(sessions.begin("x" * 4000, ANN))
 
 
-def test_under_tls_the_cookie_goes_nowhere_else(tmp_path: object) -> None:
+def test_under_tls_the_cookie_goes_nowhere_else() -> None:
     response = Response()
-    sessions.keep(response, sessions.begin("mk_x", ANN), SETTINGS.evolve(tls_cert=tmp_path))
+    sessions.keep(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
     said = response.headers["set-cookie"]
     assert "Secure" in said
     assert "HttpOnly" in said
@@ -98,3 +99,10 @@ def test_pages_of_the_dashboard_are_come_back_to(path: str) -> None:
 )  # fmt: skip
 def test_nothing_else_is(path: str) -> None:
     assert inside(path) == "/dashboard"
+
+
+def test_a_browser_comes_by_https_to_us_or_to_the_proxy_in_front_of_us(tmp_path: Path) -> None:
+    assert sessions.is_https({}, SETTINGS.evolve(tls_cert=tmp_path))
+    assert sessions.is_https({"x-forwarded-proto": "https"}, SETTINGS)
+    assert not sessions.is_https({"x-forwarded-proto": "http"}, SETTINGS)
+    assert not sessions.is_https({}, SETTINGS)
