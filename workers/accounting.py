@@ -46,9 +46,10 @@ class _Part:
         return [(one, _Part.of(launch, entries)) for one, entries in groups.items()]
 
 
-@record.noted
 def launched(model: Model, launch: Launch, rules: Rules) -> None:
-    """It has ended."""
+    """It has ended. Summed up at once: what is only noted would keep its entries."""
+    if not record.is_on():
+        return
     whole = _Part.of(launch, launch.entries)
     count, device_s = len(launch.entries), launch.engine_s / launch.width
     record.launch(

@@ -23,7 +23,7 @@ ASKED = {
     "call_cpu_cost_ms": "<= 0.05",
     "call_p50_cost_ms": "<= 0.05",
 }
-_ITEMS, _JOBS = 20_000, 12
+_ITEMS, _JOBS = 40_000, 12
 _PARTS, _BLOCKS, _CALLS, _EVERY_S = 10, 4, 50, 0.005
 """Of each part each arm has so many blocks of so many calls, which come so often."""
 _WARM_UP_CALLS, _IDLE_S = 100, 6.0
