@@ -47,9 +47,15 @@ class _Part:
 
 
 def launched(model: Model, launch: Launch, rules: Rules) -> None:
-    """It has ended. Summed up at once: what is only noted would keep its entries."""
-    if not record.is_on():
-        return
+    """It has ended. One of items is summed up at once: what is only noted keeps its entries. One of
+    calls is noted: the next of them wait already, and their entries are few."""
+    if launch.items and record.is_on():
+        _sum_up(model, launch, rules)
+    else:
+        _sum_up_later(model, launch, rules)
+
+
+def _sum_up(model: Model, launch: Launch, rules: Rules) -> None:
     whole = _Part.of(launch, launch.entries)
     count, device_s = len(launch.entries), launch.engine_s / launch.width
     record.launch(
@@ -78,6 +84,9 @@ def launched(model: Model, launch: Launch, rules: Rules) -> None:
             record.launch_of_tenant(
                 model.key, tenant, kind, rows, part.size, share * device_s, part.waited_s
             )
+
+
+_sum_up_later = record.noted(_sum_up)
 
 
 def _kinds(launch: Launch, whole: _Part) -> Iterator[tuple[str, _Part]]:
