@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from ops.up import Platform, running
 from tests.browser import chromium
@@ -16,6 +16,8 @@ from tests.keys import make_key_at
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
 _WAIT_MS = 10_000
 _COLOURS = 224
+
+expect.set_options(timeout=15_000)  # milliseconds; a busy machine takes its time
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,12 @@
 """The pages themselves: live, for every eye and hand, and never fooled by a name."""
 
 import re
+import threading
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -14,26 +18,43 @@ from tests.browser.conftest import Sign, screenshot
 from tests.wait import eventually
 
 PAGES = {
-    "overview": "/dashboard",
     "models": "/dashboard/models",
     "model": "/dashboard/models/minilm@1",
     "workers": "/dashboard/workers",
     "worker": "/dashboard/workers/1",
+    "overview": "/dashboard",  # last: there is some history by then
 }
 NASTY = "<img src=x onerror=alert(1)>&'\"{{ 7*7 }}"
 
 
 @pytest.fixture(scope="module")
-def worked(platform: Platform) -> str:
-    """The id of a job that has run, with calls beside it: pages have something to show."""
-    client = Client(platform.url)
+def worked(platform: Platform) -> Iterator[str]:
+    """The id of a job that has run; a large one runs, with calls beside it: pages have something to
+    show, and it changes."""
+    client, done = Client(platform.url), threading.Event()
     items = [f"how do I parse JSON {'again ' * (n % 9)}" for n in range(40)]
     id: str = client.submit_order({"model": "minilm", "items": items})["id"]
-    for n in range(12):
-        client.infer("echo", f"call {n}")
     client.wait(id)
-    client.close()
-    return id
+    large: str = client.submit_order({"model": "minilm", "items": items * 200})["id"]
+
+    def call() -> None:
+        """Refused or not: a worker is drained meanwhile."""
+        with httpx.Client(base_url=platform.url, timeout=30) as own:
+            for n in count():
+                body = {"model": "minilm" if n % 2 else "echo", "input": f"call {n}"}
+                own.post("/infer", json=body)
+                if done.wait(0.1):
+                    return
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    try:
+        yield id
+    finally:
+        done.set()
+        calling.join()
+        client.request("POST", f"/jobs/{large}/cancel")
+        client.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
