@@ -152,7 +152,7 @@ class Census:
         oldest = _oldest(queued)
         keys = self._keys([*items, *ready])
         self._items.set({(key,): items.get(key, 0) for key in keys})
-        self._calls.set({(key,): heard.calls.get(key, 0) for key in keys})
+        self._calls.set({(key,): count for key, count in heard.calls.items()})
         self._ages.set({(key,): oldest.get(key, 0.0) for key in keys})
         drain = {}
         for model in self._file.models:

@@ -157,7 +157,6 @@ class Keeper:
                 ("nudge", self._nudge),
                 ("recover calls", self._recover),
                 ("bill calls", self._bill),
-                ("history", self._remember),
                 ("webhooks", lambda: self._webhooks.run(self._stopping)),
                 *((f"transfers {n}", courier.run) for n, courier in enumerate(self._couriers)),
             )
@@ -185,6 +184,7 @@ class Keeper:
             gauge.set_function(probe.seconds)
         return [
             threading.Thread(target=self._count, name="census", daemon=True),
+            threading.Thread(target=self._remember, name="history", daemon=True),
             *(
                 threading.Thread(target=probe.run, args=(self._stopping,), daemon=True)
                 for probe in self._probes

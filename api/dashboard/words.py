@@ -32,6 +32,11 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.0f} %"
 
 
+def many(count: int, thing: str) -> str:
+    """1 slice; 2,345 slices."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def milliseconds(seconds: float | None) -> str:
     """0.0123: 12.3 ms; 4.5: 4.5 s; for short things."""
     if seconds is None:
@@ -46,6 +51,8 @@ def duration(seconds: float | None) -> str:
     """75: 1 min 15 s; for things that people wait for."""
     if seconds is None:
         return NONE
+    if 0 < seconds < 0.95:
+        return f"{1000 * seconds:.0f} ms"
     if 0 < seconds < 10:
         return f"{seconds:.1f} s"
     whole = max(0, round(seconds))
@@ -116,7 +123,7 @@ def named(lines: Mapping[str, object]) -> dict[str, str]:
 FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
-        number, exact, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
+        number, exact, many, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
         sentence, counted, named,
     )
 }  # fmt: skip

@@ -66,7 +66,7 @@ def readable(
             report = unpack(raw)
         except (ValueError, LookupError, TypeError, AttributeError):
             continue
-        if report.at > now - STALE_S:
+        if abs(report.at - now) < STALE_S:  # after it too: a clock may be set back
             found.append(report)
     return sorted(found, key=lambda report: report.name)
 

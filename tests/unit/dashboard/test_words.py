@@ -23,6 +23,8 @@ from api.dashboard import words
         (words.milliseconds, 12, "12 s"),
         (words.duration, 0.0, "0 s"),
         (words.duration, -1.0, "0 s"),
+        (words.duration, 0.048, "48 ms"),
+        (words.duration, 0.96, "1.0 s"),
         (words.duration, 4.25, "4.2 s"),
         (words.duration, 59.6, "1 min"),
         (words.duration, 75, "1 min 15 s"),

@@ -69,7 +69,8 @@ def test_reports_are_summed_over_processes_and_labels_left_out() -> None:
 def test_reports_of_processes_that_are_gone_or_of_another_release_are_left_out() -> None:
     nothing = Stretch(1.0, {}, {})
     fresh, old = _report("a", nothing), _report("b", nothing, at=100 - STALE_S - 1)
-    found = readable([fresh.pack(), old.pack(), b"{}", b"no json", b"[]"], now=100.0)
+    ahead = _report("c", nothing, at=100 + STALE_S + 1)  # Redis' clock was set back meanwhile
+    found = readable([fresh.pack(), old.pack(), ahead.pack(), b"{}", b"no json", b"[]"], now=100.0)
     assert [report.name for report in found] == ["a"]
 
 
