@@ -12,7 +12,6 @@ from api.dashboard.overview import busy_of
 from api.dashboard.told import Telling
 from api.dashboard.viewers import Form, Operating
 from api.routes import workers as json_routes
-from jobs import clock
 from jobs.store import fleet as store
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports import Report
@@ -68,7 +67,7 @@ def worker(
         row=row,
         held=held,
         models=models,
-        current=_current(models),
+        current=_current(models, report.at if report else 0.0),
         report=report,
         busy=busy_of(told.reading, id),
         memory=_memory(report),
@@ -103,11 +102,10 @@ def _memory(report: Report | None) -> tuple[float, float] | None:
     return (found["used"], found["total"]) if found else None
 
 
-def _current(models: dict[str, Any]) -> list[dict[str, Any]]:
-    """The launches that it was in when it told, each with its model and its age."""
-    now = clock.now().timestamp()
+def _current(models: dict[str, Any], at: float) -> list[dict[str, Any]]:
+    """The launches that it was in when it told, each with its model and its age then."""
     return [
-        {**launch, "model": key, "age_s": max(0.0, now - launch["since"])}
+        {**launch, "model": key, "age_s": max(0.0, at - launch["since"])}
         for key, told in models.items()
         for launch in told.get("launches", ())
     ]

@@ -111,7 +111,7 @@ def _where(
     said: dict[str, tuple[Code, str, str]] = {
         "waiting": (
             "item_waits",
-            f"for a device: {before.in_words()}",
+            f"waiting for a device: {before.in_words()}",
             "more workers of the model's pool; a higher priority goes first within a tenant",
         ),
         "preprocess": (
