@@ -3,8 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ops.bench.openloop import Calls
+
+Column = NDArray[np.float64]
+"""A row a round; a round of what is compared is within a second or two."""
+
+_RESAMPLED = 2000
 
 
 def highest(holds: Callable[[int], bool], steps: Sequence[int], first: int) -> int:
@@ -87,3 +93,13 @@ def share_error(amounts: Mapping[str, float], weights: Mapping[str, float]) -> f
         abs(amounts.get(name, 0.0) / whole / (weight / heavy) - 1)
         for name, weight in weights.items()
     )
+
+
+def interval(
+    cost: Callable[[Column, Column], float], off: Column, on: Column
+) -> tuple[float, float]:
+    """A 95 % confidence interval of a cost, by the bootstrap: rounds are drawn again (B. Efron,
+    "Bootstrap Methods: Another Look at the Jackknife", 1979)."""
+    draws = np.random.default_rng(0).integers(len(off), size=(_RESAMPLED, len(off)))
+    low, high = np.percentile([cost(off[draw], on[draw]) for draw in draws], [2.5, 97.5])
+    return float(low), float(high)

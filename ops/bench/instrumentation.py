@@ -1,18 +1,18 @@
 """`millrace bench instrumentation`: what it costs to be seen. The same work with all of it on, and
 off, in turns so short that what else the machine does hits all alike."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jobs import clock
 from ops.bench import cpu, echo
 from ops.bench.beside import Beside
 from ops.bench.effort import FULL, Effort
 from ops.bench.errors import BenchError
+from ops.bench.figures import Column, interval
 from ops.bench.harness import own_platform, say
 from ops.bench.report import Report
 from ops.bench.stream import Stream
@@ -27,10 +27,6 @@ _ITEMS, _JOBS = 40_000, 12
 _PARTS, _BLOCKS, _CALLS, _EVERY_S = 10, 4, 50, 0.005
 """Of each part each arm has so many blocks of so many calls, which come so often."""
 _WARM_UP_CALLS, _IDLE_S = 100, 6.0
-_RESAMPLED = 2000
-
-Column = NDArray[np.float64]
-"""A row a round; a round of the arms that are compared is within a second or two."""
 
 
 class Arm:
@@ -166,13 +162,3 @@ def _more(off: Column, on: Column) -> float:
 
 def _difference(off: Column, on: Column) -> float:
     return float(np.median(on - off))
-
-
-def interval(
-    cost: Callable[[Column, Column], float], off: Column, on: Column
-) -> tuple[float, float]:
-    """A 95 % confidence interval of a cost, by the bootstrap: rounds are drawn again (B. Efron,
-    "Bootstrap Methods: Another Look at the Jackknife", 1979)."""
-    draws = np.random.default_rng(0).integers(len(off), size=(_RESAMPLED, len(off)))
-    low, high = np.percentile([cost(off[draw], on[draw]) for draw in draws], [2.5, 97.5])
-    return float(low), float(high)

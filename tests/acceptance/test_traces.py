@@ -143,7 +143,7 @@ def test_a_webhook_is_a_part_of_the_trace_of_its_job(platform: Platform, sink: S
     trace = new_trace()
     with receiving() as receiver:
         submit(platform, parent(trace), webhook={"url": receiver.url})
-        told = eventually(lambda: receiver.received and receiver.received[0], timeout_s=20)
+        told = eventually(lambda: receiver.received and receiver.received[0], timeout_s=60)
         sent = sink.trace(trace, "POST /jobs", "POST")["POST"]
     assert told.headers["traceparent"] == f"00-{trace}-{sent.id}-01"
     assert told.headers["tracestate"] == "vendor=x1"

@@ -22,7 +22,6 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from jobs import clock
 from jobs.keys import NewKey
 from jobs.store import db, keys
 from ops.cli import main
@@ -339,16 +338,29 @@ def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
 
 
 def test_a_receiver_of_webhooks_is_slow(scene: Scene) -> None:
+    done = threading.Event()
+
     def slowly(request: Received) -> Reply:
-        clock.sleep(3.0)
+        done.wait(3.0)
         return Reply()
 
-    with receiving() as receiver, scene.client("alice") as http:
-        receiver.reply = slowly
+    def submit() -> None:
         order = {"model": "echo", "items": ["x"], "webhook": {"url": receiver.url}}
-        for _ in range(12):
-            http.post("/jobs", json=order).raise_for_status()
-        explained(scene, TROUBLES["receiver"])
+        with scene.client("alice") as http:
+            for _ in range(12):
+                http.post("/jobs", json=order).raise_for_status()
+            while not done.wait(0.5):
+                http.post("/jobs", json=order).raise_for_status()
+
+    with receiving() as receiver:
+        receiver.reply = slowly
+        submitting = threading.Thread(target=submit)
+        submitting.start()
+        try:
+            explained(scene, TROUBLES["receiver"])
+        finally:
+            done.set()
+            submitting.join()
 
 
 def test_the_database_stalls_since_somebody_locks_a_table(scene: Scene) -> None:

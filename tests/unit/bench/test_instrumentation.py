@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ops.bench.instrumentation import interval
+from ops.bench.figures import interval
 
 
 def test_the_interval_holds_a_difference_that_is_there_in_noise_that_both_have() -> None:
