@@ -119,12 +119,16 @@ def api_busy(facts: Facts) -> Diagnosis | None:
     slow = share >= GATEWAY_SHARE and mean_s >= LEAST_GATEWAY_S
     if facts.lag_s < LATE_LOOP_S and not slow:
         return None
+    of_calls = (
+        f", and calls spend {span(mean_s)} of their time ({percent(share)}) in it and on the way"
+        if answered
+        else ""
+    )
     return Diagnosis(
         "api_busy",
         "warning",
         "api",
-        f"the api is busy: its event loop was {span(facts.lag_s)} late, and calls spend "
-        f"{span(mean_s)} of their time ({percent(share)}) in it and on the way",
+        f"the api is busy: its event loop was {span(facts.lag_s)} late{of_calls}",
         "more api processes behind the load balancer, on CPUs of their own; large bodies as jobs "
         "from files or S3",
         {"loop_lag_s": facts.lag_s, "gateway_s": mean_s, "share": share},

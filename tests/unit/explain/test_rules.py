@@ -44,6 +44,13 @@ def test_devices_without_time_left_are_saturated(busy: float, late: float, says:
         assert said["device_saturated"].severity == "warning"
 
 
+@pytest.mark.parametrize(("rows", "says"), [(4, "target_ms"), (30, "larger limits.max_batch lets")])
+def test_only_launches_that_are_full_need_room_for_more(rows: float, says: str) -> None:
+    advice = found(calls(LATE), launched(worker(0.95), rows=rows))["device_saturated"].advice
+    assert says in advice
+    assert ("max_batch" in advice) == (rows == 30)
+
+
 def test_a_long_drain_on_saturated_devices_is_worth_a_word() -> None:
     def drains(seconds: float) -> dict[str, Diagnosis]:
         told = keeper().gauge("predicted_drain_seconds", seconds, pool="default", **M)
@@ -315,7 +322,8 @@ def test_redis_is_slow() -> None:
 
 
 def test_the_api_itself_is_busy() -> None:
-    assert "was 110 ms late" in found(api().gauge("event_loop_lag_seconds", 0.11))["api_busy"].words
+    late = found(api().gauge("event_loop_lag_seconds", 0.11))["api_busy"].words
+    assert late == "the api is busy: its event loop was 110 ms late"
     assert found(api().gauge("event_loop_lag_seconds", 0.09)) == {}
     assert "api_busy" in found(calls(stages={"gateway": 0.06, "engine": 0.05}))
     assert found(calls(stages={"gateway": 0.06, "engine": 0.07})) == {}
