@@ -177,6 +177,10 @@ def test_nobody_serves_what_something_waits_for() -> None:
     assert said(3, ready=1) == {}
     assert {*said(3, loading=1)} == {"model_loading"}
     assert {*said(0, loading=1)} == set()
+    refused = api().count("calls_total", 7, outcome="no_worker", **M)
+    loading = found(refused, seen=Seen(models={"m@1": Standing({"loading": 1})}))["model_loading"]
+    assert loading.severity == "warning"
+    assert "7 calls were refused" in loading.words
     failed = said(0, failed=1)["model_failed"]
     assert (failed.severity, failed.about) == ("critical", "model:m@1")
     assert "no such file" in failed.words
