@@ -128,6 +128,16 @@ def coded(text: str) -> Markup:
     return Markup().join(parts)
 
 
+REASONS = {
+    "full": "it has all that a launch may have now",
+    "deadline": "waiting longer would make somebody late",
+    "knee": "more entries would save next to nothing",
+    "pace": "its first call has waited for its turn among the pool's launches",
+    "drain": "the worker is stopping",
+}
+"""Why launches leave."""
+
+
 def spoken(ms: Mapping[str, float]) -> dict[str, str]:
     """Milliseconds by name, for a legend."""
     return {name: milliseconds(value / 1000) for name, value in ms.items()}

@@ -1,10 +1,12 @@
 """Numbers as people read them."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 
 from api.dashboard import words
+from workers.scheduler.entries import FlushReason
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,7 @@ def test_a_guess_is_said_in_one_unit(least: float, most: float, said: str) -> No
 def test_commands_are_code_and_all_else_is_text() -> None:
     assert words.coded("`a <b>` & c") == "<code>a &lt;b&gt;</code> &amp; c"
     assert words.coded("none") == "none"
+
+
+def test_every_reason_to_launch_is_explained() -> None:
+    assert set(words.REASONS) == set(get_args(FlushReason))
