@@ -358,6 +358,14 @@ def test_a_duty_fails_again_and_again() -> None:
     assert failing(3, 4) == {}
 
 
+def test_a_receiver_that_is_away_is_not_called_slow() -> None:
+    told = keeper().count("webhook_attempts_total", 4, outcome="failed")
+    one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
+    assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")
+    assert "oldest" not in one.words
+    assert "in reach" in one.advice
+
+
 def test_who_gets_webhooks_is_slow_or_refuses() -> None:
     receiver = Receiver("hooks.example", 7, 9, 40.0, "no answer within 15 s")
 
