@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 
 Points = Sequence[tuple[float, float]]
 
+_NO_HINTS: Mapping[str, str] = {}
 _LEFT, _BOTTOM, _TOP, _RIGHT = 46, 30, 8, 10
 
 
@@ -62,11 +63,13 @@ def stack(parts: Mapping[str, float], label: str, unit: str = "ms") -> Markup:
     )
 
 
-def legend(parts: Mapping[str, str]) -> Markup:
-    """Names with their colours, and what is said of each."""
+def legend(parts: Mapping[str, str], hints: Mapping[str, str] = _NO_HINTS) -> Markup:
+    """Names with their colours, and what is said of each; hints: what a name means, for a pointer
+    that rests on it."""
     rows = "".join(
-        f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="{_colour(n)}" width="10" '
-        f'height="10" rx="2"/></svg>{escape(name)} {escape(said)}</li>'
+        f'<li title="{escape(hints.get(name, ""))}"><svg viewBox="0 0 10 10" aria-hidden="true">'
+        f'<rect class="{_colour(n)}" width="10" height="10" rx="2"/></svg>'
+        f"{escape(name)} {escape(said)}</li>"
         for n, (name, said) in enumerate(parts.items())
     )
     return Markup(f'<ul class="legend">{rows}</ul>')

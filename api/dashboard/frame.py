@@ -58,7 +58,9 @@ _templates = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-_templates.globals.update(static=static.url, prefix=PREFIX, charts=charts)
+_templates.globals.update(
+    static=static.url, prefix=PREFIX, charts=charts, why_launched=words.REASONS
+)
 _templates.filters.update(words.FILTERS)
 _templates.globals["pieces"] = _templates.get_template("pieces.html").module
 

@@ -100,14 +100,13 @@ def stages(reading: Reading, **labels: str) -> dict[str, float]:
 
 def launch_sizes(reading: Reading, **labels: str) -> dict[str, float]:
     """How many launches had how many entries, by the upper end of what is counted together."""
-    found, before, low = {}, 0.0, 0
+    found, low = {}, 0
     for top in EDGES[_ROWS]:
-        upto = reading.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
         name = f"{top:.0f}" if top - low <= 1 else f"{low + 1}–{top:.0f}"
-        found[name] = max(0.0, upto - before)
-        before, low = max(before, upto), int(top)
-    rest = reading.increase(f"{_ROWS}_bucket", le="+Inf", **labels) - before
-    found |= {f"{low + 1}+": rest} if rest > 0 else {}
+        found[name] = reading.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
+        low = int(top)
+    if rest := reading.increase(f"{_ROWS}_bucket", le="+Inf", **labels):
+        found[f"{low + 1}+"] = rest
     return trimmed(found)
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from math import ceil
 from typing import Any
+
+from markupsafe import Markup, escape
 
 from jobs import clock
 
@@ -38,12 +41,14 @@ def many(count: int, thing: str) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """0.0123: 12.3 ms; 4.5: 4.5 s; for short things."""
+    """0.0123: 12.3 ms; 4.5: 4.50 s; for short things."""
     if seconds is None:
         return NONE
     ms = 1000 * seconds
     if ms >= 10_000:
         return f"{seconds:,.0f} s"
+    if ms >= 999.5:
+        return f"{seconds:.2f} s"
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.{1 if ms >= 1 else 2}f} ms"
 
 
@@ -51,9 +56,11 @@ def duration(seconds: float | None) -> str:
     """75: 1 min 15 s; for things that people wait for."""
     if seconds is None:
         return NONE
-    if 0 < seconds < 0.95:
+    if seconds < 0.0005:
+        return "0 s"
+    if seconds < 0.95:
         return f"{1000 * seconds:.0f} ms"
-    if 0 < seconds < 10:
+    if seconds < 10:
         return f"{seconds:.1f} s"
     whole = max(0, round(seconds))
     for size, unit, part, part_unit in (
@@ -67,6 +74,14 @@ def duration(seconds: float | None) -> str:
                 f"{whole // size} {unit} {rest} {part_unit}" if rest else f"{whole // size} {unit}"
             )
     return f"{whole} s"
+
+
+def between(least: float, most: float) -> str:
+    """457 and 685: 8 to 12 min; of a guess, no more than is known."""
+    sizes = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    size, unit = next((one for one in sizes if most >= 2 * one[0]), sizes[-1])
+    first, last = max(1, round(least / size)), ceil(most / size)
+    return f"{first} to {last} {unit}" if first < last else f"{last} {unit}"
 
 
 def size(count: float | None) -> str:
@@ -104,6 +119,25 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
+def coded(text: str) -> Markup:
+    """What stands in backticks as code."""
+    parts = (
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
+        for n, part in enumerate(text.split("`"))
+    )
+    return Markup().join(parts)
+
+
+REASONS = {
+    "full": "it has all that a launch may have now",
+    "deadline": "waiting longer would make somebody late",
+    "knee": "more entries would save next to nothing",
+    "pace": "its first call has waited for its turn among the pool's launches",
+    "drain": "the worker is stopping",
+}
+"""Why launches leave."""
+
+
 def spoken(ms: Mapping[str, float]) -> dict[str, str]:
     """Milliseconds by name, for a legend."""
     return {name: milliseconds(value / 1000) for name, value in ms.items()}
@@ -124,6 +158,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         number, exact, many, rate, share, milliseconds, duration, size, ago, age, moment, spoken,
-        sentence, counted, named,
+        sentence, counted, named, between, coded,
     )
 }  # fmt: skip

@@ -84,8 +84,8 @@ def _failures(about: str, job: Mapping[str, Any], errors: Mapping[str, int]) -> 
             "warning",
             f"{count(failed, 'item')} of {job['total']:,} failed ({percent(share)}), most as "
             f"{most or 'an unnamed error'}",
-            "GET /jobs/{id}/results?outcome=failed has their errors; `millrace retry` runs them "
-            "again once the job has ended",
+            "its items have the errors (`millrace results JOB` prints them too); once the job has "
+            "ended, Retry, or `millrace retry JOB`, runs them again",
             {"failed": float(failed), "code": most},
         )
     ]

@@ -28,11 +28,17 @@ def up(workers: int, as_json: bool) -> None:
     platform = Platform(found, workers)
     platform.start(stop_asked)
     if not stop_asked():
-        docs = f"{platform.url}/docs"
+        docs, dashboard = f"{platform.url}/docs", f"{platform.url}/dashboard"
         told = json.dumps(
-            {"ready": True, "url": platform.url, "docs": docs, "metrics": platform.metrics}
+            {
+                "ready": True,
+                "url": platform.url,
+                "dashboard": dashboard,
+                "docs": docs,
+                "metrics": platform.metrics,
+            }
         )
-        words = f"ready: {platform.url} (API docs: {docs}); Ctrl-C stops it"
+        words = f"ready: {platform.url}; Ctrl-C stops it\ndashboard: {dashboard}\nAPI docs: {docs}"
         if platform.metrics:
             words += f"\nmetrics: {' '.join(platform.metrics)}"
         click.echo(told if as_json else words)

@@ -41,7 +41,9 @@ def _show(worker: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(worker))
         return
-    models = ",".join(f"{one['model']}:{one['state']}" for one in worker["models"])
+    ended = worker["state"] in ("lost", "stopped")
+    held = () if ended else worker["models"]
+    models = ",".join(f"{one['model']}:{one['state']}" for one in held)
     notes = [worker["died"] or "", "drain asked" if worker["drain_asked"] else ""]
     told = (str(worker["id"]), worker["name"], worker["pool"], worker["device"], worker["state"])
     click.echo("  ".join(filter(None, (*told, *notes, models))))

@@ -13,6 +13,8 @@ WAITS_SHARE = 0.4
 """Of a call's time: what takes more of it than this is where to look."""
 SLOW_SHARE = 0.8
 """Of the target: what is left beside a launch must hold a wait for the launch before it."""
+FULL_SHARE = 0.8
+"""Of `max_batch`: launches that have fewer entries in the mean wouldn't grow with it."""
 REFUSED_SHARE = 0.01
 LEAST_REFUSED = 5
 
@@ -30,6 +32,14 @@ def device_saturated(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         else f"the work that waits takes {span(model.drain_s)}"
     )
     launches = model.launches
+    most = model.limits.max_batch
+    larger = (
+        "a larger limits.max_batch lets one launch do more"
+        if launches.rows >= FULL_SHARE * most
+        else "a longer target_ms"
+        + (" or a larger limits.max_tokens" if model.limits.max_tokens else "")
+        + " lets one launch do more"
+    )
     return Diagnosis(
         "device_saturated",
         "warning" if late else "info",
@@ -37,8 +47,7 @@ def device_saturated(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"the devices of {model.key} are {percent(model.busy)} busy, and {others} (its loop is "
         f"{span(facts.lag_s)} late): {suffers}",
         f"more workers of its pool, or a faster device; a launch has {launches.rows:.1f} of up to "
-        f"{model.limits.max_batch} entries: a larger limits.max_batch lets one launch do more, a "
-        "longer target_ms lets it fill",
+        f"{most} entries: {larger}",
         {
             "busy": model.busy,
             "missed": model.calls.missed,

@@ -56,18 +56,20 @@ def model_failed(model: ModelFacts, facts: Facts) -> Diagnosis | None:
 
 
 def model_loading(model: ModelFacts, facts: Facts) -> Diagnosis | None:
-    """What waits, waits for a model to be loaded."""
+    """What waits, or is refused, would be done if a model were loaded."""
     states = model.standing.states
     coming = sum(states.get(state, 0) for state in _COMING)
-    if states.get("ready") or not coming or not model.waits:
+    refused = model.calls.outcomes.get("no_worker", 0.0)
+    if states.get("ready") or not coming or not (model.waits or refused >= _WANTED):
         return None
+    told = f"; {refused:.0f} calls were refused in the last minute" if refused else ""
     return Diagnosis(
         "model_loading",
-        "info",
+        "warning" if refused else "info",
         model.about,
-        f"{model.key} is being loaded by {count(coming, 'worker')}; nobody else has it",
+        f"{model.key} is being loaded by {count(coming, 'worker')}; nobody else has it{told}",
         "it is a matter of time; keep a worker warm (MILLRACE_MEMORY_MB) where that is too long",
-        {"loading": float(coming), "queued_items": model.queued_items},
+        {"loading": float(coming), "queued_items": model.queued_items, "refused": refused},
     )
 
 

@@ -119,12 +119,16 @@ def api_busy(facts: Facts) -> Diagnosis | None:
     slow = share >= GATEWAY_SHARE and mean_s >= LEAST_GATEWAY_S
     if facts.lag_s < LATE_LOOP_S and not slow:
         return None
+    of_calls = (
+        f", and calls spend {span(mean_s)} of their time ({percent(share)}) in it and on the way"
+        if answered
+        else ""
+    )
     return Diagnosis(
         "api_busy",
         "warning",
         "api",
-        f"the api is busy: its event loop was {span(facts.lag_s)} late, and calls spend "
-        f"{span(mean_s)} of their time ({percent(share)}) in it and on the way",
+        f"the api is busy: its event loop was {span(facts.lag_s)} late{of_calls}",
         "more api processes behind the load balancer, on CPUs of their own; large bodies as jobs "
         "from files or S3",
         {"loop_lag_s": facts.lag_s, "gateway_s": mean_s, "share": share},
@@ -180,14 +184,18 @@ def slow_webhook_receiver(facts: Facts) -> Diagnosis | None:
     receivers = facts.seen.receivers
     host = f"; {receivers[0].waiting} of them wait for {receivers[0].host}" if receivers else ""
     error = f" ({receivers[0].error})" if receivers and receivers[0].error else ""
+    oldest = f", the oldest for {span(webhooks.oldest_s)}" if webhooks.oldest_s else ""
+    fails = share >= FAILING_SHARE and not slow
+    how = "fail" if fails else "are slow"
+    should = "be in reach and answer 2xx" if fails else "answer 2xx at once and work afterwards"
     return Diagnosis(
         "slow_webhook_receiver",
         "warning",
         "webhooks",
-        f"webhooks are slow: a try takes {span(webhooks.mean_s)}, {percent(share)} of "
-        f"{webhooks.tried:.0f} failed, {count(webhooks.pending, 'delivery', 'deliveries')} wait, "
-        f"the oldest for {span(webhooks.oldest_s)}{host}{error}",
-        "the receiver should answer 2xx at once and work afterwards; what is not delivered is "
+        f"webhooks {how}: a try takes {span(webhooks.mean_s)}, {percent(share)} of "
+        f"{webhooks.tried:.0f} failed, {count(webhooks.pending, 'delivery', 'deliveries')} wait"
+        f"{oldest}{host}{error}",
+        f"the receiver should {should}; what is not delivered is "
         "tried again for three days, and `millrace redeliver JOB` sends it now",
         {
             "try_s": webhooks.mean_s,

@@ -16,9 +16,9 @@ _ADVICE = {
     "worker_lost if they are why",
     "hung": "a launch took longer than limits.max_launch_s: a model that hangs, or a limit that is "
     "too short for it",
-    "killed": "from outside (the kernel, for want of memory: dmesg; or an operator), or by what "
-    "was no item: a call, which then ends as worker_lost, or the loading of a model; the worker's "
-    "log says which",
+    "killed": "it was ended from outside (the kernel, for want of memory: dmesg; or an operator), "
+    "or by what was no item: a call, which then ends as worker_lost, or the loading of a model; "
+    "the worker's log says which",
     "silent": "its machine or its network is gone, or it is stopped: nobody saw it end",
 }
 
@@ -41,12 +41,14 @@ def dying_worker(facts: Facts) -> Diagnosis | None:
     )
     within = "ten minutes" if deaths else "a minute"
     words = ", ".join(f"{times} {how}" for how, times in hows.most_common())
+    of_leases = f"; {facts.reaped:.0f} leases were taken from the dead in the last minute"
+    of_slices = f"; {count(facts.seen.suspects, 'slice')} run alone since"
     return Diagnosis(
         "dying_worker",
         "critical" if total >= AGAIN else "warning",
         f"worker:{deaths[0].incarnation}" if deaths else "workers",
-        f"{last}; {count(total, 'death')} in {within}: {words}; {facts.reaped:.0f} leases were "
-        f"taken from the dead in the last minute, {facts.seen.suspects} slices run alone since",
+        f"{last}; {count(total, 'death')} in {within}: {words}"
+        f"{of_leases if facts.reaped else ''}{of_slices if facts.seen.suspects else ''}",
         _ADVICE.get(how, ""),
         {"deaths": float(total), "how": how, "suspects": float(facts.seen.suspects)},
     )

@@ -1,10 +1,12 @@
 """Numbers as people read them."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 
 from api.dashboard import words
+from workers.scheduler.entries import FlushReason
 
 
 @pytest.mark.parametrize(
@@ -19,10 +21,12 @@ from api.dashboard import words
         (words.share, 0.305, "30 %"),
         (words.milliseconds, 0.0123, "12.3 ms"),
         (words.milliseconds, 0.00012, "0.12 ms"),
-        (words.milliseconds, 1.5, "1,500 ms"),
+        (words.milliseconds, 1.5, "1.50 s"),
+        (words.milliseconds, 0.9996, "1.00 s"),
         (words.milliseconds, 12, "12 s"),
         (words.duration, 0.0, "0 s"),
         (words.duration, -1.0, "0 s"),
+        (words.duration, 0.0004, "0 s"),
         (words.duration, 0.048, "48 ms"),
         (words.duration, 0.96, "1.0 s"),
         (words.duration, 4.25, "4.2 s"),
@@ -38,3 +42,27 @@ from api.dashboard import words
 )
 def test_said(say: Callable[..., str], value: object, said: str) -> None:
     assert say(value) == said
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "said"),
+    [
+        (0.2, 0.3, "1 s"),
+        (1.6, 2.4, "2 to 3 s"),
+        (64, 96, "64 to 96 s"),
+        (457, 685, "8 to 12 min"),
+        (6000, 9000, "2 to 3 h"),
+        (1e5, 2e5, "1 to 3 d"),
+    ],
+)
+def test_a_guess_is_said_in_one_unit(least: float, most: float, said: str) -> None:
+    assert words.between(least, most) == said
+
+
+def test_commands_are_code_and_all_else_is_text() -> None:
+    assert words.coded("`a <b>` & c") == "<code>a &lt;b&gt;</code> &amp; c"
+    assert words.coded("none") == "none"
+
+
+def test_every_reason_to_launch_is_explained() -> None:
+    assert set(words.REASONS) == set(get_args(FlushReason))

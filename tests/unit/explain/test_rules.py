@@ -44,6 +44,13 @@ def test_devices_without_time_left_are_saturated(busy: float, late: float, says:
         assert said["device_saturated"].severity == "warning"
 
 
+@pytest.mark.parametrize(("rows", "says"), [(4, "target_ms"), (30, "larger limits.max_batch lets")])
+def test_only_launches_that_are_full_need_room_for_more(rows: float, says: str) -> None:
+    advice = found(calls(LATE), launched(worker(0.95), rows=rows))["device_saturated"].advice
+    assert says in advice
+    assert ("max_batch" in advice) == (rows == 30)
+
+
 def test_a_long_drain_on_saturated_devices_is_worth_a_word() -> None:
     def drains(seconds: float) -> dict[str, Diagnosis]:
         told = keeper().gauge("predicted_drain_seconds", seconds, pool="default", **M)
@@ -170,6 +177,10 @@ def test_nobody_serves_what_something_waits_for() -> None:
     assert said(3, ready=1) == {}
     assert {*said(3, loading=1)} == {"model_loading"}
     assert {*said(0, loading=1)} == set()
+    refused = api().count("calls_total", 7, outcome="no_worker", **M)
+    loading = found(refused, seen=Seen(models={"m@1": Standing({"loading": 1})}))["model_loading"]
+    assert loading.severity == "warning"
+    assert "7 calls were refused" in loading.words
     failed = said(0, failed=1)["model_failed"]
     assert (failed.severity, failed.about) == ("critical", "model:m@1")
     assert "no such file" in failed.words
@@ -315,7 +326,8 @@ def test_redis_is_slow() -> None:
 
 
 def test_the_api_itself_is_busy() -> None:
-    assert "was 110 ms late" in found(api().gauge("event_loop_lag_seconds", 0.11))["api_busy"].words
+    late = found(api().gauge("event_loop_lag_seconds", 0.11))["api_busy"].words
+    assert late == "the api is busy: its event loop was 110 ms late"
     assert found(api().gauge("event_loop_lag_seconds", 0.09)) == {}
     assert "api_busy" in found(calls(stages={"gateway": 0.06, "engine": 0.05}))
     assert found(calls(stages={"gateway": 0.06, "engine": 0.07})) == {}
@@ -344,6 +356,14 @@ def test_a_duty_fails_again_and_again() -> None:
     assert "duty reap failed 3 of 6 times" in failing(3, 3)["keeper_failing"].words
     assert failing(2, 0) == {}
     assert failing(3, 4) == {}
+
+
+def test_a_receiver_that_is_away_is_not_called_slow() -> None:
+    told = keeper().count("webhook_attempts_total", 4, outcome="failed")
+    one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
+    assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")
+    assert "oldest" not in one.words
+    assert "in reach" in one.advice
 
 
 def test_who_gets_webhooks_is_slow_or_refuses() -> None:
