@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from jobs import ids
-from jobs.explain.diagnosis import Code, Diagnosis, Severity
+from jobs.explain.diagnosis import Code, Diagnosis
 from jobs.explain.timing import ItemTiming
 from jobs.explain.words import count, percent, span
 
@@ -46,7 +46,7 @@ def explain_item(job: Mapping[str, Any], row: Mapping[str, Any], before: Before)
     if row["outcome"] is None:
         return _of_open(about, job, row, timing, before)
     found = [*_retries(about, row), *_where(about, row, timing, before)]
-    return found or [_one(about, "item_waits", "info", f"it ended as {row['outcome']}")]
+    return found or [Diagnosis("item_waits", "info", about, f"it ended as {row['outcome']}")]
 
 
 def _of_open(
@@ -60,7 +60,9 @@ def _of_open(
     if job["state"] in ("paused", "cancelling", "validating"):
         words = f"its job is {job['state']}: nothing of it is started"
         return [
-            _one(about, "job_held", "info", words, "`millrace resume` goes on with a paused job")
+            Diagnosis(
+                "job_held", "info", about, words, "`millrace resume` goes on with a paused job"
+            )
         ]
     retries = _retries(about, row)
     if row["slice_state"] == "leased":
@@ -68,19 +70,19 @@ def _of_open(
             f"it is in the hands of worker {row['worker']}, after {span(waited_s)}: read, "
             "waiting in its lane, or in a launch"
         )
-        return [*retries, _one(about, "item_waits", "info", words)]
+        return [*retries, Diagnosis("item_waits", "info", about, words)]
     if row["suspect"]:
         words = (
             f"a worker died with its slice in hand ({count(row['deaths'], 'death')}): it runs "
             "alone now, in turns with the usual work"
         )
         advice = "`millrace why` says how workers die; this item may be the reason"
-        return [*retries, _one(about, "suspect_slices", "warning", words, advice)]
+        return [*retries, Diagnosis("suspect_slices", "warning", about, words, advice)]
     if retries:
         return retries
     words = f"it has waited {span(waited_s)} for a device: {before.in_words()}"
     advice = "more workers of the model's pool; a higher priority goes first within a tenant"
-    return [_one(about, "item_waits", "info", words, advice, {"waited_s": waited_s})]
+    return [Diagnosis("item_waits", "info", about, words, advice, {"waited_s": waited_s})]
 
 
 def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
@@ -93,7 +95,9 @@ def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
         f"was tried again after {span(row['backoff_s'] or 0.0)}"
     )
     advice = "limits.max_attempts and backoff_ms of the model say how often and how soon"
-    return [_one(about, "item_retried", "warning", words, advice, {"failures": float(failures)})]
+    return [
+        Diagnosis("item_retried", "warning", about, words, advice, {"failures": float(failures)})
+    ]
 
 
 def _where(
@@ -137,10 +141,10 @@ def _where(
         ),
     }
     return [
-        _one(
-            about,
+        Diagnosis(
             said[part][0],
             "info",
+            about,
             f"it spent {span(took_s)} of {span(total_s)} ({percent(took_s / total_s)}) "
             f"{said[part][1]}",
             said[part][2],
@@ -148,15 +152,4 @@ def _where(
         )
         for part, took_s in sorted(parts.items(), key=lambda part: -part[1])
         if took_s >= _NOTHING_S and took_s >= _MOST_OF_IT * total_s
-    ] or [_one(about, "item_waits", "info", f"it took {span(total_s)}, no part of it long")]
-
-
-def _one(
-    about: str,
-    code: Code,
-    severity: Severity,
-    words: str,
-    advice: str = "",
-    evidence: Mapping[str, float | str] | None = None,
-) -> Diagnosis:
-    return Diagnosis(code, severity, about, words, advice, evidence or {})
+    ] or [Diagnosis("item_waits", "info", about, f"it took {span(total_s)}, no part of it long")]

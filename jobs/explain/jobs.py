@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs import ids
-from jobs.explain.diagnosis import Code, Diagnosis, Severity
+from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.items import Before
 from jobs.explain.words import count, percent, span
 from jobs.states import TERMINAL
@@ -39,16 +39,16 @@ def _held(about: str, job: Mapping[str, Any]) -> Diagnosis | None:
         "paused": ("it was paused: nothing of it is started", "`millrace resume` goes on with it"),
         "cancelling": ("it is being cancelled: its launches end, the rest is written off", ""),
     }.get(job["state"])
-    return why and _one(about, "job_held", "info", *why)
+    return why and Diagnosis("job_held", "info", about, *why)
 
 
 def _suspects(about: str, slices: Mapping[str, Any]) -> Diagnosis | None:
     if not slices["suspect"]:
         return None
-    return _one(
-        about,
+    return Diagnosis(
         "suspect_slices",
         "warning",
+        about,
         f"{count(slices['suspect'], 'slice')} of it were in the hands of workers that died "
         f"({count(slices['deaths'], 'death')} at most): they run alone, one at a time, and are "
         "split until the guilty item stands alone",
@@ -61,10 +61,10 @@ def _postponed(about: str, slices: Mapping[str, Any]) -> Diagnosis | None:
     if not slices["postponed"]:
         return None
     next_s = max(0.0, slices["next_s"] or 0.0)
-    return _one(
-        about,
+    return Diagnosis(
         "item_retried",
         "warning",
+        about,
         f"{count(slices['postponed'], 'slice')} wait to be tried again, the next in "
         f"{span(next_s)}: some of their items failed for now",
         "limits.backoff_ms and max_attempts of the model say how soon and how often",
@@ -78,10 +78,10 @@ def _failures(about: str, job: Mapping[str, Any], errors: Mapping[str, int]) -> 
     failed, most = int(job["failed"]), next(iter(errors))
     share = failed / max(1, job["total"])
     return [
-        _one(
-            about,
+        Diagnosis(
             "model_fails",
             "warning",
+            about,
             f"{count(failed, 'item')} of {job['total']:,} failed ({percent(share)}), most as "
             f"{most or 'an unnamed error'}",
             "its items have the errors (`millrace results JOB` prints them too); once the job has "
@@ -101,7 +101,7 @@ def _ended(about: str, job: Mapping[str, Any], slices: Mapping[str, Any]) -> Dia
             f": {span(waited_s)} until its first slice was claimed, then {span(total_s - waited_s)}"
         )
     words = f"it ended as {job['state']} after {span(total_s)}{waited}"
-    return _one(about, "job_ended", "info", words, "", {"total_s": total_s})
+    return Diagnosis("job_ended", "info", about, words, "", {"total_s": total_s})
 
 
 def _stands(
@@ -111,10 +111,10 @@ def _stands(
     waited_s = max(0.0, (job["read_at"] - queued_at).total_seconds())
     if not slices["leased"] and slices["ready"]:
         quiet_s = slices["quiet_s"] if slices["quiet_s"] is not None else waited_s
-        return _one(
-            about,
+        return Diagnosis(
             "job_waits",
             "warning" if quiet_s >= QUIET_S else "info",
+            about,
             f"none of its {count(slices['ready'], 'slice')} that could be claimed is in hand, for "
             f"{span(quiet_s)}: {before.in_words()}",
             "more workers of the model's pool; a higher priority goes first within a tenant",
@@ -127,15 +127,4 @@ def _stands(
     )
     if quiet:
         words += f", and no slice ended for {span(slices['quiet_s'])}"
-    return _one(about, "job_runs", "warning" if quiet else "info", words)
-
-
-def _one(
-    about: str,
-    code: Code,
-    severity: Severity,
-    words: str,
-    advice: str = "",
-    evidence: Mapping[str, float | str] | None = None,
-) -> Diagnosis:
-    return Diagnosis(code, severity, about, words, advice, evidence or {})
+    return Diagnosis("job_runs", "warning" if quiet else "info", about, words)
