@@ -16,59 +16,53 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, dashboard, door, errors, lag, openapi, pages, security, tracing
-from api.connection import bounded
+from api import dashboard
+from api.auth import bind_check
+from api.auth.authenticator import Authenticator
+from api.compat import oip
+from api.compat.anthropic import batches as message_batches
+from api.compat.openai import batches as openai_batches
+from api.compat.openai import embeddings
+from api.compat.openai import files as openai_files
+from api.compat.openai import models as openai_models
 from api.context import Context
-from api.credentials import Credentials
-from api.dashboard.live import Lives
-from api.events import JobEvents
-from api.explaining import Explainer
-from api.gateway import CallGateway
-from api.idempotency import Uploads
-from api.ingest import Ingest
-from api.kept import KeptAnswers
-from api.measuring import Answer
-from api.pipe import Pipe
-from api.recording import CallRecords
-from api.reports import Reports
-from api.requests import request_id, stamped
-from api.resources import Resources
-from api.routes import (
-    audit,
-    calls,
-    health,
-    jobs,
-    keys,
-    limits,
-    oip,
-    results,
-    submissions,
-    tenants,
-    usage,
-    webhooks,
-    why,
-    workers,
-)
-from api.routes import events as event_routes
-from api.routes.anthropic import batches as message_batches
-from api.routes.openai import batches as openai_batches
-from api.routes.openai import embeddings
-from api.routes.openai import files as openai_files
-from api.routes.openai import models as openai_models
-from api.schemas import Problem
-from api.serving import follow
+from api.dashboard.rendering.live_updates import LiveUpdates
+from api.docs import openapi, swagger
+from api.gateway.call_log import CallLog
+from api.gateway.gateway import CallGateway
+from api.gateway.redis_pipeline import RedisPipeline
+from api.gateway.response_cache import ResponseCache
+from api.http import bodies, errors, security
+from api.http.connection import bounded
+from api.http.idempotency import Uploads
+from api.http.request_id import request_id, stamped
+from api.middleware import tracing
+from api.middleware.metrics import CountedResponse
+from api.routes import calls, health, why
+from api.routes.admin import audit, keys, limits, tenants, usage, workers
+from api.routes.jobs import events as event_routes
+from api.routes.jobs import jobs, results, submit, webhooks
+from api.schemas.common import Problem
+from api.services import loop_lag
+from api.services.diagnostics import DiagnosticsService
+from api.services.ingest_pool import IngestPool
+from api.services.job_watcher import JobWatcher
+from api.services.models_watcher import follow
+from api.services.reports import Reports
+from api.services.resources import Resources
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Malformed
-from jobs.models_file import ModelsFile
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
-from jobs.telemetry import exposition, metrics, record
-from jobs.telemetry import tracing as telemetry
+from jobs.telemetry.metrics import exposition, metrics, record
+from jobs.telemetry.tracing import export
+from jobs.telemetry.tracing import spans as telemetry
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
 """Of a query."""
-_SPOOLED = {submissions.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
+_SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 """Paths of those that ask who it is first, and spool what they read."""
 _SWITCH_S = 0.0005
 _SILENT_S = 5.0  # a connection for reports is given up then
@@ -87,29 +81,32 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.API)
         gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
-        events = JobEvents(database)
-        kept = KeptAnswers(settings.redis_url, settings.call_idempotency_s)
-        file, payloads = ModelsFile(settings.models), Payloads.of(settings)
-        ingest, credentials = Ingest(settings), Credentials(settings)
+        events = JobWatcher(database)
+        kept = ResponseCache(settings.redis_url, settings.call_idempotency_s)
+        file, payloads = (
+            ModelsFile(settings.models),
+            Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
+        )
+        ingest, credentials = IngestPool(settings), Authenticator(settings)
         about = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
-        aside = Pipe(settings.redis_url, _SILENT_S)  # calls don't wait for what it carries
+        aside = RedisPipeline(settings.redis_url, _SILENT_S)  # calls don't wait for what it carries
         reports = Reports(aside, gateway.name, about, settings.metrics_window_s)
-        records = CallRecords(aside, on=settings.metrics)
-        explainer = Explainer(Resources(settings, file, database, payloads), reports)
+        records = CallLog(aside, on=settings.metrics)
+        explainer = DiagnosticsService(Resources(settings, file, database, payloads), reports)
         app.state.context = Context(
             settings, file, database, payloads, gateway, ingest, events, kept, Uploads(),
             credentials, reports, records, explainer,
         )  # fmt: skip
-        app.state.lives = lives = Lives()
+        app.state.lives = lives = LiveUpdates()
         following = [asyncio.create_task(follow(file))]
         gateway.start()
         events.start()
         credentials.start()
         records.start()
-        telemetry.start(settings, "api")
+        export.start(settings, "api")
         if settings.metrics:
             metrics.CALLS_WAITING.set_function(lambda: gateway.in_flight)
-            following.append(asyncio.create_task(lag.watch()))
+            following.append(asyncio.create_task(loop_lag.watch()))
             reports.start()
         # What is here now stays: a full collection needn't walk it in the middle of a call.
         gc.collect()
@@ -138,11 +135,11 @@ def create_app(settings: Settings) -> FastAPI:
     )
     errors.install(app)
     openapi.install(app)
-    pages.install(app)
+    swagger.install(app)
     ours = (
         calls,
         embeddings,
-        submissions,
+        submit,
         jobs,
         results,
         event_routes,
@@ -181,7 +178,7 @@ class _Api(FastAPI):
 
     async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, serve = _short_way(scope)
-        answer = Answer(scope, send, route)
+        answer = CountedResponse(scope, send, route)
         try:
             if serve:
                 await serve(scope, receive, answer.send, self.state.context)
@@ -193,7 +190,9 @@ class _Api(FastAPI):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
             error = Malformed(f"the query has more than {MOST_PARAMETERS} parameters")
-            await errors.answer_to(error, request_id(scope), scope["path"])(scope, receive, send)
+            await errors.error_response(error, request_id(scope), scope["path"])(
+                scope, receive, send
+            )
         else:
             if scope["path"] not in _SPOOLED:
                 receive = bodies.small(scope, receive)
@@ -245,7 +244,7 @@ def serve(settings: Settings) -> None:
         loop="uvloop",
         http=bounded(settings.slow_client_s),  # type: ignore[arg-type]
         ws="none",
-        log_config=None,  # jobs/logs.py has it
+        log_config=None,  # jobs/telemetry/logs.py has it
         headers=security.headers(settings),
         **security.tls(settings),
         access_log=False,
@@ -263,6 +262,6 @@ def serve(settings: Settings) -> None:
 def _check_door(settings: Settings) -> None:
     database = db.connect(settings.database_url, pool_size=1, role=db.API)
     try:
-        door.check(settings, database)
+        bind_check.check(settings, database)
     finally:
         database.dispose()

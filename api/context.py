@@ -5,29 +5,29 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from api.credentials import Credentials
-from api.events import JobEvents
-from api.explaining import Explainer
-from api.gateway import CallGateway
-from api.idempotency import Uploads
-from api.ingest import Ingest
-from api.kept import KeptAnswers
-from api.recording import CallRecords
-from api.reports import Reports
-from api.resources import Resources
+from api.auth.authenticator import Authenticator
+from api.gateway.call_log import CallLog
+from api.gateway.gateway import CallGateway
+from api.gateway.response_cache import ResponseCache
+from api.http.idempotency import Uploads
+from api.services.diagnostics import DiagnosticsService
+from api.services.ingest_pool import IngestPool
+from api.services.job_watcher import JobWatcher
+from api.services.reports import Reports
+from api.services.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Context(Resources):
     calls: CallGateway
-    ingest: Ingest
-    events: JobEvents
-    kept: KeptAnswers
+    ingest: IngestPool
+    events: JobWatcher
+    kept: ResponseCache
     uploads: Uploads
-    credentials: Credentials
+    credentials: Authenticator
     reports: Reports
-    records: CallRecords
-    explainer: Explainer
+    records: CallLog
+    explainer: DiagnosticsService
 
 
 async def _context(request: Request) -> Context:

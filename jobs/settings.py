@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs import places
-from jobs.blobs import store
-from jobs.sealing import MIN_KEY
+from jobs.blobs import s3_locations, store
+from jobs.encryption import MIN_KEY
 from jobs.ssrf import AllowList
 
 _PREFIX = "MILLRACE_"
@@ -353,7 +352,7 @@ def _ranges(settings: Settings) -> list[str]:
     except ValueError as error:
         problems.append(f"MILLRACE_BLOBS: {error}")
     try:
-        places.patterns(settings.s3_allow)
+        s3_locations.patterns(settings.s3_allow)
     except ValueError as error:
         problems.append(f"MILLRACE_S3_ALLOW: {error}")
     problems += _oidc(settings)

@@ -1,7 +1,7 @@
 """Where webhooks may go: to public addresses, and to what MILLRACE_WEBHOOK_ALLOW names.
 
 A tenant's URL makes our machine connect somewhere. Its form is checked when a job is submitted; the
-addresses behind its name are checked again whenever it is sent (`workers/webhooks/http.py`).
+addresses behind its name are checked again whenever it is sent (`workers/http_client/post.py`).
 """
 
 import re
@@ -66,7 +66,7 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """Hosts and networks that may be reached although they are private, and by plain http."""
+    """HostTable and networks that may be reached although they are private, and by plain http."""
 
     hosts: frozenset[str]
     networks: tuple[IPv4Network | IPv6Network, ...]

@@ -10,12 +10,13 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, text
 
-from jobs.registry import SAMPLES, Registry
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
 from ops.embedded import EmbeddedServers
-from tests import own
+from tests.support import own
 
 _numbers = itertools.count()
 

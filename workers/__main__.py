@@ -1,6 +1,7 @@
 """`python -m workers`: one bare worker process, configured by the environment."""
 
-from jobs import logs, settings
+from jobs import settings
+from jobs.telemetry import logs
 from workers.app import run_worker
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging, worker_shutting_down
 from celery.worker.components import Pool
 
-from jobs.models_file import ModelsFile
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
-from jobs.store.db import AWAY
-from jobs.telemetry import exposition, record, tracing
+from jobs.store.db import CONNECTION_ERRORS
+from jobs.telemetry.metrics import exposition, record
+from jobs.telemetry.tracing import export, spans
 from workers.broker import WORK, NudgeConsumer, create_app
-from workers.dying import end_process
-from workers.host import CLAIMS_IN_HAND
-from workers.progress import LEFT_ANYWAY
-from workers.runtime import Runtime
+from workers.crash import end_process
+from workers.device.model_host import CLAIMS_IN_HAND
+from workers.device.monitoring.watchdog import LEFT_ANYWAY
+from workers.process.runtime import Runtime
 
 _SPARE_THREADS = 2  # for nudges that find nothing
 _SHUTDOWN_S = 20.0
@@ -79,7 +80,7 @@ def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
     record.begin("worker", settings.metrics)
     exposition.listen(settings)
-    tracing.start(settings, "worker")
+    export.start(settings, "worker")
     app = create_app(settings)
     file = ModelsFile(settings.models)
     # A version and the one that follows it, of every model.
@@ -98,7 +99,7 @@ def run_worker(settings: Settings) -> None:
         try:
             while app.runtime.slices.work():
                 pass
-        except AWAY as error:
+        except CONNECTION_ERRORS as error:
             _log.warning("a nudge came to nothing: %s", error)  # the keeper sends another
 
     def leave() -> None:
@@ -108,7 +109,7 @@ def run_worker(settings: Settings) -> None:
         app.runtime.drain()
         worker.pool.executor.shutdown(cancel_futures=True)  # what is in hand is settled
         app.runtime.stop()
-        tracing.stop()
+        spans.stop()
         os._exit(0)  # the interpreter takes long to say goodbye, and nothing is left to do
 
     def leaving(**_: Any) -> None:

@@ -3,30 +3,29 @@ elsewhere. What they show and do is what the API shows and lets do, by the same 
 
 from fastapi import FastAPI
 
-from api.dashboard import (
+from api.dashboard.auth import sign_in
+from api.dashboard.data.single_flight import SingleFlight
+from api.dashboard.pages import (
     audit,
-    fleet,
-    items,
+    bulk_actions,
+    item,
     job,
     jobs,
     keys,
-    many,
     models,
     overview,
-    routes,
-    signing_in,
-    static,
     tenants,
     webhooks,
+    workers,
 )
-from api.dashboard.patience import Patience
+from api.dashboard.rendering import assets, page_router
 
 
 def install(app: FastAPI) -> None:
     """Serves the pages, and what they are made of."""
-    app.state.patience = Patience()
-    static.install(app)
-    of_work = (jobs, many, items, job)  # `jobs/all/…` before `jobs/{job_id}/…`
-    for module in (overview, *of_work, models, fleet, tenants, keys, webhooks, audit, signing_in):
+    app.state.patience = SingleFlight()
+    assets.install(app)
+    of_work = (jobs, bulk_actions, item, job)  # `jobs/all/…` before `jobs/{job_id}/…`
+    for module in (overview, *of_work, models, workers, tenants, keys, webhooks, audit, sign_in):
         app.include_router(module.router)
-    app.include_router(routes.nowhere)
+    app.include_router(page_router.nowhere)

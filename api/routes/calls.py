@@ -8,17 +8,19 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from api import bodies, counting, idempotency
-from api.auth import Inferrer, may
-from api.calling import Asking, watched
 from api.context import Context, Shared
-from api.errors import answer_to, faults_of
-from api.requests import request_id
-from api.schemas import CallAnswer, CallRequest
-from api.ways import Way, ways
-from jobs import clock, items
+from api.dependencies import Inferrer, may
+from api.gateway import metrics
+from api.gateway.fallbacks import FallbackPlan, fallback_plans
+from api.gateway.inference import InferenceSession, watched
+from api.http import bodies, idempotency
+from api.http.errors import error_response, faults_of
+from api.http.request_id import request_id
+from api.schemas.calls import CallAnswer, CallRequest
+from jobs import clock
 from jobs.errors import Fault, Invalid
-from jobs.registry import Model
+from jobs.intake import validation
+from jobs.models.model import Model
 
 router = APIRouter(tags=["calls"])
 PATH = "/infer"
@@ -52,10 +54,14 @@ async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
     standing: dict[str, str] = {}
 
     async def answer() -> bytes:
-        found = ways(models, model, asked.input, asked.params)
+        found = fallback_plans(models, model, asked.input, asked.params)
         with watched(request) as gone:
             terms = asked.call_class, asked.timeout_ms, since_s, gone, standing
-            return await _answer(Asking(shared, caller, *terms), asked, found)
+            return await _answer(
+                InferenceSession(shared.calls, shared.records, shared.models, caller, *terms),
+                asked,
+                found,
+            )
 
     if key is None:
         return Response(await answer(), headers=standing, media_type=bodies.JSON)
@@ -74,11 +80,13 @@ async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> 
         response = await infer(request, shared, await may(request, shared, "infer"))
         response.raw_headers.append((b"x-request-id", id.encode()))
     except Exception as error:
-        response = answer_to(error, id)
+        response = error_response(error, id)
     await response(scope, receive, send)
 
 
-async def _answer(asking: Asking, asked: CallRequest, found: Iterator[Way]) -> bytes:
+async def _answer(
+    asking: InferenceSession, asked: CallRequest, found: Iterator[FallbackPlan]
+) -> bytes:
     called = await asking.call(asked.input, found)
     way = called.way
     total_ms = round((clock.monotonic() - asking.since_s) * 1000, 3)
@@ -89,7 +97,7 @@ async def _answer(asking: Asking, asked: CallRequest, found: Iterator[Way]) -> b
         "output": called.output,
         "usage": {way.model.kind.unit: called.units},
         "timing": {
-            "gateway_ms": counting.gateway_ms(total_ms, called.timing),
+            "gateway_ms": metrics.gateway_ms(total_ms, called.timing),
             **called.timing,
             "total_ms": total_ms,
         },
@@ -100,7 +108,7 @@ async def _answer(asking: Asking, asked: CallRequest, found: Iterator[Way]) -> b
 
 
 def _parse(raw: bytes) -> CallRequest:
-    value: Any = items.parse_json(raw)
+    value: Any = validation.parse_json(raw)
     try:
         return CallRequest.model_validate(value)
     except ValidationError as error:
@@ -117,9 +125,9 @@ def _check(model: Model, asked: CallRequest) -> None:
         )
         raise Invalid(message, faults=[Fault(("input",), "type", message)])
     plain = isinstance(asked.input, str) and not asked.params  # by far the most
-    item = items.check(asked.input, (), None, model, True) if plain else []
+    item = validation.check(asked.input, (), None, model, True) if plain else []
     if isinstance(item, list):
         wrapped = {"input": asked.input, "params": asked.params}
-        item = items.check(wrapped, (), None, model, True)
+        item = validation.check(wrapped, (), None, model, True)
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)

@@ -6,15 +6,16 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
-from api import examples
-from api.auth import Operator, Reader
 from api.context import Context, Shared
-from api.schemas import Health, ModelList, ModelState
+from api.dependencies import Operator, Reader
+from api.schemas import examples
+from api.schemas.common import Health
+from api.schemas.fleet import ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
-from jobs.registry import Model
-from jobs.store import workers
-from jobs.store.workers import NOWHERE, Standing
-from jobs.telemetry import exposition
+from jobs.models.model import Model
+from jobs.store.queue import workers
+from jobs.store.queue.workers import NOWHERE, Standing
+from jobs.telemetry.metrics import exposition
 from migrations.run import is_current
 
 router = APIRouter(tags=["health"])

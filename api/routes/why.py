@@ -8,21 +8,23 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from fastapi.concurrency import run_in_threadpool
 
-from api import examples
-from api.auth import Operator, Reader
 from api.context import Context, Shared
-from api.routes.common import JobId, before_of, job_of, json_response
-from api.schemas import EndedCall, Explanation
+from api.dependencies import Operator, Reader
+from api.http.responses import json_response
+from api.routes.jobs.lookup import JobId, before_of, find_job
+from api.schemas import examples
+from api.schemas.calls import EndedCall
+from api.schemas.fleet import Explanation
 from jobs import ids
 from jobs.calls.records import KEPT_S, CallRecord
 from jobs.errors import NotFound
 from jobs.explain.calls import explain_call
-from jobs.explain.diagnosis import Diagnosis, most_severe_first, told_to_tenants
+from jobs.explain.diagnosis import Diagnosis, most_severe_first, visible_to_tenants
 from jobs.explain.jobs import explain_job
 from jobs.identity import Caller
 from jobs.states import TERMINAL
-from jobs.store import sight
-from jobs.views import timestamp
+from jobs.store.monitoring import diagnostics
+from jobs.views.jobs import timestamp
 
 router = APIRouter(tags=["why"])
 _EVERYBODYS = frozenset({"api", "database", "redis", "reports"})
@@ -85,9 +87,9 @@ async def get_call(shared: Shared, caller: Reader, call_id: CallId) -> Response:
 
 def _why_job(shared: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
     """The model of an open job, and what is to be said of the job by itself."""
-    with job_of(shared, caller, job_id) as (tx, job):
-        slices = sight.slices_of(tx, job["id"], job["tenant_id"])
-        errors = sight.errors_of(tx, job["id"], job["tenant_id"])
+    with find_job(shared, caller, job_id) as (tx, job):
+        slices = diagnostics.slices_of(tx, job["id"], job["tenant_id"])
+        errors = diagnostics.errors_of(tx, job["id"], job["tenant_id"])
         before = before_of(tx, caller, job)
     found = explain_job(dict(job), dict(slices), errors, before)
     return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", found
@@ -101,7 +103,7 @@ async def _concerning(shared: Context, caller: Caller, keys: Iterable[str]) -> l
         for one in await shared.explainer.diagnoses()
         if one.about in models | _EVERYBODYS or f"model:{one.evidence.get('model')}" in models
     ]
-    return found if caller.may("operate") else told_to_tenants(found)
+    return found if caller.may("operate") else visible_to_tenants(found)
 
 
 def _shown(record: CallRecord) -> dict[str, object]:

@@ -11,8 +11,8 @@ from typing import IO, Any
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
 from jobs.blobs.s3 import S3Blobs
+from jobs.blobs.s3_locations import Place
 from jobs.errors import BlobsAway, PayloadLost, Untransferable
-from jobs.places import Place
 
 _MEND: Mapping[str, tuple[str, str]] = {
     "NoSuchBucket": ("no_such_bucket", "there is no bucket of that name: make it, or mend the URL"),
@@ -51,7 +51,7 @@ class Objects:
 
     def open(self, place: Place) -> IO[bytes]:
         """To read in constant memory; to be closed. Reading it raises BlobsAway."""
-        with told_apart(place):
+        with translate_s3_errors(place):
             return self._bucket(place).open(place.key)
 
     def put_stream(self, place: Place, source: IO[bytes], encryption: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ class Objects:
             asked["ServerSideEncryption"] = sse
         if key := encryption.get("kms_key"):
             asked["SSEKMSKeyId"] = key
-        with told_apart(place):
+        with translate_s3_errors(place):
             self._bucket(place).put_stream(place.key, source, asked)
 
     def discard(self, place: Place) -> None:
@@ -75,7 +75,7 @@ class Objects:
 
 
 @contextmanager
-def told_apart(place: Place) -> Iterator[None]:
+def translate_s3_errors(place: Place) -> Iterator[None]:
     """Raises Untransferable in place of what trying again doesn't help."""
     try:
         yield

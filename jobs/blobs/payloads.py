@@ -20,7 +20,6 @@ from uuid import UUID
 
 from jobs.blobs.store import BlobStore, open_store
 from jobs.errors import BlobsAway, PayloadCorrupt, Unreadable
-from jobs.settings import Settings
 
 Side = Literal["in", "out"]
 """Inputs, or outputs: each has its own age."""
@@ -41,11 +40,12 @@ class Payloads:
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="blobs")
 
     @classmethod
-    def of(cls, settings: Settings) -> "Payloads":
-        if not settings.blobs:
+    def connect(cls, address: str, over_kb: int, s3_endpoint: str = "") -> "Payloads":
+        """Opens the blob store at `address` ("": none, payloads stay in rows). over_kb: larger
+        payloads go into the store, KiB. Raises SettingsError where the address can't be used."""
+        if not address:
             return cls()
-        store = open_store(settings.blobs, settings.s3_endpoint)
-        return cls(store, settings.blob_over_kb << 10)
+        return cls(open_store(address, s3_endpoint), over_kb << 10)
 
     def stash(self, side: Side, job: UUID) -> "Stash":
         return Stash(self, side, job)

@@ -2,7 +2,7 @@
 
 from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
-from jobs.registry import Model
+from jobs.models.model import Model
 
 _MOST_MARGIN = 0.25
 """Of the time that is left: a margin made for the target is too much for a short timeout."""

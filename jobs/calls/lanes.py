@@ -197,7 +197,7 @@ class CallLanes(Protocol):
         late for are answered with TOO_LATE on the way. None: the pool launched meanwhile."""
         ...
 
-    def disown(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, hand: int) -> None:
         """Puts back what such a take gave, if it gave anything: its worker never heard of it."""
         ...
 
@@ -206,11 +206,11 @@ class CallLanes(Protocol):
         so many in its lane."""
         ...
 
-    def hear(self, slot: str, timeout_s: float) -> None:
+    def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
         """Blocks until the bell rings, this slot is woken, or the time is over."""
         ...
 
-    def wake(self, slot: str) -> None:
+    def notify(self, slot: str) -> None:
         """Ends what this slot hears, now or as soon as it listens."""
         ...
 

@@ -122,7 +122,7 @@ class MemoryLanes:
                     self._ring()
             return taken
 
-    def disown(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, hand: int) -> None:
         with self._lock:
             for id, (its_worker, its_hand, call) in list(self._taken.items()):
                 if (its_worker, its_hand) == (worker, hand):
@@ -134,7 +134,7 @@ class MemoryLanes:
         with self._lock:
             self._watcher, self._watched_ms, self._watched_rows = slot, until_ms, rows
 
-    def hear(self, slot: str, timeout_s: float) -> None:
+    def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
         with self._lock:
             self._lock.wait_for(lambda: self.rung or slot in self._woken, timeout_s)
             if slot in self._woken:
@@ -142,7 +142,7 @@ class MemoryLanes:
             else:
                 self.rung = False
 
-    def wake(self, slot: str) -> None:
+    def notify(self, slot: str) -> None:
         with self._lock:
             self._woken.add(slot)
             self._lock.notify_all()

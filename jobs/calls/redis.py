@@ -28,7 +28,7 @@ from jobs.calls.lanes import (
 )
 from jobs.calls.messages import Call, Reply, Used, pack_call, pack_replies, unpack_call
 from jobs.calls.quotas import FREE, Exceeded, Left, Quota
-from jobs.telemetry import record
+from jobs.telemetry.metrics import record
 
 REPLY_TTL_S = 30
 """Replies that no api process fetches (it died) are forgotten after this."""
@@ -239,14 +239,14 @@ class RedisLanes:
         taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.hand])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
-    def disown(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, hand: int) -> None:
         self._disown(self.keys.all(), [self.keys.lane(""), f"{worker}#{hand}"])
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         watch: Any = {"watcher": slot, "watched": f"{until_ms:.3f}", "watched_rows": rows}
         self._redis.hset(self.keys("pool"), mapping=watch)
 
-    def hear(self, slot: str, timeout_s: float) -> None:
+    def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
         # Redis ends a block only when its loop comes round, up to 100 ms late where it has nothing
         # else to do. So the time is ours, and we wake ourselves when it is over.
         connection: Any = self._redis.connection_pool.get_connection()
@@ -254,7 +254,7 @@ class RedisLanes:
             bells = self.keys.bell, self.keys("wake:" + slot)
             connection.send_command("BLPOP", *bells, timeout_s + _LONGEST_LATE_S)
             if not connection.can_read(timeout=max(0.0, timeout_s)):
-                self.wake(slot)
+                self.notify(slot)
             connection.read_response()
         except BaseException:
             connection.disconnect()
@@ -262,7 +262,7 @@ class RedisLanes:
         finally:
             self._redis.connection_pool.release(connection)
 
-    def wake(self, slot: str) -> None:
+    def notify(self, slot: str) -> None:
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.rpush(self.keys("wake:" + slot), "1")
             pipe.expire(self.keys("wake:" + slot), WAKE_TTL_S)

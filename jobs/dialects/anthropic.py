@@ -9,10 +9,12 @@ from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 
-from jobs import chat, ids, items
-from jobs.dialects import Part
+from jobs import ids
+from jobs.dialects.protocol import Part
 from jobs.errors import Fault, Malformed
-from jobs.intake import Intake
+from jobs.intake import validation
+from jobs.intake.spool import Intake
+from jobs.models.inputs import chat
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 _SAME = ("max_tokens", "temperature", "top_p", "top_k")
@@ -61,7 +63,7 @@ def _parsed(line: bytes | None, number: int) -> tuple[Any, list[Fault]]:
     if line is None:
         return None, [Fault((), "too_long", "the line is longer than any item may be", number)]
     try:
-        return items.parse_json(line), []
+        return validation.parse_json(line), []
     except Malformed as error:
         return None, [Fault((), "malformed", error.detail, number)]
 

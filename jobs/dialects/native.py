@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from jobs.dialects import Part
-from jobs.intake import Intake, add_lines
+from jobs.dialects.protocol import Part
+from jobs.intake.spool import Intake, add_lines
 
 
 class Native:

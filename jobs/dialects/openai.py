@@ -12,13 +12,13 @@ from typing import Any
 
 import orjson
 
-from jobs import items
-from jobs.dialects import Part
+from jobs.dialects.protocol import Part
 from jobs.errors import Fault, Invalid, Malformed, UnknownModel
-from jobs.intake import MAX_FAULTS, Intake
-from jobs.items import Item
-from jobs.kinds import Task
-from jobs.registry import Model
+from jobs.intake import validation
+from jobs.intake.spool import MAX_FAULTS, Intake
+from jobs.intake.validation import Item
+from jobs.models.engines.engine_spec import Task
+from jobs.models.model import Model
 
 ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
 """What a model must do to be asked there."""
@@ -184,7 +184,7 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
     if line is None:
         raise _Wrong("too_long", "the line is longer than any request may be", "")
     try:
-        request = items.parse_json(line)
+        request = validation.parse_json(line)
     except Malformed as error:
         what = error.detail if line.strip() else "the line is empty"
         message = f"This line is not parseable as valid JSON: {what}"
@@ -200,8 +200,8 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
         )
     except KeyError as error:
         raise _missing(error.args[0]) from None
-    if not items.is_custom_id(custom_id):
-        raise _Wrong("invalid_custom_id", items.CUSTOM_ID, "custom_id")
+    if not validation.is_custom_id(custom_id):
+        raise _Wrong("invalid_custom_id", validation.CUSTOM_ID, "custom_id")
     if method != "POST":
         raise _Wrong("invalid_method", f"the method must be 'POST', not {method!r}", "method")
     if url != endpoint:
@@ -225,7 +225,7 @@ def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
         input = body["input"]
     except KeyError:
         raise _missing("body.input") from None
-    if no := items.refuse_input(model, input):
+    if no := validation.refuse_input(model, input):
         raise _Wrong(*_typed(no), "body.input")
     raw, params, reply = _json(input, "body.input"), None, None
     if len(body) > 2:  # more than model and input
@@ -246,7 +246,7 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("dimensions") is not None:
         wanted["dimensions"] = body["dimensions"]
     for name in wanted:
-        if no := items.refuse_params(model, {name: wanted[name]}):
+        if no := validation.refuse_params(model, {name: wanted[name]}):
             raise _Wrong(*_typed(no), f"body.{name}")
     return wanted
 
@@ -259,14 +259,14 @@ def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
     if not isinstance(messages, list) or not messages:
         raise _Wrong("invalid_type", "messages must be an array, not an empty one", "body.messages")
     input = {name: body[name] for name in body if name not in ("model", "stream")}
-    if no := items.refuse_input(model, input):
+    if no := validation.refuse_input(model, input):
         raise _Wrong(*_typed(no), "body")
     return _json(input, "body"), None, None, 1
 
 
 def _json(value: Any, path: str) -> bytes:
     try:
-        return items.storable(value)
+        return validation.storable(value)
     except ValueError as error:
         code, message = error.args
         raise _Wrong(code, f"{path} {message}", path) from None

@@ -53,7 +53,7 @@ Code = Literal[
 CODES: tuple[Code, ...] = get_args(Code)
 """Each has a line in ops/docs/why.md."""
 
-TOLD_TO_TENANTS: Mapping[Code, str] = {
+VISIBLE_TO_TENANTS: Mapping[Code, str] = {
     "api_busy": "the api is busy: calls wait for it",
     "database_stalls": "the database stalls: nothing is claimed or recorded until it goes on",
     "device_saturated": "",
@@ -101,11 +101,11 @@ def most_severe_first(found: Iterable[Diagnosis]) -> list[Diagnosis]:
     return sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
 
 
-def told_to_tenants(found: Iterable[Diagnosis]) -> list[Diagnosis]:
+def visible_to_tenants(found: Iterable[Diagnosis]) -> list[Diagnosis]:
     """Without those, and without the figures, that say something of other tenants."""
-    return [_plain(one) for one in found if one.code in TOLD_TO_TENANTS]
+    return [_plain(one) for one in found if one.code in VISIBLE_TO_TENANTS]
 
 
 def _plain(one: Diagnosis) -> Diagnosis:
-    words = TOLD_TO_TENANTS[one.code]
+    words = VISIBLE_TO_TENANTS[one.code]
     return replace(one, words=words, advice="", evidence={}) if words else replace(one, evidence={})

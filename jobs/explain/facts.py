@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jobs.explain.seen import Seen, Standing
-from jobs.registry import Limits, Model
-from jobs.telemetry.metrics import STAGES
-from jobs.telemetry.reports import Reading, Report
+from jobs.models.model import Limits, Model
+from jobs.store.monitoring.observations import Observations, Standing
+from jobs.telemetry.metrics.metrics import STAGES
+from jobs.telemetry.reports.reports import Reading, Report
 
 REFUSALS = ("predicted_wait", "overloaded")
 """Calls that end so were refused because there is too much to do."""
@@ -192,21 +192,21 @@ class Facts:
     keepers: KeeperFacts
     deaths: Mapping[str, float]
     reaped: float
-    seen: Seen
+    seen: Observations
 
     @classmethod
     def of(
         cls,
         reading: Reading,
         models: Iterable[Model] = (),
-        seen: Seen | None = None,
+        seen: Observations | None = None,
         unanswered_s: float = 0.0,
         redis_unanswered_s: float = 0.0,
     ) -> "Facts":
         """models: those that are declared; seen: what the database said, None where it wasn't asked
         or hasn't answered for `unanswered_s`; redis_unanswered_s: the same of the reading."""
         declared = {model.key: model for model in models}
-        seen = seen or Seen()
+        seen = seen or Observations()
         workers = [_Worker.of(report) for report in reading.of("worker").reports]
         return cls(
             reports=len(reading.reports),
@@ -231,7 +231,7 @@ class Facts:
         )
 
 
-def _keys(reading: Reading, declared: Mapping[str, Model], seen: Seen) -> list[str]:
+def _keys(reading: Reading, declared: Mapping[str, Model], seen: Observations) -> list[str]:
     told: dict[str, None] = dict.fromkeys((*declared, *seen.models))
     for metric in ("millrace_calls_total", "millrace_launches_total", "millrace_items_total"):
         told |= dict.fromkeys(reading.increase_by(metric, "model"))
@@ -255,7 +255,7 @@ class _Worker:
 
 
 def _model(
-    reading: Reading, workers: list[_Worker], key: str, declared: Model | None, seen: Seen
+    reading: Reading, workers: list[_Worker], key: str, declared: Model | None, seen: Observations
 ) -> ModelFacts:
     target_s = reading.gauge("millrace_model_target_seconds", model=key)
     serving = [worker for worker in workers if worker.slots.get(key)]

@@ -40,7 +40,7 @@ class Before:
 
 def explain_item(job: Mapping[str, Any], row: Mapping[str, Any], before: Before) -> list[Diagnosis]:
     """What is to be said of it, the most telling first. job: its job's row; row: of
-    `jobs.store.reading.item`; both may be everything that is known."""
+    `jobs.store.jobs.read.item`; both may be everything that is known."""
     about = f"job:{ids.show('job', job['id'])}"
     timing = ItemTiming.of(row)
     if row["outcome"] is None:

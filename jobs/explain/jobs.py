@@ -19,8 +19,9 @@ def explain_job(
     errors: Mapping[str, int],
     before: Before,
 ) -> list[Diagnosis]:
-    """What is to be said of it, the most telling first. job: a row of `jobs.store.reading`; slices,
-    errors: what `jobs.store.sight` says of it."""
+    """What is to be said of it, the most telling first. job: a row of
+    `jobs.store.jobs.read`; slices,
+    errors: what `jobs.store.monitoring.diagnostics` says of it."""
     about = f"job:{ids.show('job', job['id'])}"
     if job["state"] in TERMINAL:
         return [*_failures(about, job, errors), _ended(about, job, slices)]

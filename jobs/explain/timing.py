@@ -29,7 +29,7 @@ class ItemTiming:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "ItemTiming":
-        """From a row of `jobs.store.reading.item`."""
+        """From a row of `jobs.store.jobs.read.item`."""
         queued_at: datetime = row["queued_at"] or row["created_at"]
         claimed_at, started_at = row["claimed_at"], row["started_at"]
         wait_ms, batch_ms, engine_ms = row["wait_ms"], row["batch_ms"], row["engine_ms"]

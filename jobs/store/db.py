@@ -12,12 +12,12 @@ from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobs import clock
-from jobs.telemetry import record
+from jobs.telemetry.metrics import record
 
 Tx: TypeAlias = Connection
 """An open transaction."""
 
-AWAY = (
+CONNECTION_ERRORS = (
     OperationalError,
     InternalError,
     PoolTimeout,
@@ -102,7 +102,7 @@ def _returned(connection: object, entry: Any) -> None:
         record.transaction(clock.monotonic() - since_s)
 
 
-def tell_of_connections() -> None:
+def record_connections() -> None:
     """How many are used now, and how many idle."""
     pools = list(_POOLS)
     used, idle = (pool.checkedout() for pool in pools), (pool.checkedin() for pool in pools)
@@ -131,7 +131,7 @@ def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
     return driver(tx).cursor()
 
 
-def take_your_time(tx: Tx) -> None:
+def disable_statement_timeout(tx: Tx) -> None:
     """No statement timeout in this transaction: its work grows with the job, and it is one."""
     tx.execute(text("SET LOCAL statement_timeout = 0"))
 

@@ -116,7 +116,7 @@ _TENANTS_ROWS = (
     "api_keys", "limits", "audit", "turns",
 )  # fmt: skip
 
-# Who may do what, and no more (tests/integration/test_grants.py).
+# Who may do what, and no more (tests/integration/jobs/store/test_grants.py).
 _API_MAY = {
     "SELECT": "alembic_version, workers, worker_models, launches, items, audit, jobs, slices, "
     "results, attempts, idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ops.embedded.errors import EmbeddedError
-from ops.processes import die_with_parent, setpriv
+from ops.processes.children import die_with_parent, setpriv
 
 _LENT_BY_ROOT = ("postgres", "nobody")
 # What opens folders that only root may enter; containers often grant only the second.

@@ -19,7 +19,7 @@ from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import PORT, POSTGRES_SOCKET, own_folder
 from ops.embedded.leftovers import alive, end_processes
 from ops.embedded.server import Server
-from ops.processes import ending
+from ops.processes.children import ending
 
 USER = DATABASE = "millrace"
 _INITDB_WITHIN_S = 120.0

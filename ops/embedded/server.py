@@ -12,7 +12,7 @@ from ops.embedded.account import Account, account_for, reaching
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import Layout, own_folder
 from ops.embedded.leftovers import end_processes
-from ops.processes import ending
+from ops.processes.children import ending
 
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0

@@ -3,11 +3,11 @@
 import logging
 from pathlib import Path
 
-from ops import logfiles
 from ops.embedded.layout import Layout
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
+from ops.processes import log_rotation
 
 log = logging.getLogger("millrace.embedded")
 
@@ -39,7 +39,7 @@ class EmbeddedServers:
     def poll(self) -> None:
         """Start again what has ended."""
         for server in self._servers:
-            logfiles.bound(server.log)
+            log_rotation.bound(server.log)
             if not server.alive():
                 log.warning("the embedded %s has ended; it starts again", server.name)
                 server.start()

@@ -1,4 +1,4 @@
-"""What the dashboards show. A test holds every name and label against jobs/telemetry/metrics.py."""
+"""Panels of the dashboards. A test holds names and labels against jobs/telemetry/metrics."""
 
 from ops.grafana.panels import Dashboard, Panel
 

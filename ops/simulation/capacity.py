@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from jobs.calls.lanes import bucket_of
-from jobs.registry import Model
-from workers.scheduler.views import LaneView, Rules
-from workers.scheduler.work import Work
+from jobs.models.model import Model
+from workers.scheduler.cost import LaunchSize
+from workers.scheduler.snapshot import LaneView, Rules
 from workers.simulation.costs import LaunchTimes
 
 
@@ -29,7 +29,7 @@ class Capacity:
         for size, count in counts.items():
             bucket = bucket_of(size, model.buckets)
             full = rules.full_rows(LaneView("", bucket, items=1, items_units=size))
-            work = Work.alike(full, bucket if rules.pads else size, bucket)
+            work = LaunchSize.alike(full, bucket if rules.pads else size, bucket)
             share, took_s = count / len(sizes), times.mean_s(work)
             launch_s += share * took_s
             rows += share * full

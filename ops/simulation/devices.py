@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from jobs.registry import Model
+from jobs.models.model import Model
 from jobs.settings import SettingsError
 from workers.simulation.costs import LaunchTimes
 

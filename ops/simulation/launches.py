@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jobs.registry import Model
+from jobs.models.model import Model
 from ops.simulation.devices import launch_times
 from workers.simulation.costs import LaunchTimes
 
@@ -22,12 +22,12 @@ class TimesError(click.ClickException):
 
 def measured(model: Model, device: str) -> LaunchTimes:
     """Loads the model's engine, runs the sweep that a worker warms up with, and fits it."""
+    from workers.device.warmup import measure_launch_times
     from workers.engines import registry as engines
-    from workers.scheduler.views import Rules
-    from workers.sweep import sweep
+    from workers.scheduler.snapshot import Rules
 
     engine = engines.load(model, device)
-    found = sweep(model, engine, Rules.of(model))
+    found = measure_launch_times(model, engine, Rules.of(model))
     if not found:
         raise TimesError(f"the engine of {model.key} has no samples; give --launch-ms")
     return LaunchTimes.fitted(found)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.registry import Model
+from jobs.models.model import Model
 from ops.simulation.capacity import Capacity
 from ops.simulation.devices import Device
 from ops.simulation.traces import Arrival, rate_per_s
@@ -15,7 +15,7 @@ MOST_REPLICAS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """What is planned for. bad_share: of the calls that may miss the target or be refused;
     utilisation: the share of their capacity that the formula lets devices be used for."""
 
@@ -51,7 +51,7 @@ class Plan:
         return None if hour is None else hour / (self.rate_per_s * 3600) * 1e6
 
 
-def plan(asked: Asked, device: Device, times: LaunchTimes) -> Plan:
+def plan(asked: PlanRequest, device: Device, times: LaunchTimes) -> Plan:
     """By bisection over simulations. times: on this kind."""
     rate = rate_per_s(asked.arrivals)
     capacity = Capacity.of(asked.model, times, [size for _, size in asked.arrivals])

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jobs.registry import Model
-from ops.simulation.plan import Asked, Plan, bad_share, cheapest
+from jobs.models.model import Model
+from ops.simulation.plan import Plan, PlanRequest, bad_share, cheapest
 from workers.simulation.result import Result, quantile
 
 _PERCENTILES = (50, 90, 95, 99, 99.9)
@@ -61,7 +61,7 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def plans(found: Sequence[Plan], asked: Asked) -> Iterator[str]:
+def plans(found: Sequence[Plan], asked: PlanRequest) -> Iterator[str]:
     """Lines for people."""
     best, rate = cheapest(found), found[0].rate_per_s
     yield (
@@ -88,7 +88,7 @@ def plans(found: Sequence[Plan], asked: Asked) -> Iterator[str]:
     yield "the formula knows neither bursts nor the target, the simulation knows both."
 
 
-def plans_as_json(found: Sequence[Plan], asked: Asked) -> dict[str, Any]:
+def plans_as_json(found: Sequence[Plan], asked: PlanRequest) -> dict[str, Any]:
     """Figures for programs."""
     best = cheapest(found)
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from jobs.registry import Model
+from jobs.models.model import Model
 
 Arrival = tuple[float, int]
 """Seconds since the first, and size."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from ops.client import Client
-from ops.up import Platform, running
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
 
 
 @pytest.fixture(scope="module")

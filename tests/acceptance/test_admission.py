@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from jobs.calls.redis import Keys
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 MODELS = """
 # 20 calls a second
@@ -38,14 +38,14 @@ name = "shout"
 version = "1"
 engine = "function"
 target_ms = 60_000
-options = { function = "tests.acceptance.broken_samples:moody" }
+options = { function = "tests.support.models.broken:moody" }
 
 [[model]]
 name = "classes"
 version = "1"
 engine = "function"
 target_ms = 5000
-options = { function = "tests.acceptance.broken_samples:slow" }
+options = { function = "tests.support.models.broken:slow" }
 limits = { max_batch = 2 }
 degrade = { shed = true }
 
@@ -62,7 +62,7 @@ name = "slow"
 version = "1"
 engine = "function"
 target_ms = 60_000
-options = { function = "tests.acceptance.broken_samples:slow" }
+options = { function = "tests.support.models.broken:slow" }
 
 [[model]]
 name = "embed"

@@ -7,8 +7,8 @@ import anthropic
 import httpx
 import pytest
 
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]

@@ -10,13 +10,14 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from jobs import ids
+from jobs.api_keys import NewKey
 from jobs.identity import Role
-from jobs.keys import NewKey
 from jobs.states import TERMINAL
-from jobs.store import db, keys
-from ops.cli import main
-from ops.up import Platform
-from tests.wait import eventually
+from jobs.store import db
+from jobs.store.tenants import api_keys
+from ops.cli.main import main
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 SECRET = "not to be seen"
 
@@ -32,7 +33,7 @@ class People:
     def _client(self, role: Role) -> httpx.Client:
         asked = NewKey("acme" if role == "tenant" else "house", role=role)
         with self.database.begin() as tx:
-            self.ids[role] = ids.show("key", keys.create(tx, asked)["id"])
+            self.ids[role] = ids.show("key", api_keys.create(tx, asked)["id"])
         headers = {"Authorization": f"Bearer {asked.secret}", "X-Request-Id": "mine"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30)
 

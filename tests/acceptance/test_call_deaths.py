@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from jobs.calls.redis import RedisLanes
-from ops.up import Platform, running
-from tests.acceptance.deadly_samples import LAUNCHES, RELEASED
-from tests.wait import eventually, gone
+from ops.supervisor.platform import Platform, running
+from tests.support.models.deadly import LAUNCHES, RELEASED
+from tests.support.wait import eventually, gone
 
 MODELS = """
 [[model]]
@@ -22,7 +22,7 @@ name = "deadly"
 version = "1"
 engine = "function"
 target_ms = 60_000  # no call is refused for its time
-options = { function = "tests.acceptance.deadly_samples:deadly" }
+options = { function = "tests.support.models.deadly:deadly" }
 limits = { max_batch = 64 }
 """
 LEASE_S = 2.0

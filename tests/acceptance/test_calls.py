@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from jobs.store import db
-from ops.client import Client
-from ops.up import Platform
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 
 def test_a_call_is_answered_with_its_timing(client: Client) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench.chaos.schedule import SHARES
+from ops.bench.chaos.faults.schedule import SHARES
 
 NOTHING = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed")
 

@@ -15,10 +15,10 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 
-from ops.cli import main
-from ops.client import Client
-from ops.up import Platform, free_port
-from tests.wait import eventually
+from ops.cli.main import main
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, free_port
+from tests.support.wait import eventually
 
 PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
 

@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 from jobs.store import db
 from ops.embedded import EmbeddedServers
-from ops.up import free_port
-from tests.wait import eventually
+from ops.supervisor.platform import free_port
+from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-m", "ops"]
 

@@ -16,7 +16,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from ops.up import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port, running
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "ops" / "docs" / "cookbook.md"

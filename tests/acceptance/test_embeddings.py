@@ -15,11 +15,11 @@ import pytest
 from openai import OpenAI
 from openai.types import CreateEmbeddingResponse
 
-from ops.client import Client
-from ops.up import Platform, running
-from tests.acceptance.embedding_samples import LAUNCH_S, LAUNCHES, RELEASED
-from tests.keys import make_key_at
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.keys import make_key_at
+from tests.support.models.embedding import LAUNCH_S, LAUNCHES, RELEASED
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
@@ -35,7 +35,7 @@ version = "1"
 engine = "function"
 task = "embedding"
 target_ms = 400
-options = { function = "tests.acceptance.embedding_samples:lengths", samples = ["a text"] }
+options = { function = "tests.support.models.embedding:lengths", samples = ["a text"] }
 limits = { max_batch = 4, in_flight = 1 }
 
 [[model]]

@@ -15,9 +15,9 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db
-from ops.client import Client
-from ops.up import Platform, free_port
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, free_port
+from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-m", "ops"]
 

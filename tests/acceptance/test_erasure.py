@@ -7,10 +7,11 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from jobs.keys import NewKey
-from jobs.store import db, keys
-from ops.up import Platform
-from tests.wait import eventually
+from jobs.api_keys import NewKey
+from jobs.store import db
+from jobs.store.tenants import api_keys
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
 
@@ -33,7 +34,7 @@ def test_it_ends_whatever_dies_in_between(platform: Platform) -> None:
     made = {name: NewKey(name, role="admin") for name in ("leaving", "staying")}
     with database.begin() as tx:
         for asked in made.values():
-            keys.create(tx, asked)
+            api_keys.create(tx, asked)
     http = httpx.Client(base_url=platform.url, timeout=30)
     leaving, staying = ({"Authorization": f"Bearer {asked.secret}"} for asked in made.values())
     for headers in (leaving, staying):

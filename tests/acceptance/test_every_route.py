@@ -12,12 +12,13 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
+from jobs.api_keys import NewKey
 from jobs.identity import ROLES, SCOPES, Role, Scope
-from jobs.keys import NewKey
 from jobs.states import TERMINAL
-from jobs.store import db, keys
-from ops.up import Platform
-from tests.wait import eventually
+from jobs.store import db
+from jobs.store.tenants import api_keys
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 Answer = tuple[int, dict[str, str], str]
 
@@ -176,7 +177,7 @@ class World:
     def key(self, tenant: str, role: Role = "tenant", ending: str = "", **more: Any) -> str:
         asked = NewKey(tenant, role=role, **more)
         with self.database.begin() as tx:
-            row = keys.create(tx, asked)
+            row = api_keys.create(tx, asked)
             if ending:
                 tx.execute(text(f"UPDATE api_keys SET {ending} WHERE id = :id"), {"id": row["id"]})
         return asked.secret
@@ -225,7 +226,7 @@ class World:
             return self._call()
         if about == "key":
             with self.database.begin() as tx:
-                return ids.show("key", keys.create(tx, NewKey("alice"))["id"])
+                return ids.show("key", api_keys.create(tx, NewKey("alice"))["id"])
         name = f"tenant-{ids.new().hex}"
         if about:
             self.key(name)

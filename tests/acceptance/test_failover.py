@@ -13,14 +13,14 @@ import pytest
 from jobs.calls import redis as call_redis
 from jobs.store import db
 from migrations.run import migrate
-from ops.client import Client
+from ops.client.client import Client
 from ops.embedded import EmbeddedPostgres, EmbeddedRedis
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
-from ops.up import running
-from tests.forwarder import Forwarder
-from tests.standby import Standby, kill, url_of_both
-from tests.wait import eventually
+from ops.supervisor.platform import running
+from tests.support.forwarder import Forwarder
+from tests.support.standby import Standby, kill, url_of_both
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
@@ -28,7 +28,7 @@ name = "paced"
 version = "1"
 engine = "function"
 target_ms = 60_000
-options = { function = "tests.acceptance.paced_samples:steady" }
+options = { function = "tests.support.models.paced:steady" }
 limits = { max_batch = 32 }
 """
 ITEMS = 2500

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.keys import NewKey
-from jobs.store import db, keys
+from jobs.api_keys import NewKey
+from jobs.store import db
 from jobs.store.tenancy import EVERYBODY, acting
-from ops.client import Client
-from ops.up import Platform, running
-from tests.wait import eventually
+from jobs.store.tenants import api_keys
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 TENANTS = ("flood", "light")
 
@@ -27,7 +28,7 @@ def clients(platform: Platform) -> Iterator[dict[str, Client]]:
     for tenant in TENANTS:
         asked = NewKey(tenant)
         with acting(database, EVERYBODY) as tx:
-            keys.create(tx, asked)
+            api_keys.create(tx, asked)
         made[tenant] = Client(platform.url, key=asked.secret)
     database.dispose()
     yield made

@@ -14,10 +14,10 @@ import redis
 from sqlalchemy import Engine, text
 
 from jobs.store import db
-from ops.client import Client
-from ops.up import Platform, running
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
 from tests.acceptance.test_rough_clients import MODELS, send
-from tests.wait import eventually
+from tests.support.wait import eventually
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}

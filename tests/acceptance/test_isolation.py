@@ -14,10 +14,10 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db
-from ops.client import Client
-from ops.up import Platform, running
-from ops.watched import WatchedWorker
-from tests.wait import eventually, gone
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from ops.supervisor.worker import WatchedWorker
+from tests.support.wait import eventually, gone
 
 MODEL = """
 [[model]]

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client import Client
-from ops.up import Platform
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

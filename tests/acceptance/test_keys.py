@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from jobs.settings import SettingsError
-from ops import check
-from ops.client import Client
-from ops.up import Platform, running
-from tests.identity_provider import IdentityProvider
-from tests.identity_provider import running as provider_running
-from tests.keys import make_key_at
-from tests.wait import eventually
+from ops.cli import check
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.identity_provider import IdentityProvider
+from tests.support.identity_provider import running as provider_running
+from tests.support.keys import make_key_at
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]

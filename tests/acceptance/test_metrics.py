@@ -16,15 +16,16 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.settings import Settings, SettingsError
-from jobs.telemetry import catalog, exposition, reading
-from jobs.telemetry.metrics import SECTIONS, Metric
-from jobs.telemetry.reports import KEY, Report
-from ops.client import Client
-from ops.up import Platform, running
+from jobs.telemetry.metrics import catalog, exposition
+from jobs.telemetry.metrics.metrics import SECTIONS, Metric
+from jobs.telemetry.reports import reader
+from jobs.telemetry.reports.reports import KEY, Report
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
 from tests.acceptance.test_deaths import worker_pid
-from tests.receiver import receiving
-from tests.upstream import serving
-from tests.wait import eventually
+from tests.support.receiver import receiving
+from tests.support.upstream import serving
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
@@ -37,13 +38,13 @@ target_ms = 30_000
 name = "moody"
 version = "1"
 engine = "function"
-options = {{ function = "tests.acceptance.broken_samples:moody" }}
+options = {{ function = "tests.support.models.broken:moody" }}
 
 [[model]]
 name = "flaky"
 version = "1"
 engine = "function"
-options = {{ function = "tests.acceptance.broken_samples:flaky" }}
+options = {{ function = "tests.support.models.broken:flaky" }}
 limits = {{ backoff_ms = 10 }}
 
 [[model]]
@@ -51,7 +52,7 @@ name = "slow"
 version = "1"
 engine = "function"
 target_ms = 60_000
-options = {{ function = "tests.acceptance.paced_samples:slow" }}
+options = {{ function = "tests.support.models.paced:slow" }}
 limits = {{ max_batch = 4, slice_items = 4 }}
 
 [[model]]
@@ -189,7 +190,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
             answers = calls(client, http)
             jobs(client, http, home, receiver.url)
             first = until(platform, all_is_told)
-            reports = eventually(lambda: reading.read(store).reports)
+            reports = eventually(lambda: reader.read(store).reports)
             last = after_a_death(platform, client, http, home)
             yield Played(answers, first, last, reports)
 

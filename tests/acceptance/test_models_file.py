@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ops.client import Client
-from ops.up import running
+from ops.client.client import Client
+from ops.supervisor.platform import running
 
 MODELS = """
 [[model]]
@@ -15,7 +15,7 @@ name = "moody"
 version = "2"
 engine = "function"
 target_ms = 100
-options = { function = "tests.acceptance.broken_samples:moody" }
+options = { function = "tests.support.models.broken:moody" }
 limits = { max_batch = 64, slice_items = 50 }
 """
 
@@ -24,7 +24,7 @@ STUCK = """
 name = "stuck"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.stuck_samples:same" }
+options = { function = "tests.support.models.stuck:same" }
 limits = { max_load_s = 3 }
 """
 

@@ -12,10 +12,10 @@ import pytest
 
 from jobs import settings as configuration
 from jobs.settings import Settings, is_secret
-from ops.client import Client
+from ops.client.client import Client
 from ops.embedded import EmbeddedServers
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 SECRET = "hunter2-is-a-secret-of-32-characters"
 PASSWORD = "correct-horse-battery"
@@ -31,7 +31,7 @@ limits = { max_item_bytes = 1000 }
 name = "quoting"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.quoting_samples:quoting" }
+options = { function = "tests.support.models.quoting:quoting" }
 """
 
 

@@ -12,27 +12,27 @@ from sqlalchemy import Row, text
 
 from jobs import clock, ids
 from jobs.store import db
-from ops.client import Client
-from ops.processes import Child
-from ops.up import Platform, running
-from tests import rabbit
-from tests.acceptance.paced_samples import LAUNCH_S
-from tests.brokers import Broker, RabbitBroker, RedisBroker, keep_losing
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.processes.children import Child
+from ops.supervisor.platform import Platform, running
+from tests.support import rabbit
+from tests.support.brokers import Broker, RabbitBroker, RedisBroker, keep_losing
+from tests.support.models.paced import LAUNCH_S
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
 name = "steady"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.paced_samples:steady" }
+options = { function = "tests.support.models.paced:steady" }
 limits = { max_batch = 10, slice_items = 50 }
 
 [[model]]
 name = "slow"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.paced_samples:slow" }
+options = { function = "tests.support.models.paced:slow" }
 limits = { max_batch = 4, slice_items = 12 }
 """
 ITEMS = 300  # of the steady model: three seconds

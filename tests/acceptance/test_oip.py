@@ -19,14 +19,15 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance, status_c
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from jobs import tensors
-from jobs.registry import SAMPLES, Limits, Model
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.inputs import tensors
+from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
+from jobs.models.model import Limits, Model
 from jobs.states import TERMINAL
-from jobs.tensors import BYTES, DTYPES, Tensor
-from ops.bench.models import models_file, sample
-from ops.up import Platform, running
-from tests.keys import make_key_at
-from tests.wait import eventually
+from ops.bench.harness.models_files import models_file, sample
+from ops.supervisor.platform import Platform, running
+from tests.support.keys import make_key_at
+from tests.support.wait import eventually
 from workers.engines.classifier import RandomClassifier
 
 SPEC = Path(__file__).parents[3] / "shared/spec/open-inference-protocol.openapi.yaml"

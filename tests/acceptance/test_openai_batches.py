@@ -15,12 +15,13 @@ from openai.types.create_embedding_response import CreateEmbeddingResponse
 from pydantic import TypeAdapter
 from sqlalchemy import text
 
-from jobs import files, ids
+from jobs import ids
 from jobs.store import db, invariants
-from ops.up import Platform, running
-from tests.keys import make_key_at
-from tests.receiver import Receiver, receiving
-from tests.wait import eventually
+from jobs.usecases import tenant_files
+from ops.supervisor.platform import Platform, running
+from tests.support.keys import make_key_at
+from tests.support.receiver import Receiver, receiving
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
@@ -33,7 +34,7 @@ name = "vectors"
 version = "1"
 engine = "function"
 task = "embedding"
-options = { function = "tests.acceptance.paced_samples:vectors" }
+options = { function = "tests.support.models.paced:vectors" }
 limits = { max_batch = 4, in_flight = 1, slice_items = 20 }
 
 [[model]]
@@ -254,7 +255,7 @@ def test_an_input_that_was_deleted_fails_the_batch_and_says_so(
 ) -> None:
     """Its bytes are gone, or its row is too by the time that it is read."""
     gone = upload(client, embedding("a", "x"))
-    files.store_of(platform.settings).delete(files.key_of(ids.parse("file", gone)))  # type: ignore[arg-type]
+    tenant_files.store_of(platform.settings).delete(tenant_files.key_of(ids.parse("file", gone)))  # type: ignore[arg-type]
     made = client.batches.create(
         input_file_id=gone, endpoint="/v1/embeddings", completion_window="24h"
     )

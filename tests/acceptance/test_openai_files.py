@@ -14,13 +14,13 @@ import pytest
 from openai.types import FileObject
 from sqlalchemy import text
 
-from jobs import files
 from jobs.errors import PayloadLost
-from jobs.registry import SAMPLES
+from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
-from ops.up import Platform, running
-from tests.keys import make_key_at
-from tests.wait import eventually
+from jobs.usecases import tenant_files
+from ops.supervisor.platform import Platform, running
+from tests.support.keys import make_key_at
+from tests.support.wait import eventually
 
 MOST_MB = 64
 NOWHERE = "file_01aryz6s41tsv4rrffq69g5fav"
@@ -88,10 +88,10 @@ def test_a_file_for_a_batch_goes_after_thirty_days_or_when_it_was_told(
 
 def is_gone(platform: Platform, file_id: str) -> bool:
     """Its bytes, and its row."""
-    id = files.ids.parse("file", file_id)
+    id = tenant_files.ids.parse("file", file_id)
     assert id is not None
     try:
-        files.store_of(platform.settings).get(files.key_of(id))
+        tenant_files.store_of(platform.settings).get(tenant_files.key_of(id))
     except PayloadLost:
         database = db.connect(platform.settings.database_url, pool_size=1)
         with database.begin() as tx:
@@ -106,7 +106,7 @@ def test_what_has_expired_is_gone_with_its_bytes(platform: Platform, client: ope
     database = db.connect(platform.settings.database_url, pool_size=1)
     with database.begin() as tx:
         past = text("UPDATE files SET expires_at = now() WHERE id = :id")
-        tx.execute(past, {"id": files.ids.parse("file", made.id)})
+        tx.execute(past, {"id": tenant_files.ids.parse("file", made.id)})
     database.dispose()
     with pytest.raises(openai.NotFoundError):
         client.files.retrieve(made.id)

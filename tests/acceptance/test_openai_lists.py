@@ -11,9 +11,9 @@ import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
 
-from ops.up import Platform, running
-from tests.keys import make_key_at
-from tests.wait import eventually
+from ops.supervisor.platform import Platform, running
+from tests.support.keys import make_key_at
+from tests.support.wait import eventually
 
 
 @pytest.fixture(scope="module")

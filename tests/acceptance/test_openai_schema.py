@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
 )
 
-from ops.up import Platform
-from tests.keys import make_key_at
+from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
 
 SPEC = Path(__file__).parents[3] / "shared/spec/openai-files-batches-embeddings-models.openapi.json"
 OPERATIONS = [

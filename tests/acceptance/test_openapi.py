@@ -8,8 +8,8 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from ops.up import Platform
-from tests.keys import make_key_at
+from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
 
 OPERATIONS = [
     "DELETE /jobs/{job_id}",

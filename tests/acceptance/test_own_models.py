@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.client import Client
-from ops.up import Platform, running
-from tests import own
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support import own
 
 PAGE = (Path(__file__).parents[2] / "ops" / "docs" / "models.md").read_text()
 TEXTS = ["a cat", "the black dog " * 9, "word"]

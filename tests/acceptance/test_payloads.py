@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from jobs.store import db
-from ops.client import Client
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]

@@ -9,12 +9,12 @@ import httpx
 import pytest
 import yaml
 
-from ops.client import Client
+from ops.client.client import Client
 from ops.grafana.dashboards import DASHBOARDS
-from ops.up import Platform, free_port, running
-from tests.prometheus import MISSING, ask, installed, scraping
-from tests.unit.deploy.kit import PROMETHEUS, RULES
-from tests.wait import eventually
+from ops.supervisor.platform import Platform, free_port, running
+from tests.support.prometheus import MISSING, ask, installed, scraping
+from tests.support.wait import eventually
+from tests.unit.ops.deploy.kit import PROMETHEUS, RULES
 
 RARE = (
     "errors_total|retries_total|deaths|reaped|leases_lost|stuck|failed|upstream|webhook_attempts"

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 SLOW = """
 [[model]]

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ops.client import Client
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 ENTRY = """
 [[model]]
@@ -22,7 +22,7 @@ name = "x"
 version = "{}"
 engine = "function"
 target_ms = 5000
-options = {{ function = "tests.acceptance.paced_samples:steady" }}
+options = {{ function = "tests.support.models.paced:steady" }}
 limits = {{ max_batch = 10, slice_items = 50 }}
 """
 ITEMS = 800  # eight seconds alone

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from jobs.calls.redis import Keys
-from ops.client import Client
-from ops.up import Platform, running
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
@@ -26,14 +26,14 @@ engine = "echo"
 name = "slow"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.broken_samples:slow" }
+options = { function = "tests.support.models.broken:slow" }
 limits = { slice_items = 10, max_batch = 1 }
 
 [[model]]
 name = "moody"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.broken_samples:moody" }
+options = { function = "tests.support.models.broken:moody" }
 """
 
 

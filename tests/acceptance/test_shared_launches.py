@@ -7,10 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs.keys import NewKey
-from jobs.store import db, keys
-from ops.up import Platform
-from tests.wait import eventually
+from jobs.api_keys import NewKey
+from jobs.store import db
+from jobs.store.tenants import api_keys
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def clients(platform: Platform) -> Iterator[dict[str, httpx.Client]]:
     made = {}
     for asked in (NewKey("alice"), NewKey("bob"), NewKey("house", role="operator")):
         with database.begin() as tx:
-            keys.create(tx, asked)
+            api_keys.create(tx, asked)
         headers = {"Authorization": f"Bearer {asked.secret}"}
         made[asked.tenant] = httpx.Client(base_url=platform.url, headers=headers, timeout=30)
     database.dispose()

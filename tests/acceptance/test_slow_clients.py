@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from api.app import MOST_PARAMETERS
-from api.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
-from ops.up import Platform, running
+from api.http.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
+from ops.supervisor.platform import Platform, running
 
 PATIENCE_S = 0.5
 JSON = {"Content-Type": "application/json"}

@@ -18,13 +18,13 @@ import uvloop
 from kombu import Connection
 from kombu.exceptions import KombuError
 
-from api.pipe import Pipe
+from api.gateway.redis_pipeline import RedisPipeline
 from jobs.settings import Settings, SettingsError
 from jobs.store import db
-from ops.client import Client, trusting
+from ops.client.client import Client, trusting
 from ops.embedded import EmbeddedServers
-from ops.up import Platform, running
-from tests.tls import Authority, Pair, tls_proxy
+from ops.supervisor.platform import Platform, running
+from tests.support.tls import Authority, Pair, tls_proxy
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def _pinged(url: str) -> None:
 
 
 async def _asked_by_pipe(url: str) -> None:
-    pipe = Pipe(url, timeout_s=5)
+    pipe = RedisPipeline(url, timeout_s=5)
     try:
         assert await pipe.ask("ECHO", b"x" * 1_000_000) == b"x" * 1_000_000
         found = await asyncio.gather(*(pipe.ask("ECHO", str(n)) for n in range(500)))

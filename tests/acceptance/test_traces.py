@@ -13,12 +13,12 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 
-from ops.client import Client
-from ops.up import Platform, free_port, running
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, free_port, running
 from tests.acceptance.test_deaths import worker_pid
-from tests.otlp import Sink, Told, receiving_traces
-from tests.receiver import Received, Reply, receiving
-from tests.wait import eventually
+from tests.support.otlp import Sink, Told, receiving_traces
+from tests.support.receiver import Received, Reply, receiving
+from tests.support.wait import eventually
 
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT

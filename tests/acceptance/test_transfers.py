@@ -15,10 +15,10 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db, invariants
-from ops.up import Platform, running
-from tests.receiver import Receiver, receiving
-from tests.s3 import BUCKET, S3, serving
-from tests.wait import eventually, gone
+from ops.supervisor.platform import Platform, running
+from tests.support.receiver import Receiver, receiving
+from tests.support.s3 import BUCKET, S3, serving
+from tests.support.wait import eventually, gone
 
 MODELS = """
 [[model]]

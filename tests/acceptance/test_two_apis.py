@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ops.processes import Child
-from ops.up import Platform, free_port, running
-from tests.wait import eventually
+from ops.processes.children import Child
+from ops.supervisor.platform import Platform, free_port, running
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]
@@ -18,7 +18,7 @@ name = "steady"
 version = "1"
 engine = "function"
 target_ms = 60_000
-options = { function = "tests.acceptance.paced_samples:steady" }
+options = { function = "tests.support.models.paced:steady" }
 limits = { max_batch = 16 }
 """
 NEWER = MODELS + MODELS.replace('version = "1"', 'version = "2"')

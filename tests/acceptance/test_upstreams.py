@@ -15,11 +15,11 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db
-from ops.up import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port, running
 from tests.acceptance.test_deaths import worker_pid
-from tests.receiver import Received
-from tests.upstream import Answer, Upstream, held_for, serving, shout
-from tests.wait import eventually
+from tests.support.receiver import Received
+from tests.support.upstream import Answer, Upstream, held_for, serving, shout
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]

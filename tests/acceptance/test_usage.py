@@ -21,10 +21,10 @@ from standardwebhooks import Webhook
 from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
-from ops.client import Client
-from ops.up import Platform, running
-from tests.receiver import receiving
-from tests.wait import eventually
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
+from tests.support.receiver import receiving
+from tests.support.wait import eventually
 
 MODELS = """
 [[model]]

@@ -15,10 +15,10 @@ from sqlalchemy import text
 from standardwebhooks import Webhook
 
 from jobs.store import db
-from ops.client import Client
-from ops.up import Platform
-from tests.receiver import Receiver, Reply, receiving
-from tests.wait import eventually, gone
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
+from tests.support.receiver import Receiver, Reply, receiving
+from tests.support.wait import eventually, gone
 
 
 @pytest.fixture

@@ -22,14 +22,15 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from jobs.keys import NewKey
-from jobs.store import db, keys
-from ops.cli import main
-from ops.up import Platform, free_port, running
-from tests.prometheus import MISSING, firing, hurried, installed, scraping
-from tests.receiver import Received, Reply, receiving
-from tests.unit.deploy.kit import RULES
-from tests.wait import eventually
+from jobs.api_keys import NewKey
+from jobs.store import db
+from jobs.store.tenants import api_keys
+from ops.cli.main import main
+from ops.supervisor.platform import Platform, free_port, running
+from tests.support.prometheus import MISSING, firing, hurried, installed, scraping
+from tests.support.receiver import Received, Reply, receiving
+from tests.support.wait import eventually
+from tests.unit.ops.deploy.kit import RULES
 
 MODELS = """
 [[model]]
@@ -37,7 +38,7 @@ name = "saturated"
 version = "1"
 engine = "function"
 target_ms = 350
-options = { function = "tests.acceptance.why_samples:steady" }
+options = { function = "tests.support.models.why:steady" }
 limits = { max_batch = 1 }
 
 [[model]]
@@ -73,7 +74,7 @@ DEADLY = """
 name = "deadly"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.why_samples:deadly" }
+options = { function = "tests.support.models.why:deadly" }
 """
 WINDOW_S = 12.0
 FOUND_WITHIN_S = 24.0
@@ -146,7 +147,7 @@ class Scene:
 
     def _key(self, asked: NewKey) -> str:
         with self.database.begin() as tx:
-            keys.create(tx, asked)
+            api_keys.create(tx, asked)
         return asked.secret
 
     def client(self, who: str) -> httpx.Client:

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from ops.cli import main
-from ops.up import Platform
-from tests.wait import eventually
+from ops.cli.main import main
+from ops.supervisor.platform import Platform
+from tests.support.wait import eventually
 
 
 def command(platform: Platform, *words: str) -> str:

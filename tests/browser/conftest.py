@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.up import Platform, running
+from ops.supervisor.platform import Platform, running
 from tests.browser import chromium
 from tests.browser.chromium import Watched
-from tests.keys import make_key_at
+from tests.support.keys import make_key_at
 
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
 _WAIT_MS = 10_000

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.up import Platform, running
+from ops.supervisor.platform import Platform, running
 from tests.browser.conftest import Sign
-from tests.identity_provider import CLIENT, IdentityProvider
-from tests.identity_provider import running as provider_running
+from tests.support.identity_provider import CLIENT, IdentityProvider
+from tests.support.identity_provider import running as provider_running
 
 
 @pytest.fixture(scope="module")

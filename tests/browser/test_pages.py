@@ -10,12 +10,13 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from jobs.store import db, workers
-from jobs.store.workers import ModelRow
-from ops.client import Client
-from ops.up import Platform
+from jobs.store import db
+from jobs.store.queue import workers
+from jobs.store.queue.workers import ModelRow
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, screenshot
-from tests.wait import eventually
+from tests.support.wait import eventually
 
 PAGES = {
     "models": "/dashboard/models",

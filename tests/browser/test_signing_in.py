@@ -8,9 +8,9 @@ from playwright.sync_api import Page, expect
 
 from jobs import ids
 from jobs.store import db
-from jobs.store import keys as store
 from jobs.store.tenancy import EVERYBODY, acting
-from ops.up import Platform
+from jobs.store.tenants import api_keys as store
+from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.client import Client
-from ops.up import Platform, running
+from ops.client.client import Client
+from ops.supervisor.platform import Platform, running
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
-from tests.keys import make_key_at
-from tests.receiver import Receiver, Reply, receiving
-from tests.wait import eventually
+from tests.support.keys import make_key_at
+from tests.support.receiver import Receiver, Reply, receiving
+from tests.support.wait import eventually
 
 NASTY = "<img src=x onerror=alert(1)>&'\""
 MODELS = """
@@ -21,14 +21,14 @@ MODELS = """
 name = "paced"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.paced_samples:vectors" }
+options = { function = "tests.support.models.paced:vectors" }
 limits = { max_batch = 4, in_flight = 1, slice_items = 8 }
 
 [[model]]
 name = "moody"
 version = "1"
 engine = "function"
-options = { function = "tests.acceptance.broken_samples:moody" }
+options = { function = "tests.support.models.broken:moody" }
 
 [[model]]
 name = "echo"

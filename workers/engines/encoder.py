@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jobs.sizes import POSITIONS, WORDS
-from workers.engines.embedding import Embedder
+from jobs.models.inputs.input_size import POSITIONS, WORDS
+from workers.engines.common.embedding import Embedder
 
 _SPREAD = 0.02  # of the weights, as BERT starts out
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from workers.engines.calling import Calling
+from workers.engines.common.function_call import FunctionCallEngine
 
 
-class FunctionEngine(Calling):
+class FunctionEngine(FunctionCallEngine):
     """Calls the function that `function` names ("package.module:name") with each launch.
 
     samples: texts that it may be called with before it serves, to learn what its launches take.

@@ -15,19 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from jobs import artifacts, folders
-from jobs.own_models import pair_characters, pairs
-from workers.engines import device as devices
-from workers.engines.device import Send
-from workers.engines.heads import (
-    Classification,
-    Embedding,
-    Head,
-    Reranking,
-    TokenLabels,
-)
+from jobs.models import artifacts
+from jobs.models.engines import huggingface_folder
+from jobs.models.engines.custom_engines import pair_characters, pairs
+from workers.engines.common import device as devices
+from workers.engines.common.device import Send
+from workers.engines.common.heads import Classification, Embedding, Head, Reranking, TokenLabels
+from workers.engines.common.tokenize_pairs import Row, Tokens, padded
 from workers.engines.protocol import InvalidInput, Prepared
-from workers.engines.rows import Row, Tokens, padded
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 try:
@@ -54,7 +49,7 @@ class HuggingFace:
         task: str,
         path: str,
         sha256: str = "",
-        max_tokens: int = folders.MOST_TOKENS,
+        max_tokens: int = huggingface_folder.MOST_TOKENS,
         dtype: str = "float32",
         pooling: str = "",
         normalize: bool = True,
@@ -64,14 +59,14 @@ class HuggingFace:
     ) -> None:
         folder = Path(path)
         options = {"path": path, "max_tokens": max_tokens}
-        if wrong := list(folders.lacks(task, options)):
+        if wrong := list(huggingface_folder.lacks(task, options)):
             raise ValueError("; ".join(wrong))
-        artifacts.weights(folder / folders.WEIGHTS, sha256)
+        artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
         if threads is not None:
             torch.set_num_threads(threads)
         config = _config(folder)
         self._head = _head(task, folder, config, pooling, normalize, activation)
-        self._most = folders.longest(options)
+        self._most = huggingface_folder.longest(options)
         self._tokens = Tokens(folder, self._most, places=task == "tokens")
         self._pairs = task == "reranking"
         self._device = devices.choose(device)

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from jobs import artifacts
-from jobs.sizes import minilm_folder
-from workers.engines.embedding import Embedder
+from jobs.models import artifacts
+from jobs.models.inputs.input_size import minilm_folder
+from workers.engines.common.embedding import Embedder
 
 HEADS = 12
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

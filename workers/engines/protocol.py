@@ -40,7 +40,7 @@ class Permanent(Exception):
 class Prepared:
     """One input, ready for the device.
 
-    size: cost, in the unit of its `jobs.registry.Kind`; lanes and budgets go by it.
+    size: cost, in the unit of its `jobs.models.registry.Kind`; lanes and budgets go by it.
     data: what `run` takes.
     """
 

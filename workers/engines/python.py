@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from workers.engines.calling import Calling
+from workers.engines.common.function_call import FunctionCallEngine
+from workers.engines.common.user_code import Faulty, Source, positional
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
-from workers.engines.sources import Faulty, Source, positional
 
 
-class PythonCode(Calling):
+class PythonCode(FunctionCallEngine):
     """text_only: whether its inputs are strings. code: where it is, as `Source` takes it."""
 
     def __init__(self, *, text_only: bool = False, **code: str) -> None:

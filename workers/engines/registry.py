@@ -3,8 +3,8 @@
 import os
 from importlib import import_module
 
-from jobs.registry import Model
-from jobs.tensors import most_rows
+from jobs.models.inputs.tensor_inputs import most_rows
+from jobs.models.model import Model
 from workers.engines.protocol import Engine
 
 _FACTORIES = {
@@ -12,8 +12,8 @@ _FACTORIES = {
     "function": "workers.engines.function:FunctionEngine",
     "minilm": "workers.engines.minilm:MiniLM",
     "encoder": "workers.engines.encoder:RandomEncoder",
-    "http": "workers.engines.http:HttpEngine",
-    "openai": "workers.engines.openai:OpenAIEngine",
+    "http": "workers.engines.upstream.http_engine:HttpEngine",
+    "openai": "workers.engines.upstream.openai_engine:OpenAIEngine",
     "python": "workers.engines.python:PythonCode",
     "torch": "workers.engines.torch_module:TorchModule",
     "huggingface": "workers.engines.huggingface:HuggingFace",

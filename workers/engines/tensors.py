@@ -8,8 +8,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs import tensors
-from jobs.tensors import Asked, Named, Signature, Spec, Tensor, Wrong
+from jobs.models.inputs import tensors
+from jobs.models.inputs.tensors import (
+    NamedTensors,
+    Signature,
+    Spec,
+    Tensor,
+    TensorError,
+    TensorRequest,
+)
 from workers.engines.protocol import InvalidInput, Prepared
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -30,7 +37,7 @@ class Runs(Protocol):
 class _Entry:
     """One request: its arrays, and what is wanted of it."""
 
-    asked: Asked
+    asked: TensorRequest
     arrays: Arrays
 
     @property
@@ -65,7 +72,7 @@ class TensorEngine:
         if function:
             self._runs = _Function(_imported("function", function))
         else:
-            from workers.engines.modules import Module
+            from workers.engines.common.modules import Module
 
             made = _imported("module", module)(**(arguments or {}))
             self._runs = Module(made, list(self._takes.inputs), list(self._takes.outputs), device)
@@ -78,23 +85,23 @@ class TensorEngine:
     def _prepared(self, value: Any) -> Prepared | InvalidInput:
         try:
             asked = tensors.read(value, self._takes)
-        except Wrong as wrong:
+        except TensorError as wrong:
             return InvalidInput(str(wrong))
         arrays = {name: asked.tensors[name].array() for name in self._takes.inputs}
         return Prepared(asked.rows, _Entry(asked, arrays))
 
-    def run(self, batch: Sequence[_Entry], params: Mapping[str, Any]) -> list[Named]:
+    def run(self, batch: Sequence[_Entry], params: Mapping[str, Any]) -> list[NamedTensors]:
         """The wanted outputs of each, with its own rows."""
         alike: dict[Any, list[int]] = {}
         for place, entry in enumerate(batch):
             alike.setdefault(entry.shapes, []).append(place)
-        found: dict[int, Named] = {}
+        found: dict[int, NamedTensors] = {}
         for places in alike.values():
             outputs = self._together([batch[place] for place in places])
             found |= zip(places, outputs, strict=True)
         return [found[place] for place in range(len(batch))]
 
-    def _together(self, entries: Sequence[_Entry]) -> Iterator[Named]:
+    def _together(self, entries: Sequence[_Entry]) -> Iterator[NamedTensors]:
         """Entries whose rows are alike, as one."""
         joined = {
             name: np.concatenate([entry.arrays[name] for entry in entries])
@@ -108,7 +115,7 @@ class TensorEngine:
         for start, entry in zip([0, *stops], entries, strict=False):
             asked, own = entry.asked, slice(start, start + entry.asked.rows)
             tensor = Tensor.of_array
-            yield Named(
+            yield NamedTensors(
                 (
                     (n, tensor(self._takes.outputs[n].datatype, whole[n][own]))
                     for n in asked.outputs
@@ -165,7 +172,7 @@ def _checked(spec: Spec, found: Arrays, rows: int) -> NDArray[Any]:
     try:
         spec.check(spec.datatype, array.shape)
         Tensor.of_array(spec.datatype, array[:0])  # whether it is of that type
-    except Wrong as wrong:
+    except TensorError as wrong:
         raise ValueError(f"the output {spec.name} {wrong}") from None
     if len(array) != rows:
         raise ValueError(f"the output {spec.name} has {len(array)} rows for {rows} of input")

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.engines import device as devices
-from workers.engines.device import Send
-from workers.engines.networks import Shape, built, exported
+from workers.engines.common import device as devices
+from workers.engines.common.device import Send
+from workers.engines.common.networks import Shape, built, exported
+from workers.engines.common.user_code import Faulty, Source
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
-from workers.engines.sources import Faulty, Source
 
 Array = NDArray[Any]
 

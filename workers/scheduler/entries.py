@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from workers.scheduler.work import Work
+from workers.scheduler.cost import LaunchSize
 
 Place = tuple[Any, ...]
 """What goes first among the items of one tenant: the least."""
@@ -65,9 +65,9 @@ class Launch:
         self.bucket = max((entry.bucket for entry in self.entries), default=0)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> LaunchSize:
         """What the engine works through, padding included."""
-        return Work.of([entry.size for entry in self.entries], self.bucket, pads=self.pads)
+        return LaunchSize.of([entry.size for entry in self.entries], self.bucket, pads=self.pads)
 
     @property
     def device_us(self) -> list[int]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil
 
-from workers.scheduler.work import Work
+from workers.scheduler.cost import LaunchSize
 
 _FORGET = 0.98  # weight of the past at each observation: about fifty launches count
 _SEED = 10.0  # launches that the warm-up sweep counts for, for ever
@@ -35,14 +35,14 @@ class LatencyModel:
         self._seen = 0
         self._p95 = 1.0
 
-    def seed(self, sweep: Sequence[tuple[Work, float]]) -> None:
+    def seed(self, sweep: Sequence[tuple[LaunchSize, float]]) -> None:
         """Launches measured before the first real one, and the seconds they took."""
         for work, seconds in sweep:
             self._seed.add(work, seconds, 1.0)
         self._seed.scale(_SEED / max(1, len(sweep)))
         self._fit()
 
-    def observe(self, work: Work, seconds: float) -> None:
+    def observe(self, work: LaunchSize, seconds: float) -> None:
         """A launch took so long."""
         seconds = max(seconds, _SHORTEST_S)
         if (predicted := self.predict(work)) > 0:
@@ -55,15 +55,15 @@ class LatencyModel:
             ratios = sorted(self._ratios) or [1.0]
             self._p95 = max(1.0, ratios[int(0.95 * len(ratios))])
 
-    def predict(self, work: Work) -> float:
+    def predict(self, work: LaunchSize) -> float:
         """Seconds that such a launch takes."""
         return self._base(work) * self._corrections.get(work.bucket, 1.0)
 
-    def predict95(self, work: Work) -> float:
+    def predict95(self, work: LaunchSize) -> float:
         """Seconds that 95 of 100 such launches take at most."""
         return self.predict(work) * self._p95
 
-    def knee(self, most_rows: int, row: Work) -> int:
+    def knee(self, most_rows: int, row: LaunchSize) -> int:
         """The fewest rows alike that give 90 % of the best rows per second, up to `most_rows`."""
         fixed, slope = self._c[0], self._base(row) - self._c[0]
         peak = most_rows / (fixed + slope * most_rows) if fixed + slope > 0 else 0.0
@@ -71,10 +71,10 @@ class LatencyModel:
             return 1
         return min(most_rows, max(1, ceil(0.9 * peak * fixed / (1 - 0.9 * peak * slope))))
 
-    def _base(self, work: Work) -> float:
+    def _base(self, work: LaunchSize) -> float:
         return sum(c * x for c, x in zip(self._c, _numbers(work), strict=True))
 
-    def _correct(self, work: Work, seconds: float) -> None:
+    def _correct(self, work: LaunchSize, seconds: float) -> None:
         before = self._corrections.get(work.bucket, 1.0)
         found = seconds / self._base(work)
         after = before + _FOLLOW * (found - before)
@@ -91,7 +91,7 @@ class _Sums:
         self.xx: Matrix = [[0.0] * _NUMBERS for _ in range(_NUMBERS)]
         self.xt = [0.0] * _NUMBERS
 
-    def add(self, work: Work, seconds: float, keep: float) -> None:
+    def add(self, work: LaunchSize, seconds: float, keep: float) -> None:
         scaled = [x / max(seconds, _SHORTEST_S) for x in _numbers(work)]
         for row, a in zip(self.xx, scaled, strict=True):
             row[:] = [keep * old + a * b for old, b in zip(row, scaled, strict=True)]
@@ -107,7 +107,7 @@ class _Sums:
         return xx, [a + b for a, b in zip(self.xt, other.xt, strict=True)]
 
 
-def _numbers(work: Work) -> tuple[float, float, float, float]:
+def _numbers(work: LaunchSize) -> tuple[float, float, float, float]:
     return 1.0, work.rows, work.units, work.squares
 
 

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import FlushReason
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.views import LaneView, PoolView, Rules
-from workers.scheduler.work import Work
+from workers.scheduler.snapshot import LaneView, PoolView, Rules
 
 FILL_TARGET = 0.15
 """Items may ride with calls while that lengthens the launch by less than this share of the
@@ -238,14 +238,14 @@ def _rows_within(bound_s: float, view: LaneView, latency: LatencyModel, rules: R
     )
 
 
-def _rows_of(view: LaneView, rows: int, rules: Rules) -> Work:
-    return Work.alike(rows, rules.row(view).units, view.bucket)
+def _rows_of(view: LaneView, rows: int, rules: Rules) -> LaunchSize:
+    return LaunchSize.alike(rows, rules.row(view).units, view.bucket)
 
 
 def fill_rows(
-    calls: Work,
+    calls: LaunchSize,
     slack_s: float,
-    row: Work,
+    row: LaunchSize,
     most_rows: int,
     most_units: int,
     latency: LatencyModel,

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, lane_parts
 from jobs.calls.profile import Profile, Times
-from jobs.registry import Model
+from jobs.models.model import Model
+from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.lanes import ItemLanes, ItemsWaiting
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.policy import Flush, Wait, decide, fill_rows
-from workers.scheduler.views import LaneView, Rules, Waiting, merged
-from workers.scheduler.work import Work
+from workers.scheduler.snapshot import LaneView, Rules, Waiting, merged
 
 FLOOR = 0.05
 """Of the device's time is guaranteed to items."""
@@ -96,7 +96,7 @@ class Scheduler:
         view, rows = flush.view, flush.rows
         expected = min(rows, view.calls or view.items, self.rules.full_rows(view))
         row = self.rules.row(view)
-        took_s = self.latency.predict(Work.alike(expected, row.units, view.bucket))
+        took_s = self.latency.predict(LaunchSize.alike(expected, row.units, view.bucket))
         idle = now_s > waiting.pool.last_launch_s + PROBED_AFTER_MS / 1000
         return Ticket(
             lane=view.lane if view.calls else "",
@@ -158,7 +158,7 @@ class Scheduler:
         times = {}
         for bucket in self._buckets:
             full_rows = self.rules.full_rows(LaneView("", bucket))
-            one, full = (Work.alike(rows, bucket or 1, bucket) for rows in (1, full_rows))
+            one, full = (LaunchSize.alike(rows, bucket or 1, bucket) for rows in (1, full_rows))
             took_ms = (self.latency.predict(work) * 1000 for work in (full, one))
             times[bucket] = Times(full_rows, *took_ms)
         return Profile(load_s * 1000, times, slots)
@@ -167,7 +167,7 @@ class Scheduler:
         """Device time of an item in a full launch of the middle bucket, predicted."""
         bucket = self._buckets[len(self._buckets) // 2]
         rows = self.rules.full_rows(LaneView("", bucket))
-        return self.latency.predict(Work.alike(rows, bucket or 1, bucket)) * 1000 / rows
+        return self.latency.predict(LaunchSize.alike(rows, bucket or 1, bucket)) * 1000 / rows
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
         since_s = min(view.items_since_s for view in lanes if view.items)
@@ -176,13 +176,13 @@ class Scheduler:
 
     def _one_call_s(self) -> float:
         longest = self._buckets[-1]
-        return self.latency.predict95(Work.alike(1, longest or 1, longest))
+        return self.latency.predict95(LaunchSize.alike(1, longest or 1, longest))
 
     def _fill(
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float
     ) -> list[Entry]:
         bucket = max(entry.bucket for entry in calls)
-        work = Work.of([entry.size for entry in calls], bucket, pads=self.rules.pads)
+        work = LaunchSize.of([entry.size for entry in calls], bucket, pads=self.rules.pads)
         view, size = flush.view, float(bucket)
         if not bucket:  # an item may have any size
             mean = view.items_units / view.items if view.items else 0.0
@@ -190,7 +190,7 @@ class Scheduler:
         rows = fill_rows(
             work,
             due_s - now_s,
-            Work.alike(1, size, bucket),
+            LaunchSize.alike(1, size, bucket),
             flush.rows,
             flush.units,
             self.latency,

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from jobs.registry import Model
+from jobs.models.model import Model
+from workers.device.warmup import Measured
+from workers.scheduler.cost import LaunchSize
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.views import LaneView, Rules
-from workers.scheduler.work import Work
-from workers.sweep import Measured
+from workers.scheduler.snapshot import LaneView, Rules
 
-_ROUNDS = 2  # of the sweep, as workers/sweep.py has them
+_ROUNDS = 2  # of the sweep, as workers/device/warmup.py has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,19 @@ class LaunchTimes:
         """From launches that were measured, as a worker's own model sees them."""
         latency = LatencyModel()
         latency.seed(sweep)
-        fixed_s = latency.predict(Work(0, 0, 0))
+        fixed_s = latency.predict(LaunchSize(0, 0, 0))
         row_s, unit_s, square_s = (
-            latency.predict(Work(*one)) - fixed_s for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+            latency.predict(LaunchSize(*one)) - fixed_s for one in ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         )
         ratios = tuple(seconds / max(latency.predict(work), 1e-9) for work, seconds in sweep)
         return cls(fixed_s, row_s, unit_s, square_s, ratios or (1.0,))
 
-    def mean_s(self, work: Work) -> float:
+    def mean_s(self, work: LaunchSize) -> float:
         """Seconds that such a launch takes, without its jitter."""
         sized_s = self.unit_s * work.units + self.square_s * work.squares
         return self.fixed_s + self.row_s * work.rows + sized_s
 
-    def draw_s(self, work: Work, random: Random) -> float:
+    def draw_s(self, work: LaunchSize, random: Random) -> float:
         """Seconds that one such launch takes."""
         return self.mean_s(work) * random.choice(self.ratios)
 
@@ -55,7 +55,7 @@ class LaunchTimes:
             self.ratios,
         )
 
-    def sweep(self, model: Model, random: Random) -> list[tuple[Work, float]]:
+    def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
         """What a worker's warm-up would measure: one, half of a launch and a whole one of each
         bucket, side by side."""
         rules = Rules.of(model)
@@ -64,7 +64,7 @@ class LaunchTimes:
             (work, self.draw_s(work, random))
             for size, full in full_launches(rules, model.buckets)
             for rows in sorted({1, (full + 1) // 2, full})
-            for work in [Work.alike(rows, size, size if model.buckets else 0)] * launches
+            for work in [LaunchSize.alike(rows, size, size if model.buckets else 0)] * launches
         ]
 
 

@@ -7,10 +7,10 @@ from jobs.calls.lanes import Terms, bucket_of, lane_name
 from jobs.calls.memory import MemoryLanes
 from jobs.calls.messages import Call, Reply
 from jobs.calls.profile import Profile
-from jobs.registry import Model
+from jobs.models.model import Model
 from workers.scheduler.entries import FlushReason, Launch
-from workers.simulation.agenda import BEGINS_S, Agenda
 from workers.simulation.costs import Overheads
+from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.result import CallEnd, Outcome
 
 _ASKER, _TENANT = "api", "tenant"
@@ -22,7 +22,7 @@ class Gateway:
     def __init__(
         self,
         model: Model,
-        agenda: Agenda,
+        agenda: EventLoop,
         lanes: MemoryLanes,
         arrivals: Sequence[tuple[float, int]],
         overheads: Overheads,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from random import Random
 
 from jobs.calls.lanes import bucket_of, lane_name
-from jobs.registry import Model
+from jobs.models.model import Model
 from workers.scheduler.entries import Entry
 from workers.scheduler.lanes import ItemLanes
 
-_SLICES = 4  # in hand, as workers/host.py has them
+_SLICES = 4  # in hand, as workers/device/model_host.py has them
 
 
 class Job:

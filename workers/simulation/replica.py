@@ -1,4 +1,5 @@
-"""One worker with its slots. What threads do in `workers/host.py`, events do here: a slot looks,
+"""One worker with its slots. What threads do in `workers/device/model_host.py`,
+events do here: a slot looks,
 lets the scheduler decide, takes, closes, runs, and delivers."""
 
 from collections import deque
@@ -8,17 +9,17 @@ from random import Random
 
 from jobs.calls.lanes import lane_parts
 from jobs.calls.memory import MemoryLanes
-from jobs.registry import Model
+from jobs.models.model import Model
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Flush
 from workers.scheduler.scheduler import Scheduler
-from workers.scheduler.views import Waiting
-from workers.simulation.agenda import BEGINS_S, Agenda
-from workers.simulation.bell import Bell
+from workers.scheduler.snapshot import Waiting
 from workers.simulation.costs import LaunchTimes, Overheads
+from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.gateway import Gateway
 from workers.simulation.job import Job
 from workers.simulation.result import LaunchEnd
+from workers.simulation.wakeups import WakeupList
 
 LEASE_S = 6.0  # a worker says that it is there three times within it
 _LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
@@ -30,9 +31,9 @@ class Stage:
     """What all replicas share."""
 
     model: Model
-    agenda: Agenda
+    agenda: EventLoop
     lanes: MemoryLanes
-    bell: Bell
+    bell: WakeupList
     times: LaunchTimes
     overheads: Overheads
     random: Random
@@ -62,7 +63,7 @@ class Replica:
         self._top_up()
         self._next()
 
-    def hear(self) -> None:
+    def wait_for_wakeup(self) -> None:
         """A call may be waiting."""
         self._idle = False
         self._look()
@@ -112,7 +113,7 @@ class Replica:
 
     def _wake(self) -> None:
         self._stage.bell.leave(self)
-        self.hear()
+        self.wait_for_wakeup()
 
     def _close(self, flush: Flush, waiting: Waiting) -> None:
         launch = self._launch(flush, waiting)

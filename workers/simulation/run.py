@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from random import Random
 
 from jobs.calls.memory import MemoryLanes
-from jobs.registry import Model
-from workers.simulation.agenda import BEGINS_S, Agenda
-from workers.simulation.bell import Bell
+from jobs.models.model import Model
 from workers.simulation.costs import LaunchTimes, Overheads
+from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.gateway import Gateway
 from workers.simulation.job import Job
 from workers.simulation.replica import Replica, Stage
 from workers.simulation.result import Result
+from workers.simulation.wakeups import WakeupList
 
 TIMEOUT_MS = 10_000  # of a call that names none
 MOST_WAITING = 2000  # calls of one model, unless it is configured
@@ -34,9 +34,9 @@ def simulate(
     call has ended and at least `lasts_s` are over. job_sizes: of the items of a job that always has
     more; without any there is none. The same seed gives the same result.
     """
-    agenda = Agenda()
+    agenda = EventLoop()
     lanes = MemoryLanes(lambda: agenda.now_s * 1000)
-    bell = Bell(lanes)
+    bell = WakeupList(lanes)
     around = overheads or Overheads()
     stage = Stage(model, agenda, lanes, bell, times, around, Random(f"{seed} launches"))
     gateway = Gateway(model, agenda, lanes, arrivals, around, timeout_ms, most_waiting, bell.answer)

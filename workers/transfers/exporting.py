@@ -9,17 +9,19 @@ from uuid import UUID
 import orjson
 from sqlalchemy import RowMapping
 
-from jobs import files, ids, places
+from jobs import ids
+from jobs.blobs import s3_locations
 from jobs.dialects import dialect
 from jobs.errors import BlobsAway, Conflict, Untransferable
 from jobs.states import OUTCOMES
-from jobs.store import files as file_rows
-from jobs.store import reading, transfers
 from jobs.store.db import Tx
+from jobs.store.jobs import files as file_rows
+from jobs.store.jobs import read, transfers
+from jobs.store.jobs.transfers import Transfer
 from jobs.store.tenancy import acting
-from jobs.store.transfers import Transfer
-from workers.transfers.encoding import Parts, Written
+from jobs.usecases import tenant_files
 from workers.transfers.shared import NotOurs, Shared
+from workers.transfers.writers import Parts, Written
 
 PATIENCE_S = 86_400.0
 """What can't be reached for so long after the job's end is given up."""
@@ -91,7 +93,7 @@ def _written(
     if most := target.get("part_items"):
         target = {**target, "part_items": max(most, -(-job["total"] // _MOST_PARTS))}
     described, units = [], 0
-    rows = shared.payloads.opened(map(dict, reading.result_rows(shared.database, job)))
+    rows = shared.payloads.opened(map(dict, read.result_rows(shared.database, job)))
     with closing(Parts(target, words, unit, asked)) as parts:
         for row in rows:
             units += row["units"] if row["outcome"] == "succeeded" else 0
@@ -140,11 +142,11 @@ class _Files:
         with self._acting() as tx:
             file_rows.announce(
                 tx, self._mine.tenant, id, purpose="batch_output",
-                filename=f"{job}_{part.part}{part.suffix}", key=files.key_of(id), key_id="",
-                within_s=files.WITHIN_S,
+                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.key_of(id), key_id="",
+                within_s=tenant_files.WITHIN_S,
             )  # fmt: skip
         self._put.append(id)
-        stored = files.put(self._shared.files, part.content, id)
+        stored = tenant_files.put(self._shared.files, part.content, id)
         self._stored.append({name: stored[name] for name in ("id", "bytes", "sha256")})
         return described | {"file": ids.show("file", id)}
 
@@ -176,10 +178,10 @@ class _Objects:
     ) -> None:
         settings = shared.settings
         self._objects, self._encryption = shared.objects, target.get("encryption") or {}
-        folder = places.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
+        folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
         self._folder = folder.below(f"{job['generation']}/")
-        places.check(self._folder, mine.tenant, settings.s3_allow, settings.blobs)
-        self._put: list[places.Place] = []
+        s3_locations.check(self._folder, mine.tenant, settings.s3_allow, settings.blobs)
+        self._put: list[s3_locations.Place] = []
 
     def put(self, part: Written) -> dict[str, Any]:
         at = self._folder.below(f"{part.part}-{part.number:05}{part.suffix}")

@@ -11,19 +11,22 @@ import orjson
 from psycopg.errors import UniqueViolation
 from sqlalchemy import RowMapping
 
-from jobs import ids, places
+from jobs import ids
+from jobs.blobs import s3_locations
 from jobs.dialects import dialect
 from jobs.errors import PayloadCorrupt, Untransferable
-from jobs.intake import Intake
+from jobs.intake.spool import Intake
 from jobs.limits import most_items
-from jobs.registry import Model
-from jobs.store import endings, limits, submissions, transfers
-from jobs.store import files as file_rows
-from jobs.store.submissions import NewJob
+from jobs.models.model import Model
+from jobs.store.jobs import files as file_rows
+from jobs.store.jobs import insert, transfers
+from jobs.store.jobs.insert import NewJob
+from jobs.store.jobs.transfers import Transfer
+from jobs.store.queue import finish
 from jobs.store.tenancy import acting
-from jobs.store.transfers import Transfer
-from jobs.telemetry import record
-from workers.transfers.decoding import lines_of
+from jobs.store.tenants import limits
+from jobs.telemetry.metrics import record
+from workers.transfers.readers import lines_of
 from workers.transfers.shared import NotOurs, Shared
 
 _MIB = 1 << 20
@@ -37,7 +40,7 @@ def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
         taken = taking.take_in()
         described = taking.described(taken)
         with acting(shared.database, mine.tenant) as tx:
-            submissions.queue_job(tx, described, taken.rows, taken.bounds, taken.inputs)
+            insert.queue_job(tx, described, taken.rows, taken.bounds, taken.inputs)
             if not transfers.finish(tx, mine):
                 raise NotOurs
         record.job_submitted(described.model.key, described.job_class, taken.total)
@@ -52,7 +55,7 @@ def fail(shared: Shared, mine: Transfer, error: dict[str, Any]) -> None:
     with acting(shared.database, mine.tenant) as tx:
         if not transfers.finish(tx, mine):
             raise NotOurs
-        endings.close_unread(tx, mine.job_id, "failed", orjson.dumps(error).decode())
+        finish.close_unread(tx, mine.job_id, "failed", orjson.dumps(error).decode())
 
 
 class _Taking:
@@ -65,7 +68,7 @@ class _Taking:
         self._model: Model | None = None
         self._intakes: list[Intake] = []
         with acting(shared.database, mine.tenant) as tx:
-            of_tenant = limits.of(tx, mine.tenant)
+            of_tenant = limits.get(tx, mine.tenant)
         self._limits = [limit for limit in of_tenant if limit.key in ("", job["key_id"])]
 
     def take_in(self) -> Intake:
@@ -119,8 +122,8 @@ class _Taking:
     def _opened(self, source: Mapping[str, Any]) -> Iterator[IO[bytes]]:
         settings = self._shared.settings
         if url := source.get("url"):
-            place = places.parse(url)
-            places.check(place, self._mine.tenant, settings.s3_allow, settings.blobs)
+            place = s3_locations.parse(url)
+            s3_locations.check(place, self._mine.tenant, settings.s3_allow, settings.blobs)
             with self._shared.objects.open(place) as raw:
                 yield raw
             return

@@ -7,8 +7,8 @@ from sqlalchemy import Engine as Database
 
 from jobs.blobs.payloads import Payloads
 from jobs.blobs.store import BlobStore, open_store
-from jobs.models_file import ModelsFile
-from jobs.registry import Registry
+from jobs.models.registry import Registry
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 
@@ -38,7 +38,7 @@ class Shared:
             settings,
             ModelsFile(settings.models),
             db.connect(settings.database_url, pool_size=2, role=db.WORKER),
-            Payloads.of(settings),
+            Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
             open_store(settings.files, settings.s3_endpoint),
         )
 

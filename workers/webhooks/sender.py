@@ -16,18 +16,22 @@ import psycopg
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock, ids, logs, signing, webhooks
+from jobs import clock, ids
+from jobs.encryption import Unsealable
 from jobs.errors import NotConfigured
-from jobs.sealing import Unsealable
 from jobs.settings import Settings
 from jobs.ssrf import AllowList
-from jobs.store import db, endpoints
-from jobs.store import webhooks as store
-from jobs.store.webhooks import Delivery, Endpoint
-from jobs.telemetry import record, tracing
-from workers.webhooks import verdicts
-from workers.webhooks.http import TIMEOUT_S, Answer, post
-from workers.webhooks.verdicts import Verdict
+from jobs.store import db
+from jobs.store.webhooks import deliveries as store
+from jobs.store.webhooks import endpoints
+from jobs.store.webhooks.deliveries import Delivery, Endpoint
+from jobs.telemetry import logs
+from jobs.telemetry.metrics import record
+from jobs.telemetry.tracing import spans
+from jobs.usecases import webhook_messages, webhook_secret
+from workers.http_client.post import TIMEOUT_S, WebhookResponse, post
+from workers.webhooks import retry_policy
+from workers.webhooks.retry_policy import Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +92,7 @@ class WebhookSender:
         with self._database.begin() as tx:
             taken = store.claim(
                 tx, in_flight, most=room, most_each=AT_ONCE_EACH, lease_s=self._lease_s,
-                patience_s=verdicts.PATIENCE_S,
+                patience_s=retry_policy.PATIENCE_S,
             )  # fmt: skip
         for delivery in taken:
             with self._counting:
@@ -115,18 +119,18 @@ class WebhookSender:
                 self._in_flight[delivery.endpoint] -= 1
             self._woken.set()
 
-    def _try(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[Answer, bool]:
+    def _try(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[WebhookResponse, bool]:
         """How it ended, and whether the endpoint was asked at all."""
         try:
             headers, body = self._message(delivery)
-        except db.AWAY:
+        except db.CONNECTION_ERRORS:
             raise
         except (NotConfigured, Unsealable) as error:
-            return Answer(error=str(error)), False
+            return WebhookResponse(error=str(error)), False
         except Exception:  # a message that can't be built uses up its tries like any other
             _log.exception("a webhook can't be built")
-            return Answer(error="this is our fault; the log has it"), False
-        with tracing.part_of(delivery.traceparent, "POST", "client") as span:
+            return WebhookResponse(error="this is our fault; the log has it"), False
+        with spans.part_of(delivery.traceparent, "POST", "client") as span:
             if span.context:
                 headers |= span.context.headers
             answer = post(
@@ -147,13 +151,13 @@ class WebhookSender:
 
     def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
         with self._database.begin() as tx:
-            keys = signing.secrets_of(tx, self._settings.secret_key, delivery.tenant)
-        body = webhooks.body(delivery.type, delivery.about, delivery.id)
-        id = ids.show(webhooks.ID_PREFIX, delivery.id)
-        return webhooks.headers(id, int(clock.now().timestamp()), body, keys), body
+            keys = webhook_secret.secrets_of(tx, self._settings.secret_key, delivery.tenant)
+        body = webhook_messages.body(delivery.type, delivery.about, delivery.id)
+        id = ids.show(webhook_messages.ID_PREFIX, delivery.id)
+        return webhook_messages.headers(id, int(clock.now().timestamp()), body, keys), body
 
-    def _record(self, delivery: Delivery, answer: Answer, asked: bool) -> Verdict:
-        found = verdicts.verdict(answer, delivery.tries)
+    def _record(self, delivery: Delivery, answer: WebhookResponse, asked: bool) -> Verdict:
+        found = retry_policy.verdict(answer, delivery.tries)
         with self._database.begin() as tx:
             ours = store.record(
                 tx, delivery, found.state, found.wait_s, answer.status, answer.error
@@ -165,14 +169,17 @@ class WebhookSender:
                     tx,
                     delivery.endpoint,
                     gone=found.state == "disabled",
-                    threshold=verdicts.BREAKER_THRESHOLD,
-                    first_s=verdicts.BREAKER_FIRST_S,
-                    most_s=verdicts.BREAKER_MOST_S,
+                    threshold=retry_policy.BREAKER_THRESHOLD,
+                    first_s=retry_policy.BREAKER_FIRST_S,
+                    most_s=retry_policy.BREAKER_MOST_S,
                 )
         return found
 
 
 def _about(delivery: Delivery) -> dict[str, str]:
     """For lines of the log."""
-    about = {"webhook_id": ids.show(webhooks.ID_PREFIX, delivery.id), "tenant": delivery.tenant}
+    about = {
+        "webhook_id": ids.show(webhook_messages.ID_PREFIX, delivery.id),
+        "tenant": delivery.tenant,
+    }
     return about | ({"job_id": ids.show("job", delivery.job)} if delivery.job else {})

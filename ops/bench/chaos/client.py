@@ -22,7 +22,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -53,15 +53,15 @@ class Api:
 
     def ask(
         self, method: str, path: str, body: Body = None, headers: Mapping[str, str] = NO_HEADERS
-    ) -> Answer:
+    ) -> Response:
         """One try; raises what GONE names."""
         with closing(self._connect()) as connection:
             streamed = body is not None and not isinstance(body, bytes)
             connection.request(method, path, body, dict(headers), encode_chunked=streamed)
             response = connection.getresponse()
-            return Answer(response.status, dict(response.headers), response.read())
+            return Response(response.status, dict(response.headers), response.read())
 
-    def insist(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    def insist(self, method: str, path: str, body: bytes | None = None) -> Response:
         """Tries until there is an answer that stays. Raises Unanswered."""
         deadline_s = clock.monotonic() + PATIENCE_S
         said: object = None

@@ -16,11 +16,10 @@ from jobs import clock
 from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
-from ops import configure
-from ops.bench.chaos.work import MODELS
-from ops.embedded import EmbeddedServers
-from ops.processes import Child, Supervisor
-from ops.up import free_port
+from ops.bench.chaos.workload import MODELS
+from ops.embedded import EmbeddedServers, defaults
+from ops.processes.children import Child, Supervisor
+from ops.supervisor.platform import free_port
 
 LEASE_S = 3.0
 _READY_WITHIN_S = 120.0
@@ -55,7 +54,7 @@ class Fleet:
         models.write_text(MODELS)
         self.servers = EmbeddedServers(home)
         found = Settings(home=home, lease_s=LEASE_S, models=models)
-        self.settings = configure.fill_in(found)
+        self.settings = defaults.fill_in(found)
         self.ports = [free_port() for _ in range(_APIS)]
         self.apis = [self._child("api", n, port=port) for n, port in enumerate(self.ports, 1)]
         self.keepers = [self._child("keeper", n) for n in range(1, _KEEPERS + 1)]

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jobs import clock
-from ops.bench.chaos.client import GONE, Answer, Api
-from ops.bench.chaos.following import Followed, follow
+from ops.bench.chaos.client import GONE, Api, Response
+from ops.bench.chaos.job_client import Followed, follow
 from ops.bench.chaos.ledger import Ledger
-from ops.bench.chaos.work import Work, invent
+from ops.bench.chaos.workload import Work, invent
 
 CLIENTS = 10
 _CALL_EVERY_S = 0.1
@@ -140,7 +140,7 @@ class Load:
                 return None
             clock.sleep(dice.uniform(0.1, 0.5))
 
-    def _post(self, api: Api, work: Work, query: dict[str, str], as_json: bool) -> Answer:
+    def _post(self, api: Api, work: Work, query: dict[str, str], as_json: bool) -> Response:
         key = {"Idempotency-Key": f'"{work.tag}"'} if self.keys else {}
         if not as_json:
             return api.ask("POST", "/jobs?" + urlencode(query), _blocks(work), _NDJSON | key)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import clock
+from ops.bench.chaos.faults.schedule import SHARES
 from ops.bench.chaos.load import Load
-from ops.bench.chaos.picture import draw
-from ops.bench.chaos.schedule import SHARES
+from ops.bench.chaos.plot import draw
 from ops.bench.chaos.verify import Findings
-from ops.bench.report import Report, machine
+from ops.bench.results.report import Report, machine
 
 if TYPE_CHECKING:
-    from ops.bench.chaos.run import History
+    from ops.bench.chaos.history import History
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _PAGE, _PICTURE = _DOCS / "reliability.md", _DOCS / "bench-chaos.svg"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,14 +17,16 @@ import click
 import psycopg
 import redis
 
-from jobs import clock, logs
+from jobs import clock
+from jobs.telemetry import logs
 from ops.bench.chaos import record
-from ops.bench.chaos.faults import FAULTS
+from ops.bench.chaos.faults.faults import FAULTS
+from ops.bench.chaos.faults.schedule import Planned, plan
+from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired
 from ops.bench.chaos.fleet import Fleet
+from ops.bench.chaos.history import History
 from ops.bench.chaos.ledger import Ledger
 from ops.bench.chaos.load import Load
-from ops.bench.chaos.schedule import Planned, plan
-from ops.bench.chaos.stage import Proof, Stage, Steps, Unfired
 from ops.bench.chaos.verify import Findings, verify
 
 _STEP_S = 0.03
@@ -44,15 +46,6 @@ _DURABILITY = """
     WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes') ORDER BY name
 """
 _UNLOGGED = "SELECT relname FROM pg_class WHERE relpersistence = 'u'"
-
-
-@dataclass
-class History:
-    """What happened when, in seconds since the first fault was due: for figures and the picture."""
-
-    fired: list[tuple[float, str, Proof]] = field(default_factory=list)
-    missed: int = 0
-    done: list[tuple[float, int]] = field(default_factory=list)
 
 
 def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:

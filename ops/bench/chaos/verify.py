@@ -13,7 +13,7 @@ from jobs.states import TERMINAL
 from jobs.store import db, invariants
 from ops.bench.chaos.client import GONE, Api
 from ops.bench.chaos.fleet import Fleet
-from ops.bench.chaos.following import Followed
+from ops.bench.chaos.job_client import Followed
 from ops.bench.chaos.ledger import Ledger
 from ops.bench.chaos.load import Load
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from itertools import cycle, zip_longest
 
 from jobs import clock
-from ops.bench.effort import Effort
 from ops.bench.fairness.tenants import Tenants
-from ops.bench.harness import say
-from ops.bench.stream import Stream
+from ops.bench.harness.platform import say
+from ops.bench.harness.scale import Scale
+from ops.bench.load.ndjson_client import Stream
 
 EQUAL = {f"equal-{n}": 1.0 for n in range(1, 8)}
 WEIGHED = {"one": 1.0, "two": 2.0, "four": 4.0}
@@ -35,18 +35,18 @@ class Window:
     seconds: float
 
 
-def equal(tenants: Tenants, effort: Effort) -> list[Window]:
+def equal(tenants: Tenants, effort: Scale) -> list[Window]:
     seconds = effort.seconds(_EQUAL_S)
     return [_window(tenants, EQUAL, effort, seconds) for _ in range(effort.rounds)]
 
 
-def weighed(tenants: Tenants, effort: Effort) -> Window:
+def weighed(tenants: Tenants, effort: Scale) -> Window:
     """One long window: a slice is a second of device time, and one more or less is no error."""
     return _window(tenants, WEIGHED, effort, effort.seconds(_WEIGHED_S))
 
 
 def _window(
-    tenants: Tenants, weights: Mapping[str, float], effort: Effort, seconds: float
+    tenants: Tenants, weights: Mapping[str, float], effort: Scale, seconds: float
 ) -> Window:
     """Opens some seconds after the last of them came, and closes when one has nothing left that
     could be claimed. What is left is cancelled."""

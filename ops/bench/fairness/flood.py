@@ -8,14 +8,14 @@ from random import Random
 
 import numpy as np
 
-from ops.bench import loads
-from ops.bench.arrivals import poisson
-from ops.bench.effort import Effort
-from ops.bench.errors import BenchError
 from ops.bench.fairness.tenants import Tenants
-from ops.bench.harness import say
-from ops.bench.openloop import Calls, Driver, Load
-from ops.up import Platform
+from ops.bench.harness.errors import BenchError
+from ops.bench.harness.platform import say
+from ops.bench.harness.scale import Scale
+from ops.bench.load import workloads
+from ops.bench.load.arrivals import poisson
+from ops.bench.load.open_loop import Calls, Driver, Load
+from ops.supervisor.platform import Platform
 
 FLOOD = "flood"
 NINE = [f"light-{n}" for n in range(1, 10)]
@@ -35,7 +35,7 @@ class Side:
     submits: Calls
 
 
-def rounds(platform: Platform, tenants: Tenants, effort: Effort) -> list[tuple[Side, Side]]:
+def rounds(platform: Platform, tenants: Tenants, effort: Scale) -> list[tuple[Side, Side]]:
     """(alone, with the flood), in turn."""
     return [
         (
@@ -46,9 +46,7 @@ def rounds(platform: Platform, tenants: Tenants, effort: Effort) -> list[tuple[S
     ]
 
 
-def _side(
-    platform: Platform, tenants: Tenants, effort: Effort, seed: int, *, flooded: bool
-) -> Side:
+def _side(platform: Platform, tenants: Tenants, effort: Scale, seed: int, *, flooded: bool) -> Side:
     """The same of the nine on both sides, call by call."""
     seconds = _WARM_UP_S + effort.seconds(_SECONDS)
     keys = [tenants.keys[name] for name in NINE]
@@ -85,7 +83,7 @@ def _flood(platform: Platform, tenants: Tenants, seconds: float, seed: int) -> I
     """A job that takes 16.7 s at least, one more in case the machine falls behind, and calls."""
     due_s = poisson(_FLOOD_PER_S, 2 * seconds, 3 * seed + 2)
     stream = tenants.stream(FLOOD)
-    with Driver(loads.batchstring(platform, due_s, [tenants.keys[FLOOD]])) as driver:
+    with Driver(workloads.batchstring(platform, due_s, [tenants.keys[FLOOD]])) as driver:
         jobs = [
             stream.post("batchstring", (f"flood {n}" for n in range(_FLOOD_ITEMS)))
             for _ in range(_FLOOD_JOBS)
@@ -114,7 +112,7 @@ def _jobs(platform: Platform, keys: Sequence[str], seconds: float, seed: int) ->
 
 def _calls(platform: Platform, keys: Sequence[str], seconds: float, seed: int) -> Load:
     due_s = poisson(_CALLS_PER_S * len(keys), seconds, 3 * seed + 1)
-    return loads.batchstring(platform, due_s, Random(3 * seed + 1).choices(keys, k=len(due_s)))
+    return workloads.batchstring(platform, due_s, Random(3 * seed + 1).choices(keys, k=len(due_s)))
 
 
 def _tell(name: str, side: Side) -> None:

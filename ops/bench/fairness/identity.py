@@ -1,14 +1,15 @@
 """What it costs to tell who calls, and to hold them to limits: CPU of the api's process a call."""
 
-from ops.bench import cpu, loads
-from ops.bench.arrivals import poisson
-from ops.bench.effort import Effort
-from ops.bench.errors import BenchError
 from ops.bench.fairness.tenants import Tenants
-from ops.bench.harness import own_platform, say
-from ops.bench.models import models_file, sample
-from ops.bench.openloop import Load, drive
-from ops.up import Platform
+from ops.bench.harness.errors import BenchError
+from ops.bench.harness.models_files import models_file, sample
+from ops.bench.harness.platform import own_platform, say
+from ops.bench.harness.scale import Scale
+from ops.bench.load import workloads
+from ops.bench.load.arrivals import poisson
+from ops.bench.load.open_loop import Load, drive
+from ops.bench.probes import cpu
+from ops.supervisor.platform import Platform
 
 Cost = dict[str, float]
 """ms of CPU a call, by part of the platform (`cpu.of_platform`)."""
@@ -18,7 +19,7 @@ _PER_S, _WARM_UP_S, _SECONDS = 300, 1.0, 9.0
 _LIMITS = {"requests_per_s": 1e6, "tokens_per_s": 1e9, "calls_in_flight": 1_000_000}
 
 
-def rounds(effort: Effort) -> list[tuple[Cost, Cost]]:
+def rounds(effort: Scale) -> list[tuple[Cost, Cost]]:
     """(without a key, with one and limits of every kind, of the model and of the key), in turn; on
     two platforms, since one that has a key lets nobody in without."""
     models = models_file(sample("batchstring"))
@@ -36,7 +37,7 @@ def rounds(effort: Effort) -> list[tuple[Cost, Cost]]:
         ]
 
 
-def _cost(platform: Platform, key: str, effort: Effort, seed: int) -> Cost:
+def _cost(platform: Platform, key: str, effort: Scale, seed: int) -> Cost:
     drive(_load(platform, key, _WARM_UP_S, seed))
     load = _load(platform, key, effort.seconds(_SECONDS), seed)
     calls = drive(load, cpu.of_platform(platform))
@@ -49,4 +50,4 @@ def _cost(platform: Platform, key: str, effort: Effort, seed: int) -> Cost:
 
 
 def _load(platform: Platform, key: str, seconds: float, seed: int) -> Load:
-    return loads.batchstring(platform, poisson(_PER_S, seconds, seed), [key] if key else ())
+    return workloads.batchstring(platform, poisson(_PER_S, seconds, seed), [key] if key else ())

@@ -7,18 +7,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ops.bench.drawing import latencies, shares
-from ops.bench.effort import FULL, Effort
 from ops.bench.fairness import backlogs, flood, identity, throughput
 from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
 from ops.bench.fairness.flood import FLOOD, NINE, Side
 from ops.bench.fairness.identity import Cost
 from ops.bench.fairness.tenants import Tenants
 from ops.bench.fairness.throughput import SINGLE, TEN
-from ops.bench.figures import jain, share_error
-from ops.bench.harness import own_platform, save_picture, with_spread
-from ops.bench.models import models_file, sample
-from ops.bench.report import Report
+from ops.bench.harness.models_files import models_file, sample
+from ops.bench.harness.platform import own_platform, save_picture, with_spread
+from ops.bench.harness.scale import FULL, Scale
+from ops.bench.results.plots import latencies, shares
+from ops.bench.results.report import Report
+from ops.bench.results.statistics import jain, share_error
 
 ASKED = {
     "light_job_ratio": "<= 1.5",
@@ -33,7 +33,7 @@ _WORKERS = 6
 Sides = Sequence[tuple[Side, Side]]
 
 
-def run(effort: Effort = FULL) -> None:
+def run(effort: Scale = FULL) -> None:
     """The parts one after the other; within each, its sides in turn."""
     report = Report("fairness", ASKED, effort.quick)
     with (

@@ -9,11 +9,12 @@ from typing import Any
 from sqlalchemy import text
 
 from jobs import clock, ids
-from jobs.keys import NewKey
-from jobs.store import db, keys
-from ops.bench.errors import BenchError
-from ops.bench.stream import Stream
-from ops.up import Platform
+from jobs.api_keys import NewKey
+from jobs.store import db
+from jobs.store.tenants import api_keys
+from ops.bench.harness.errors import BenchError
+from ops.bench.load.ndjson_client import Stream
+from ops.supervisor.platform import Platform
 
 _LOOK_S = 0.1
 _STALLED_S = 120.0
@@ -69,7 +70,7 @@ class Tenants:
     def _add(self, name: str) -> None:
         asked = NewKey(name)
         with self._database.begin() as tx:
-            row = keys.create(tx, asked)
+            row = api_keys.create(tx, asked)
         self.keys[name], self.key_ids[name] = asked.secret, ids.show("key", row["id"])
 
     def weigh(self, weights: Mapping[str, float]) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ops.bench.effort import Effort
 from ops.bench.fairness.tenants import Tenants
-from ops.bench.harness import say
+from ops.bench.harness.platform import say
+from ops.bench.harness.scale import Scale
 
 SINGLE = "single"
 TEN = [f"ten-{n}" for n in range(1, 11)]
@@ -12,7 +12,7 @@ TEN = [f"ten-{n}" for n in range(1, 11)]
 _JOB_ITEMS = (7_500, 3_000, 1_200, 300)  # ten jobs of each: what is left at the end is little
 
 
-def rounds(tenants: Tenants, effort: Effort) -> list[tuple[float, float]]:
+def rounds(tenants: Tenants, effort: Scale) -> list[tuple[float, float]]:
     """Items a second (of one tenant, first in, first out; of ten, with fair shares), in turn."""
     sizes = [int(effort.seconds(items)) for items in _JOB_ITEMS]
     return [

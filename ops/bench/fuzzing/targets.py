@@ -9,17 +9,18 @@ from unittest import mock
 
 from sqlalchemy import URL, Engine, create_engine
 
-from api import credentials
-from api.resources import Resources
-from api.routes import calls, submissions
-from jobs import ids, keys, ssrf
+from api.auth import authenticator
+from api.routes import calls
+from api.routes.jobs import submit
+from api.services.resources import Resources
+from jobs import api_keys, ids, ssrf
 from jobs.blobs.payloads import Payloads
 from jobs.errors import MillraceError
-from jobs.idempotency import parse_key
 from jobs.identity import OPEN
-from jobs.intake import Intake, add_lines, bounded_lines
-from jobs.models_file import ModelsFile
-from jobs.registry import SAMPLES
+from jobs.intake.idempotency_key import parse_key
+from jobs.intake.spool import Intake, add_lines, bounded_lines
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.ssrf import AllowList
 
@@ -80,15 +81,15 @@ def credential(raw: bytes) -> None:
         name, _, value = line.partition(b":")
         headers.append((name.strip().lower(), value.strip()))
     try:
-        found = credentials._credential(headers)
+        found = authenticator._credential(headers)
     except MillraceError as error:
         return _sendable(error)
     return _looked_up(found)
 
 
 def _looked_up(found: bytes) -> None:
-    if text := keys.is_key(found.decode("latin-1")) and found.decode("latin-1"):
-        keys.hash_of(text)
+    if text := api_keys.is_key(found.decode("latin-1")) and found.decode("latin-1"):
+        api_keys.hash_of(text)
 
 
 class Stored(MillraceError):
@@ -110,7 +111,7 @@ _SHARED = _resources()
 
 def job_body(raw: bytes) -> None:
     """POST /jobs with JSON, up to its transaction."""
-    _submit(submissions._submit_json, {}, raw)
+    _submit(submit._submit_json, {}, raw)
 
 
 def job_query(raw: bytes) -> None:
@@ -121,11 +122,11 @@ def job_query(raw: bytes) -> None:
         for name, _, value in (part.partition("=") for part in text.split("&"))
         if name in ("model", "params", "metadata", "webhook", "priority", "expires_in_s", "class")
     }
-    _submit(submissions._submit_ndjson, query, b'"a"\n')
+    _submit(submit._submit_ndjson, query, b'"a"\n')
 
 
 def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None:
-    with mock.patch("jobs.submit.acting", _nowhere):
+    with mock.patch("jobs.usecases.submit.acting", _nowhere):
         try:
             take(_SHARED, OPEN, query, io.BytesIO(raw), None)
         except MillraceError as error:
@@ -134,7 +135,7 @@ def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None
 
 def _sendable(error: MillraceError) -> None:
     """An answer can be made of it."""
-    from api.errors import problem
+    from api.http.errors import problem
 
     problem(error, "req_x")
 

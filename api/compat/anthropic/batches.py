@@ -1,0 +1,278 @@
+"""Anthropic's Message Batches, for models that converse: a batch is a job, and its requests are
+the items. Counts are live, and so are results: nobody waits for the end."""
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import IO, Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+from sqlalchemy import RowMapping
+
+from api.auth import audit
+from api.compat.anthropic.schemas import (
+    CREATE,
+    CREATED,
+    ERRORS,
+    RESULTS,
+    DeletedMessageBatch,
+    MessageBatch,
+    MessageBatchPage,
+)
+from api.context import Shared
+from api.dependencies import Reader, Submitter
+from api.http import bodies, idempotency
+from api.http.responses import json_response
+from api.routes.jobs.jobs import delete_job
+from api.routes.jobs.lookup import find_job, is_retry
+from api.services.resources import Resources
+from jobs import ids
+from jobs.blobs import lines
+from jobs.calls.quotas import requests_of
+from jobs.dialects.anthropic import Anthropic, item_of, model_of
+from jobs.errors import Fault, Invalid, Malformed, NotFound
+from jobs.identity import Caller
+from jobs.intake import validation
+from jobs.intake.idempotency_key import Claim
+from jobs.states import TERMINAL
+from jobs.store.db import Tx
+from jobs.store.jobs import batch_retries
+from jobs.store.jobs import read as reading
+from jobs.store.jobs.idempotency import find
+from jobs.usecases.cancel import cancel
+from jobs.usecases.submit import Order, submit
+from jobs.views import jobs
+
+PATH = "/v1/messages/batches"
+DIALECT = "anthropic"
+router = APIRouter(tags=["anthropic"], responses=ERRORS)
+
+_MIB = 1 << 20
+_DAY_S = 86_400.0
+_BATCH_ID = ids.pattern("msgbatch", "job")
+_BatchId = Annotated[str, Path(description="msgbatch_…", pattern=_BATCH_ID)]
+_Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
+
+
+@router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=CREATED)
+async def create_message_batch(request: Request, shared: Shared, caller: Submitter) -> Response:
+    """Stores a batch of Messages requests; answers once it is committed."""
+    bodies.media_type(request, bodies.JSON)
+    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    if caller.limits:
+        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
+    upload = idempotency.Upload(request, caller.tenant, key) if key else None
+    most = shared.settings.max_json_mb * _MIB
+    async with bodies.spooled(request, most, upload.add if upload else None) as body:
+        asked = caller, upload.finish() if upload else None, is_retry(request)
+        if bodies.is_large(body):
+            row, replayed = await shared.ingest.run(_once, body, *asked)
+        else:
+            row, replayed = await run_in_threadpool(_once, shared, body, *asked)
+    return json_response(_shown(row, request), 200, idempotency.REPLAYED if replayed else None)
+
+
+def _once(
+    shared: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
+) -> tuple[dict[str, Any], bool]:
+    """The job's row, and whether it was made before: under the same key or, without one, by a
+    request of which this one says that it is a retry. It can be pickled, as what is raised can."""
+    raw = body.read()
+    fingerprint = sha256(raw).hexdigest()
+    with shared.acting(caller.tenant) as tx:
+        made = None
+        if claim:
+            kept = find(tx, claim)
+            made = kept.job_id if kept else None
+        elif retries:
+            made = batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+        if made:
+            return dict(reading.one(tx, caller.tenant, made)), True
+    return _store(shared, raw, caller, claim, fingerprint), False
+
+
+def _store(
+    shared: Resources, raw: bytes, caller: Caller, claim: Claim | None, fingerprint: str
+) -> dict[str, Any]:
+    fields = validation.parse_json(raw)
+    requests = fields.get("requests") if isinstance(fields, dict) else None
+    if not isinstance(requests, list) or not requests:
+        raise Malformed("the body must be an object with requests, an array of at least one")
+    model = model_of(requests[0])
+    if not model:
+        fault = Fault(("requests", 0, "params", "model"), "missing", "a request needs a model")
+        raise Invalid("the first request names no model", faults=[fault])
+    if (does := shared.models.resolve(model).does) != "chat":
+        fault = Fault(("requests", 0, "params", "model"), "model", f"{model} does {does}, not chat")
+        raise Invalid("the model can't converse", faults=[fault])
+    read = [item_of(request, model, ("requests", n)) for n, request in enumerate(requests)]
+    try:
+        row = submit(
+            shared.database,
+            shared.models,
+            caller.tenant,
+            Order(model, expires_in_s=_DAY_S),
+            array=(item for item, _ in read),
+            faults=[fault for _, faults in read for fault in faults],
+            max_items=shared.settings.max_items,
+            payloads=shared.payloads,
+            limits=caller.limits,
+            claim=claim,
+            key=caller.key_id,
+            dialect=DIALECT,
+            asked={"model": model, "request": fingerprint},
+        )
+    except Invalid as error:
+        error.faults = tuple(map(_of_request, error.faults))
+        raise
+    return dict(row)
+
+
+def _of_request(fault: Fault) -> Fault:
+    """Where a client wrote what became an item."""
+    if fault.loc[:1] != ("items",):
+        return fault
+    loc = ["requests", *fault.loc[1:]]
+    if len(loc) > 2 and loc[2] == "input":
+        loc[2] = "params"
+    return Fault(tuple(loc), fault.code, fault.message)
+
+
+@router.get(PATH, response_model=MessageBatchPage)
+def list_message_batches(
+    request: Request,
+    shared: Shared,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+    after_id: _Cursor = None,
+    before_id: _Cursor = None,
+) -> Response:
+    """Newest first: those after `after_id` or, where it is given, right before `before_id`."""
+    newer = before_id is not None
+    with shared.acting(caller.tenant) as tx:
+        found = reading.page(
+            tx,
+            caller.tenant,
+            state=None,
+            model=None,
+            version=None,
+            after=_parsed(before_id or after_id),
+            limit=limit + 1,
+            dialect=DIALECT,
+            newer=newer,
+        )
+    data = [_shown(row, request) for row in (found[-limit:] if newer else found[:limit])]
+    return json_response(
+        {
+            "data": data,
+            "has_more": len(found) > limit,
+            "first_id": data[0]["id"] if data else None,
+            "last_id": data[-1]["id"] if data else None,
+        }
+    )
+
+
+def _parsed(id: str | None) -> Any:
+    return ids.parse(id.partition("_")[0], id) if id else None
+
+
+@router.get(PATH + "/{message_batch_id}", response_model=MessageBatch)
+def get_message_batch(
+    request: Request, shared: Shared, caller: Reader, message_batch_id: _BatchId
+) -> Response:
+    """The batch, with live counts."""
+    with find_job(shared, caller, message_batch_id) as (_, job):
+        return json_response(_shown(_ours(job, message_batch_id), request))
+
+
+@router.post(PATH + "/{message_batch_id}/cancel", response_model=MessageBatch)
+def cancel_message_batch(
+    request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
+) -> Response:
+    """What has not begun is cancelled; results are kept. Repeating it is harmless."""
+    with find_job(shared, caller, message_batch_id) as (_, job):
+        tenant = _ours(job, message_batch_id)["tenant_id"]
+
+    def note(tx: Tx, before: str) -> None:
+        audit.record(tx, request, caller, "job.cancel", message_batch_id, tenant, was=before)
+
+    cancel(shared.database, job["id"], tenant, note)
+    return get_message_batch(request, shared, caller, message_batch_id)
+
+
+@router.delete(PATH + "/{message_batch_id}", response_model=DeletedMessageBatch)
+def delete_message_batch(
+    request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
+) -> Response:
+    """Removes a batch that has ended, with its results."""
+    with find_job(shared, caller, message_batch_id) as (_, job):
+        _ours(job, message_batch_id)
+    delete_job(request, shared, caller, message_batch_id)
+    return json_response({"id": message_batch_id, "type": "message_batch_deleted"})
+
+
+@router.get(
+    PATH + "/{message_batch_id}/results", response_class=StreamingResponse, responses=RESULTS
+)
+def get_message_batch_results(
+    shared: Shared, caller: Reader, message_batch_id: _BatchId
+) -> Response:
+    """A line a request, in the order of the requests; while the batch runs, up to the first that
+    has not ended."""
+    with find_job(shared, caller, message_batch_id) as (tx, job):
+        _ours(job, message_batch_id)
+        span = reading.span(
+            tx, job["tenant_id"], job["id"], job["total"],
+            after=-1, gaps=False, outcome=None, limit=None,
+        )  # fmt: skip
+    native = reading.result_lines(shared.database, job, span, "units", None)
+    opened = lines.opened(shared.payloads, native)
+    asked = orjson.loads(job["asked"]) | {"id": str(job["id"])}
+    return StreamingResponse(_reworded(opened, asked), media_type="application/x-jsonl")
+
+
+def _reworded(pieces: Iterable[bytes], asked: dict[str, Any]) -> Iterator[bytes]:
+    """From lines of ours. Where an output comes from the blob store, a line comes in pieces."""
+    dialect, rest = Anthropic(), b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        rows = map(orjson.loads, whole)
+        yield b"".join(dialect.written(_row(row), "units", asked)[1] + b"\n" for row in rows)
+
+
+def _row(line: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: orjson.dumps(line[name]) for name in ("output", "error")}
+    return {**line, **texts, "reply": None}
+
+
+def _ours(job: RowMapping, message_batch_id: str) -> RowMapping:
+    if job["dialect"] != DIALECT:
+        raise NotFound(f"there is no message batch {message_batch_id}")
+    return job
+
+
+def _shown(row: Any, request: Request) -> dict[str, Any]:
+    """A batch, from its job's row."""
+    id, counts = ids.show("msgbatch", row["id"]), jobs.job_object(row)["counts"]
+    ended = row["state"] in TERMINAL
+    cancelling = row["state"] == "cancelling"
+    return {
+        "id": id,
+        "type": "message_batch",
+        "processing_status": "ended" if ended else "canceling" if cancelling else "in_progress",
+        "request_counts": {
+            "processing": counts["pending"] + counts["running"],
+            "succeeded": counts["succeeded"],
+            "errored": counts["failed"],
+            "canceled": counts["cancelled"],
+            "expired": counts["expired"],
+        },
+        "created_at": jobs.timestamp(row["created_at"]),
+        "expires_at": jobs.timestamp(row["expires_at"]),
+        "ended_at": jobs.timestamp(row["finished_at"]),
+        "cancel_initiated_at": jobs.timestamp(row["cancelling_at"]),
+        "archived_at": None,
+        "results_url": f"{str(request.base_url).rstrip('/')}{PATH}/{id}/results" if ended else None,
+    }

@@ -1,0 +1,123 @@
+"""What Anthropic's clients send and get (batches.py)."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.http import bodies, idempotency
+
+
+class RequestCounts(BaseModel):
+    processing: int
+    succeeded: int
+    errored: int
+    canceled: int
+    expired: int
+
+
+class MessageBatch(BaseModel):
+    """Counts are those of this moment, also while it runs."""
+
+    id: str = Field(description="as `job_…` the same job, by the native routes")
+    type: Literal["message_batch"]
+    processing_status: Literal["in_progress", "canceling", "ended"]
+    request_counts: RequestCounts
+    created_at: str
+    expires_at: str | None
+    ended_at: str | None = None
+    cancel_initiated_at: str | None = None
+    archived_at: None = None
+    results_url: str | None = Field(
+        default=None, description="once it has ended; the route answers before, too"
+    )
+
+
+class MessageBatchPage(BaseModel):
+    data: list[MessageBatch]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+class DeletedMessageBatch(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "id": "msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s",
+                "type": "message_batch_deleted",
+            }
+        }
+    )
+
+    id: str
+    type: Literal["message_batch_deleted"]
+
+
+class ErrorObject(BaseModel):
+    type: str
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    type: Literal["error"]
+    error: ErrorObject
+    request_id: str | None
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": "What went wrong, as Anthropic words it"}
+    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503)
+}
+
+_LINE = (
+    '{"custom_id":"a-1","result":{"type":"succeeded","message":{"id":"msg_…","type":"message",'
+    '"role":"assistant","model":"chatter","content":[{"type":"text","text":"Hello!"}],'
+    '"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":2}}}}'
+)
+RESULTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/x-jsonl": {"schema": {"type": "string"}, "example": _LINE}}}
+}
+CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_DOC}
+CREATE: dict[str, Any] = {
+    "parameters": [idempotency.PARAMETER],
+    "requestBody": {
+        "required": True,
+        "content": {
+            bodies.JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["requests"],
+                    "properties": {
+                        "requests": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {
+                                "type": "object",
+                                "required": ["custom_id", "params"],
+                                "properties": {
+                                    "custom_id": {"type": "string"},
+                                    "params": {
+                                        "type": "object",
+                                        "description": "the body of a Messages request",
+                                    },
+                                },
+                            },
+                        }
+                    },
+                },
+                "example": {
+                    "requests": [
+                        {
+                            "custom_id": "a-1",
+                            "params": {
+                                "model": "chatter",
+                                "max_tokens": 100,
+                                "messages": [{"role": "user", "content": "Hello"}],
+                            },
+                        }
+                    ]
+                },
+            }
+        },
+    },
+}

@@ -1,0 +1,32 @@
+"""The Open Inference Protocol, version 2, under /v2: health, metadata, inference. Whoever knows
+KServe's or Triton's clients uses them as they are."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from api.compat.oip import infer, metadata, not_implemented
+from api.compat.oip.schemas import OipError
+from api.http import errors
+from api.http.bodies import JSON
+from jobs.errors import MillraceError
+
+_ERROR: dict[str, Any] = {"model": OipError, "description": "What went wrong"}
+_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
+
+router = APIRouter(tags=["open inference protocol"], responses=dict.fromkeys(_STATUSES, _ERROR))
+for module in (
+    not_implemented,
+    infer,
+    metadata,
+):  # what is not served first: its paths are more special
+    router.include_router(module.router)
+
+route_of, serve = infer.route_of, infer.serve
+
+
+def _worded(error: MillraceError, id: str) -> dict[str, str]:
+    return {"error": error.detail}
+
+
+errors.WORDINGS["/v2"] = (JSON, _worded)

@@ -1,0 +1,126 @@
+"""Health, and what is served: of the server, of a model, of all."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+
+from api.compat.oip.schemas import (
+    INDEX,
+    IndexEntry,
+    Live,
+    ModelConfig,
+    ModelMetadata,
+    Ready,
+    ReadyModel,
+    ServerMetadata,
+)
+from api.compat.oip.signatures import configured, described, models_of
+from api.context import Shared
+from api.dependencies import Reader
+from api.http.bodies import JSON
+from api.routes import health
+from api.schemas.fleet import ModelState
+from jobs.errors import Malformed
+from jobs.intake.validation import parse_json
+
+router = APIRouter(prefix="/v2")
+
+_EXTENSIONS = ["binary_tensor_data", "model_configuration", "schedule_policy"]
+_INDEX_DOC: dict[str, Any] = {
+    "requestBody": {
+        "content": {
+            JSON: {
+                "schema": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+                "example": {"ready": True},
+            }
+        }
+    }
+}
+_MODEL = "/models/{model}"
+_VERSION = "/models/{model}/versions/{version}"
+
+
+@router.get("/health/live", response_model=Live)
+async def live() -> dict[str, bool]:
+    """This process answers."""
+    return {"live": True}
+
+
+@router.get("/health/ready", response_model=Ready)
+async def ready(shared: Shared) -> dict[str, bool]:
+    """What `GET /readyz` says."""
+    await health.readyz(shared)
+    return {"ready": True}
+
+
+@router.get("/", include_in_schema=False)
+@router.get("", response_model=ServerMetadata)
+async def server(request: Request, caller: Reader) -> dict[str, Any]:
+    """Its name and version, and what it can beside the protocol."""
+    return {"name": "millrace", "version": request.app.version, "extensions": _EXTENSIONS}
+
+
+@router.get(_VERSION, response_model=ModelMetadata)
+async def version_metadata(
+    shared: Shared, caller: Reader, model: str, version: str
+) -> dict[str, Any]:
+    """The tensors that one version takes and gives."""
+    [found] = models_of(shared.models, model, version)
+    return described(found, shared.models.versions(model))
+
+
+@router.get(_MODEL, response_model=ModelMetadata)
+async def model_metadata(shared: Shared, caller: Reader, model: str) -> dict[str, Any]:
+    """The tensors that the version declared last takes and gives, and all versions."""
+    versions = models_of(shared.models, model)
+    return described(versions[0], versions)
+
+
+@router.get(_VERSION + "/config", response_model=ModelConfig)
+async def version_config(shared: Shared, caller: Reader, model: str, version: str) -> Any:
+    """The same, in the words of Triton's model configuration."""
+    return configured(models_of(shared.models, model, version)[0])
+
+
+@router.get(_MODEL + "/config", response_model=ModelConfig)
+async def model_config(shared: Shared, caller: Reader, model: str) -> Any:
+    """The same of the version declared last."""
+    return configured(models_of(shared.models, model)[0])
+
+
+@router.get(_VERSION + "/ready", response_model=ReadyModel)
+def version_ready(shared: Shared, caller: Reader, model: str, version: str) -> Any:
+    """200 once this version is loaded and warm somewhere; 503 before."""
+    [found] = models_of(shared.models, model, version)
+    health.model_ready(shared, caller, found.key)
+    return {"name": model, "ready": True}
+
+
+@router.get(_MODEL + "/ready", response_model=ReadyModel)
+def model_ready(shared: Shared, caller: Reader, model: str) -> Any:
+    """200 once any version is loaded and warm somewhere; 503 before."""
+    health.model_ready(shared, caller, model)
+    return {"name": model, "ready": True}
+
+
+@router.post(
+    "/repository/index",
+    response_model=list[IndexEntry],
+    openapi_extra=_INDEX_DOC,
+    responses={200: {"content": {JSON: {"example": INDEX}}}},
+)
+async def repository_index(request: Request, shared: Shared, caller: Reader) -> Any:
+    """Every version that is here; with the body {"ready": true}, those that are ready alone."""
+    raw = await request.body()
+    asked = parse_json(raw) if raw else {}
+    if not isinstance(asked, dict) or not isinstance(asked.get("ready", False), bool):
+        raise Malformed('the body must be {"ready": true}, {"ready": false}, or nothing')
+    states = (await run_in_threadpool(health.list_models, shared, caller))["data"]
+    return [_entry(state) for state in states if state.ready or not asked.get("ready")]
+
+
+def _entry(state: ModelState) -> IndexEntry:
+    loading = state.states.keys() & {"loading", "warming"}
+    word: Any = "READY" if state.ready else "LOADING" if loading else "UNAVAILABLE"
+    return IndexEntry(name=state.name, version=state.version, state=word, reason=state.error or "")

@@ -1,0 +1,301 @@
+"""Batches: jobs, as OpenAI's clients hand them in and look at them."""
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import ValidationError
+from sqlalchemy import RowMapping
+
+from api.compat.openai import durations, files
+from api.compat.openai.files import page_object
+from api.compat.openai.schemas import ERRORS, Batch, BatchList, BatchRequest
+from api.context import Context, Shared
+from api.dependencies import Reader, Submitter
+from api.http import bodies, idempotency
+from api.http.errors import faults_of
+from api.http.responses import json_response
+from api.routes.jobs import jobs
+from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
+from jobs import clock, ids
+from jobs.calls.quotas import requests_of
+from jobs.dialects.openai import ENDPOINTS
+from jobs.errors import Fault, Invalid, Malformed, NotFound
+from jobs.identity import Caller
+from jobs.intake import validation
+from jobs.intake.idempotency_key import Claim
+from jobs.states import TERMINAL
+from jobs.store.billing import spend
+from jobs.store.jobs import batch_retries, read, transfers
+from jobs.store.jobs.idempotency import find, keep, take
+from jobs.store.jobs.transfers import ComingJob
+from jobs.telemetry.tracing import spans
+
+router = APIRouter(tags=["openai"], responses=ERRORS)
+PATH = "/v1/batches"
+PREFIX = "batch"
+DIALECT = "openai"
+
+BatchId = Annotated[str, Path(description="batch_…, or job_…", max_length=200)]
+
+_MOST_BYTES = 1 << 20
+_CREATE_DOC: dict[str, Any] = {
+    "parameters": [idempotency.PARAMETER],
+    "requestBody": {
+        "required": True,
+        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/BatchRequest"}}},
+    },
+}
+
+
+@router.post(
+    PATH,
+    response_model=Batch,
+    openapi_extra=_CREATE_DOC,
+    responses={200: idempotency.REPLAY_DOC},
+)
+async def create_batch(request: Request, shared: Shared, caller: Submitter) -> Response:
+    """Makes a job of a file with the purpose `batch`. Its lines are all checked before any is run:
+    until then it is `validating`, and what is wrong stands in `errors`. What isn't done within
+    `completion_window`, any duration, expires."""
+    bodies.media_type(request, bodies.JSON)
+    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    if caller.limits:
+        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
+    raw = await bodies.whole(request, _MOST_BYTES)
+    claim = None
+    if key is not None:
+        upload = idempotency.Upload(request, caller.tenant, key)
+        upload.add(raw)
+        claim = upload.finish()
+    return await run_in_threadpool(_create, shared, caller, raw, claim, is_retry(request))
+
+
+def _create(
+    shared: Context, caller: Caller, raw: bytes, claim: Claim | None, retries: bool
+) -> Response:
+    asked, window_s = _read(raw)
+    fingerprint = sha256(raw).hexdigest()
+    with shared.acting(caller.tenant) as tx:
+        if claim:
+            if kept := find(tx, claim):
+                return Response(kept.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
+            take(tx, claim)
+        else:
+            batch_retries.alone(tx, caller.tenant, fingerprint)
+            made = (
+                batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+                if retries
+                else None
+            )
+            if made:
+                row = read.one(tx, caller.tenant, made)
+                return json_response(batch_object(row), 200, idempotency.REPLAYED)
+        _check_file(files.find(tx, caller, asked.input_file_id))
+        spend.refuse(tx, caller.tenant)
+        row = transfers.insert_validating(tx, _coming(caller, asked, window_s, fingerprint))
+        answer = orjson.dumps(batch_object(row))
+        if claim:
+            keep(tx, claim, row["id"], answer)
+    return Response(answer, 200, media_type=bodies.JSON)
+
+
+def _read(raw: bytes) -> tuple[BatchRequest, float]:
+    """What is asked, and its window in seconds. Raises Malformed, Invalid."""
+    fields = validation.parse_json(raw)
+    if not isinstance(fields, dict):
+        raise Malformed("the body must be a JSON object")
+    try:
+        asked = BatchRequest.model_validate(fields)
+    except ValidationError as error:
+        faults = faults_of(error.errors(include_url=False))
+        raise Invalid("; ".join(f"{_at(f)}: {f.message}" for f in faults), faults=faults) from None
+    faults = []
+    if asked.endpoint not in ENDPOINTS:
+        message = f"the endpoint is {asked.endpoint!r}; it is one of {', '.join(ENDPOINTS)}"
+        faults.append(Fault(("endpoint",), "invalid_value", message))
+    window_s = 0.0
+    try:
+        window_s = durations.seconds(asked.completion_window)
+    except ValueError as error:
+        faults.append(Fault(("completion_window",), "invalid_value", str(error)))
+    if faults:
+        raise Invalid("; ".join(fault.message for fault in faults), faults=faults)
+    return asked, window_s
+
+
+def _at(fault: Fault) -> str:
+    return ".".join(map(str, fault.loc))
+
+
+def _check_file(row: RowMapping) -> None:
+    if row["purpose"] != "batch":
+        message = f"the purpose of the input file is {row['purpose']!r}; upload it for 'batch'"
+        fault = Fault(("input_file_id",), "invalid_file_purpose", message)
+        raise Invalid(message, faults=[fault])
+
+
+def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: str) -> ComingJob:
+    id = ids.new()
+    expiry = asked.output_expires_after
+    beside = {
+        "endpoint": asked.endpoint,
+        "completion_window": asked.completion_window,
+        "prefix": ids.show("", id).removeprefix("_") + "_",
+        "created": int(clock.now().timestamp()),
+        "request": fingerprint,
+    }
+    return ComingJob(
+        id,
+        caller.tenant,
+        source=_text({"file": asked.input_file_id}),
+        dialect=DIALECT,
+        asked=_text(beside),
+        target=_text({"files": {"expires_in_s": expiry.seconds if expiry else None}}),
+        metadata=_text(asked.metadata or {}),
+        expires_in_s=window_s,
+        key=caller.key_id,
+        traceparent=spans.passed_on(),
+    )
+
+
+def _text(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+@router.get(PATH, response_model=BatchList)
+def list_batches(
+    shared: Shared,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    after: Annotated[
+        str | None, Query(description="the last id of the page before", pattern=JOB_ID)
+    ] = None,
+) -> Response:
+    """Newest first."""
+    with shared.acting(caller.tenant) as tx:
+        rows = read.page(
+            tx,
+            caller.tenant,
+            state=None,
+            model=None,
+            version=None,
+            after=ids.parse(PREFIXES, after) if after else None,
+            limit=limit + 1,
+            dialect=DIALECT,
+        )
+    return json_response(page_object([batch_object(row) for row in rows], limit))
+
+
+@router.get(PATH + "/{batch_id}", response_model=Batch)
+def get_batch(shared: Shared, caller: Reader, batch_id: BatchId) -> Response:
+    """The batch, with live counts."""
+    return json_response(batch_object(_batch(shared, caller, batch_id)))
+
+
+@router.post(PATH + "/{batch_id}/cancel", response_model=Batch)
+def cancel_batch(
+    request: Request, shared: Shared, caller: Submitter, batch_id: BatchId
+) -> Response:
+    """What was not run yet ends at once, what runs at the next launch boundary. What was answered
+    until then is in the output file. Of one that has ended it changes nothing."""
+    _batch(shared, caller, batch_id)
+    jobs.cancel_job(request, shared, caller, batch_id)
+    return get_batch(shared, caller, batch_id)
+
+
+def _batch(shared: Context, caller: Caller, batch_id: str) -> RowMapping:
+    """Its row. Raises NotFound, also where it is a job that came by another door."""
+    with find_job(shared, caller, batch_id, "batch") as (_, row):
+        if row["dialect"] != DIALECT:
+            raise NotFound(f"there is no batch {batch_id}")
+        return row
+
+
+def batch_object(row: RowMapping) -> dict[str, Any]:
+    """A job as a batch, from a row of `jobs.store.jobs.read`. What there is not is left out."""
+    asked = orjson.loads(row["asked"])
+    manifest = orjson.loads(row["manifest"] or "{}")
+    file_ids = {part["part"]: part["file"] for part in manifest.get("parts", ())}
+    found = {
+        "id": ids.show(PREFIX, row["id"]),
+        "object": "batch",
+        "endpoint": asked["endpoint"],
+        "model": row["model"] or None,
+        "errors": _errors(row["error"], manifest),
+        "input_file_id": orjson.loads(row["source"])["file"],
+        "completion_window": asked["completion_window"],
+        "status": status_of(row),
+        "output_file_id": file_ids.get("results"),
+        "error_file_id": file_ids.get("errors"),
+        "created_at": _unix(row["created_at"]),
+        "expires_at": _unix(row["expires_at"]),
+        **{name: _unix(at) for name, at in _times(row).items()},
+        "request_counts": {
+            "total": row["total"],
+            "completed": int(row["succeeded"]),
+            "failed": int(row["failed"]),
+        },
+        "usage": _usage(manifest),
+        "metadata": orjson.loads(row["metadata"]) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def status_of(row: RowMapping) -> str:
+    """OpenAI's word. A batch has ended once its files are there."""
+    state: str = row["state"]
+    if state in ("queued", "running", "paused"):
+        return "in_progress"
+    if state in TERMINAL and row["total"] and row["manifest"] is None:
+        return "cancelling" if state == "cancelled" else "finalizing"
+    return state
+
+
+def _times(row: RowMapping) -> dict[str, datetime | None]:
+    status, state = status_of(row), row["state"]
+    times = {"in_progress_at": row["queued_at"], "cancelling_at": row["cancelling_at"]}
+    if row["total"] and state in ("completed", "expired"):
+        times["finalizing_at"] = row["finished_at"]
+    if status in TERMINAL:
+        times[f"{status}_at"] = row["written_at"] or row["finished_at"]
+    return times
+
+
+def _unix(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp())
+
+
+def _errors(error: str | None, manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """Why there is nothing: of the lines of the input, or of the whole."""
+    found = orjson.loads(error) if error else manifest.get("error")
+    if found is None:
+        return None
+    whole = {"loc": [], "code": found["code"], "message": found["message"]}
+    data = [
+        {
+            "code": fault["code"],
+            "message": fault["message"],
+            "param": ".".join(map(str, fault["loc"])) or None,
+            "line": fault.get("line"),
+        }
+        for fault in found.get("errors") or [whole]
+    ]
+    return {"object": "list", "data": data}
+
+
+def _usage(manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """Of what succeeded, where the model counts in tokens."""
+    tokens = manifest.get("usage", {}).get("tokens")
+    if tokens is None:
+        return None
+    return {
+        "input_tokens": tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 0,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": tokens,
+    }

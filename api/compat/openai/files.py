@@ -1,0 +1,263 @@
+"""Files, as OpenAI's clients hand them in and fetch them."""
+
+from collections.abc import Iterator
+from typing import IO, Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+from pydantic import ValidationError
+from sqlalchemy import RowMapping
+
+from api.auth import audit
+from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
+from api.context import Context, Shared
+from api.dependencies import Reader, Submitter
+from api.http import bodies, multipart
+from api.http.errors import faults_of
+from api.http.multipart import Form
+from api.http.responses import json_response
+from api.schemas.common import NO_NUL
+from api.services.resources import Resources
+from jobs import ids
+from jobs.calls.quotas import requests_of
+from jobs.errors import Fault, Invalid, NotFound
+from jobs.identity import Caller
+from jobs.store.db import Tx
+from jobs.store.jobs import files as store
+from jobs.usecases import tenant_files
+
+router = APIRouter(tags=["openai"], responses=ERRORS)
+PATH = "/v1/files"
+PREFIX = "file"
+
+FILE_ID = ids.pattern("file")
+FileId = Annotated[str, Path(description="file_…", max_length=200)]
+
+_MIB = 1 << 20
+_CHUNK = 1 << 20
+_MOST_FILENAME = 1024  # characters: a list names 10,000 of them
+_BATCH_FILES_S = 30 * 86_400
+"""A file for a batch that says nothing else goes after so long, as OpenAI's do."""
+
+_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            multipart.FORM: {
+                "example": {
+                    "file": "the lines of requests.jsonl",
+                    "purpose": "batch",
+                    "expires_after[anchor]": "created_at",
+                    "expires_after[seconds]": 86400,
+                },
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["file", "purpose"],
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "purpose": {"type": "string", "enum": list(PURPOSES)},
+                        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+                        "expires_after[seconds]": {
+                            "type": "integer",
+                            "minimum": 3600,
+                            "maximum": 2_592_000,
+                        },
+                    },
+                    "dependentRequired": {
+                        "expires_after[anchor]": ["expires_after[seconds]"],
+                        "expires_after[seconds]": ["expires_after[anchor]"],
+                    },
+                },
+            }
+        },
+    }
+}
+
+
+@router.post(PATH, response_model=File, openapi_extra=_FORM)
+async def create_file(request: Request, shared: Shared, caller: Submitter) -> Response:
+    """Takes a file in: streamed, whatever its size. One with the purpose `batch` is kept for 30
+    days, unless `expires_after` says else; others until they are deleted."""
+    if caller.limits:
+        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
+    async with multipart.read(request, shared.settings.max_file_mb * _MIB) as form:
+        asked = _asked(form)
+        if bodies.is_large(form.file):
+            return await shared.ingest.run(_store, form.file, caller, *asked)
+        return await run_in_threadpool(_store, shared, form.file, caller, *asked)
+
+
+def _asked(form: Form) -> tuple[str, str, float | None]:
+    """(filename, purpose, seconds until it expires). Raises Invalid."""
+    faults = []
+    fields = dict(form.fields)
+    if form.filename is None:
+        message = "send the file as a part that has a filename"
+        faults.append(Fault(("file",), "missing", message))
+    elif len(form.filename) > _MOST_FILENAME:
+        message = f"the filename has {len(form.filename)} characters, {_MOST_FILENAME} at most"
+        faults.append(Fault(("file",), "too_long", message))
+    purpose = fields.pop("purpose", None)
+    if purpose not in PURPOSES:
+        message = f"the purpose is {purpose!r}; it is one of {', '.join(PURPOSES)}"
+        code = "missing" if purpose is None else "invalid_value"
+        faults.append(Fault(("purpose",), code, message))
+    expires_in_s: float | None = _BATCH_FILES_S if purpose == "batch" else None
+    if expiry := _expiry(fields):
+        try:
+            expires_in_s = ExpiresAfter.model_validate(expiry).seconds
+        except ValidationError as error:
+            faults += faults_of(error.errors(include_url=False), ("expires_after",))
+    faults += [
+        Fault((name,), "unknown_parameter", f"a file has no {name!r}")
+        for name in fields
+        if name != "expires_after" and not name.startswith("expires_after[")
+    ]
+    if faults:
+        raise Invalid("; ".join(fault.message for fault in faults), faults=faults)
+    return form.filename or "", str(purpose), expires_in_s
+
+
+def _expiry(fields: dict[str, str]) -> Any:
+    """`expires_after`, as JSON or field by field; {} where there is none."""
+    if "expires_after" in fields:
+        try:
+            return orjson.loads(fields["expires_after"])
+        except orjson.JSONDecodeError:
+            return fields["expires_after"]
+    nested = {name: value for name, value in fields.items() if name.startswith("expires_after[")}
+    return {name[len("expires_after[") :].rstrip("]"): value for name, value in nested.items()}
+
+
+def _store(
+    shared: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
+    expires_in_s: float | None,
+) -> Response:  # fmt: skip
+    row = tenant_files.add(
+        shared.database,
+        tenant_files.store_of(shared.settings),
+        caller.tenant,
+        content,
+        purpose=purpose,
+        filename=filename,
+        expires_in_s=expires_in_s,
+        limits=caller.limits,
+        key_id=caller.key_id,
+    )
+    return json_response(file_object(row))
+
+
+@router.get(PATH, response_model=FileList)
+def list_files(
+    shared: Shared,
+    caller: Reader,
+    purpose: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+    order: Literal["asc", "desc"] = "desc",
+    after: Annotated[
+        str | None, Query(description="the last id of the page before", pattern=FILE_ID)
+    ] = None,
+) -> Response:
+    """Newest first, unless `order` is `asc`."""
+    with shared.acting(caller.tenant) as tx:
+        rows = store.page(
+            tx,
+            caller.tenant,
+            purpose=purpose,
+            after=ids.parse(PREFIX, after) if after else None,
+            limit=limit + 1,
+            newest=order == "desc",
+        )
+    return json_response(page_object([file_object(row) for row in rows], limit))
+
+
+@router.get(PATH + "/{file_id}", response_model=File)
+def get_file(shared: Shared, caller: Reader, file_id: FileId) -> Response:
+    """What is known of it."""
+    return json_response(file_object(_file(shared, caller, file_id)))
+
+
+@router.get(
+    PATH + "/{file_id}/content",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+            "description": "its bytes",
+        }
+    },
+)
+def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
+    """Its bytes, streamed."""
+    row = _file(shared, caller, file_id)
+    content = tenant_files.store_of(shared.settings).open(row["key"])
+    headers = {"Content-Length": str(row["bytes"])}
+    return StreamingResponse(
+        _pieces(content), headers=headers, media_type="application/octet-stream"
+    )
+
+
+@router.delete(PATH + "/{file_id}", response_model=FileDeleted)
+def delete_file(request: Request, shared: Shared, caller: Submitter, file_id: FileId) -> Response:
+    """It is gone at once, and its bytes in a moment. A batch that was not read yet fails, and says
+    why."""
+    id = ids.parse(PREFIX, file_id)
+    with shared.acting(caller.tenant) as tx:
+        if id is None or not store.delete(tx, caller.tenant, id):
+            raise no_such_file(file_id)
+        audit.record(tx, request, caller, "file.delete", file_id)
+    return json_response({"id": file_id, "object": "file", "deleted": True})
+
+
+def _file(shared: Context, caller: Caller, file_id: str) -> RowMapping:
+    with shared.acting(caller.tenant) as tx:
+        return find(tx, caller, file_id)
+
+
+def find(tx: Tx, caller: Caller, file_id: str) -> RowMapping:
+    """The caller's file. Raises NotFound."""
+    id = ids.parse(PREFIX, file_id)
+    row = store.get(tx, caller.tenant, id) if id else None
+    if row is None:
+        raise no_such_file(file_id)
+    return row
+
+
+def no_such_file(file_id: str) -> NotFound:
+    return NotFound(f"there is no file {file_id!r}, or it has expired")
+
+
+def file_object(row: RowMapping) -> dict[str, Any]:
+    """A file, from its row. OpenAI's type of one knows no purpose `evals`."""
+    expires = {"expires_at": int(row["expires_at"].timestamp())} if row["expires_at"] else {}
+    return {
+        "id": ids.show(PREFIX, row["id"]),
+        "object": "file",
+        "bytes": row["bytes"],
+        "created_at": int(row["created_at"].timestamp()),
+        **expires,
+        "filename": row["filename"],
+        "purpose": "user_data" if row["purpose"] == "evals" else row["purpose"],
+        "status": "processed",
+    }
+
+
+def page_object(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """A page of what was found; one more than `limit` says that there is another."""
+    data = found[:limit]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else "",
+        "last_id": data[-1]["id"] if data else "",
+        "has_more": len(found) > limit,
+    }
+
+
+def _pieces(content: IO[bytes]) -> Iterator[bytes]:
+    with content:
+        while piece := content.read(_CHUNK):
+            yield piece

@@ -1,0 +1,1 @@
+"""Who looks: viewer, session cookie, OIDC login."""

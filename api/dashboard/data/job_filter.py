@@ -1,0 +1,136 @@
+"""Which jobs a page shows: asked for by its URL, so that a link is the view."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, get_args
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Depends, Query
+
+from api.dashboard.auth.viewer import Viewer
+from api.dependencies import require
+from api.routes.jobs.lookup import PREFIXES, TENANT_OR_ALL
+from api.schemas.common import NO_NUL
+from jobs import ids
+from jobs.errors import Fault, Invalid
+from jobs.states import JobState
+from jobs.store.jobs.search import Filter
+from jobs.store.tenancy import EVERYBODY
+
+_LONGEST = 200
+Text = Annotated[str, Query(max_length=_LONGEST, pattern=NO_NUL)]
+Moment = Annotated[str, Query(pattern=r"^(\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?)?$")]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """The words of the URL, as they came; filter: what they mean. tenant: "" where the viewer named
+    none."""
+
+    state: tuple[str, ...]
+    model: str
+    tenant: str
+    since: str
+    until: str
+    text: str
+    unsuccessful: bool
+    ids: tuple[str, ...]
+    filter: Filter
+
+    @property
+    def is_all(self) -> bool:
+        return not self.query
+
+    @property
+    def query(self) -> str:
+        """The URL's, so that it says the same again."""
+        return urlencode(list(self.pairs))
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """What a form carries on: only what says something."""
+        told = {
+            "state": ",".join(self.state),
+            "model": self.model,
+            "tenant": self.tenant,
+            "since": self.since,
+            "until": self.until,
+            "text": self.text,
+            "unsuccessful": "1" if self.unsuccessful else "",
+        }
+        return *((name, value) for name, value in told.items() if value), *(
+            ("job", id) for id in self.ids
+        )
+
+    def of_state(self, state: str) -> str:
+        """The URL's query for this one alone."""
+        return replace(self, state=(state,) if state else ()).query
+
+
+def parse_filter(
+    state: Annotated[list[str] | None, Query(max_length=20)] = None,
+    model: Text = "",
+    tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
+    since: Moment = "",
+    until: Moment = "",
+    text: Text = "",
+    unsuccessful: bool = False,
+    job: Annotated[list[str] | None, Query(max_length=100)] = None,
+) -> JobFilter:
+    """Raises Invalid."""
+    states = _states(state or [])
+    name, _, version = model.strip().partition("@")
+    chosen = Filter(
+        states,
+        name,
+        version,
+        moment("since", since),
+        moment("until", until),
+        text.strip(),
+        unsuccessful,
+        tuple(map(_job, job or [])),
+    )
+    shown = tuple(ids.show("job", id) for id in chosen.ids)
+    return JobFilter(
+        states, model.strip(), tenant, since, until, text.strip(), unsuccessful, shown, chosen
+    )
+
+
+Asked = Annotated[JobFilter, Depends(parse_filter)]
+
+
+def _states(given: list[str]) -> tuple[JobState, ...]:
+    """One each, or several with commas between them; in the order of a job's life."""
+    named = {word for one in given for word in one.split(",") if word}
+    if unknown := named - {*get_args(JobState)}:
+        raise _fault("state", f"there is no state {min(unknown)}")
+    return tuple(state for state in get_args(JobState) if state in named)
+
+
+def _job(given: str) -> UUID:
+    if id := ids.parse(PREFIXES, given):
+        return id
+    raise _fault("job", f"{given[:50]!r} is no id of a job")  # left out, it would mean all of them
+
+
+def moment(name: str, given: str) -> datetime | None:
+    """In UTC; a day is its beginning."""
+    try:
+        return datetime.fromisoformat(given).replace(tzinfo=UTC) if given else None
+    except ValueError:
+        raise _fault(name, f"{given} is no time; write 2026-01-31T12:00") from None
+
+
+def _fault(name: str, why: str) -> Invalid:
+    return Invalid(why, faults=[Fault(("query", name), "invalid", why)])
+
+
+def whose(viewer: Viewer, tenant: str) -> str:
+    """Whose jobs: the viewer's own, or for operators the named tenant's, else everybody's. Raises
+    Forbidden."""
+    if viewer.may("operate"):
+        return tenant or EVERYBODY
+    if tenant not in ("", viewer.caller.tenant):
+        require(viewer.caller, "operate")
+    return viewer.caller.tenant

@@ -1,0 +1,72 @@
+"""The page of one item: what came in, what came out, and what happened between."""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import Path, Request, Response
+from sqlalchemy import RowMapping
+
+from api.context import Shared
+from api.dashboard.auth.viewer import Viewing
+from api.dashboard.rendering import layout, page_router
+from api.routes.jobs.lookup import JobId, find_job
+from api.routes.jobs.results import item_of
+from jobs.blobs.payloads import REFERENCE_MARK
+from jobs.store.jobs import detail
+from jobs.views import jobs
+
+router = page_router.router()
+MOST_SHOWN = 20_000
+"""Characters of an input or output that a page shows; all of it can be downloaded."""
+
+_Seq = Annotated[int, Path(ge=0, le=2**31 - 1)]
+
+
+@router.get("/jobs/{job_id}/items/{seq}")
+def show_item(
+    request: Request, shared: Shared, viewer: Viewing, job_id: JobId, seq: _Seq
+) -> Response:
+    item = item_of(shared, viewer.caller, job_id, seq)
+    with find_job(shared, viewer.caller, job_id) as (tx, row):
+        tried = detail.attempts(tx, row["tenant_id"], row["id"], seq)
+    return layout.page(
+        request, "item.html", viewer=viewer, row=row, job=jobs.job_object(row), item=item,
+        input=pretty(item["input"]), output=pretty(item["output"]), error=pretty(item["error"]),
+        params=pretty(item["params"]), most_shown=MOST_SHOWN,
+        attempts=[{**one, "error": orjson.loads(one["error"])} for one in tried],
+    )  # fmt: skip
+
+
+@router.get("/jobs/{job_id}/items/{seq}/{side}")
+def download(
+    shared: Shared, viewer: Viewing, job_id: JobId, seq: _Seq,
+    side: Annotated[Literal["input", "output"], Path()],
+) -> Response:  # fmt: skip
+    """All of it, as JSON."""
+    value = item_of(shared, viewer.caller, job_id, seq)[side]
+    name = f"{job_id}-{seq}-{side}.json"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(orjson.dumps(value), headers=headers, media_type="application/json")
+
+
+def pretty(value: Any) -> str:
+    """As JSON over several lines; texts as they are in it."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def in_short(row: RowMapping) -> dict[str, Any]:
+    """An item of a list: its row with an error that can be read, and a state."""
+    waits = "running" if row["slice_state"] == "leased" else "pending"
+    return {
+        **row,
+        "state": row["outcome"] or waits,
+        "input": _beginning(row["input"]),
+        "output": _beginning(row["output"]),
+        "error": orjson.loads(row["error"]) if row["error"] else None,
+    }
+
+
+def _beginning(text: str | None) -> str:
+    if text and text.startswith(REFERENCE_MARK):
+        return "(long: kept apart)"
+    return text or ""

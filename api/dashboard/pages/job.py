@@ -1,0 +1,158 @@
+"""The page of one job: how far it is, where it ran, how its items ended; and its verbs."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Path, Query, Request, Response
+from sqlalchemy import RowMapping
+
+from api.context import Context, Shared
+from api.dashboard.auth.viewer import Form, Submitting, Viewing
+from api.dashboard.data.adaptive_cache import AdaptiveCache
+from api.dashboard.data.job_filter import Text
+from api.dashboard.pages import item as items
+from api.dashboard.pages.bulk_actions import FITTING
+from api.dashboard.rendering import layout, page_router
+from api.dashboard.rendering.timeline import MOST_RUNS, timeline
+from api.routes import why
+from api.routes.jobs import results, verbs, webhooks
+from api.routes.jobs.lookup import JobId, find_job
+from api.routes.jobs.verbs import Verb
+from jobs.explain.diagnosis import Diagnosis
+from jobs.states import OUTCOMES, TERMINAL, Outcome
+from jobs.store.db import Tx
+from jobs.store.jobs import detail
+from jobs.store.webhooks import deliveries
+from jobs.views import jobs
+
+router = page_router.router()
+_ITEMS, _SLICES, _LAUNCHES = 50, 100, 12
+_Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
+_rows: AdaptiveCache[Sequence[RowMapping]] = AdaptiveCache()
+
+
+async def _explained(shared: Shared, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
+    return await why.of_job(shared, viewer.caller, job_id)
+
+
+@router.get("/jobs/{job_id}")
+def show_job(
+    request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    causes: Annotated[list[Diagnosis], Depends(_explained)],
+    outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
+    code: Text = "",
+    custom_id: Text = "",
+    after: _Seq = -1,
+) -> Response:  # fmt: skip
+    with find_job(shared, viewer.caller, job_id) as (tx, row):
+        job = jobs.job_object(row)
+        if custom_id:
+            seq = detail.seq_of(tx, row["tenant_id"], row["id"], custom_id)
+            if seq is not None:
+                return layout.go(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
+        inside = _inside(tx, row)
+        pruned = row["items_pruned"] or row["results_pruned"]
+        found = [] if pruned else detail.items(
+            tx, row["tenant_id"], row["id"], outcome=_outcome(outcome, code), code=code,
+            after=after, limit=_ITEMS + 1,
+        )  # fmt: skip
+    return layout.page(
+        request, "job.html", viewer=viewer, row=row, job=job, causes=causes,
+        fitting=_fitting(job["state"]), timeline=timeline(inside.pop("runs"), row["read_at"]),
+        **inside, outcomes=OUTCOMES,
+        outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
+        items=[items.in_short(item) for item in found[:_ITEMS]],
+        next=found[_ITEMS - 1]["seq"] if len(found) > _ITEMS else None,
+        params=items.pretty(job["params"]), metadata=items.pretty(job["metadata"]),
+    )  # fmt: skip
+
+
+def _outcome(outcome: str, code: str) -> Outcome | None:
+    """An error is of what failed."""
+    return "failed" if code else next((name for name in OUTCOMES if name == outcome), None)
+
+
+def _inside(tx: Tx, row: RowMapping) -> dict[str, Any]:
+    """What takes longer, the larger the job is."""
+    its, key = (tx, row["tenant_id"], row["id"]), (row["id"], row["generation"], row["state"])
+    looks = {
+        "runs": lambda: detail.runs(*its, MOST_RUNS),
+        "slices": lambda: detail.slice_states(*its),
+        "codes": lambda: detail.error_codes(*its) if row["failed"] else [],
+        "launches": lambda: detail.launches(*its, _LAUNCHES),
+    }
+    found: dict[str, Any] = {name: _rows.of((name, *key), look) for name, look in looks.items()}
+    return found | {"deliveries": deliveries.of_job(*its)}
+
+
+def _fitting(state: Any) -> list[Verb]:
+    """The verbs that do something in this state."""
+    if state in TERMINAL:
+        return ["retry", "delete"]
+    return [verb for verb in FITTING if state in FITTING[verb]]
+
+
+@router.get("/jobs/{job_id}/slices")
+def show_slices(
+    request: Request, shared: Shared, viewer: Viewing, job_id: JobId, after: _Seq = -1
+) -> Response:
+    with find_job(shared, viewer.caller, job_id) as (tx, row):
+        found = detail.slices(tx, row["tenant_id"], row["id"], after=after, limit=_SLICES + 1)
+    return layout.page(
+        request, "slices.html", viewer=viewer, job=jobs.job_object(row), slices=found[:_SLICES],
+        after=after, next=found[_SLICES - 1]["start"] if len(found) > _SLICES else None,
+    )  # fmt: skip
+
+
+@router.get("/jobs/{job_id}/results")
+def download_results(
+    request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    outcome: Outcome | None = None,
+) -> Response:  # fmt: skip
+    """All that there are now, as `GET /jobs/{job_id}/results` sends them."""
+    lines = results.get_results(
+        request, shared, viewer.caller, job_id, after=-1, limit=None, outcome=outcome, gaps=True
+    )
+    lines.headers["Content-Disposition"] = f'attachment; filename="{job_id}.ndjson"'
+    return lines
+
+
+@router.get("/jobs/{job_id}/delete")
+def confirm_delete(request: Request, shared: Shared, viewer: Submitting, job_id: JobId) -> Response:
+    with find_job(shared, viewer.caller, job_id) as (_, row):
+        return layout.page(request, "delete.html", viewer=viewer, job=jobs.job_object(row))
+
+
+@router.post("/jobs/{job_id}/redeliver")
+def redeliver(
+    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
+) -> Response:
+    sent: dict[str, Any] = orjson.loads(
+        webhooks.redeliver(request, shared, viewer.caller, job_id).body
+    )
+    said = f"{sent['type']} will be sent to {sent['url']} again, now"
+    return layout.go(_path(job_id), said)
+
+
+@router.post("/jobs/{job_id}/{verb}")
+def do(
+    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId,
+    verb: Annotated[Verb, Path()],
+) -> Response:  # fmt: skip
+    before = verbs.perform(request, shared, viewer.caller, verb, job_id)
+    if verb == "delete":
+        return layout.go(f"{layout.PREFIX}/jobs", f"{job_id} is deleted")
+    return layout.go(_path(job_id), _told(shared, viewer, job_id, verb, before))
+
+
+def _told(shared: Context, viewer: Viewing, job_id: str, verb: Verb, before: str) -> str:
+    with find_job(shared, viewer.caller, job_id) as (_, row):
+        now = row["state"]
+    if now == before:
+        return f"{verb}: nothing to do, the job is {now}"
+    return f"{verb}: the job was {before} and is {now}"
+
+
+def _path(job_id: str) -> str:
+    return f"{layout.PREFIX}/jobs/{job_id}"

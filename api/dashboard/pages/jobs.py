@@ -1,0 +1,54 @@
+"""The page of jobs: filtered by its URL, with counts of each state, live."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+
+from api.context import Shared
+from api.dashboard.auth.viewer import Viewing
+from api.dashboard.data.adaptive_cache import AdaptiveCache
+from api.dashboard.data.job_filter import Asked, whose
+from api.dashboard.rendering import layout, page_router
+from api.routes.jobs.lookup import JOB_ID, PREFIXES
+from jobs import ids
+from jobs.states import JOB_STATES, JobState
+from jobs.store.jobs import search
+from jobs.store.jobs.search import MOST_COUNTED
+from jobs.views import jobs
+
+router = page_router.router()
+ROWS = 50
+_counts: AdaptiveCache[Mapping[JobState, int]] = AdaptiveCache()
+
+
+@router.get("/jobs")
+def list_jobs(
+    request: Request,
+    shared: Shared,
+    viewer: Viewing,
+    asked: Asked,
+    after: Annotated[str, Query(pattern=rf"^$|{JOB_ID}")] = "",
+) -> Response:
+    tenant = whose(viewer, asked.tenant)
+    last = ids.parse(PREFIXES, after)
+    with shared.acting(tenant) as tx:
+        rows = search.page(tx, tenant, asked.filter, after=last, limit=ROWS + 1)
+        if after or len(rows) > ROWS:
+            look = partial(search.counts, tx, tenant, asked.filter)
+            counts = _counts.of((tenant, asked.filter), look)
+        else:  # the page has all of them
+            counts = Counter(row["state"] for row in rows)
+    total = sum(counts.values())
+    return layout.page(
+        request, "jobs.html", viewer=viewer, asked=asked, states=JOB_STATES, counts=counts,
+        jobs=[(row, jobs.job_object(row)) for row in rows[:ROWS]],
+        total=total, is_exact=total <= MOST_COUNTED, models=_models(shared), after=after,
+        next=ids.show("job", rows[ROWS - 1]["id"]) if len(rows) > ROWS else "",
+    )  # fmt: skip
+
+
+def _models(shared: Shared) -> list[str]:
+    return sorted({name for model in shared.models for name in (model.name, model.key)})

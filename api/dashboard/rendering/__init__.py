@@ -1,0 +1,1 @@
+"""Layout, charts, formatting, live updates, error pages."""

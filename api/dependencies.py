@@ -1,0 +1,46 @@
+"""Who is asking: recognized by the credential alone, and let to what its scopes allow."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+
+from api.context import Context, Shared
+from jobs.errors import Forbidden
+from jobs.identity import Caller, Scope
+
+_BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="bearer",
+    description="an API key (`mk_…`), or a token of the identity provider that is configured",
+)
+
+
+async def may(request: Request, shared: Context, scope: Scope) -> Caller:
+    """Who is asking, where the credential has this scope. Raises Unauthenticated, Forbidden."""
+    caller = await shared.credentials.authenticate(request.scope["headers"])
+    require(caller, scope)
+    return caller
+
+
+def require(caller: Caller, scope: Scope) -> None:
+    """Raises Forbidden where the credential lacks it."""
+    if scope not in caller.scopes:
+        raise Forbidden(f"this credential lacks the scope {scope}")
+
+
+def _may(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+    async def check(
+        request: Request, shared: Shared, _: Annotated[object, Depends(_BEARER)]
+    ) -> Caller:
+        return await may(request, shared, scope)
+
+    return check
+
+
+Reader = Annotated[Caller, Depends(_may("read"))]
+Submitter = Annotated[Caller, Depends(_may("submit"))]
+Inferrer = Annotated[Caller, Depends(_may("infer"))]
+Operator = Annotated[Caller, Depends(_may("operate"))]
+Admin = Annotated[Caller, Depends(_may("admin"))]

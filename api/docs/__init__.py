@@ -1,0 +1,1 @@
+"""OpenAPI document and Swagger page."""

@@ -1,0 +1,57 @@
+"""What a call comes to in metrics: how it ended, where its time went, whether its model's target
+was met."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from redis.exceptions import RedisError
+from starlette.requests import ClientDisconnect
+
+from jobs.errors import DeadlinePassed, MillraceError, TooLate, Unavailable
+from jobs.models.model import Model
+from jobs.states import JobClass
+from jobs.telemetry.metrics import record
+
+_STAGES = {
+    "preprocess_ms": "preprocess",
+    "queue_ms": "queue",
+    "batch_ms": "batch",
+    "engine_ms": "engine",
+    "post_ms": "postprocess",
+}
+"""In a call's timing; the rest of its time is the gateway's."""
+
+
+def gateway_ms(total_ms: float, timing: Mapping[str, Any]) -> float:
+    """What no other stage took."""
+    others_ms: float = sum(timing.get(key, 0.0) for key in _STAGES)
+    return round(max(0.0, total_ms - others_ms), 3)
+
+
+def answered(model: Model, job_class: JobClass, seconds: float, timing: Mapping[str, Any]) -> None:
+    stages = {stage: timing.get(key, 0.0) / 1000 for key, stage in _STAGES.items()}
+    record.call(model.key, job_class, "succeeded", seconds * 1000 <= model.target_ms)
+    record.call_answered(model.key, job_class, seconds, stages)
+
+
+def failed(model: Model, job_class: JobClass, timeout_ms: int, error: BaseException) -> None:
+    met = False if _is_ours(model, timeout_ms, error) else None
+    record.call(model.key, job_class, _outcome(error), met)
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, ClientDisconnect | asyncio.CancelledError):
+        return "cancelled"
+    if isinstance(error, MillraceError):
+        return error.code
+    return Unavailable.code if isinstance(error, RedisError) else MillraceError.code
+
+
+def _is_ours(model: Model, timeout_ms: int, error: BaseException) -> bool:
+    """Whether it fails the target: who allows less time than that has none to fail."""
+    if isinstance(error, TooLate | DeadlinePassed):
+        return timeout_ms >= model.target_ms
+    if isinstance(error, MillraceError):
+        return error.status >= 500
+    return _outcome(error) != "cancelled"

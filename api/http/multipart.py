@@ -1,0 +1,144 @@
+"""A form with a file in it (multipart/form-data), read as it comes in: the file goes to disk, and
+the form is never whole in memory.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import IO
+
+from fastapi import Request
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from api.http import bodies
+from jobs.errors import Malformed, TooLarge
+
+FORM = "multipart/form-data"
+_IN_MEMORY = 1 << 20
+_FIELD_BYTES = 65_536  # of all fields together, their names and headers included
+_MOST_BOUNDARY = 256
+
+
+@dataclass(slots=True)
+class Form:
+    """fields: by their names. file: at its start, on disk when it is large; filename: as it was
+    sent, None where there was no file."""
+
+    file: IO[bytes]
+    filename: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def read(request: Request, most_bytes: int) -> AsyncIterator[Form]:
+    """The whole form. most_bytes: of its file. Raises Malformed, UnsupportedMedia, TooLarge."""
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        form = Form(file)
+        reader = _Reader(_boundary(request), form, most_bytes)
+        async for chunk in bodies.chunks(request, most_bytes + _FIELD_BYTES):
+            reader.feed(chunk)
+        reader.finish()
+        file.seek(0)
+        yield form
+
+
+def _boundary(request: Request) -> bytes:
+    bodies.media_type(request, FORM)
+    _, options = parse_options_header(request.headers["content-type"])
+    boundary = options.get(b"boundary", b"")
+    if not 0 < len(boundary) <= _MOST_BOUNDARY:
+        raise Malformed(f"the Content-Type {FORM} names no boundary")
+    return boundary
+
+
+class _Reader:
+    """Puts the parts of a form where they belong. The parser calls it with pieces of what it was
+    fed."""
+
+    def __init__(self, boundary: bytes, form: Form, most_bytes: int) -> None:
+        self._form, self._most, self._left = form, most_bytes, most_bytes
+        self._field_left = _FIELD_BYTES
+        self._header, self._value = bytearray(), bytearray()
+        self._disposition = b""
+        self._name = ""
+        self._in_file = self._ended = False
+        self._text = bytearray()
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._part,
+                "on_header_field": lambda data, start, end: self._add(
+                    self._header, data[start:end]
+                ),
+                "on_header_value": lambda data, start, end: self._add(self._value, data[start:end]),
+                "on_header_end": self._header_ended,
+                "on_headers_finished": self._headers_ended,
+                "on_part_data": self._data,
+                "on_part_end": self._part_ended,
+                "on_end": self._end,
+            },
+        )
+
+    def feed(self, chunk: bytes) -> None:
+        try:
+            self._parser.write(chunk)
+        except MultipartParseError as error:
+            raise Malformed(f"the body is no {FORM}: {error}") from error
+
+    def finish(self) -> None:
+        if not self._ended:
+            raise Malformed(f"the body is no whole {FORM}: its last boundary is missing")
+
+    def _part(self) -> None:
+        self._disposition = b""
+        self._text.clear()
+
+    def _add(self, to: bytearray, data: bytes) -> None:
+        self._field_left -= len(data)
+        if self._field_left < 0:
+            raise TooLarge(f"the fields of a form have {_FIELD_BYTES:,} bytes at most")
+        to += data
+
+    def _header_ended(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = bytes(self._value)
+        self._header.clear()
+        self._value.clear()
+
+    def _headers_ended(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        if b"name" not in options:
+            raise Malformed("a part of the form has no name: Content-Disposition is missing it")
+        self._name = _text(options[b"name"], "the name of a part")
+        self._in_file = b"filename" in options
+        if self._in_file:
+            if self._form.filename is not None or self._name != "file":
+                raise Malformed("a form has one file, and its part is named `file`")
+            self._form.filename = _text(options[b"filename"], "the filename")
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if not self._in_file:
+            self._add(self._text, data[start:end])
+            return
+        self._left -= end - start
+        if self._left < 0:
+            raise TooLarge(f"the file has more than {self._most:,} bytes; split it into several")
+        self._form.file.write(memoryview(data)[start:end])
+
+    def _part_ended(self) -> None:
+        if not self._in_file:
+            self._form.fields[self._name] = _text(self._text, self._name)
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _text(raw: bytes | bytearray, what: str) -> str:
+    if b"\0" in raw:
+        raise Malformed(f"{what} holds a NUL character")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise Malformed(f"{what} is not UTF-8") from None

@@ -1,0 +1,12 @@
+"""JSON responses, encoded by orjson."""
+
+from typing import Any
+
+import orjson
+from fastapi import Response
+
+from api.http import bodies
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(value), status, headers, media_type=bodies.JSON)

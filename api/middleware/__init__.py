@@ -1,0 +1,1 @@
+"""Pure ASGI layers around the app: trace, count, fast path of calls."""

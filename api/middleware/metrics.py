@@ -1,0 +1,44 @@
+"""Requests counted by their route's template, as they are answered."""
+
+from typing import Any
+
+from starlette.types import Message, Scope, Send
+
+from jobs import clock
+from jobs.telemetry.metrics import record
+
+UNKNOWN = "unknown"
+"""The route of what has none: paths are the clients' to choose."""
+_STREAM = b"text/event-stream"
+
+
+class CountedResponse:
+    """The answer to one request. route: "" until FastAPI has found it."""
+
+    def __init__(self, scope: Scope, send: Send, route: str = "") -> None:
+        self._scope, self._send, self._route = scope, send, route
+        self._since_s = clock.monotonic()
+        self._status, self._timed = 0, not route
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._timed = self._timed and not _is_stream(message)
+        await self._send(message)
+
+    def count(self) -> None:
+        """It was sent, or nobody wants it any more."""
+        if self._status:
+            seconds = clock.monotonic() - self._since_s if self._timed else None
+            route = self._route or _template(self._scope)
+            record.request(self._scope["method"], route, self._status, seconds)
+
+
+def _is_stream(message: Message) -> bool:
+    headers = message.get("headers", ())
+    return any(name == b"content-type" and value.startswith(_STREAM) for name, value in headers)
+
+
+def _template(scope: Scope) -> str:
+    found: Any = scope.get("route")
+    return getattr(found, "path", UNKNOWN)

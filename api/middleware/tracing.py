@@ -1,0 +1,68 @@
+"""Requests as spans: of their client's trace where it has one, else of some of our own."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.compat import oip
+from api.compat.openai import embeddings
+from api.http.request_id import request_id
+from api.routes import calls
+from jobs.telemetry.tracing import spans
+from jobs.telemetry.tracing.spans import NOTHING, Span
+
+_PROBES = frozenset({"/livez", "/readyz", "/metrics"})
+_SHORT = {calls.PATH, embeddings.PATH}
+"""Routes that are gone to without FastAPI, which would tell their names."""
+_PARENT, _STATE = b"traceparent", b"tracestate"
+
+
+def arriving(scope: Scope) -> Span:
+    """The span of this request; without a context where it isn't traced."""
+    if not spans.is_on() or scope["path"] in _PROBES:
+        return NOTHING
+    parent = state = None
+    for name, value in scope["headers"]:
+        if name == _PARENT:
+            parent = value.decode("latin-1")
+        elif name == _STATE:
+            state = value.decode("latin-1")
+    return spans.arriving(scope["method"], parent, state)
+
+
+async def serve(span: Span, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers the request within its span; the answer says which that is."""
+    assert span.context
+    header = span.context.header.encode()
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (_PARENT, header)]
+            _note(span, scope, message["status"])
+        await send(message)
+
+    with span:
+        await app(scope, receive, tell)
+
+
+def _note(span: Span, scope: Scope, status: int) -> None:
+    """As OpenTelemetry's conventions for HTTP servers have it: what is the client's fault is no
+    error here."""
+    route = route_of(scope)
+    span.name = f"{scope['method']} {route}" if route else scope["method"]
+    span.error = str(status) if status >= 500 else ""
+    span.note(
+        http__request__method=scope["method"],
+        http__route=route,
+        http__response__status_code=status,
+        url__path=scope["path"],
+        url__scheme=scope.get("scheme"),
+        network__protocol__version=scope.get("http_version"),
+        millrace__request__id=request_id(scope),
+    )
+
+
+def route_of(scope: Scope) -> str | None:
+    """As it was declared; None: there is none."""
+    if found := getattr(scope.get("route"), "path", None):
+        return str(found)
+    path: str = scope["path"]
+    return path if path in _SHORT else oip.route_of(path) or None

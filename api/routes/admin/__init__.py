@@ -1,0 +1,1 @@
+"""Native routes for operators and admins."""

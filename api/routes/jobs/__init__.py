@@ -1,0 +1,1 @@
+"""Native routes on jobs, and what they share (look-up, verbs, transfers)."""

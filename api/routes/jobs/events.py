@@ -1,0 +1,55 @@
+"""Server-sent events of a job's progress."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api.context import Shared
+from api.dependencies import Reader, may
+from api.routes.jobs.lookup import JobId, find_job
+from api.schemas import examples
+from api.services.job_watcher import event_id
+from jobs.errors import MillraceError
+from jobs.states import TERMINAL
+from jobs.store.db import CONNECTION_ERRORS
+from jobs.views import jobs
+
+router = APIRouter(tags=["jobs"])
+
+_EVENTS = "text/event-stream"
+_DOC: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "events named `job`, each with the job object as its data",
+        "content": {_EVENTS: {"schema": {"type": "string"}, "example": examples.EVENTS}},
+    },
+    204: {"description": "Last-Event-ID is that of the end: there is nothing more to come"},
+}
+
+
+@router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses=_DOC)
+def job_events(
+    request: Request,
+    shared: Shared,
+    caller: Reader,
+    job_id: JobId,
+    last_event_id: Annotated[
+        str | None, Header(description="as EventSource sends it; any value will do")
+    ] = None,
+) -> Response:
+    """The job object now, and again whenever its state or its counts have changed, until it is
+    terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
+    with find_job(shared, caller, job_id) as (_, row):
+        job, tenant = jobs.job_object(row), row["tenant_id"]
+    if job["state"] in TERMINAL and last_event_id == event_id(job):
+        return Response(status_code=204)
+
+    async def allowed() -> bool:
+        try:
+            now = await may(request, shared, "read")
+        except (MillraceError, *CONNECTION_ERRORS):  # whoever asks again is told why
+            return False
+        return tenant == now.tenant or now.may("operate")
+
+    stream = shared.events.stream(job, allowed)
+    return StreamingResponse(stream, headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)

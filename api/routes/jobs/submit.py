@@ -1,0 +1,227 @@
+"""Submitting a job: as one JSON document, or as a stream of lines."""
+
+from collections.abc import Callable
+from typing import IO, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import ValidationError
+
+from api.context import Context, Shared
+from api.dependencies import Submitter
+from api.http import bodies, idempotency
+from api.http.errors import faults_of
+from api.routes.jobs import transfers
+from api.routes.jobs.webhooks import url_faults
+from api.schemas import examples
+from api.schemas.jobs import Job, JobInput, JobRequest
+from api.services.resources import Resources
+from jobs import ids
+from jobs.calls.quotas import requests_of
+from jobs.errors import Fault, Invalid, Malformed
+from jobs.identity import Caller
+from jobs.intake import validation
+from jobs.intake.idempotency_key import Claim
+from jobs.intake.spool import bounded_lines
+from jobs.store.jobs.idempotency import find
+from jobs.usecases.submit import Order, submit, submit_source
+from jobs.views import jobs
+
+router = APIRouter(tags=["jobs"])
+PATH = "/jobs"
+
+_MIB = 1 << 20
+_JSON_PARAMETERS = ("params", "metadata", "webhook", "output")
+
+_SUBMIT_DOC: dict[str, Any] = {
+    "parameters": [
+        idempotency.PARAMETER,
+        *(
+            {
+                "name": name,
+                "in": "query",
+                "description": f"with an NDJSON body: {field.description or 'as in the JSON body'}",
+                "schema": {"type": "string"},
+            }
+            for name, field in ((f.alias or name, f) for name, f in JobRequest.model_fields.items())
+        ),
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            bodies.JSON: {"schema": {"$ref": "#/components/schemas/JobWithItems"}},
+            bodies.NDJSON: {
+                "schema": {"type": "string", "description": "one item a line"},
+                "example": examples.ITEM_LINES,
+            },
+        },
+    },
+}
+
+
+@router.post(
+    PATH,
+    status_code=202,
+    response_model=Job,
+    openapi_extra=_SUBMIT_DOC,
+    responses={202: idempotency.REPLAY_DOC},
+)
+async def submit_job(request: Request, shared: Shared, caller: Submitter) -> Response:
+    """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or with the `input`
+    that they are read from; or NDJSON, one item a line, with everything else as query parameters
+    (objects as JSON)."""
+    bodies.media_type(request, bodies.JSON, bodies.NDJSON)
+    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    if caller.limits:
+        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
+    if key is None:
+        return await _receive(request, shared, caller, None)
+    upload = idempotency.Upload(request, caller.tenant, key)
+    with shared.uploads.alone(upload):
+        return await _receive(request, shared, caller, upload)
+
+
+async def _receive(
+    request: Request, shared: Context, caller: Caller, upload: idempotency.Upload | None
+) -> Response:
+    """On a thread or, where the body is large, in a process of its own."""
+    ndjson = bodies.kind(request) == bodies.NDJSON
+    most = shared.settings.max_ndjson_mb if ndjson else shared.settings.max_json_mb
+    take = _submit_ndjson if ndjson else _submit_json
+    query = dict(request.query_params)
+    async with bodies.spooled(request, most * _MIB, upload.add if upload else None) as body:
+        claim = upload.finish() if upload else None
+        if bodies.is_large(body):
+            return await shared.ingest.run(_once, body, take, caller, query, claim)
+        return await run_in_threadpool(_once, shared, body, take, caller, query, claim)
+
+
+def _once(
+    shared: Resources, body: IO[bytes], take: Callable[..., Response], caller: Caller,
+    query: dict[str, str], claim: Claim | None,
+) -> Response:  # fmt: skip
+    """What the key was answered before, else what the request is answered now. Arguments, answer
+    and errors can be pickled."""
+    if claim:
+        with shared.acting(claim.tenant) as tx:
+            kept = find(tx, claim)
+        if kept:
+            return _accepted(kept.job_id, kept.answer.encode(), idempotency.REPLAYED)
+    return take(shared, caller, query, body, claim)
+
+
+def _accepted(job_id: UUID, job: bytes, more: dict[str, str] | None = None) -> Response:
+    headers = {"Location": f"/jobs/{ids.show('job', job_id)}", **(more or {})}
+    return Response(job, 202, headers, media_type=bodies.JSON)
+
+
+def _submit_json(
+    shared: Resources, caller: Caller, query: dict[str, str], body: IO[bytes], claim: Claim | None
+) -> Response:
+    fields = validation.parse_json(body.read())
+    if not isinstance(fields, dict):
+        raise Malformed("the body must be a JSON object")
+    faults: list[Fault] = []
+    if "input" in fields:
+        if "items" in fields:
+            message = "send items, or the input that they are read from, not both"
+            faults.append(Fault(("input",), "both", message))
+        fields.pop("items", None)
+        return _store(shared, caller, fields, faults, claim, source=fields.pop("input"))
+    array = fields.pop("items", [])
+    if not isinstance(array, list):
+        faults.append(Fault(("items",), "type", "items must be an array"))
+        array = []
+    return _store(shared, caller, fields, faults, claim, array=array)
+
+
+def _submit_ndjson(
+    shared: Resources, caller: Caller, query: dict[str, str], body: IO[bytes], claim: Claim | None
+) -> Response:
+    faults = []
+    fields: dict[str, Any] = dict(query)
+    for name in _JSON_PARAMETERS:
+        if name in fields:
+            try:
+                fields[name] = orjson.loads(fields[name])
+            except orjson.JSONDecodeError as error:
+                faults.append(Fault((name,), "malformed", f"not valid JSON: {error}"))
+                del fields[name]
+    for name, kind in (("priority", int), ("expires_in_s", _seconds)):
+        if name in fields:
+            try:
+                fields[name] = kind(fields[name])
+            except ValueError:
+                faults.append(Fault((name,), "type", "must be a number"))
+                del fields[name]
+    return _store(shared, caller, fields, faults, claim, lines=body)
+
+
+def _seconds(text: str) -> float | None:
+    return None if text == "null" else float(text)
+
+
+def _store(
+    shared: Resources,
+    caller: Caller,
+    fields: dict[str, Any],
+    faults: list[Fault],
+    claim: Claim | None,
+    *,
+    source: Any = None,
+    array: list[Any] | None = None,
+    lines: IO[bytes] | None = None,
+) -> Response:
+    """source: where the items are read from, as it was sent; else they are here."""
+    order = Order(model=str(fields.get("model")))
+    target = None
+    try:
+        asked = JobRequest.model_validate(fields)
+        order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
+        faults += url_faults(shared.settings, order.webhook_url, ("webhook", "url"))
+        target = transfers.target_of(shared, caller, asked.output, faults)
+    except ValidationError as error:
+        faults += faults_of(error.errors(include_url=False))
+    if any(fault.loc[:1] == ("model",) for fault in faults):
+        raise Invalid("the model is missing or no name", faults=faults)
+    if array is None and lines is None:
+        row = submit_source(
+            shared.database,
+            shared.models,
+            caller.tenant,
+            order,
+            _source(shared, caller, source, faults),
+            target=target,
+            faults=faults,
+            claim=claim,
+            key=caller.key_id,
+        )
+        return _accepted(row["id"], jobs.job_json(row))
+    model = shared.models.resolve(order.model)
+    row = submit(
+        shared.database,
+        shared.models,
+        caller.tenant,
+        order,
+        array=array,
+        lines=None if lines is None else bounded_lines(lines, model.max_line_bytes),
+        target=target,
+        faults=faults,
+        max_items=shared.settings.max_items,
+        claim=claim,
+        payloads=shared.payloads,
+        limits=caller.limits,
+        key=caller.key_id,
+    )
+    return _accepted(row["id"], jobs.job_json(row))
+
+
+def _source(shared: Resources, caller: Caller, asked: Any, faults: list[Fault]) -> dict[str, Any]:
+    try:
+        found = JobInput.model_validate(asked)
+    except ValidationError as error:
+        faults += faults_of(error.errors(include_url=False), ("input",))
+        return {}
+    return transfers.source_of(shared, caller, found, faults)

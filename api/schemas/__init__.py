@@ -1,0 +1,1 @@
+"""Pydantic models and examples of the native API, one file a resource."""

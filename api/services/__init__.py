@@ -1,0 +1,1 @@
+"""Objects that the Context holds for the life of the process."""

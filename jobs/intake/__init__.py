@@ -1,0 +1,1 @@
+"""From request lines to COPY rows: validate, split into slices, spool."""

@@ -1,0 +1,219 @@
+"""Takes the items of one job in, one at a time and in constant memory: checks each, cuts slices,
+and spools the rows that COPY will read. Nothing touches the database before all of them are seen.
+"""
+
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from math import ceil
+from typing import IO, Any
+from uuid import UUID
+
+import numpy as np
+
+from jobs.blobs.payloads import Payloads
+from jobs.errors import Fault, Invalid, Malformed, TooManyItems
+from jobs.intake import validation
+from jobs.intake.validation import Item
+from jobs.limits import Bound
+from jobs.models.model import Model
+
+MAX_FAULTS = 1000  # a response names this many; it says how many more there are
+_SPOOL_IN_MEMORY = 1 << 20
+_SLICE_BYTES = 4 << 20  # a slice is closed before its inputs outgrow a worker's comfort
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class Intake:
+    """The items of one job on their way in.
+
+    Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
+    its start), `total`, `input_bytes`, `bounds` (the start of each slice, then the total) and
+    `inputs` (of each slice, how many an item stands for on average, rounded up).
+    Where `bound` allows fewer items, the first one beyond it ends the intake.
+    """
+
+    def __init__(
+        self,
+        job_id: UUID,
+        tenant: str,
+        model: Model,
+        *,
+        strict: bool,
+        max_items: int,
+        bound: Bound | None = None,
+        payloads: Payloads | None = None,
+    ) -> None:
+        self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
+        self.total = 0
+        self.bounds, self.inputs = array("i", [0]), array("i")
+        self.faults: list[Fault] = []
+        self._more_faults = 0
+        self._kept = False
+        self.model, self._strict, self._max_items = model, strict, max_items
+        self._bound = bound
+        self.input_bytes = 0
+        self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
+        payloads = payloads or Payloads()
+        self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
+        self._slice_items = model.limits.slice_items
+        self._slice_bytes = self._slice_inputs = 0
+        self._id_hashes, self._id_seqs = array("q"), array("i")
+
+    def add(
+        self,
+        value: Any,
+        loc: tuple[str | int, ...],
+        line: int | None = None,
+        reply: bytes | None = None,
+    ) -> None:
+        """Takes one item; what is wrong with it is kept for `finish`. reply: how its door words the
+        answer, as JSON, where that isn't the same for all of the job."""
+        item = validation.check(value, loc, line, self.model, self._strict)
+        if isinstance(item, list):
+            self._next()
+            self.fault(*item)
+        else:
+            self.take(item, reply)
+
+    def _next(self) -> int:
+        """The seq of the next one."""
+        seq = self.total
+        self.total += 1
+        if self._bound and self.total > self._bound.most:
+            raise TooManyItems(self._bound)
+        return seq
+
+    def take(self, item: Item, reply: bytes | None = None) -> None:
+        """Takes one item that was checked."""
+        seq = self._next()
+        custom_id = b"\\N"
+        if item.custom_id is not None:
+            self._id_hashes.append(hash(item.custom_id))
+            self._id_seqs.append(seq)
+            custom_id = _escape(item.custom_id)
+        params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
+        size = len(item.input)
+        self.input_bytes += size
+        if size <= self._over_bytes:
+            text = item.input.replace(b"\\", b"\\\\")
+        else:  # with a fault nothing will be stored
+            text = b"" if self.faults else self._stash.add(seq, item.input).encode()
+        said = b"\\N" if reply is None else reply.replace(b"\\", b"\\\\")
+        self.rows.write(
+            b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
+        )
+        self._cut(seq, size, item.inputs)
+
+    def _cut(self, seq: int, size: int, inputs: int) -> None:
+        over = (
+            self._slice_bytes + size > _SLICE_BYTES
+            or self._slice_inputs + inputs > self._slice_items
+        )
+        if over and seq > self.bounds[-1]:
+            self._close_slice(seq)
+        self._slice_bytes += size
+        self._slice_inputs += inputs
+
+    def _close_slice(self, stop: int) -> None:
+        self.inputs.append(ceil(self._slice_inputs / (stop - self.bounds[-1])))
+        self.bounds.append(stop)
+        self._slice_bytes = self._slice_inputs = 0
+
+    @property
+    def custom_ids(self) -> bool:
+        """Whether any item has one."""
+        return len(self._id_seqs) > 0
+
+    def fault(self, *faults: Fault) -> None:
+        room = MAX_FAULTS - len(self.faults)
+        self.faults += faults[:room]
+        self._more_faults += len(faults[room:])
+
+    def finish(self, where: Callable[[int], tuple[tuple[str | int, ...], int | None]]) -> None:
+        """Raises Invalid where anything was wrong. `where`: (loc, line) of the item with a seq."""
+        if self.total == 0:
+            self.fault(Fault(("items",), "empty", "a job needs at least one item"))
+        if self.total > self._max_items:
+            message = f"{self.total} items; a job has at most {self._max_items}"
+            self.fault(Fault(("items",), "too_many", message))
+        for seq, first in self._duplicates():
+            (loc, line), (_, first_line) = where(seq), where(first)
+            other = f"item {first}" if first_line is None else f"line {first_line}"
+            message = f"custom_id is already that of {other}"
+            self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))
+        if self.faults:
+            self.faults.sort(key=lambda fault: fault.line or 0)
+            count = len(self.faults) + self._more_faults
+            more = f"; the first {MAX_FAULTS} are listed" if self._more_faults else ""
+            plural = "fault" if count == 1 else "faults"
+            raise Invalid(f"{count} {plural}, nothing was stored{more}", faults=self.faults)
+        self._stash.finish()
+        self._close_slice(self.total)
+        self.rows.seek(0)
+
+    def _duplicates(self) -> Iterator[tuple[int, int]]:
+        """(seq, seq of the first with the same id). Hashes find candidates in 12 bytes an item;
+        the spooled rows tell whether the ids themselves are equal."""
+        hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
+        values, counts = np.unique(hashes, return_counts=True)
+        candidates = set(seqs[np.isin(hashes, values[counts > 1])].tolist())
+        if not candidates:
+            return
+        first: dict[bytes, int] = {}
+        self.rows.seek(0)
+        for row in self.rows:
+            _, _, seq, custom_id, *_ = row.split(b"\t", 4)
+            if int(seq) in candidates:
+                before = first.setdefault(custom_id, int(seq))
+                if before != int(seq):
+                    yield int(seq), before
+
+    def keep(self) -> None:
+        """From here on the job may be in the database, whatever is raised: at its commit."""
+        self._kept = True
+
+    def close(self) -> None:
+        """Deletes what was spooled; and its payloads, unless they are to be kept."""
+        self.rows.close()
+        if not self._kept:
+            self._stash.undo()
+
+
+def _escape(text: str) -> bytes:
+    return text.translate(_ESCAPES).encode()
+
+
+def add_array(intake: Intake, values: Iterable[Any]) -> None:
+    """The items of a JSON body."""
+    for index, value in enumerate(values):
+        intake.add(value, ("items", index))
+    intake.finish(lambda seq: (("items", seq), None))
+
+
+def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
+    """The lines of a file; None for each that has more than so many bytes."""
+    while line := file.readline(most_bytes + 1):
+        yield line if len(line) <= most_bytes else None
+        while len(line) > most_bytes and not line.endswith(b"\n"):
+            line = file.readline(most_bytes + 1)
+
+
+def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
+    """The items of an NDJSON body: each line one JSON value, lines counted from 1; None stands
+    for one that is too long to be any."""
+    for number, line in enumerate(lines, start=1):
+        if line is None:
+            intake.total += 1
+            intake.fault(Fault((), "too_long", "the line is longer than any item may be", number))
+            continue
+        text = line.strip()
+        try:
+            value = validation.parse_json(text)
+        except Malformed as error:
+            message = error.detail if text else "an empty line; each line is one JSON value"
+            intake.total += 1
+            intake.fault(Fault((), "malformed", message, number))
+            continue
+        intake.add(value, (), number)
+    intake.finish(lambda seq: ((), seq + 1))

@@ -1,0 +1,1 @@
+"""The models file: entries, engine specs, validation without torch, the registry, its watcher."""

@@ -1,0 +1,56 @@
+"""The models that are served where no models file is configured."""
+
+from typing import Any
+
+from jobs.models.model import Limits, Model
+from jobs.models.registry import Registry
+
+
+def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": list(shape)}
+
+
+SAMPLES = Registry(
+    [
+        Model(
+            "minilm",
+            "1",
+            "minilm",
+            target_ms=250,
+            limits=Limits(max_batch=64, max_tokens=512, in_flight=2, slice_items=256),
+        ),
+        Model("echo", "1", "echo", target_ms=50, limits=Limits(max_batch=500, window_ms=5)),
+        Model(
+            "batchstring",
+            "1",
+            "function",
+            target_ms=300,  # a call that just missed a launch waits for it, and for its own
+            options={"function": "workers.engines.samples:batchstring", "samples": ["a string"]},
+            limits=Limits(max_batch=100),
+        ),
+        Model(
+            "simple",
+            "1",
+            "tensors",
+            target_ms=50,
+            options={
+                "function": "workers.engines.samples:sum_and_difference",
+                "inputs": [_tensor(f"INPUT{n}", "INT32", -1, 16) for n in range(2)],
+                "outputs": [_tensor(f"OUTPUT{n}", "INT32", -1, 16) for n in range(2)],
+            },
+            limits=Limits(max_batch=64, max_tokens=256, window_ms=5),
+        ),
+        Model(
+            "image-classifier",
+            "1",
+            "tensors",
+            target_ms=250,
+            options={
+                "module": "workers.engines.classifier:RandomClassifier",
+                "inputs": [_tensor("image", "UINT8", -1, 64, 64, 3)],
+                "outputs": [_tensor("probabilities", "FP32", -1, 10)],
+            },
+            limits=Limits(max_batch=32, max_tokens=32, slice_items=256, max_item_bytes=600_000),
+        ),
+    ]
+)

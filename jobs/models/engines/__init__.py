@@ -1,0 +1,1 @@
+"""Jobs/models/engines."""

@@ -1,0 +1,130 @@
+"""A folder as Hugging Face's libraries save it, read without them: how long texts may be, how they
+are counted, and whether the folder fits what its model is to do."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from json import JSONDecodeError, loads
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import NotConfigured
+from jobs.models.inputs.input_size import open_tokenizer
+
+WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+CONFIG = "config.json"
+MOST_TOKENS = 8192
+"""What texts are cut to at the latest."""
+
+_UNLIMITED = 10**6  # tokens: what tokenizers write who know no limit is larger
+_UNSAID = 512  # tokens, where nothing in the folder says it
+_CHARACTERS_A_TOKEN = 8  # a longer text is nearly always one that is cut
+_COUNTED_FROM_PADDING = {
+    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta",
+    "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+}  # fmt: skip
+"""Types whose first position is the one after that of the padding."""
+_HEADS = {
+    "classification": "ForSequenceClassification",
+    "reranking": "ForSequenceClassification",
+    "tokens": "ForTokenClassification",
+}
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON object of the folder; empty where there is no such file. Raises ValueError."""
+    try:
+        found = loads((folder / name).read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, JSONDecodeError) as error:
+        raise ValueError(f"{folder / name} can't be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{folder / name} holds no JSON object")
+    return found
+
+
+def longest(options: Mapping[str, Any]) -> int:
+    """Tokens that a text is cut to, special ones included: what its model and its tokenizer can
+    take, and `max_tokens` where that is less. Raises NotConfigured where the folder isn't here."""
+    most: int = options.get("max_tokens", MOST_TOKENS)
+    return min(_longest(options["path"]), most)
+
+
+@cache
+def _longest(path: str) -> int:
+    folder = Path(path)
+    config = read(_here(folder / CONFIG).parent, CONFIG)
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, int) and config.get("model_type") in _COUNTED_FROM_PADDING:
+        positions -= (config.get("pad_token_id") or 0) + 1
+    said = (
+        positions,
+        read(folder, "tokenizer_config.json").get("model_max_length"),
+        read(folder, "sentence_bert_config.json").get("max_seq_length"),
+    )
+    known = [int(n) for n in said if isinstance(n, int | float) and 0 < n < _UNLIMITED]
+    return min([*known, MOST_TOKENS]) if known else _UNSAID
+
+
+def tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """Tokens of a text, special ones included, cut as the model will. Raises NotConfigured."""
+    most = longest(options)
+    cut: int = min(most, params.get("truncate", most))
+    text = str(value)
+    if len(text) > _CHARACTERS_A_TOKEN * most:
+        return cut
+    return max(1, min(len(_tokenizer(options["path"], most).encode(text).ids), cut))
+
+
+@cache
+def _tokenizer(path: str, most: int) -> Any:
+    return open_tokenizer(_here(Path(path) / TOKENIZER), most)
+
+
+def _here(file: Path) -> Path:
+    """What is missing is not remembered: it may come."""
+    if not file.is_file():
+        raise NotConfigured(f"{file} is not here; an api needs it to count tokens")
+    return file
+
+
+def lacks(task: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the folder for a model that does this."""
+    folder = Path(options["path"])
+    if not folder.is_dir():
+        yield f"options.path: there is no folder {folder}"
+        return
+    for name in (CONFIG, TOKENIZER, WEIGHTS):
+        if not (folder / name).is_file():
+            yield f"{folder} has no {name}{_hint(folder, name)}"
+    try:
+        config = read(folder, CONFIG)
+    except ValueError as error:
+        yield str(error)
+        return
+    if no := misfit(task, config):
+        yield f"{folder}: {no}"
+
+
+def misfit(task: str, config: Mapping[str, Any]) -> str | None:
+    """Why a model with this config.json can't do that."""
+    head, architectures = _HEADS.get(task), config.get("architectures") or []
+    if head and architectures and not any(str(name).endswith(head) for name in architectures):
+        return f"{', '.join(map(str, architectures))} does no {task}; that takes a …{head}"
+    labels = len(config.get("id2label") or ()) or 2
+    if task == "reranking" and labels != 1:
+        return f"reranking takes a model with one label, this one has {labels}"
+    return None
+
+
+def _hint(folder: Path, name: str) -> str:
+    if name == TOKENIZER:
+        return "; tokenizer.save_pretrained of a fast tokenizer writes it"
+    if name != WEIGHTS:
+        return ""
+    if any(folder.glob("*.safetensors.index.json")):
+        return ", but parts; save_pretrained(…, max_shard_size='100GB') writes one file"
+    if any(folder.glob("*.bin")):
+        return ", but pickled weights, which are not loaded; save_pretrained writes safetensors"
+    return ""

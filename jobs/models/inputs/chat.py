@@ -1,0 +1,55 @@
+"""Conversations: what an item of a chat model is, and what comes back.
+
+An input is an OpenAI chat-completions body without `model` and `stream`; an output is an OpenAI
+`chat.completion` object or, from models that say no more, the assistant's text alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+
+def refuse(value: Any) -> str | None:
+    """What is wrong with an input, if anything is."""
+    if not isinstance(value, dict):
+        return 'takes an object: {"messages": [{"role", "content"}, …], …}'
+    messages = value.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return 'needs "messages", an array of at least one'
+    for n, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            return f"needs a role in messages[{n}]: {', '.join(sorted(_ROLES))}"
+        if not isinstance(message.get("content"), str | list | None):
+            return f"takes a text or an array of parts as messages[{n}].content"
+    for name in ("model", "stream"):
+        if value.get(name):
+            return f"takes no {name!r} in an input"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """What an assistant said. finish: "stop", "length", …; usage: prompt_tokens and
+    completion_tokens, where the model counted them."""
+
+    text: str
+    finish: str = "stop"
+    usage: Mapping[str, int] | None = None
+
+
+def answer(output: Any) -> ChatAnswer:
+    """Read from an output; raises ValueError where it is neither."""
+    if isinstance(output, str):
+        return ChatAnswer(output)
+    try:
+        choice = output["choices"][0]
+        text, finish = choice["message"]["content"], choice.get("finish_reason")
+        usage = output.get("usage")
+    except (TypeError, KeyError, IndexError, AttributeError):
+        raise ValueError("the model answered neither a text nor a chat.completion") from None
+    if not isinstance(text, str | None):
+        raise ValueError("the model's message holds no text")
+    finish = finish if isinstance(finish, str) else "stop"
+    return ChatAnswer(text or "", finish, usage if isinstance(usage, dict) else None)

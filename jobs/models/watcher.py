@@ -1,0 +1,65 @@
+"""The models file, followed: versions come and go while processes run."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from jobs.models import builtin_models, models_file
+from jobs.models.model import Model
+from jobs.models.pricing import Price
+from jobs.models.registry import Registry
+from jobs.settings import SettingsError
+
+_log = logging.getLogger(__name__)
+_Stamp: TypeAlias = tuple[int, int, int] | None
+
+
+class ModelsFile:
+    """What is declared now. A file that is broken is reported, and changes nothing; so is an entry
+    that changed under its name and version, its price aside. Raises SettingsError if it is broken
+    from the start."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._stamp = _stamp(path)
+        self.models = builtin_models.SAMPLES if path is None else models_file.read(path)
+
+    def poll(self) -> bool:
+        """Reads the file if it has changed; whether there is something new in it."""
+        stamp = _stamp(self._path)
+        if self._path is None or stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            found = models_file.read(self._path)
+        except SettingsError as error:
+            _log.error("what was declared before stays in force: %s", error)
+            return False
+        models = _with_old_entries(self.models, found)
+        if problems := models_file.problems_of(models):
+            _log.error("what was declared before stays in force: %s", "; ".join(problems))
+            return False
+        self.models = Registry(models)
+        return True
+
+    def price(self, model: Model) -> Price:
+        """Of this moment; of a model that is declared no more, its last one."""
+        return (self.models.get(model.key) or model).price
+
+
+def _with_old_entries(before: Registry, found: Registry) -> list[Model]:
+    """A version means one thing for as long as anybody runs it."""
+    old = {model.key: model for model in before}
+    for model in found:
+        if old.get(model.key, model) != model:
+            _log.error("%s has changed: give it another version; the old one stays", model.key)
+    return [replace(old.get(model.key, model), price=model.price) for model in found]
+
+
+def _stamp(path: Path | None) -> _Stamp:
+    try:
+        found = path and path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None

@@ -1,0 +1,88 @@
+"""The ledger: what was used, and what it costs. Written by the transaction that writes the results,
+of the rows that it really inserted: what is retried, redelivered or offered twice counts once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from jobs.models.pricing import Price
+from jobs.store.db import Tx, cursor
+
+# Beside an INSERT into `usage`, of which `billed` are the rows: the month's spend (`spend.py`).
+_SPEND = """
+    INSERT INTO spend (tenant_id, month, amount)
+    SELECT tenant_id, CAST(date_trunc('month', at, 'UTC') AS date), sum(amount)
+    FROM billed WHERE amount > 0 GROUP BY 1, 2
+"""
+
+# Beside the INSERT of results, of which `recorded` are the rows. A lease is found by the place of
+# a seq among the starts of its job: one step for each result, however many slices there are.
+BILL_ITEMS = f"""
+    lease (job_id, start, tenant_id, model, version, class, item, unit, device_us) AS (
+        SELECT * FROM unnest(%b::uuid[], %b::int[], %b::text[], %b::text[], %b::text[], %b::text[],
+                             %b::numeric[], %b::numeric[], %b::numeric[])
+    ), cut AS (
+        SELECT job_id, array_agg(start ORDER BY start) AS starts FROM lease GROUP BY job_id
+    ), used AS (
+        SELECT job_id, starts[width_bucket(seq, starts)] AS start,
+               count(*) FILTER (WHERE outcome = 'succeeded') AS succeeded,
+               count(*) FILTER (WHERE outcome = 'failed') AS failed,
+               coalesce(sum(units) FILTER (WHERE outcome = 'succeeded'), 0) AS units,
+               sum(device_us) AS device_us
+        FROM recorded JOIN cut USING (job_id) GROUP BY 1, 2
+    ), billed AS (
+        INSERT INTO usage (tenant_id, kind, job_id, start, model, version, class,
+                           succeeded, failed, units, device_us, amount)
+        SELECT tenant_id, 'items', job_id, start, model, version, class,
+               succeeded, failed, units, used.device_us,
+               succeeded * item + units * unit + used.device_us * lease.device_us
+        FROM used JOIN lease USING (job_id, start)
+        RETURNING tenant_id, at, amount
+    )
+    {_SPEND}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """The calls of one tenant, model and class that were answered in one minute."""
+
+    at: datetime
+    tenant: str
+    model: str
+    version: str
+    job_class: str
+    succeeded: int
+    failed: int
+    units: int
+    device_us: int
+
+
+_BILL_CALLS = f"""
+    WITH minute (at, tenant_id, model, version, class, succeeded, failed, units, device_us,
+                 call, unit, device) AS (
+        SELECT * FROM unnest(%b::timestamptz[], %b::text[], %b::text[], %b::text[], %b::text[],
+                             %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[],
+                             %b::numeric[], %b::numeric[], %b::numeric[])
+    ), billed AS (
+        INSERT INTO usage (at, tenant_id, kind, model, version, class,
+                           succeeded, failed, units, device_us, amount)
+        SELECT at, tenant_id, 'calls', model, version, class, succeeded, failed, units, device_us,
+               succeeded * call + units * unit + device_us * device
+        FROM minute
+        ON CONFLICT DO NOTHING
+        RETURNING tenant_id, at, amount
+    )
+    {_SPEND}
+"""
+
+
+def bill_calls(tx: Tx, minutes: Sequence[Minute], price: Price) -> None:
+    """Minutes of one model's calls; those that are there already stay as they are."""
+    names = Minute.__slots__
+    rows = [
+        (*(getattr(minute, name) for name in names), *price.rates(minute.job_class))
+        for minute in minutes
+    ]
+    if rows:
+        cursor(tx).execute(_BILL_CALLS, [list(column) for column in zip(*rows, strict=True)])

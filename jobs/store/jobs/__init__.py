@@ -1,0 +1,1 @@
+"""Jobs and items: insert, read, search, verbs, transfers, retention, deletion."""

@@ -1,0 +1,1 @@
+"""Gauges, diagnostics, workers as people look at them."""

@@ -1,0 +1,1 @@
+"""The queue: claim, settle, reap, finish, fair share, workers."""

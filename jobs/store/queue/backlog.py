@@ -1,0 +1,74 @@
+"""What waits to be claimed, told without claiming it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import text
+
+from jobs.models.model import Model
+from jobs.store.db import Tx
+
+_SUSPECTS = text("""
+    SELECT EXISTS (
+        SELECT 1 FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]))
+                          AS wanted (model, version)
+        JOIN slices USING (model, version)
+        WHERE state = 'ready' AND suspect AND not_before <= now()
+    )
+""")
+
+
+def suspects_wait(tx: Tx, models: Iterable[Model]) -> bool:
+    """Whether any suspect slice of these models could be claimed now."""
+    return bool(tx.scalar(_SUSPECTS, names_of(models)))
+
+
+# In the order of their indexes: any other plan may walk a million slices that are done.
+_CLAIMABLE = text("""
+    SELECT wanted.model || '@' || wanted.version, found.count
+    FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version),
+         LATERAL (
+             SELECT count(*) FROM (
+                 (SELECT 1 FROM slices
+                  WHERE state = 'ready' AND NOT suspect AND slices.model = wanted.model
+                    AND slices.version = wanted.version AND not_before <= now()
+                  ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most)
+                 UNION ALL
+                 (SELECT 1 FROM slices
+                  WHERE state = 'ready' AND suspect AND slices.model = wanted.model
+                    AND slices.version = wanted.version AND not_before <= now()
+                  ORDER BY tenant_id, priority DESC, due_at, job_id, start LIMIT :most)
+                 LIMIT :most
+             ) AS counted
+         ) AS found
+""")
+
+
+def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
+    """Slices that could be claimed now, by model@version; counted up to `most`."""
+    found = tx.execute(_CLAIMABLE, names_of(models) | {"most": most})
+    return {row[0]: row[1] for row in found}
+
+
+# What is leased may come back; what is held belongs to a job that is paused.
+_UNFINISHED = text("""
+    SELECT wanted.model || '@' || wanted.version
+    FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version)
+    WHERE EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND NOT s.suspect
+                    AND s.model = wanted.model AND s.version = wanted.version)
+       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'ready' AND s.suspect
+                    AND s.model = wanted.model AND s.version = wanted.version)
+       OR EXISTS (SELECT 1 FROM slices s WHERE s.state = 'leased'
+                    AND s.model = wanted.model AND s.version = wanted.version)
+""")
+
+
+def unfinished(tx: Tx, models: Iterable[Model]) -> set[str]:
+    """Which of these models have slices that are ready, now or later, or leased."""
+    return set(tx.scalars(_UNFINISHED, names_of(models)))
+
+
+def names_of(models: Iterable[Model]) -> dict[str, Any]:
+    """As the parameters models, versions."""
+    listed = list(models)
+    return {"models": [m.name for m in listed], "versions": [m.version for m in listed]}

@@ -1,0 +1,373 @@
+"""Leases: claim, read, renew. A lease is fenced by its epoch, which only grows.
+
+The database's clock decides; a worker's clock decides nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import text
+
+from jobs.models.model import Model
+from jobs.states import JobClass
+from jobs.store.db import Tx, cursor
+from jobs.store.queue import fair_share
+from jobs.store.queue.backlog import names_of
+
+MAX_SLICES = 500
+"""Slices a claim takes at most: one-item jobs come in hundreds."""
+
+_MOST_TENANTS = 50  # that one claim looks at: those that have had least
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run one slice. params, job_class: the job's; params as JSON.
+
+    suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
+    priority, due_at: its place among those of its tenant; weight: of the tenant's share; each: how
+    many inputs an item of it stands for, on average, rounded up; traceparent: see NewJob.
+    """
+
+    job_id: UUID
+    start: int
+    stop: int
+    epoch: int
+    tenant: str
+    model: str
+    params: str
+    suspect: bool = False
+    retrying: bool = False
+    job_class: JobClass = "standard"
+    priority: int = 0
+    due_at: datetime = datetime.min.replace(tzinfo=UTC)
+    weight: float = 1.0
+    each: int = 1
+    traceparent: str | None = None
+
+    @property
+    def inputs(self) -> int:
+        """That its items stand for, about."""
+        return (self.stop - self.start) * self.each
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Sorts the slices of one tenant."""
+        return -self.priority, self.due_at, self.job_id, self.start
+
+
+_FIELDS = len(fields(Lease))
+
+# Who is next, by start-time fair queueing (Goyal et al. 1996), in virtual time of device
+# milliseconds by weight (`turns`). `present`: the tenants that have anything ready of the models
+# asked for, one step of the index each. `standing`: those that have had least; one that was idle
+# starts where the pool is. Many may start there, and stay there, where other workers' claims move
+# the pool on: of them who was served longest ago is next. `offered`: the first slices of each, in
+# the tenant's own order, each at the time at which it would start if all before it were taken. The
+# earliest says which model it is; of that model as many are kept, in this order, as fit the room,
+# the first in any case. Room and cost count inputs: an item may be a list of them. Nobody else of
+# the pool claims meanwhile (`turns.begin`): all see whose turn it is.
+_CLAIM = text("""
+    WITH RECURSIVE wanted AS (
+        SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
+                             CAST(:rooms AS int[]), CAST(:item_ms AS float8[]))
+                          WITH ORDINALITY AS w (model, version, room, item_ms, turn)
+    ), held AS (
+        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
+                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
+    ), present (turn, tenant_id) AS (
+        SELECT turn, (SELECT s.tenant_id FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
+                        AND s.model = w.model AND s.version = w.version
+                      ORDER BY s.tenant_id LIMIT 1)
+        FROM wanted w
+        UNION ALL
+        SELECT turn, (SELECT s.tenant_id FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
+                        AND s.model = w.model AND s.version = w.version
+                        AND s.tenant_id > p.tenant_id
+                      ORDER BY s.tenant_id LIMIT 1)
+        FROM present p JOIN wanted w USING (turn) WHERE p.tenant_id IS NOT NULL
+    ), standing AS (
+        SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight, h.priority, h.due_at,
+               coalesce(t.time_ms, 0) AS had_ms,
+               greatest(coalesce(t.time_ms, 0), CAST(:now_ms AS float8)) AS from_ms
+        FROM present p
+        JOIN wanted w USING (turn)
+        LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
+        LEFT JOIN tenants n ON n.tenant_id = p.tenant_id
+        LEFT JOIN held h ON h.tenant_id = p.tenant_id
+        WHERE p.tenant_id IS NOT NULL
+          AND (NOT :guests OR h.tenant_id IS NOT NULL
+               OR greatest(coalesce(t.time_ms, 0), :now_ms)
+                  < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
+                     WHERE pool = :pool))
+        ORDER BY from_ms, had_ms, p.tenant_id LIMIT :most_tenants
+    ), offered AS (
+        SELECT st.turn, st.room, st.weight, st.had_ms, s.*, s.inputs * st.item_ms AS cost_ms,
+               st.from_ms + st.item_ms / st.weight
+                   * (sum(s.inputs) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
+                      - s.inputs) AS starts_ms
+        FROM standing st, LATERAL (
+            SELECT tenant_id, job_id, start, priority, due_at,
+                   inputs * (stop - start - n_succeeded - n_failed - n_cancelled - n_expired)
+                       AS inputs,
+                   row_number() OVER (ORDER BY priority DESC, due_at, job_id, start) AS place
+            FROM (SELECT * FROM slices
+                  WHERE state = 'ready' AND NOT suspect AND model = st.model
+                    AND version = st.version AND tenant_id = st.tenant_id AND not_before <= now()
+                  ORDER BY tenant_id, priority DESC, due_at, job_id, start
+                  LIMIT least(st.room, :most_each)) AS its_first
+        ) AS s
+        WHERE NOT :guests OR st.priority IS NULL
+           OR (-s.priority, s.due_at) < (-st.priority, st.due_at)
+    ), ordered AS (
+        SELECT *, first_value(turn) OVER (ORDER BY starts_ms, turn, due_at) AS first_turn
+        FROM offered
+    ), chosen AS (
+        SELECT *, sum(inputs) OVER in_turn AS filled, row_number() OVER in_turn AS nth
+        FROM ordered WHERE turn = first_turn
+        WINDOW in_turn AS (ORDER BY starts_ms, had_ms, due_at, tenant_id, place)
+    ), kept AS (
+        SELECT slices.job_id, slices.start, chosen.weight, chosen.cost_ms, chosen.starts_ms
+        FROM chosen JOIN slices USING (job_id, start)
+        WHERE (chosen.filled <= chosen.room OR chosen.nth = 1) AND chosen.nth <= :most
+          AND slices.state = 'ready' AND NOT slices.suspect
+        FOR UPDATE OF slices SKIP LOCKED
+    )
+    UPDATE slices
+    SET state = 'leased', epoch = epoch + 1, charged_ms = kept.cost_ms,
+        lease_owner = :owner, worker = :owner, claimed_at = now(),
+        lease_until = now() + make_interval(secs => :lease_s)
+    FROM kept JOIN jobs ON jobs.id = kept.job_id
+    WHERE slices.job_id = kept.job_id AND slices.start = kept.start
+    RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
+              slices.model || '@' || slices.version, jobs.params, suspect, retrying,
+              jobs.class, slices.priority, due_at, kept.weight, slices.inputs, jobs.traceparent,
+              kept.cost_ms, kept.starts_ms
+""")
+
+_CLAIM_SUSPECT = text("""
+    UPDATE slices
+    SET state = 'leased', epoch = epoch + 1, charged_ms = 0,
+        lease_owner = :owner, worker = :owner, claimed_at = now(),
+        lease_until = now() + make_interval(secs => :lease_s)
+    FROM (SELECT job_id, start FROM slices
+          WHERE state = 'ready' AND suspect AND model = :model AND version = :version
+            AND not_before <= now()
+          ORDER BY due_at, job_id, start LIMIT 1 FOR UPDATE SKIP LOCKED) AS kept
+    JOIN jobs ON jobs.id = kept.job_id
+    WHERE slices.job_id = kept.job_id AND slices.start = kept.start
+    RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
+              slices.model || '@' || slices.version, jobs.params, suspect, retrying,
+              jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent
+""")
+
+_STARTED = text("""
+    UPDATE jobs SET state = 'running', started_at = coalesce(started_at, now())
+    WHERE id IN (SELECT id FROM jobs WHERE id = ANY(:jobs) AND state = 'queued'
+                 ORDER BY id FOR UPDATE)
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptiveClaim:
+    """A claim beside what a worker has in hand, for whom that would keep waiting: tenants that had
+    less than all those who have something there, and slices that go before all that their tenant
+    has there. in_hand: the leases that it has."""
+
+    in_hand: Sequence[Lease] = ()
+
+    def as_values(self) -> dict[str, Any]:
+        last: dict[str, tuple[int, datetime]] = {}
+        for lease in self.in_hand:
+            place = -lease.priority, lease.due_at
+            last[lease.tenant] = max(place, last.get(lease.tenant, place))
+        return {
+            "tenants": list(last),
+            "priorities": [-place[0] for place in last.values()],
+            "dues": [place[1] for place in last.values()],
+        }
+
+
+def claim(
+    tx: Tx,
+    owner: int,
+    rooms: Mapping[Model, int],
+    lease_s: float,
+    *,
+    pool: str = "default",
+    item_ms: Mapping[Model, float] = MappingProxyType({}),
+    guests: PreemptiveClaim | None = None,
+) -> list[Lease]:
+    """Takes slices for an incarnation, of the model whose turn it is: at most `rooms[model]`
+    inputs, but at least one slice where any is ready. Suspects are claimed apart.
+
+    item_ms: device time that an item is predicted to take; its tenant is charged with it.
+    """
+    wanted = [(model, room) for model, room in rooms.items() if room > 0]
+    if not wanted or (guests and not _any_guest(tx, [m for m, _ in wanted], pool, guests)):
+        return []
+    now_ms = fair_share.begin(tx, pool)
+    values: dict[str, Any] = {
+        "models": [model.name for model, _ in wanted],
+        "versions": [model.version for model, _ in wanted],
+        "rooms": [room for _, room in wanted],
+        "item_ms": [item_ms.get(model, 1.0) for model, _ in wanted],
+        "owner": owner,
+        "lease_s": lease_s,
+        "pool": pool,
+        "now_ms": now_ms,
+        "guests": guests is not None,
+        "most": MAX_SLICES,
+        "most_each": MAX_SLICES,
+        "most_tenants": _MOST_TENANTS,
+    }
+    found = tx.execute(_CLAIM, values | (guests or PreemptiveClaim()).as_values()).all()
+    leases = _begun(tx, [Lease(*row[:_FIELDS]) for row in found])
+    if found:
+        # Guests go before their time: it does not come sooner by it for others.
+        reached_ms = now_ms if guests else max(row.starts_ms for row in found)
+        costs = [(row.tenant_id, row.cost_ms / row.weight) for row in found]
+        fair_share.charge(tx, pool, now_ms, reached_ms, costs)
+    return leases
+
+
+# Without anybody's turn: most looks for guests find none. Of each tenant the first slice alone is
+# looked at.
+_ANY_GUEST = text("""
+    WITH RECURSIVE held AS (
+        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
+                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
+    ), present AS (
+        SELECT w.model, w.version, first.*
+        FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS w (model, version),
+             LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
+                        AND s.model = w.model AND s.version = w.version
+                      ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS first
+        UNION ALL
+        SELECT p.model, p.version, after.*
+        FROM present p,
+             LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
+                      WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
+                        AND s.model = p.model AND s.version = p.version
+                        AND s.tenant_id > p.tenant_id
+                      ORDER BY s.tenant_id, s.priority DESC, s.due_at LIMIT 1) AS after
+    )
+    SELECT EXISTS (
+        SELECT FROM present p
+        LEFT JOIN held h ON h.tenant_id = p.tenant_id
+        LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
+        WHERE (-p.priority, p.due_at) < (-h.priority, h.due_at)
+           OR h.tenant_id IS NULL
+              AND coalesce(t.time_ms, 0)
+                  < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
+                     WHERE pool = :pool)
+    )
+""")
+
+
+def _any_guest(tx: Tx, models: Iterable[Model], pool: str, guests: PreemptiveClaim) -> bool:
+    values = names_of(models) | guests.as_values() | {"pool": pool}
+    return bool(tx.scalar(_ANY_GUEST, values))
+
+
+def claim_suspect(tx: Tx, owner: int, model: Model, lease_s: float) -> list[Lease]:
+    """Takes one suspect slice, for a worker that has nothing else in hand."""
+    values = {"owner": owner, "model": model.name, "version": model.version, "lease_s": lease_s}
+    return _begun(tx, [Lease(*row) for row in tx.execute(_CLAIM_SUSPECT, values)])
+
+
+def _begun(tx: Tx, leases: list[Lease]) -> list[Lease]:
+    """In the order in which they are to run."""
+    if leases:
+        tx.execute(_STARTED, {"jobs": list({lease.job_id for lease in leases})})
+    return sorted(leases, key=lambda lease: lease.place)
+
+
+# Index of the lease, seq, input, params, and what it failed with before. OFFSET 0 keeps the planner
+# from a join: where most jobs are small it takes each for small, and scans all results of a large
+# one for each of its items.
+_INPUTS = """
+    SELECT s.n, i.seq, i.input, i.params, {failures}
+    FROM unnest(%b::int[], %b::uuid[], %b::int[], %b::int[]) AS s (n, job_id, start, stop),
+         LATERAL (
+             SELECT seq, input, params FROM items
+             WHERE items.job_id = s.job_id AND items.seq >= s.start AND items.seq < s.stop
+               AND NOT EXISTS (SELECT 1 FROM results
+                               WHERE results.job_id = s.job_id AND results.seq = items.seq
+                               OFFSET 0)
+             ORDER BY seq
+         ) AS i {attempts}
+"""
+_FRESH = _INPUTS.format(failures="NULL", attempts="")
+_AGAIN = _INPUTS.format(
+    failures="a.errors",
+    attempts="""
+        LEFT JOIN LATERAL (
+            SELECT '[' || string_agg(error, ',' ORDER BY attempts.n) || ']' AS errors,
+                   max(due_at) AS due_at
+            FROM attempts WHERE attempts.job_id = s.job_id AND attempts.seq = i.seq
+        ) AS a ON true
+        WHERE a.due_at IS NULL OR a.due_at <= now()
+    """,
+)
+
+InputRow: TypeAlias = tuple[int, int, str, str | None, str | None]
+
+
+def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[InputRow]:
+    """(index of the lease, seq, input, params, earlier failures as a JSON array) of every item
+    that has no result yet and is not waiting for its next attempt."""
+    rows: list[InputRow] = []
+    for query, retrying in ((_FRESH, False), (_AGAIN, True)):
+        asked = [
+            (n, lease.job_id, lease.start, lease.stop)
+            for n, lease in enumerate(leases)
+            if lease.retrying is retrying
+        ]
+        if asked:
+            columns = [list(column) for column in zip(*asked, strict=True)]
+            rows += cursor(tx).execute(query, columns).fetchall()
+    return rows
+
+
+_MINE = """
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
+             AS mine (job_id, start, epoch)
+    JOIN slices s USING (job_id, start, epoch)
+"""
+
+# Slices that a verb has locked are left as they are: a long cancel must not stop the pulse.
+_RENEW = text(f"""
+    UPDATE slices SET lease_until = now() + make_interval(secs => :lease_s)
+    FROM (SELECT s.job_id, s.start {_MINE}
+          WHERE s.state = 'leased' ORDER BY s.job_id, s.start FOR UPDATE OF s SKIP LOCKED) AS held
+    WHERE slices.job_id = held.job_id AND slices.start = held.start
+""")
+_HELD = text(f"""
+    SELECT s.job_id, s.start, j.state {_MINE} JOIN jobs j ON j.id = s.job_id
+    WHERE s.state = 'leased'
+""")
+
+
+def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, int], str]:
+    """Prolongs the leases that are still ours: (job, start) -> the state of its job. One that is
+    missing from the answer is lost."""
+    mine = keys(leases)
+    tx.execute(_RENEW, mine | {"lease_s": lease_s})
+    return {(row[0], row[1]): row[2] for row in tx.execute(_HELD, mine)}
+
+
+def keys(leases: Sequence[Lease]) -> dict[str, Any]:
+    """Leases as the parameters jobs, starts, epochs."""
+    return {
+        "jobs": [lease.job_id for lease in leases],
+        "starts": [lease.start for lease in leases],
+        "epochs": [lease.epoch for lease in leases],
+    }

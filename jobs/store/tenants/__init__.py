@@ -1,0 +1,1 @@
+"""Tenants, keys, limits, stats, erasure, audit."""

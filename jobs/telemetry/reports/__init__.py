@@ -1,0 +1,1 @@
+"""The last minute of every process, in Redis."""

@@ -1,0 +1,1 @@
+"""Spans, W3C context, OTLP export."""

@@ -1,0 +1,190 @@
+"""Submitting a job: all of it is checked and spooled first, then stored in one transaction. One
+whose items lie elsewhere is stored without them; a keeper reads them (jobs/importing.py)."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Engine as Database
+from sqlalchemy import RowMapping
+
+from jobs import ids
+from jobs.blobs.payloads import Payloads
+from jobs.errors import Fault, Invalid
+from jobs.identity import Limit
+from jobs.intake import spool, validation
+from jobs.intake.idempotency_key import Claim
+from jobs.limits import most_items
+from jobs.models.model import Model
+from jobs.models.registry import Registry
+from jobs.states import JobClass
+from jobs.store.billing import spend
+from jobs.store.jobs import idempotency
+from jobs.store.jobs.insert import NewJob, insert_job
+from jobs.store.jobs.transfers import ComingJob, insert_validating
+from jobs.store.tenancy import acting
+from jobs.telemetry.metrics import record
+from jobs.telemetry.tracing import spans
+from jobs.views import jobs
+
+RenderJob = Callable[[RowMapping], bytes]
+"""What a job's row is answered with, to be kept under its Idempotency-Key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A job as a client asks for it, its items aside."""
+
+    model: str
+    job_class: JobClass = "standard"
+    priority: int = 0
+    params: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
+    expires_in_s: float | None = 86_400.0
+    on_invalid: str = "reject"
+    webhook_url: str | None = None
+
+
+def submit(
+    database: Database,
+    models: Registry,
+    tenant: str,
+    order: Order,
+    *,
+    array: Iterable[Any] | None = None,
+    lines: Iterable[bytes | None] | None = None,
+    faults: Iterable[Fault] = (),
+    max_items: int = 10_000_000,
+    claim: Claim | None = None,
+    payloads: Payloads | None = None,
+    limits: Sequence[Limit] = (),
+    key: str = "",
+    dialect: str = "native",
+    asked: Mapping[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
+    answer: RenderJob = jobs.job_json,
+) -> RowMapping:
+    """Stores a job and returns its row, once it is committed.
+
+    Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
+    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
+    concern the caller; key: the one (`key_…`) that it came by; dialect, asked: its door's; target:
+    what its results are written to. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with
+    everything that is wrong; KeyInFlight or KeyReused where another request has the key; BlobsAway
+    where `payloads` has a store and it can't be reached. Nothing is stored then.
+    """
+    model = models.resolve(order.model)
+    found = [*faults, *_order_faults(model, order)]
+    job_id = ids.new()
+    taken = spool.Intake(
+        job_id,
+        tenant,
+        model,
+        strict=order.on_invalid == "reject",
+        max_items=max_items,
+        bound=most_items(limits, model.name),
+        payloads=payloads,
+    )
+    try:
+        taken.fault(*found)
+        if lines is not None:
+            spool.add_lines(taken, lines)
+        else:
+            spool.add_array(taken, array or ())
+        job = NewJob(
+            id=job_id,
+            tenant=tenant,
+            model=model,
+            job_class=order.job_class,
+            priority=order.priority,
+            params=orjson.dumps(order.params or {}).decode(),
+            metadata=orjson.dumps(order.metadata or {}).decode(),
+            custom_ids=taken.custom_ids,
+            expires_in_s=order.expires_in_s,
+            webhook_url=order.webhook_url,
+            input_bytes=taken.input_bytes,
+            limits=tuple(limits),
+            key=key,
+            dialect=dialect,
+            asked=_json(asked),
+            target=_json(target),
+            traceparent=spans.passed_on(),
+        )
+        with acting(database, tenant) as tx:
+            if claim:
+                idempotency.take(tx, claim)
+            spend.refuse(tx, tenant)
+            row = insert_job(tx, job, taken.rows, taken.bounds, taken.inputs)
+            if claim:
+                idempotency.keep(tx, claim, job_id, answer(row))
+            taken.keep()
+        record.job_submitted(model.key, order.job_class, taken.total)
+        return row
+    finally:
+        taken.close()
+
+
+def submit_source(
+    database: Database,
+    models: Registry,
+    tenant: str,
+    order: Order,
+    source: Mapping[str, Any],
+    *,
+    dialect: str = "native",
+    asked: Mapping[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
+    faults: Iterable[Fault] = (),
+    claim: Claim | None = None,
+    key: str = "",
+    answer: RenderJob = jobs.job_json,
+) -> RowMapping:
+    """Stores a job whose items lie in a source, and returns its row, `validating`, once it is
+    committed. order.model: "" where the dialect learns it from the lines. Raises as `submit` does,
+    of what is known before the items are read."""
+    model = models.resolve(order.model) if order.model else None
+    if found := [*faults, *_order_faults(model, order)]:
+        plural = "fault" if len(found) == 1 else "faults"
+        raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
+    job = ComingJob(
+        id=ids.new(),
+        tenant=tenant,
+        source=orjson.dumps(source).decode(),
+        model=model,
+        dialect=dialect,
+        asked=_json({"on_invalid": order.on_invalid, **(asked or {})}),
+        target=_json(target),
+        job_class=order.job_class,
+        priority=order.priority,
+        params=orjson.dumps(order.params or {}).decode(),
+        metadata=orjson.dumps(order.metadata or {}).decode(),
+        expires_in_s=order.expires_in_s,
+        webhook_url=order.webhook_url,
+        key=key,
+        traceparent=spans.passed_on(),
+    )
+    with acting(database, tenant) as tx:
+        if claim:
+            idempotency.take(tx, claim)
+        spend.refuse(tx, tenant)
+        row = insert_validating(tx, job)
+        if claim:
+            idempotency.keep(tx, claim, job.id, answer(row))
+    return row
+
+
+def _json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
+
+
+def _order_faults(model: Model | None, order: Order) -> list[Fault]:
+    faults = []
+    if model and (no := validation.refuse_params(model, order.params or {})):
+        faults.append(Fault(("params",), *no))
+    for name, value in (("params", order.params), ("metadata", order.metadata)):
+        try:
+            validation.storable(value)
+        except ValueError as error:
+            faults.append(Fault((name,), error.args[0], error.args[1]))
+    return faults

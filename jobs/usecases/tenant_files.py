@@ -1,0 +1,93 @@
+"""Files of a tenant: their bytes in the blob store, written before anybody sees their row, deleted
+after it.
+
+A process that dies in between leaves a row that nobody sees and that expires with its bytes, never
+one without them.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from os import SEEK_END
+from typing import IO, Any
+from uuid import UUID
+
+from sqlalchemy import Engine as Database
+from sqlalchemy import RowMapping
+
+from jobs import ids
+from jobs.blobs.store import BlobStore, open_store
+from jobs.errors import Conflict, QuotaExceeded
+from jobs.identity import Limit
+from jobs.settings import Settings
+from jobs.store.billing import quota
+from jobs.store.jobs import files
+from jobs.store.tenancy import acting
+
+_CHUNK = 1 << 20
+WITHIN_S = 6 * 3600.0
+"""Bytes are stored, or given up."""
+
+
+def store_of(settings: Settings) -> BlobStore:
+    """Where this configuration keeps files; the same one each time."""
+    return _opened(settings.files, settings.s3_endpoint)
+
+
+_opened = cache(open_store)
+
+
+def key_of(id: UUID) -> str:
+    """Where a file's bytes lie: no folder of a disk grows beyond some thousands."""
+    return f"files/{id.hex[:6]}/{id.hex[-2:]}/{id.hex}"
+
+
+def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[str, Any]:
+    """Stores the bytes of a new file, in constant memory. Returns what is known of them: id,
+    bytes, sha256, key. id: where it is known before. Raises BlobsAway."""
+    id, digest, size = id or ids.new(), sha256(), 0
+    content.seek(0)
+    while chunk := content.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+    content.seek(0)
+    blobs.put_stream(key_of(id), content)
+    return {"id": id, "bytes": size, "sha256": digest.digest(), "key": key_of(id)}
+
+
+def add(
+    database: Database,
+    blobs: BlobStore,
+    tenant: str,
+    content: IO[bytes],
+    *,
+    purpose: str,
+    filename: str,
+    expires_in_s: float | None,
+    limits: Sequence[Limit] = (),
+    key_id: str = "",
+) -> RowMapping:
+    """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
+    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobsAway."""
+    id, size = ids.new(), content.seek(0, SEEK_END)
+    with acting(database, tenant) as tx:
+        quota.check_file(tx, tenant, limits, size, lock=False)
+        files.announce(
+            tx, tenant, id, purpose=purpose, filename=filename, key=key_of(id), key_id=key_id,
+            within_s=WITHIN_S,
+        )  # fmt: skip
+    found = put(blobs, content, id)
+    try:
+        with acting(database, tenant) as tx:
+            quota.check_file(tx, tenant, limits, size)
+            row = files.complete(
+                tx, tenant, id, bytes=size, sha256=found["sha256"], expires_in_s=expires_in_s
+            )
+    except QuotaExceeded:
+        with acting(database, tenant) as tx:
+            files.give_up(tx, tenant, id)
+        raise
+    if row is None:
+        blobs.delete(found["key"])
+        raise Conflict("the file was removed while it was stored")
+    return row

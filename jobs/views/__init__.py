@@ -1,0 +1,1 @@
+"""JSON objects as clients see them."""

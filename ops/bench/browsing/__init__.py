@@ -1,1 +1,0 @@
-"""`millrace bench dashboard`: pages over a database that has been in use for a long time."""

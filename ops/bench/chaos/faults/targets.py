@@ -1,0 +1,127 @@
+"""Where faults happen: the fleet, its clients, and who is being hit already."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from jobs import clock
+from ops.bench.chaos.fleet import Fleet, Look, look
+from ops.bench.chaos.load import Load
+from ops.processes.children import Child
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Something that goes on over many looks of the main loop, and returns a T in the end."""
+
+Proof = dict[str, Any]
+
+PATIENCE_S = 60.0
+_RATHER_AT_WORK_S = 5.0
+_FOUND_WITHIN_S = 120.0
+_EVEN_THE_LAST = 0.15
+_ASK_EVERY_S = 0.1
+
+_READY = """
+    SELECT w.incarnation, w.name,
+           EXISTS (SELECT FROM slices s WHERE s.lease_owner = w.incarnation) AS at_work
+    FROM workers w WHERE w.state = 'ready' AND w.heartbeat_at > now() - interval '6 s'
+"""
+
+
+class Unfired(Exception):
+    """The fault found nothing that it could hit, or no proof that it did."""
+
+
+@dataclass
+class Stage:
+    fleet: Fleet
+    load: Load
+    busy: set[str] = field(default_factory=set)
+    _ready: list[tuple[Any, ...]] = field(default_factory=list)
+    _asked_s: float = 0.0
+
+    def ready(self) -> list[tuple[Any, ...]]:
+        """(incarnation, name, whether it holds slices) of the workers that are ready: asked once
+        for all faults that wait for one."""
+        if clock.monotonic() > self._asked_s + _ASK_EVERY_S:
+            self._ready = self.fleet.ask(_READY) or []
+            self._asked_s = clock.monotonic()
+        return self._ready
+
+    @contextmanager
+    def holding(self, what: str) -> Iterator[None]:
+        """So that two faults don't hit the same process, and each proof is of its own fault."""
+        self.busy.add(what)
+        try:
+            yield
+        finally:
+            self.busy.discard(what)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process that is ready: the child of one of the fleet's `millrace worker`."""
+
+    pid: int
+    incarnation: int
+    supervisor: Child
+    seen: Look
+
+    @property
+    def now(self) -> Look | None:
+        """None once this very process has ended."""
+        found = look(self.pid)
+        return found if found and found.born == self.seen.born else None
+
+
+def until(found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> Steps[T]:
+    """Waits for something; raises Unfired where it doesn't come."""
+    deadline_s = clock.monotonic() + patience_s
+    while (value := found()) is None:
+        if clock.monotonic() > deadline_s:
+            raise Unfired(f"not within {patience_s:g} s: {found.__qualname__}")
+        yield
+    return value
+
+
+def true(test: Callable[[], bool], patience_s: float = PATIENCE_S) -> Steps[None]:
+    yield from until(lambda: test() or None, patience_s)
+
+
+def a_while(seconds: float) -> Steps[None]:
+    over_s = clock.monotonic() + seconds
+    while clock.monotonic() < over_s:
+        yield
+
+
+def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
+    """One that is ready and not hit already; one that holds slices, if such a one comes soon. The
+    last one that is left is hit seldom: there has to be progress to be disturbed."""
+    content_s = clock.monotonic() + _RATHER_AT_WORK_S
+    spared = 0 if dice.random() < _EVEN_THE_LAST else 1
+
+    def choose() -> Worker | None:
+        at_work, idle = _ready_workers(stage)
+        if len(at_work) + len(idle) <= spared:
+            return None
+        choice = at_work or (idle if clock.monotonic() > content_s else [])
+        return dice.choice(choice) if choice else None
+
+    return (yield from until(choose, _FOUND_WITHIN_S))
+
+
+def _ready_workers(stage: Stage) -> tuple[list[Worker], list[Worker]]:
+    """(those that hold slices, those that don't)."""
+    supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
+    at_work: list[Worker] = []
+    idle: list[Worker] = []
+    for incarnation, name, busy in stage.ready():
+        pid = int(name.rpartition(":")[2])
+        seen = look(pid)
+        if seen and seen.parent in supervisors and f"worker {pid}" not in stage.busy:
+            found = Worker(pid, incarnation, supervisors[seen.parent], seen)
+            (at_work if busy else idle).append(found)
+    return at_work, idle

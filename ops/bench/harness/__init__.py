@@ -1,0 +1,1 @@
+"""Platform, scale, errors, model files, a filled database."""

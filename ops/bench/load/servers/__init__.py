@@ -1,0 +1,1 @@
+"""Ops/bench/load/servers."""

@@ -1,0 +1,1 @@
+"""CPU, memory, GPU of processes."""

@@ -1,0 +1,1 @@
+"""Report, statistics, plots."""

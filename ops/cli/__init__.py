@@ -1,0 +1,1 @@
+"""`main.py`, its checks, `commands/`."""

@@ -1,0 +1,70 @@
+"""The database as its owner has it, for what is done before any api runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from getpass import getuser
+from typing import Any
+
+from sqlalchemy import Engine as Database
+from sqlalchemy.exc import OperationalError
+
+from jobs import clock, ids, settings
+from jobs.settings import SettingsError
+from jobs.store import db
+from jobs.store.db import Tx
+from jobs.store.tenancy import EVERYBODY, acting
+from jobs.store.tenants import audit
+from migrations.run import is_current, migrate
+from ops.embedded import EmbeddedServers, HomeInUse, defaults
+
+_STARTS_WITHIN_S = 20.0
+_POLL_S = 0.1
+
+
+@contextmanager
+def everybodys() -> Iterator[Tx]:
+    """A transaction that sees the rows of all tenants. The embedded database is started for it, and
+    migrated, where it doesn't run. Raises EmbeddedError, SettingsError."""
+    found = settings.load()
+    servers = EmbeddedServers(found.home, postgres=not found.database_url, redis=False)
+    database = db.connect(defaults.fill_in(found).database_url, pool_size=1)
+    try:
+        _prepare(servers, database, embedded=not found.database_url)
+        with acting(database, EVERYBODY) as tx:
+            yield tx
+    except OperationalError as error:
+        raise SettingsError([f"the database: {str(error).splitlines()[0]}"]) from error
+    finally:
+        database.dispose()
+        servers.stop()
+
+
+def note(tx: Tx, act: str, target: str, tenant: str, **detail: Any) -> None:
+    """What is done here, for the audit log. detail: ids, names and states; no secret."""
+    told = {**detail, "user": getuser()}
+    name = ids.show("req", ids.new())
+    audit.record(
+        tx, tenant=tenant, actor="cli", act=act, target=target, detail=told, request_id=name
+    )
+
+
+def _prepare(servers: EmbeddedServers, database: Database, *, embedded: bool) -> None:
+    if embedded:
+        _have_started(servers, database)
+    elif not is_current(database):
+        raise SettingsError(["the database is not migrated: run `millrace migrate`"])
+
+
+def _have_started(servers: EmbeddedServers, database: Database) -> None:
+    until_s = clock.monotonic() + _STARTS_WITHIN_S
+    while True:
+        try:
+            with suppress(HomeInUse):
+                servers.start()
+            migrate(database)
+        except db.CONNECTION_ERRORS:  # who has the home is just starting the server, or ending it
+            if clock.monotonic() > until_s:
+                raise
+            clock.sleep(_POLL_S)
+        else:
+            return

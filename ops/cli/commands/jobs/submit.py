@@ -1,0 +1,145 @@
+"""The command that hands in a job: from a file, standard input or S3."""
+
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import click
+
+from jobs.states import JOB_CLASSES
+from ops.cli.commands.common import (
+    JsonObject,
+    await_end,
+    client_command,
+    connect,
+    exit_by_end,
+    show_job,
+)
+from ops.client import readers
+from ops.client.readers import Input
+from ops.client.writers import Target
+
+_S3 = "s3://"
+_NEVER = "never"
+_OF_S3 = {
+    "jsonl": {"format": "jsonl", "compression": "none"},
+    "jsonl.gz": {"format": "jsonl", "compression": "gzip"},
+    "parquet": {"format": "parquet", "compression": "none"},
+}
+
+
+class _Place(click.Path):
+    """A path, or an s3:// URL as it stands."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value.startswith(_S3) else super().convert(value, param, ctx)
+
+
+class _Seconds(click.FloatRange):
+    """A number of seconds, or `never`."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == _NEVER else super().convert(value, param, ctx)
+
+
+def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
+    pairs = [text.partition("=") for text in given]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+@click.command(epilog="Example: millrace submit texts.jsonl --model minilm --wait -o out.parquet")
+@click.argument("source", type=_Place(exists=True, dir_okay=False, readable=True, allow_dash=True))
+@click.option("--model", required=True, help="name, or name@version")
+@click.option("--format", "format_", type=click.Choice(readers.FORMATS), help="not by the suffix")
+@click.option("--column", default="", help="of CSV: the input")
+@click.option("--id-column", default="", help="of CSV: the custom_id")
+@click.option("--params", type=JsonObject(), help="the model's parameters, as a JSON object")
+@click.option("--metadata", multiple=True, callback=_pairs, help="NAME=VALUE; may be repeated")
+@click.option("--class", "class", type=click.Choice(JOB_CLASSES), help="what it may wait for")
+@click.option("--priority", type=int, help="-100 to 100, higher first")
+@click.option("--expires-in-s", type=_Seconds(0, min_open=True), help="or `never`: best effort")
+@click.option("--on-invalid", type=click.Choice(["reject", "fail_item"]), help="items with faults")
+@click.option("--webhook", help="URL to tell when it has ended")
+@click.option("--idempotency-key", help="the same key and input again: the job that there is")
+@click.option("--wait", is_flag=True, help="show progress until it has ended")
+@click.option("-o", "--output", type=_Place(dir_okay=False), help="results: a file, or s3://…/")
+@click.option("--output-format", type=click.Choice(list(_OF_S3)), help="of results in S3")
+@client_command
+def submit(
+    source: str, format_: readers.Format | None, column: str, id_column: str,
+    idempotency_key: str | None, wait: bool, output: str | None, output_format: str | None,
+    url: str | None, as_json: bool, **terms: Any,
+) -> None:  # fmt: skip
+    """Submits SOURCE as one job: a file, "-" for standard input, or an object s3://bucket/key that
+    the platform reads itself.
+
+    By its suffix a file holds one item a line as JSON (.jsonl, .ndjson; standard input too), rows
+    of which --column is the input (.csv), or one text a line (anything else); with .gz behind it,
+    in gzip. -o waits for the end and writes the results: .jsonl, .csv or .parquet. Below an
+    s3://bucket/prefix/ the platform writes them itself. Ctrl-C leaves the job running.
+    """
+    order, target = _order(terms), None
+    if _in_s3(output):
+        order["output"] = _target_in_s3(output, output_format)
+    elif output_format:
+        raise click.UsageError("--output-format is for S3; a file's suffix says it")
+    elif output:
+        target = Target.of(Path(output))
+    client = connect(url)
+    if _in_s3(source):
+        order["input"] = _source_in_s3(source, format_, column or id_column)
+        job = client.submit_order(order, idempotency_key)
+    else:
+        given = _input(source, format_, column, id_column)
+        job = client.submit(given.lines(), idempotency_key, **order)
+    if wait or target:
+        then = f"millrace results {job['id']} -o {output}" if target else ""
+        job = await_end(client, job, as_json, then)
+    if target:
+        target.write(client.lasting_results(job["id"]))
+    show_job(job, as_json)
+    if wait or target:
+        exit_by_end(job)
+
+
+def _order(terms: dict[str, Any]) -> dict[str, Any]:
+    """As POST /jobs has it, of the options that were given."""
+    order = {name: value for name, value in terms.items() if value not in (None, {})}
+    if "webhook" in order:
+        order["webhook"] = {"url": order["webhook"]}
+    if order.get("expires_in_s") == _NEVER:
+        order["expires_in_s"] = None
+    return order
+
+
+def _in_s3(place: str | None) -> TypeGuard[str]:
+    return place is not None and place.startswith(_S3)
+
+
+def _input(source: str, format_: readers.Format | None, column: str, id_column: str) -> Input:
+    found = Input(source, format_ or readers.format_of(source), column, id_column)
+    if found.format != "csv" and (column or id_column):
+        raise click.UsageError("--column and --id-column are for CSV; see --format")
+    return found
+
+
+def _source_in_s3(url: str, format_: readers.Format | None, column: str) -> dict[str, str]:
+    """What isn't said, the platform takes from the name."""
+    if format_ == "text":
+        raise click.UsageError("from S3 the platform reads no plain texts")
+    if column:
+        raise click.UsageError("--column and --id-column are for CSV that is read here")
+    return {"url": url, **({"format": format_} if format_ else {})}
+
+
+def _target_in_s3(folder: str, format_: str | None) -> dict[str, str]:
+    if Path(folder).suffix:
+        why = "results go into a folder of the job, below a prefix: s3://bucket/prefix/"
+        raise click.UsageError(f"{folder}: {why}; --output-format says what they are")
+    return {"url": folder, **_OF_S3[format_ or "jsonl"]}
+
+
+COMMANDS = (submit,)

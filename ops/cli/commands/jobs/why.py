@@ -1,0 +1,68 @@
+"""The command of who asks why something is slow, or stands still."""
+
+import json
+from typing import Any
+
+import click
+
+from ops.cli.commands.common import client_command, connect
+from ops.client.client import Client
+
+_MARKS = {"critical": "!!", "warning": "! ", "info": "  "}
+_JOBS = ("job_", "batch_", "msgbatch_")
+
+
+@click.command(epilog="Example: millrace why minilm")
+@click.argument("about", required=False, metavar="[CALL|JOB|MODEL]")
+@click.argument("seq", required=False, type=click.IntRange(min=0))
+@client_command
+def why(about: str | None, seq: int | None, url: str | None, as_json: bool) -> None:
+    """Says where the time went and what to change: of a call (call_…), a job (job_…, or one item
+    of it by its SEQ), a model (name or name@version); for operators without any, of everything."""
+    client = connect(url)
+    found = _asked(client, about or "", seq)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    findings = found.get("diagnoses", found.get("why", []))
+    click.echo(_heading(found))
+    for finding in findings:
+        click.echo(_words(finding))
+    if not findings:
+        click.echo("   nothing is the matter: it does what it should")
+
+
+def _asked(client: Client, about: str, seq: int | None) -> dict[str, Any]:
+    if seq is not None and not about.startswith(_JOBS):
+        raise click.UsageError("a SEQ is of a job's item: millrace why job_… 17")
+    if about.startswith("call_"):
+        path = f"/calls/{about}"
+    elif about.startswith(_JOBS):
+        path = f"/jobs/{about}/why" if seq is None else f"/jobs/{about}/items/{seq}"
+    else:
+        path = f"/models/{about}/why" if about else "/why"
+    return dict(client.request("GET", path))
+
+
+def _heading(found: dict[str, Any]) -> str:
+    if "diagnoses" in found:
+        return str(found["about"])
+    timing = found["timing"]
+    shown = ", ".join(
+        f"{name.removesuffix('_ms')} {value:,.1f} ms"
+        for name, value in timing.items()
+        if name.endswith("_ms") and value is not None
+    )
+    what = found["id"] if "id" in found else f"item {found['seq']}"
+    return "  ".join(filter(None, (what, found.get("outcome") or found.get("state"), shown)))
+
+
+def _words(finding: dict[str, Any]) -> str:
+    mark, head = _MARKS[finding["severity"]], f"{finding['code']} ({finding['about']})"
+    lines = [f"{mark} {head}: {finding['words']}"]
+    if finding["advice"]:
+        lines.append(f"   → {finding['advice']}")
+    return "\n".join(lines)
+
+
+COMMANDS = (why,)

@@ -1,0 +1,237 @@
+"""One model, tried out in this process: does it load, does it answer, how fast is it by the size
+of its launches, and what should its entry say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import cycle, groupby, islice
+from statistics import median
+from typing import Any
+
+from jobs import clock
+from jobs.models.model import Model
+from workers.device import bisection
+from workers.device.prepare import prepare
+from workers.device.warmup import timed
+from workers.engines import registry as engines
+from workers.engines.protocol import Engine, InvalidInput
+from workers.items.results import outcome
+from workers.scheduler.entries import Entry
+from workers.scheduler.snapshot import LaneView, Rules
+
+GOOD_ENOUGH = 0.95
+"""Of the best throughput: larger launches than it takes to get there make everybody wait."""
+_ROUNDS = 5
+_MOST_S = 1.0  # of one size of launch
+_SHOWN = 200  # characters of an output
+_BAR = 40
+
+
+class Failed(Exception):
+    """The model can't be served as it is declared; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Launches of so many rows, in_flight at a time. launch_ms: the median."""
+
+    rows: int
+    launch_ms: float
+    items_per_s: float
+
+    @property
+    def item_ms(self) -> float:
+        return 1000 / self.items_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """bucket: up to how long its inputs are, 0 where that doesn't matter. best: the fewest rows
+    that are good enough; in_time: the most that keep the target, 0 where even one doesn't."""
+
+    bucket: int
+    points: Sequence[Point]
+    best: int
+    in_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """unit: of buckets. output: of the first input, as JSON. advice: for its entry."""
+
+    model: str
+    load_s: float
+    memory_mb: float
+    inputs: int
+    output: str
+    unit: str
+    target_ms: int
+    curves: Sequence[Curve]
+    advice: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
+    """inputs: instead of the engine's own samples. Raises Failed."""
+    if wrong := model.lacks():
+        raise Failed("; ".join(wrong))
+    since_s = clock.monotonic()
+    try:
+        engine = engines.load(model, device)
+    except (Exception, SystemExit) as error:
+        raise Failed(f"{model.key} can't be loaded: {type(error).__name__}: {error}") from error
+    load_s = clock.monotonic() - since_s
+    try:
+        given = list(inputs) or list(engine.samples())
+        entries = _entries(model, engine, given)
+        output = _checked(model, engine, entries)
+        curves = [_curve(model, engine, alike) for alike in _by_bucket(entries)]
+        return Tried(
+            model=model.key,
+            load_s=round(load_s, 3),
+            memory_mb=engine.memory_mb(),
+            inputs=len(given),
+            output=output[:_SHOWN],
+            unit=model.kind.unit,
+            target_ms=model.target_ms,
+            curves=curves,
+            advice=_advice(engine, curves),
+        )
+    finally:
+        engine.close()
+
+
+def lines(tried: Tried) -> Iterator[str]:
+    """As people read it."""
+    memory = (
+        f"{tried.memory_mb:.1f} MiB of weights"
+        if tried.memory_mb
+        else "its engine counts no weights"
+    )
+    yield f"{tried.model}: loaded in {tried.load_s:.1f} s, {memory}"
+    yield f"first of {tried.inputs} inputs: {tried.output}"
+    for curve in tried.curves:
+        yield ""
+        if curve.bucket:
+            yield f"inputs of up to {curve.bucket} {tried.unit}"
+        yield from _table(curve)
+        yield _judged(curve, tried.target_ms)
+    limits = ("max_batch", "max_tokens")
+    said = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
+    yield ""
+    yield "for its entry in the models file:"
+    yield f"limits = {{ {said} }}"
+    if memory_mb := tried.advice.get("memory_mb"):
+        yield f"memory_mb = {memory_mb}"
+
+
+def _entries(model: Model, engine: Engine, inputs: Sequence[Any]) -> list[Entry]:
+    if not inputs:
+        raise Failed(f"{model.key} has no samples to try it with: give it some with --input")
+    entries: list[Entry] = []
+    for n, entry in enumerate(prepare(model, engine, inputs, {}), start=1):
+        if isinstance(entry, InvalidInput):
+            raise Failed(f"{model.key} refuses input {n}: {entry}")
+        entries.append(entry)
+    return entries
+
+
+def _checked(model: Model, engine: Engine, entries: Sequence[Entry]) -> str:
+    """The first output, once each input was answered, alone, with what can be stored."""
+    first = ""
+    for n, entry in enumerate(entries, start=1):
+        [output] = bisection.run(engine.run, [entry.data], {})
+        raw, error = outcome(output)
+        if raw is None:
+            code, message = error or ("", "")
+            raise Failed(f"{model.key} fails on input {n}: {code}: {message}")
+        first = first or raw.decode()
+    return first
+
+
+def _together(model: Model, engine: Engine, batch: Sequence[Any]) -> None:
+    """Raises Failed where they are not answered together: each launch would be halved until they
+    stand alone."""
+    try:
+        outputs = len(list(engine.run(batch, {})))
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}"
+    else:
+        if outputs == len(batch):
+            return
+        said = f"{outputs} outputs"
+    raise Failed(f"{model.key} fails on {len(batch)} inputs together, though on none alone: {said}")
+
+
+def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    def bucket(entry: Entry) -> int:
+        return entry.bucket
+
+    for _, alike in groupby(sorted(entries, key=bucket), key=bucket):
+        yield list(alike)
+
+
+def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
+    """Launches of 1, 2, 4, … rows, up to what the limits allow."""
+    rules = Rules.of(model)
+    units = sum(entry.size for entry in entries)
+    bucket = entries[0].bucket
+    view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)
+    full = rules.full_rows(view)
+    batch = [entry.data for entry in islice(cycle(entries), full)]
+    _together(model, engine, batch)
+    with ThreadPoolExecutor(model.limits.in_flight) as slots:
+        points = [_point(model, engine, batch[:rows], slots) for rows in _sizes(full)]
+    fastest = max(point.items_per_s for point in points)
+    allowed_ms = model.target_ms - model.margin_ms
+    return Curve(
+        bucket,
+        points,
+        next(p.rows for p in points if p.items_per_s >= GOOD_ENOUGH * fastest),
+        max((p.rows for p in points if p.launch_ms <= allowed_ms), default=0),
+    )
+
+
+def _point(model: Model, engine: Engine, batch: Sequence[Any], slots: ThreadPoolExecutor) -> Point:
+    launches = model.limits.in_flight
+    until_s = clock.monotonic() + _MOST_S
+    launch_s = max(1e-9, median(timed(engine, batch, slots, launches, _ROUNDS, until_s)))
+    return Point(len(batch), round(launch_s * 1000, 4), round(launches * len(batch) / launch_s, 2))
+
+
+def _sizes(most: int) -> list[int]:
+    """1, 2, 4, …, and the most."""
+    powers = [1 << n for n in range(most.bit_length())]
+    return sorted({*powers, most})
+
+
+def _advice(engine: Engine, curves: Sequence[Curve]) -> dict[str, int]:
+    """Launches as large as pays, and no larger than the target allows."""
+    rows = [(curve, max(1, min(curve.best, curve.in_time))) for curve in curves]
+    found = {"max_batch": max(most for _, most in rows)}
+    if any(curve.bucket for curve in curves):
+        found["max_tokens"] = max(most * curve.bucket for curve, most in rows)
+    if weights := engine.memory_mb():
+        found["memory_mb"] = max(1, round(weights))
+    return found
+
+
+def _table(curve: Curve) -> Iterator[str]:
+    fastest = max(point.items_per_s for point in curve.points)
+    yield f"{'batch':>6} {'ms a launch':>12} {'items/s':>10} {'ms an item':>11}"
+    for p in curve.points:
+        bar = "#" * max(1, round(_BAR * p.items_per_s / fastest))
+        yield f"{p.rows:6} {p.launch_ms:12.2f} {p.items_per_s:10.1f} {p.item_ms:11.3f}  {bar}"
+
+
+def _judged(curve: Curve, target_ms: int) -> str:
+    last = curve.points[-1].rows
+    best = f"best batch size: {curve.best}"
+    if curve.best == last > 1:
+        best += " (it still rises: try larger limits)"
+    if curve.in_time == 0:
+        return f"{best}; not even one is answered within target_ms = {target_ms}"
+    most = "all" if curve.in_time == last else f"up to {curve.in_time}"
+    return f"{best}; within target_ms = {target_ms}: {most}"

@@ -1,0 +1,1 @@
+"""Client of the HTTP API, readers and writers of files, progress bar, diff."""

@@ -1,0 +1,90 @@
+"""The main job on real input: embed the standard library's docstrings, then ask it a question."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import orjson
+
+from jobs import clock, ids
+from jobs.store import db
+from jobs.store.jobs import read
+from ops.client.client import Client
+from ops.client.progress_bar import wait_with_bar
+from ops.demo import corpus
+from ops.demo.corpus import Documented
+from ops.supervisor.platform import Platform, running
+
+QUESTION = "how do I parse a JSON document"
+MODEL = "minilm"
+
+
+Say = Callable[[str], None]
+
+
+def run(say: Say) -> dict[str, Any]:
+    """Starts everything in a folder of its own, shows what it does, stops everything; returns the
+    job, its launches' figures and what was found."""
+    since_s = clock.monotonic()
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder:
+        say("starting PostgreSQL, Redis, the api, the keeper and a worker …")
+        with running(Path(folder)) as platform:
+            say(f"ready after {clock.monotonic() - since_s:.1f} s at {platform.url}\n")
+            found = _show(platform, say)
+        say("\nEverything is stopped. `make up` leaves it running; the API docs are then at")
+        say("http://127.0.0.1:8000/docs")
+    return found
+
+
+def _show(platform: Platform, say: Say) -> dict[str, Any]:
+    client = Client(platform.url)
+    functions = corpus.collect()
+    lengths = sorted(len(function.text) for function in functions)
+    say(
+        f"{len(functions):,} docstrings of the standard library: half are shorter than "
+        f"{lengths[len(lengths) // 2]} characters, the longest has {lengths[-1]:,}"
+    )
+    job = client.submit(map(_line, functions), model=MODEL)
+    say(f"POST /jobs → {job['id']}")
+    job = wait_with_bar(client, job)
+    vectors = np.array([orjson.loads(line)["output"] for line in client.results(job["id"])])
+    nearest = _answer(client, functions, vectors, say)
+    launches = _launches(platform, job, say)
+    client.close()
+    return {"job": job, **launches, "question": QUESTION, "nearest": nearest}
+
+
+def _line(function: Documented) -> bytes:
+    text = f"{function.name}: {function.text}"
+    return orjson.dumps({"custom_id": function.name, "input": text}) + b"\n"
+
+
+def _answer(
+    client: Client, functions: Sequence[Documented], vectors: Any, say: Say
+) -> list[dict[str, Any]]:
+    """Both sides are of unit length: their product is the cosine of the angle between them."""
+    answer = client.infer(MODEL, QUESTION)
+    scores = vectors @ np.array(answer["output"])
+    say(f"\nPOST /infer: “{QUESTION}” ({answer['timing']['total_ms']:.0f} ms)")
+    best = np.argsort(scores)[: -5 - 1 : -1]
+    for index in best:
+        summary = functions[index].text.splitlines()[0]
+        say(f"  {scores[index]:.3f}  {functions[index].name:34} {summary[:60]}")
+    return [{"name": functions[index].name, "cosine": float(scores[index])} for index in best]
+
+
+def _launches(platform: Platform, job: dict[str, Any], say: Say) -> dict[str, float]:
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    with database.connect() as tx:
+        job_id = ids.parse("job", job["id"]) or UUID(int=0)
+        launches = read.launch_figures(tx, job_id)
+    database.dispose()
+    say(
+        f"\n{job['counts']['succeeded']:,} items, {job['progress']['items_per_s']:.0f} items/s, "
+        f"{launches['launches']} launches of {launches['mean_size']:.1f} items in the mean, "
+        f"padding share {launches['padding_share']:.0%}"
+    )
+    return {name: float(launches[name]) for name in ("launches", "mean_size", "padding_share")}

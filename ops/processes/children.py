@@ -1,0 +1,200 @@
+"""Keeps our own Python children running, and ends them with us."""
+
+import functools
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs import clock
+from ops.processes import log_rotation
+
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 5.0
+HEALTHY_AFTER_S = 30.0
+GRACE_S = 10.0
+_POLL_S = 0.1
+_STOP_POLL_S = 0.02
+
+# The kernel tells nothing to a child whose parent ended before it asked to be told.
+_IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
+
+log = logging.getLogger("millrace.processes")
+
+
+@functools.cache
+def setpriv() -> str | None:
+    """util-linux's setpriv, if here and able to set a death signal (busybox's isn't)."""
+    program = shutil.which("setpriv")
+    if program is None:
+        return None
+    probe = [program, "--pdeathsig", "TERM", sys.executable, "-c", ""]
+    done = subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return program if done.returncode == 0 else None
+
+
+def die_with_parent(argv: Sequence[str], death_signal: signal.Signals) -> list[str]:
+    """The command that gets `death_signal` when the thread that starts it ends, however it ends.
+
+    The kernel watches the *thread*: start from the main one. Without setpriv: the plain command.
+    """
+    program = setpriv()
+    if program is None:
+        return list(argv)
+    name = death_signal.name.removeprefix("SIG")
+    checked = ["/bin/sh", "-c", _IF_PARENT_LIVES, str(os.getpid()), *argv]
+    return [program, "--pdeathsig", name, "--", *checked]
+
+
+@dataclass
+class Child:
+    """One process to keep running.
+
+    env is added to ours; log None means our own stdout and stderr. A log is bounded.
+    """
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    pass_fds: tuple[int, ...] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    restarts: int = field(default=0, init=False)
+    _backoff_s: float = field(default=FIRST_BACKOFF_S, init=False)
+    _started_at: float = field(default=0.0, init=False)
+    _start_at: float | None = field(default=None, init=False)
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """Start in a session of its own, so that Ctrl-C in a terminal reaches only us."""
+        if self.alive():
+            return
+        # SIGKILL: what they would say goodbye to is going down as well, and the next start waits
+        # for nobody.
+        command = die_with_parent(self.argv, signal.SIGKILL)
+        environ = {**os.environ, **self.env}
+        self._started_at, self._start_at = clock.monotonic(), None
+        if self.log is None:
+            self.process = subprocess.Popen(
+                command, env=environ, start_new_session=True, pass_fds=self.pass_fds
+            )
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                env=environ,
+                start_new_session=True,
+                pass_fds=self.pass_fds,
+                stdout=output,
+                stderr=output,
+            )
+
+    def terminate(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        """End the process and every process of its group, at once."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def keep_alive(self) -> None:
+        """Start again, after the backoff, what has ended."""
+        if self.process is None or self.alive():
+            return
+        if self._start_at is None:
+            self.ended(self.process.returncode)
+            self._plan_restart(self.process.returncode)
+        elif clock.monotonic() >= self._start_at:
+            self.restarts += 1
+            self.start()
+
+    def ended(self, code: int) -> None:
+        """It ended by itself, with this exit status; it starts again in a moment."""
+
+    def healthy(self) -> bool:
+        """Whether what ended had come up: then it starts again at once."""
+        return clock.monotonic() - self._started_at >= HEALTHY_AFTER_S
+
+    def _plan_restart(self, code: int) -> None:
+        self.kill()  # what the process left behind in its group
+        now = clock.monotonic()
+        lived_s = now - self._started_at
+        if self.healthy():
+            self._backoff_s = FIRST_BACKOFF_S
+        self._start_at = now + self._backoff_s
+        log.warning(
+            "%s (pid %s) ended with %s after %.1f s; it starts again in %.1f s",
+            *(self.name, self.pid, ending(code), lived_s, self._backoff_s),
+        )
+        self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
+
+
+def ending(code: int) -> str:
+    """An exit status in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+class Supervisor:
+    """Children in the order they start. Every method belongs to the main thread."""
+
+    def __init__(self, children: Sequence[Child] = ()) -> None:
+        self.children = list(children)
+
+    def add(self, child: Child) -> None:
+        self.children.append(child)
+
+    def start(self) -> None:
+        for child in self.children:
+            child.start()
+
+    def poll(self) -> None:
+        """Start again what has ended and whose backoff is over."""
+        for child in self.children:
+            child.keep_alive()
+            if child.log:
+                log_rotation.bound(child.log)
+
+    def run(self, stop_asked: Callable[[], bool], grace_s: float = GRACE_S) -> None:
+        """Start everything, keep it running until it is asked to stop, end it."""
+        try:
+            self.start()
+            while not stop_asked():
+                self.poll()
+                clock.sleep(_POLL_S)
+        finally:
+            self.stop(grace_s)
+
+    def stop(self, grace_s: float = GRACE_S) -> None:
+        """SIGTERM to all, last started first; SIGKILL to those still there after the grace."""
+        for child in reversed(self.children):
+            child.terminate()
+        deadline = clock.monotonic() + grace_s
+        while any(c.alive() for c in self.children) and clock.monotonic() < deadline:
+            clock.sleep(_STOP_POLL_S)
+        for child in reversed(self.children):
+            if child.alive():
+                log.warning(
+                    "%s (pid %s) didn't end in %g s: killed", child.name, child.pid, grace_s
+                )
+            child.kill()

@@ -1,0 +1,1 @@
+"""`millrace up`, and the parent of a worker."""

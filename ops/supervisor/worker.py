@@ -1,0 +1,192 @@
+"""A worker and its guardian: ended when it hangs or grows, and its death told to everybody.
+
+How a worker died decides what becomes of its slices. Killed from outside, nobody is to blame; a
+crash, a hang or the kernel's out-of-memory killer make what it ran suspect
+(jobs/store/queue/reap.py).
+"""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+from redis import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobs import clock
+from jobs.calls import redis as call_redis
+from jobs.models.watcher import ModelsFile
+from jobs.settings import Settings
+from jobs.store import db
+from jobs.store.queue import workers
+from jobs.store.queue.workers import Death
+from ops.processes.children import Child
+from workers.device.monitoring import watchdog
+
+_REPORT_FOR_S = 60.0
+_GRACE_S = 30.0  # for one that grew too large
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+
+_log = logging.getLogger("millrace.processes")
+
+
+class WatchedWorker(Child):
+    """One worker process of these settings, over all its incarnations."""
+
+    def __init__(self, name: str, settings: Settings, log: Path | None = None) -> None:
+        self._watch = watchdog.Watch()
+        env = settings.environment() | {watchdog.FD: str(self._watch.fd)}
+        super().__init__(
+            name, [sys.executable, "-m", "workers"], env, log, pass_fds=(self._watch.fd,)
+        )
+        self._settings = settings
+        self._file, self._known = ModelsFile(settings.models), set[str]()
+        self._out_of_memory_kills = _out_of_memory_kills()
+        self._hung = self._told = False
+        self._pulse: threading.Thread | None = None
+        self._leave_by_s: float | None = None
+
+    def start(self) -> None:
+        self._watch.reset()
+        self._hung, self._told, self._leave_by_s = False, False, None
+        super().start()
+        if self._pulse is None:
+            self._pulse = threading.Thread(target=self._watch_over, daemon=True)
+            self._pulse.start()
+
+    def keep_alive(self) -> None:
+        if self.alive():
+            self._out_of_memory_kills = _out_of_memory_kills()
+            if self._watch.hangs():
+                self._end_hung()
+            elif self._settings.worker_max_mb:
+                self._end_grown()
+        super().keep_alive()
+
+    def ready(self) -> bool:
+        """Whether this incarnation has registered; its models may still load."""
+        return self._watch.incarnation > 0
+
+    def healthy(self) -> bool:
+        return self.ready() or super().healthy()
+
+    def ended(self, code: int) -> None:
+        """Reports it, beside everything else: the database may be away."""
+        if self.ready():
+            self._told = True
+            arguments = (self._settings, self._models(), self._watch.incarnation, self._how(code))
+            threading.Thread(target=report, args=arguments, daemon=True).start()
+
+    def kill(self) -> None:
+        """At the end of everything: what did not leave cleanly by then is not to blame for it."""
+        super().kill()
+        cleanly = self.process is None or self.process.returncode == 0
+        if self.ready() and not cleanly and not self._told:
+            self._told = True
+            report(self._settings, self._models(), self._watch.incarnation, "killed", for_s=1.0)
+
+    def _models(self) -> set[str]:
+        """Those that it may have served: all that we ever saw declared."""
+        self._file.poll()
+        self._known |= {model.key for model in self._file.models.of_pool(self._settings.pool)}
+        return self._known
+
+    def _watch_over(self) -> None:
+        """Says that it lives, for as long as it does: a launch that holds the GIL for longer than
+        a lease loses its slices by it, but is not dead."""
+        database = db.connect(
+            self._settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER
+        )
+        while True:
+            clock.sleep(self._settings.lease_s / 3)
+            if self.ready() and self.alive():
+                self._models()
+                try:
+                    with database.begin() as tx:
+                        workers.watched(tx, self._watch.incarnation)
+                except SQLAlchemyError as error:
+                    _log.warning("can't say that %s lives: %s", self.name, error)
+
+    def _how(self, code: int) -> Death:
+        # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
+        left = code == watchdog.LEFT_ANYWAY or (code == 0 and not self._watch.busy())
+        outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
+        load = self._hung and not self._watch.busy()  # what hung was no launch
+        if self._watch.only_calls() or left or load or (outside and not self._hung):
+            return "killed"  # at any rate by no item
+        return "hung" if self._hung else "crashed"
+
+    def _end_hung(self) -> None:
+        what = "a launch" if self._watch.busy() else "loading a model"
+        _log.error("%s (pid %s) hangs in %s: killed", self.name, self.pid, what)
+        self._hung = True
+        super().kill()
+
+    def _end_grown(self) -> None:
+        """Asked to leave, and killed where it doesn't."""
+        if self._leave_by_s is None:
+            size_mb = _resident_mb(self.pid)
+            if size_mb > self._settings.worker_max_mb:
+                _log.warning("%s (pid %s) has grown to %d MiB", self.name, self.pid, size_mb)
+                self._leave_by_s = clock.monotonic() + _GRACE_S
+                self.terminate()
+        elif clock.monotonic() > self._leave_by_s:
+            super().kill()
+
+
+def report(
+    settings: Settings,
+    models: Collection[str],
+    incarnation: int,
+    how: Death,
+    for_s: float = _REPORT_FOR_S,
+) -> None:
+    """Tells Redis and the database of a worker's death; while that is away, again and again for
+    so long. Where it fails the lease runs out by itself."""
+    _tell_redis(settings, models, incarnation)
+    give_up_s, pause_s = clock.monotonic() + for_s, 0.1
+    database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER)
+    try:
+        while True:
+            try:
+                with database.begin() as tx:
+                    workers.report_death(tx, incarnation, how)
+                return
+            except SQLAlchemyError as error:
+                if clock.monotonic() > give_up_s:
+                    _log.warning("couldn't report that worker %d died: %s", incarnation, error)
+                    return
+            clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, 2.0)
+    finally:
+        database.dispose()
+
+
+def _tell_redis(settings: Settings, models: Collection[str], incarnation: int) -> None:
+    try:
+        with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
+            call_redis.declare_dead(client, models, str(incarnation))
+    except RedisError as error:
+        _log.warning("couldn't tell Redis that worker %d died: %s", incarnation, error)
+
+
+def _out_of_memory_kills() -> int:
+    """How often the kernel has killed for memory, on this machine and in this control group."""
+    return sum(
+        int(line.split()[1])
+        for path in (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
+        if path.exists()
+        for line in path.read_text().splitlines()
+        if line.startswith("oom_kill ")
+    )
+
+
+def _resident_mb(pid: int | None) -> float:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    found = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0")
+    return int(found.split()[1]) / 1024

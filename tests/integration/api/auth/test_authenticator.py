@@ -1,0 +1,437 @@
+"""Who is recognized by what, on a real database: at once where it changes, and for a while where
+nobody can look."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from api.auth import cache, oidc
+from api.auth.authenticator import Authenticator
+from jobs import clock, ids
+from jobs.errors import Unauthenticated, Unavailable
+from jobs.identity import OPEN, ROLES, Caller, Limit
+from jobs.settings import Settings
+from jobs.store import db
+from jobs.store.tenants import api_keys, limits, tenants
+from ops.embedded import EmbeddedServers
+from tests.support.identity_provider import running
+from tests.support.keys import make_key
+
+Test = Callable[[Authenticator], Coroutine[Any, Any, None]]
+
+
+def headers(key: str) -> list[tuple[bytes, bytes]]:
+    return [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
+
+
+async def who(credentials: Authenticator, key: str) -> Caller | None:
+    try:
+        return await credentials.authenticate(headers(key))
+    except Unauthenticated:
+        return None
+
+
+async def becomes(
+    credentials: Authenticator, key: str, wanted: Callable[[Caller | None], object], within_s: float
+) -> None:
+    async with asyncio.timeout(within_s):
+        while not wanted(await who(credentials, key)):
+            await asyncio.sleep(0.005)
+
+
+def on(settings: Settings, test: Test, listening: bool = True) -> None:
+    async def run() -> None:
+        credentials = Authenticator(settings)
+        heard = asyncio.Event()
+        forget = credentials.forget
+
+        def hear(tenant: str) -> None:
+            forget(tenant)
+            heard.set()
+
+        credentials.forget = hear  # type: ignore[method-assign]
+        try:
+            if listening:
+                credentials.start()
+                await asyncio.wait_for(heard.wait(), 10)
+            await asyncio.wait_for(test(credentials), 30)
+        finally:
+            await credentials.stop()
+
+    asyncio.run(run())
+
+
+@contextmanager
+def away(database: Engine) -> Iterator[None]:
+    """Whoever looks for a key gets no answer."""
+    with database.begin() as tx:
+        tx.execute(text("ALTER TABLE api_keys RENAME COLUMN hash TO gone"))
+    yield
+
+
+def test_a_key_stands_for_its_tenant_and_what_it_may(database: Engine, settings: Settings) -> None:
+    key, id = make_key(database, role="operator", scopes=frozenset({"read", "operate"}))
+    with database.begin() as tx:
+        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
+        for of in ("", id, "key_another"):
+            tx.execute(
+                text("INSERT INTO limits (tenant_id, key_id, job_items) VALUES ('acme', :of, 7)"),
+                {"of": of},
+            )
+
+    async def test(credentials: Authenticator) -> None:
+        found = await credentials.authenticate([(b"x-api-key", key.encode())])
+        limits = (Limit(job_items=7), Limit(key=id, job_items=7))
+        scopes = frozenset({"read", "operate"})
+        assert found == Caller("acme", "operator", scopes, id, 3.0, limits)
+        assert await credentials.authenticate(headers(key)) is found
+
+    on(settings, test)
+
+
+def test_without_any_key_everybody_on_loopback_is_let_in_and_the_first_key_ends_it_at_once(
+    database: Engine, settings: Settings
+) -> None:
+    async def test(credentials: Authenticator) -> None:
+        assert await credentials.authenticate([]) == OPEN
+        assert await who(credentials, "whatever") == OPEN
+        key, _ = make_key(database)
+        await becomes(credentials, "whatever", lambda caller: caller is None, 1)
+        assert (found := await who(credentials, key))
+        assert (found.tenant, found.scopes) == ("acme", ROLES["tenant"])
+        with pytest.raises(Unauthenticated):
+            await credentials.authenticate([])
+
+    on(settings, test)
+
+
+def test_a_rotated_key_is_held_to_the_limits_of_the_one_before(
+    database: Engine, settings: Settings
+) -> None:
+    _, id = make_key(database)
+    with database.begin() as tx:
+        limits.put(tx, "acme", [Limit(key=id, job_items=7), Limit(job_items=9)])
+        row, key = api_keys.rotate(tx, "acme", ids.parse("key", id), 0)
+
+    async def test(credentials: Authenticator) -> None:
+        assert (found := await who(credentials, key))
+        mine = Limit(key=ids.show("key", row["id"]), job_items=7)
+        assert set(found.limits) == {mine, Limit(job_items=9)}
+
+    on(settings, test)
+
+
+def test_without_any_key_no_other_site_asks_in_place_of_who_sits_here(
+    database: Engine, settings: Settings
+) -> None:
+    ours = [b"127.0.0.1:8000", b"localhost", b"LOCALHOST:1", b"[::1]:8000", b"[::1]"]
+    others = [b"rebound.example:8000", b"localhost.example", b"127.0.0.1.example", b"", b"[::2]:1"]
+    pages = [(b"origin", b"http://localhost:3000"), (b"sec-fetch-site", b"same-origin")]
+    foreign = [
+        (b"origin", b"https://other.example"),
+        (b"origin", b"null"),
+        (b"sec-fetch-site", b"cross-site"),
+    ]
+
+    async def test(credentials: Authenticator) -> None:
+        for host in ours:
+            for page in pages:
+                assert await credentials.authenticate([(b"host", host), page]) == OPEN
+            for page in foreign:
+                with pytest.raises(Unauthenticated):
+                    await credentials.authenticate([(b"host", host), page])
+        for host in others:
+            with pytest.raises(Unauthenticated):
+                await credentials.authenticate([(b"host", host)])
+        key, _ = make_key(database)
+        await becomes(credentials, key, lambda caller: caller != OPEN, 1)
+        keyed = [(b"host", others[0]), *foreign, (b"x-api-key", key.encode())]
+        assert (found := await credentials.authenticate(keyed))
+        assert found.tenant == "acme"
+
+    on(settings, test)
+
+
+def test_who_listens_elsewhere_lets_nobody_in_without_a_key(settings: Settings) -> None:
+    async def test(credentials: Authenticator) -> None:
+        with pytest.raises(Unauthenticated):
+            await credentials.authenticate([])
+
+    on(settings.evolve(host="0.0.0.0"), test)
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_a_revoked_key_is_refused_at_once_or_without_word_of_it_within_seconds(
+    database: Engine, settings: Settings, listening: bool
+) -> None:
+    key, id = make_key(database)
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            api_keys.revoke(tx, "*", ids.parse("key", id))
+        await becomes(credentials, key, lambda caller: caller is None, 1 if listening else 4)
+
+    on(settings, test, listening)
+
+
+def test_a_key_ends_when_it_expires(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database, lives_s=0.6)
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        await becomes(credentials, key, lambda caller: caller is None, 2)
+
+    on(settings, test)
+
+
+def test_a_rotated_key_goes_on_as_long_as_it_was_said(database: Engine, settings: Settings) -> None:
+    key, id = make_key(database, scopes=frozenset({"read"}))
+    with database.begin() as tx:
+        row, new = api_keys.rotate(tx, "*", ids.parse("key", id), overlap_s=1.0)
+        old = api_keys.get(tx, "acme", ids.parse("key", id))
+    assert (old["replaced_by"], row["expires_at"]) == (row["id"], None)
+
+    async def test(credentials: Authenticator) -> None:
+        first, second = await who(credentials, key), await who(credentials, new)
+        assert first
+        assert second
+        assert (first.tenant, first.scopes) == (second.tenant, second.scopes)
+        await becomes(credentials, key, lambda caller: caller is None, 3)
+        assert await who(credentials, new)
+
+    on(settings, test)
+
+
+def test_new_terms_hold_at_once(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database)
+
+    async def test(credentials: Authenticator) -> None:
+        assert (found := await who(credentials, key))
+        assert found.weight == 1
+        with database.begin() as tx:
+            tenants.put(tx, "acme", weight=4.0, soft_cap=None, hard_cap=None)
+        await becomes(credentials, key, lambda caller: caller and caller.weight == 4, 1)
+
+    on(settings, test)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [],
+        [(b"authorization", b"Bearer " + b"x" * 10_000)],
+        [(b"authorization", b"Basic bWs6")],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Bearer mk_short")],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"x-api-key", b"")],
+    ],
+)
+def test_what_is_no_key_is_refused_without_a_look(
+    database: Engine, settings: Settings, sent: list[tuple[bytes, bytes]]
+) -> None:
+    make_key(database)
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, "mk_" + "x" * 43) is None
+        with away(database), pytest.raises(Unauthenticated):
+            await credentials.authenticate(sent)
+
+    on(settings, test)
+
+
+def test_two_credentials_are_none(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database)
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        with pytest.raises(Unauthenticated):
+            await credentials.authenticate([*headers(key), (b"x-api-key", key.encode())])
+
+    on(settings, test)
+
+
+def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Settings) -> None:
+    key, id = make_key(database)
+
+    def used() -> Any:
+        with database.connect() as tx:
+            return api_keys.get(tx, "acme", ids.parse("key", id))["last_used_at"]
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        first = used()
+        assert first
+        credentials.forget("")
+        assert await who(credentials, key)
+        assert used() == first
+        with database.begin() as tx:
+            tx.execute(text("UPDATE api_keys SET last_used_at = now() - interval '61 s'"))
+        credentials.forget("")
+        assert await who(credentials, key)
+        assert used() >= first
+
+    on(settings, test)
+
+
+def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes(
+    servers: EmbeddedServers, database: Engine, settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    key, _ = make_key(database)
+    stranger, _ = make_key(database)
+    now_s = [clock.monotonic()]
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        _shut(servers, database.url.database)
+        for _ in range(50):
+            now_s[0] += cache.AWAY_S / 51
+            assert await who(credentials, key)
+        with pytest.raises(db.CONNECTION_ERRORS):
+            await who(credentials, stranger)
+        now_s[0] += cache.AWAY_S
+        with pytest.raises(Unavailable):
+            await who(credentials, key)
+
+    on(settings, test, listening=False)
+
+
+def _shut(servers: EmbeddedServers, name: str | None) -> None:
+    """Nobody gets into this database from now on, and whoever is in it is thrown out."""
+    elsewhere = db.connect(servers.postgres.url, pool_size=1)
+    with elsewhere.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+        connection.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"),
+            {"name": name},
+        )
+    elsewhere.dispose()
+
+
+_END_OTHERS = text("""
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+""")
+
+
+def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
+    database: Engine, settings: Settings
+) -> None:
+    key, id = make_key(database)
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            tx.execute(_END_OTHERS)
+        async with asyncio.timeout(10):
+            while not _listeners(database):
+                await asyncio.sleep(0.01)
+        assert await who(credentials, key)
+        with database.begin() as tx:
+            api_keys.revoke(tx, "*", ids.parse("key", id))
+        await becomes(credentials, key, lambda caller: caller is None, 1)
+
+    on(settings, test)
+
+
+def _listeners(database: Engine) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN \"millrace_keys\"'"
+    with database.connect() as tx:
+        found: int = tx.scalars(text(query)).one()
+    return found
+
+
+def test_a_check_costs_a_call_less_than_a_twentieth_of_a_ms(
+    database: Engine, settings: Settings
+) -> None:
+    key, _ = make_key(database)
+    checks, most_s = 20_000, 0.000_05
+
+    async def test(credentials: Authenticator) -> None:
+        sent = [(b"content-type", b"application/json"), *headers(key)]
+        await credentials.authenticate(sent)
+        since_s = time.process_time()
+        for _ in range(checks):
+            await credentials.authenticate(sent)
+        assert (time.process_time() - since_s) / checks < most_s
+
+    on(settings, test)
+
+
+def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Settings) -> None:
+    key, _ = make_key(database)
+
+    async def test(credentials: Authenticator) -> None:
+        assert await who(credentials, key)
+        with credentials._database.begin() as tx:
+            assert tx.scalars(text("SELECT count(*) FROM api_keys")).one() == 0
+
+    on(settings, test)
+
+
+def test_tokens_of_an_identity_provider_stand_for_who_they_say(
+    database: Engine, settings: Settings
+) -> None:
+    with database.begin() as tx:
+        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
+    key, id = make_key(database, "beta")
+
+    with running() as provider:
+
+        async def test(credentials: Authenticator) -> None:
+            found = await who(credentials, provider.token(role="operator", scope="read operate"))
+            scopes = frozenset({"read", "operate"})
+            assert found == Caller("acme", "operator", scopes, "oidc:somebody", 3.0)
+            assert await who(credentials, provider.token(aud="another")) is None
+            assert (of_key := await who(credentials, key))
+            assert of_key.actor == id
+
+        on(provider.settings(settings), test)
+
+
+def test_with_an_identity_provider_nobody_is_let_in_without_a_credential(
+    settings: Settings,
+) -> None:
+    async def test(credentials: Authenticator) -> None:
+        with pytest.raises(Unauthenticated):
+            await credentials.authenticate([])
+
+    with running() as provider:
+        on(provider.settings(settings), test)
+
+
+def test_a_token_counts_until_its_end_and_not_longer(settings: Settings) -> None:
+    with running() as provider:
+
+        async def test(credentials: Authenticator) -> None:
+            token = provider.token(exp=int(clock.now().timestamp()) + 2)
+            assert await who(credentials, token)
+            await becomes(credentials, token, lambda caller: caller is None, 3)
+
+        on(provider.settings(settings), test)
+
+
+def test_while_the_providers_keys_are_away_known_tokens_go_on_and_others_may_come_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "_KEYS_S", 0.01)
+    with running() as provider:
+
+        async def test(credentials: Authenticator) -> None:
+            known = provider.token()
+            assert await who(credentials, known)
+            provider.broken = True
+            credentials.forget("")
+            assert await who(credentials, known)
+            with pytest.raises(Unavailable):
+                await who(credentials, provider.token(sub="another"))
+
+        on(provider.settings(settings), test)

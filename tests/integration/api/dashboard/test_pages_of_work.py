@@ -1,0 +1,232 @@
+"""Jobs, a job, an item, webhooks: what each page shows to whom, and that nothing in it is code."""
+
+import re
+
+import orjson
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs import ids
+from jobs.models.builtin_models import SAMPLES
+from jobs.store.queue import workers
+from jobs.usecases.submit import Order, submit
+from tests.integration.api.dashboard.conftest import XSS, Jobs, People
+
+TAGS = re.compile(r"<script>|<img src=x|onerror=alert\(1\)>")
+
+
+def pages_of(job_id: str) -> list[str]:
+    return [
+        "/jobs",
+        "/jobs?text=note&state=completed&model=echo&since=2020-01-01T00:00&until=2099-01-01",
+        "/jobs/all/retry",
+        f"/jobs/{job_id}",
+        f"/jobs/{job_id}?outcome=failed",
+        f"/jobs/{job_id}?code=too_long",
+        f"/jobs/{job_id}/slices",
+        f"/jobs/{job_id}/delete",
+        f"/jobs/{job_id}/items/0",
+        f"/jobs/{job_id}/items/1",
+        "/tenants/acme",
+        "/webhooks",
+        "/webhooks?state=pending&url=https://x.example/",
+    ]
+
+
+def test_every_page_shows_what_came_from_outside_as_text(people: People, jobs: Jobs) -> None:
+    job_id = jobs.failed(webhook_url=f"https://x.example/?{XSS}")
+    for path in pages_of(job_id):
+        answer = people.get("acme", path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert not TAGS.search(answer.text), path
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+    assert "&lt;script&gt;" in people.get("acme", f"/jobs/{job_id}").text
+
+
+@pytest.mark.parametrize("given", [XSS, "' OR 1=1 --", "%", "a" * 199])
+def test_what_is_typed_into_filters_comes_back_as_text(people: People, given: str) -> None:
+    for path in ("/jobs", "/jobs/all/cancel", "/webhooks", "/audit"):
+        for name in ("text", "model", "url", "actor", "act", "target", "code"):
+            answer = people.get("admin", path, params={name: given})
+            assert answer.status_code == 200, (path, name, answer.text)
+            assert not TAGS.search(answer.text)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "state=nothing",
+        "since=2026-13-01",
+        "since=yesterday",
+        "text=a%00b",
+        "after=job_x",
+        "tenant=a b",
+        "job=x",  # left out, it would mean all of them
+        "job=",
+    ],
+)
+def test_a_url_that_means_nothing_is_answered_with_a_page_that_says_so(
+    people: People, query: str
+) -> None:
+    answer = people.get("admin", f"/jobs?{query}")
+    assert answer.status_code == 422
+    assert "text/html" in answer.headers["content-type"]
+
+
+@pytest.mark.parametrize("name", ["code", "custom_id"])
+def test_an_item_that_no_database_has_a_name_for_is_refused(
+    people: People, jobs: Jobs, name: str
+) -> None:
+    assert people.get("acme", f"/jobs/{jobs.failed()}?{name}=a%00b").status_code == 422
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01", "1969-12-31", "9999-12-31"])
+def test_a_time_may_be_any(people: People, jobs: Jobs, moment: str) -> None:
+    job_id = jobs.post()
+    for name in ("since", "until"):
+        answer = people.get("acme", f"/jobs?{name}={moment}")
+        assert answer.status_code == 200, answer.text
+        assert (job_id in answer.text) == ((name == "until") == moment.startswith("9"))
+
+
+def test_nobody_sees_what_is_anothers(people: People, jobs: Jobs) -> None:
+    job_id = jobs.failed(webhook_url="https://x.example/")
+    for path in pages_of(job_id):
+        answer = people.get("mallory", path)
+        if job_id in path or path == "/tenants/acme":
+            assert answer.status_code == 404, path
+        else:
+            assert job_id not in answer.text, path
+    assert people.get("mallory", "/jobs?tenant=acme").status_code == 403
+    assert people.get("mallory", f"/jobs/{job_id}/results").status_code == 404
+    assert people.get("mallory", "/tenants").headers["location"] == "/dashboard/tenants/mallory"
+
+
+def test_where_a_job_ran_is_a_number_and_for_operators_a_host(
+    people: People, jobs: Jobs, database: Engine
+) -> None:
+    job_id = jobs.failed()
+    with database.begin() as tx:
+        number = workers.register(tx, "host-of-ours:42", "default", "cpu", ["echo@1"])
+        tx.execute(text("UPDATE slices SET worker = :worker"), {"worker": number})
+        launch = "7, :worker, 'echo', '1', 1, 'x', 9, 2, 1, 1, 1, 1, now()"
+        tx.execute(text(f"INSERT INTO launches VALUES ({launch})"), {"worker": number})
+        tx.execute(text("SET LOCAL session_replication_role = replica"))  # they are insert-only
+        tx.execute(text("UPDATE results SET launch_id = 7"))
+    for path, times in ((f"/jobs/{job_id}", 3), (f"/jobs/{job_id}/slices", 1)):
+        assert people.get("operator", path).text.count("host-of-ours") == times
+        assert "host-of-ours" not in people.get("acme", path).text
+    assert f"worker {number}" in people.get("acme", f"/jobs/{job_id}").text
+
+
+def test_operators_see_everybodys_and_one_tenants(people: People, jobs: Jobs) -> None:
+    one, other = jobs.post(), jobs.post(tenant="mallory")
+    everybodys = people.get("operator", "/jobs").text
+    assert one in everybodys
+    assert other in everybodys
+    acmes = people.get("operator", "/jobs?tenant=acme").text
+    assert one in acmes
+    assert other not in acmes
+    assert people.get("operator", f"/jobs/{one}").status_code == 200
+
+
+def test_who_may_only_read_has_no_buttons_and_is_refused(people: People, jobs: Jobs) -> None:
+    job_id = jobs.failed(webhook_url="https://x.example/")
+    for path in pages_of(job_id):
+        answer = people.get("reader", path)
+        if "delete" in path or "/all/" in path:
+            assert answer.status_code == 403, path
+        else:
+            content = answer.text.split("<main")[1]
+            assert answer.status_code == 200
+            assert 'method="post"' not in content, path
+            assert "formaction" not in content, path
+    for path in (
+        *(f"/jobs/{job_id}/{verb}" for verb in ("cancel", "pause", "resume", "retry", "delete")),
+        f"/jobs/{job_id}/redeliver",
+        f"/webhooks/{job_id}/redeliver",
+        "/jobs/all/retry",
+        "/webhooks/secret/rotate",
+        "/webhooks/endpoint",
+        "/keys",
+        "/tenants/acme/limits",
+    ):
+        assert people.post("reader", path).status_code == 403, path
+    assert jobs.state(job_id) == "completed"
+
+
+def test_a_form_of_another_site_or_session_does_nothing(people: People, jobs: Jobs) -> None:
+    job_id = jobs.post()
+    headers = {"Authorization": f"Bearer {people.keys['acme']}"}
+    path = f"/dashboard/jobs/{job_id}/cancel"
+    token = people.token("acme")
+    for site, sent in (("cross-site", token), ("same-origin", "x"), ("same-origin", "")):
+        answer = people.client.post(
+            path, headers={**headers, "Sec-Fetch-Site": site}, data={"token": sent}
+        )
+        assert answer.status_code == 403
+    assert jobs.state(job_id) == "queued"
+
+
+def test_each_verb_does_what_its_route_does_and_is_noted(
+    people: People, jobs: Jobs, database: Engine
+) -> None:
+    job_id = jobs.post()
+    for verb, state in (
+        ("pause", "paused"),
+        ("resume", "queued"),
+        ("cancel", "cancelled"),
+        ("retry", "queued"),
+    ):
+        answer = people.post("acme", f"/jobs/{job_id}/{verb}")
+        assert answer.status_code == 303, answer.text
+        assert jobs.state(job_id) == state
+    assert people.post("acme", f"/jobs/{job_id}/delete").status_code == 409
+    jobs.act(job_id, "cancel")
+    assert people.post("acme", f"/jobs/{job_id}/delete").headers["location"] == "/dashboard/jobs"
+    assert people.get("acme", f"/jobs/{job_id}").status_code == 404
+    with database.connect() as tx:
+        noted = tx.scalars(text("SELECT act FROM audit ORDER BY id")).all()
+    assert noted == [f"job.{v}" for v in ("pause", "resume", "cancel", "retry", "delete")]
+
+
+def test_an_item_shows_its_texts_and_gives_all_of_them(people: People, jobs: Jobs) -> None:
+    job_id = jobs.failed(items=2)
+    shown = people.get("acme", f"/jobs/{job_id}/items/0").text
+    assert "too_long" in shown
+    given = people.get("acme", f"/jobs/{job_id}/items/1/output")
+    assert orjson.loads(given.content) == XSS
+    assert given.headers["content-disposition"].startswith("attachment")
+    assert people.get("acme", f"/jobs/{job_id}/items/2").status_code == 404
+    found = people.get("acme", f"/jobs/{job_id}", params={"custom_id": f"row-1{XSS}"})
+    assert found.headers["location"] == f"/dashboard/jobs/{job_id}/items/1"
+
+
+def test_a_long_text_is_cut(people: People, jobs: Jobs, database: Engine) -> None:
+
+    row = submit(database, SAMPLES, "acme", Order("echo"), array=["x" * 60_000])
+    answer = people.get("acme", f"/jobs/{ids.show('job', row['id'])}/items/0").text
+    assert "The first 20,000 of 60,002 characters" in answer
+    assert len(answer) < 40_000
+
+
+def test_results_are_downloaded_as_the_api_sends_them(people: People, jobs: Jobs) -> None:
+    job_id = jobs.failed()
+    answer = people.get("reader", f"/jobs/{job_id}/results")
+    assert [orjson.loads(line)["seq"] for line in answer.content.splitlines()] == [0, 1, 2]
+    assert f'filename="{job_id}.ndjson"' in answer.headers["content-disposition"]
+    answer = people.get("reader", f"/jobs/{job_id}/results?outcome=failed")
+    assert len(answer.content.splitlines()) == 1
+
+
+def test_a_webhook_is_sent_again(people: People, jobs: Jobs, database: Engine) -> None:
+    job_id = jobs.failed(webhook_url="https://x.example/")
+    with database.begin() as tx:
+        tx.execute(text("UPDATE webhook_deliveries SET state = 'failed', tries = 9"))
+    assert people.post("mallory", f"/webhooks/{job_id}/redeliver").status_code == 404
+    for path in (f"/jobs/{job_id}/redeliver", f"/webhooks/{job_id}/redeliver"):
+        answer = people.post("acme", path, back="https://evil.example/")
+        assert answer.headers["location"].startswith("/dashboard/")
+        with database.begin() as tx:
+            assert tx.scalar(text("SELECT state FROM webhook_deliveries")) == "pending"
+            tx.execute(text("UPDATE webhook_deliveries SET state = 'failed'"))

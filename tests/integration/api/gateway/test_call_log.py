@@ -1,0 +1,133 @@
+"""What an api process keeps of calls that ended, in a real Redis."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+from starlette.requests import ClientDisconnect
+
+from api.gateway.call_log import CallLog, outcome_of
+from api.gateway.gateway import AdmissionAttempt, InferenceRequest
+from api.gateway.redis_pipeline import RedisPipeline
+from jobs import clock, ids
+from jobs.calls.lanes import Refused, Terms
+from jobs.calls.records import KEPT_S, CallRecord, kept_under
+from jobs.errors import Fault, MillraceError, NoWorker, TooLate
+from jobs.models.model import Model
+from ops.embedded import EmbeddedServers
+
+MODEL = Model("m", "1", "echo", target_ms=250)
+
+
+def asked(took_ms: float = 20.0, refused: Refused | None = None) -> InferenceRequest:
+    """A call that came so long ago."""
+    terms = Terms(allowed_ms=100.0, one_ms=30.0)
+    return InferenceRequest(
+        ids.show("call", ids.new()), "t", "x", 1.0, "standard", 1.0, 1000,
+        clock.monotonic() + 1.0 - took_ms / 1000, asyncio.Future(),
+        tried=[AdmissionAttempt(MODEL, 1, "{}/0", terms, refused)],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def noting(servers: EmbeddedServers, redis_client: "redis.Redis") -> Callable[..., Any]:
+    """Runs something on records that are written all the time."""
+
+    def run(act: Callable[[CallLog], Awaitable[Any]], *, on: bool = True) -> Any:
+        async def whole() -> Any:
+            pipe = RedisPipeline(servers.redis.url, 5.0)
+            records = CallLog(pipe, on=on)
+            records.start()
+            try:
+                return await act(records)
+            finally:
+                await records.stop()
+                await pipe.close()
+
+        return asyncio.run(whole())
+
+    return run
+
+
+async def found(records: CallLog, id: str) -> CallRecord:
+    until_s = clock.monotonic() + 5
+    while not (record := await records.find(id)):
+        assert clock.monotonic() < until_s
+        await asyncio.sleep(0.02)
+    return record
+
+
+def test_an_answer_is_kept_for_an_hour(
+    noting: Callable[..., Any], redis_client: "redis.Redis"
+) -> None:
+    async def act(records: CallLog) -> CallRecord:
+        call = asked()
+        records.note(call, {"queue_ms": 3.0, "flush": "pace"})
+        return await found(records, call.id)
+
+    record = noting(act)
+    assert (record.outcome, record.key, record.tenant, record.lane) == (
+        "succeeded", "m@1", "t", "{}/0",
+    )  # fmt: skip
+    assert record.timing["queue_ms"] == 3.0
+    assert 20 <= record.total_ms < 500
+    left_s: Any = redis_client.ttl(str(kept_under(record.id)))
+    assert KEPT_S < left_s <= KEPT_S + 120
+
+
+def test_a_refusal_is_kept_with_its_terms(noting: Callable[..., Any]) -> None:
+    async def act(records: CallLog) -> CallRecord:
+        call = asked(refused=Refused("late", 180.0))
+        records.note(call, TooLate("too late"))
+        return await found(records, call.id)
+
+    record = noting(act)
+    assert record.outcome == "predicted_wait"
+    assert (record.needed_ms, record.allowed_ms) == (210.0, 100.0)
+
+
+def test_of_too_many_those_that_failed_and_the_slowest_are_kept(
+    noting: Callable[..., Any], redis_client: "redis.Redis"
+) -> None:
+    async def act(records: CallLog) -> None:
+        for took_ms in range(3000):
+            records.note(asked(took_ms=float(took_ms % 300)), {})
+        slow, lost = asked(took_ms=900.0), asked(took_ms=1.0)
+        records.note(slow, {})
+        records.note(lost, NoWorker("none"))
+        assert (await found(records, slow.id)).total_ms >= 900
+        assert (await found(records, lost.id)).outcome == "no_worker"
+
+    noting(act)
+    kept = sum(int(redis_client.hlen(key)) for key in redis_client.keys("millrace:ended:*"))  # type: ignore[arg-type, union-attr]
+    assert kept == pytest.approx(300, abs=30)
+
+
+def test_nothing_is_kept_where_metrics_are_off(
+    noting: Callable[..., Any], redis_client: "redis.Redis"
+) -> None:
+    async def act(records: CallLog) -> None:
+        records.note(asked(), {})
+
+    noting(act, on=False)
+    assert redis_client.keys("millrace:ended:*") == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (NoWorker("none"), "no_worker"),
+        (MillraceError("it broke", faults=[Fault((), "engine_error", "so")]), "engine_error"),
+        (ClientDisconnect(), "cancelled"),
+        (redis.exceptions.ConnectionError(), "unavailable"),
+        (ValueError(), "internal"),
+    ],
+)
+def test_each_end_has_a_name(error: Exception, outcome: str) -> None:
+    assert outcome_of(error) == outcome
+
+
+def test_what_is_no_calls_id_has_no_record() -> None:
+    assert kept_under("job_01aryz6s41tsv4rrffq69g5fav") is None

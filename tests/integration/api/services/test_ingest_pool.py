@@ -1,0 +1,233 @@
+"""Processes for large bodies: what they answer, and how they end."""
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import pytest
+
+from api.services.ingest_pool import IngestPool
+from api.services.resources import Resources
+from jobs import errors
+from jobs.errors import Fault, Invalid, MillraceError, Unavailable
+from jobs.limits import Bound
+from jobs.settings import Settings
+from ops.supervisor.platform import free_port
+from tests.support.wait import eventually, gone
+
+ROOT = Path(__file__).parents[4]
+NO_DATABASE = Settings(database_url="postgresql+psycopg://nowhere/", redis_url="redis://nowhere")
+LARGE = 40_000  # lines of more than a megabyte together
+STUCK = """
+import asyncio, sys, tempfile
+from api.ingest import Ingest
+from jobs.settings import load
+from tests.integration.test_ingest import stick
+
+async def main():
+    await Ingest(load()).run(stick, tempfile.TemporaryFile())
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+class Awkward(Exception):
+    """One that can't be pickled."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.lock = threading.Lock()
+
+
+def read(resources: Resources, body: IO[bytes], mark: str) -> tuple[int, str, bytes]:
+    return os.getpid(), mark, body.read()
+
+
+def refuse(resources: Resources, body: IO[bytes]) -> None:
+    raise Invalid("no", faults=[Fault(("items", 3), "type", "not that", 4)])
+
+
+def be_awkward(resources: Resources, body: IO[bytes]) -> None:
+    raise Awkward("pickle me")
+
+
+def die(resources: Resources, body: IO[bytes]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stick(resources: Resources, body: IO[bytes]) -> None:
+    print(os.getpid(), flush=True)
+    signal.pause()
+
+
+@pytest.fixture(scope="module")
+def ingest() -> Iterator[IngestPool]:
+    made = IngestPool(NO_DATABASE)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def body() -> Iterator[IO[bytes]]:
+    with tempfile.SpooledTemporaryFile(10) as file:
+        file.write(b"a body on disk")
+        file.seek(0)
+        yield file
+
+
+def test_a_body_is_read_in_another_process_again_and_again(
+    ingest: IngestPool, body: IO[bytes]
+) -> None:
+    async def twice() -> list[tuple[int, str, bytes]]:
+        return [await ingest.run(read, body, mark) for mark in ("first", "second")]
+
+    (pid, *first), (second_pid, *second) = asyncio.run(twice())
+    assert pid == second_pid != os.getpid()
+    assert [first, second] == [["first", b"a body on disk"], ["second", b"a body on disk"]]
+
+
+def test_a_refusal_comes_back_with_its_faults(ingest: IngestPool, body: IO[bytes]) -> None:
+    with pytest.raises(Invalid) as caught:
+        asyncio.run(ingest.run(refuse, body))
+    assert caught.value.detail == "no"
+    assert caught.value.faults == (Fault(("items", 3), "type", "not that", 4),)
+
+
+def test_an_error_that_does_not_travel_is_told_in_words(
+    ingest: IngestPool, body: IO[bytes]
+) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)in be_awkward.*Awkward: pickle me"):
+        asyncio.run(ingest.run(be_awkward, body))
+
+
+def test_a_killed_process_is_a_503_and_the_next_body_gets_another(
+    ingest: IngestPool, body: IO[bytes]
+) -> None:
+    async def die_then_read() -> bytes:
+        with pytest.raises(Unavailable) as caught:
+            await ingest.run(die, body)
+        assert caught.value.retryable
+        assert caught.value.retry_after_s
+        return (await ingest.run(read, body, ""))[2]
+
+    assert asyncio.run(die_then_read()) == b"a body on disk"
+
+
+def test_nobody_notices_that_an_idle_process_was_killed(
+    ingest: IngestPool, body: IO[bytes]
+) -> None:
+    async def kill_between() -> tuple[int, int]:
+        first = (await ingest.run(read, body, ""))[0]
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: gone(first) and len(os.listdir(f"/proc/{first}/task")) == 1)
+        return first, (await ingest.run(read, body, ""))[0]
+
+    first, second = asyncio.run(kill_between())
+    assert first != second
+
+
+def test_a_busy_process_dies_with_its_parent_by_sigkill() -> None:
+    command = [sys.executable, "-c", STUCK]
+    environment = {**os.environ, **NO_DATABASE.environment()}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline())
+        assert not gone(child)
+        parent.kill()
+        eventually(lambda: gone(child))
+
+
+@pytest.fixture
+def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    found = settings.evolve(port=free_port())
+    environment = {**os.environ, **found.environment()}
+    with subprocess.Popen([sys.executable, "-m", "api"], cwd=ROOT, env=environment) as process:
+        url = f"http://127.0.0.1:{found.port}"
+        eventually(lambda: answers(url), timeout_s=60)
+        yield process, url
+        process.kill()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def post(url: str, last: bytes = b'"last"') -> httpx.Response:
+    body = b'"some twenty-odd letters here"\n' * LARGE + last
+    headers = {"Content-Type": "application/x-ndjson"}
+    return httpx.post(f"{url}/jobs?model=echo", content=body, headers=headers, timeout=60)
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_an_api_takes_its_ingests_with_it(
+    api: tuple[subprocess.Popen[bytes], str], end: signal.Signals
+) -> None:
+    process, url = api
+    assert children(process.pid) == []
+    answer = post(url)
+    assert answer.status_code == 202
+    assert answer.json()["counts"]["total"] == LARGE + 1
+    assert answer.headers["location"] == f"/jobs/{answer.json()['id']}"
+    left = children(process.pid)
+    assert left
+    process.send_signal(end)
+    process.wait(30)
+    eventually(lambda: all(map(gone, left)))
+
+
+def test_a_large_body_is_refused_as_a_small_one_is(
+    api: tuple[subprocess.Popen[bytes], str],
+) -> None:
+    answer = post(api[1], last=b"no JSON")
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "invalid")
+    assert [(e["line"], e["code"]) for e in problem["errors"]] == [(LARGE + 1, "malformed")]
+
+
+BOUND = Bound("requests_per_s", 5.0)
+
+
+def made(kind: Any) -> MillraceError:
+    """One with all that it can carry."""
+    for arguments, fields in (
+        (("why",), {"faults": [Fault(("a", 1), "b", "c", 2)], "retry_after_s": 3}),
+        (("why",), {"bound": BOUND, "left": 2, "retry_after_s": 3, "headers": {"a": "b"}}),
+        ((BOUND,), {}),
+        (("code", "why"), {}),
+        ((), {}),
+    ):
+        with suppress(TypeError):
+            return kind(*arguments, **fields)
+    raise AssertionError(kind)
+
+
+ERRORS = [
+    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_every_error_survives_pickling(kind: type[MillraceError]) -> None:
+    sent = made(kind)
+    got = pickle.loads(pickle.dumps(sent))
+    assert type(got) is kind
+    assert vars(got) == vars(sent)

@@ -1,0 +1,206 @@
+"""The stream of a job's progress: the latest state to everybody who watches, at the cost of one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psycopg
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import TimeoutError as NoConnection
+
+from api.services import job_watcher
+from api.services.job_watcher import JobWatcher, event_id
+from jobs.store.jobs import read as reading
+from jobs.store.jobs import verbs
+from jobs.usecases.cancel import cancel
+from jobs.views import jobs as views
+from tests.support.store import claim, post, settle
+
+DEADLINE_S = 30
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_watcher, "_LOOK_S", 0.02)
+
+
+def run(database: Engine, check: Callable[[JobWatcher], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        feed = JobWatcher(database)
+        feed.start()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await check(feed)
+        finally:
+            await feed.stop()
+
+    asyncio.run(whole())
+
+
+def shown(database: Engine, id: UUID) -> dict[str, Any]:
+    with database.connect() as tx:
+        return views.job_object(reading.one(tx, "default", id))
+
+
+async def next_job(stream: AsyncIterator[bytes]) -> dict[str, Any]:
+    """The next event's data; comments are passed over."""
+    while b"\nevent: job\n" not in (block := await anext(stream)):
+        pass
+    [data] = [line for line in block.splitlines() if line.startswith(b"data: ")]
+    job: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
+    assert f"id: {event_id(job)}\n".encode() in block
+    return job
+
+
+async def until(fn: Callable[[], bool]) -> None:
+    while not fn():
+        await asyncio.sleep(0.01)
+
+
+def test_a_watcher_sees_the_state_now_then_each_change_then_the_end(database: Engine) -> None:
+    id = post(database, *["x"] * 2000)
+
+    async def check(feed: JobWatcher) -> None:
+        stream = feed.stream(shown(database, id))
+        assert (await next_job(stream))["state"] == "queued"
+        settle(database, claim(database))
+        while (job := await next_job(stream))["counts"]["succeeded"] < 1000:
+            pass
+        assert job["state"] == "running"
+        settle(database, claim(database))
+        while (job := await next_job(stream))["state"] != "completed":
+            pass
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        assert feed.watching() == 0
+
+    run(database, check)
+
+
+def test_a_slow_reader_gets_the_latest_state_and_none_in_between(database: Engine) -> None:
+    id = post(database, *["x"] * 3000)
+
+    async def check(feed: JobWatcher) -> None:
+        slow, quick = feed.stream(shown(database, id)), feed.stream(shown(database, id))
+        await next_job(slow)
+        job = await next_job(quick)
+        for _ in range(3):
+            settle(database, claim(database))
+            while job["counts"]["pending"] == shown(database, id)["counts"]["pending"] + 1000:
+                job = await next_job(quick)
+        while job["state"] != "completed":
+            job = await next_job(quick)
+        assert (await next_job(slow))["state"] == "completed"
+
+    run(database, check)
+
+
+def test_a_thousand_watchers_cost_one_query_a_look(database: Engine) -> None:
+    ids = [post(database, "x") for _ in range(20)]
+    queries: list[str] = []
+
+    async def check(feed: JobWatcher) -> None:
+        jobs = [shown(database, id) for id in ids]
+        event.listen(
+            database,
+            "before_cursor_execute",
+            lambda *args: "FROM jobs" in args[2] and queries.append(args[2]),
+        )
+        looks = 0
+        read = feed._read
+
+        def counted(asked: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return read(asked)
+
+        feed._read = counted  # type: ignore[method-assign]
+        streams = [feed.stream(job) for job in jobs for _ in range(50)]
+        for stream in streams:
+            await next_job(stream)
+        await until(lambda: looks > 3)
+        assert 0 < len(queries) <= looks
+
+        cancel(database, ids[0])
+        for stream in streams[:50]:
+            assert (await next_job(stream))["state"] == "cancelled"
+
+    run(database, check)
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind(database: Engine) -> None:
+    id = post(database, "x")
+
+    async def check(feed: JobWatcher) -> None:
+        stream = feed.stream(shown(database, id))
+        await next_job(stream)
+        waiting = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert feed.watching() == 1
+        waiting.cancel()
+        await until(waiting.done)
+        assert feed.watching() == 0
+
+    run(database, check)
+
+
+def test_a_quiet_stream_carries_heartbeats(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_watcher, "_HEARTBEAT_S", 0.01)
+    id = post(database, "x")
+
+    async def check(feed: JobWatcher) -> None:
+        stream = feed.stream(shown(database, id))
+        await next_job(stream)
+        assert await anext(stream) == b": still here\n\n"
+        assert await anext(stream) == b": still here\n\n"
+
+    run(database, check)
+
+
+@pytest.mark.parametrize("how", ["deleted", "stopped"])
+def test_a_stream_ends_with_its_job_or_its_process(database: Engine, how: str) -> None:
+    id = post(database, "x")
+
+    async def check(feed: JobWatcher) -> None:
+        stream = feed.stream(shown(database, id))
+        await next_job(stream)
+        if how == "stopped":
+            feed.close()
+        else:
+            with database.begin() as tx:
+                verbs.cancel(tx, id)
+                verbs.delete(tx, id)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+    run(database, check)
+
+
+@pytest.mark.parametrize("away", [psycopg.OperationalError, NoConnection])
+def test_a_database_that_is_away_for_a_while_ends_no_stream(
+    database: Engine, away: type[Exception]
+) -> None:
+    id = post(database, "x")
+
+    async def check(feed: JobWatcher) -> None:
+        stream = feed.stream(shown(database, id))
+        await next_job(stream)
+        read, failed = feed._read, 0
+
+        def fails(asked: Any) -> Any:
+            nonlocal failed
+            failed += 1
+            raise away("gone")
+
+        feed._read = fails  # type: ignore[method-assign]
+        await until(lambda: failed > 1)
+        feed._read = read  # type: ignore[method-assign]
+        cancel(database, id)
+        assert (await next_job(stream))["state"] == "cancelled"
+
+    run(database, check)

@@ -1,0 +1,332 @@
+"""Payloads of any size, from submission to the reader, on both stores; and blobs that fail."""
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs import ids
+from jobs.blobs import lines
+from jobs.blobs.payloads import Payloads, job_prefix, opened
+from jobs.blobs.store import BlobStore
+from jobs.errors import BlobsAway, Invalid, PayloadLost
+from jobs.models.model import Limits, Model
+from jobs.models.registry import Registry
+from jobs.settings import Settings
+from jobs.store.jobs import read as reading
+from jobs.store.queue import claim as claims
+from jobs.store.queue import settle
+from jobs.store.queue.claim import Lease
+from jobs.usecases.submit import Order, submit
+from jobs.views import jobs
+from workers.items import payloads as worker
+from workers.items import results as recorder
+from workers.items.in_flight import ClaimedBatch, Ended, InFlightSlice
+
+ECHO = Model("echo", "1", "echo", limits=Limits(max_item_bytes=8 << 20))
+MODELS = Registry([ECHO])
+LARGE = 'ü\\\n"' * 350_000  # more than a MiB, with all that is ever escaped
+NEVER = 0.0  # is over at once: nothing is tried twice
+
+
+@pytest.fixture
+def payloads(blob_settings: Settings) -> Payloads:
+    return Payloads.connect(
+        blob_settings.blobs, blob_settings.blob_over_kb, blob_settings.s3_endpoint
+    )
+
+
+def post(database: Engine, payloads: Payloads, *items: object) -> UUID:
+    id: UUID = submit(
+        database, MODELS, "default", Order("echo"), array=list(items), payloads=payloads
+    )["id"]
+    return id
+
+
+def claim(database: Engine, payloads: Payloads) -> Iterator[tuple[InFlightSlice, list[Any]]]:
+    """Each slice that a worker claims, and the items that reach its device."""
+    with database.begin() as tx:
+        claimed = ClaimedBatch(claims.claim(tx, 1, {ECHO: 1000}, lease_s=60))
+        rows = claims.read_inputs(tx, [holding.lease for holding in claimed.holdings])
+    for index, holding in enumerate(claimed.holdings):
+        mine = [row for row in rows if row[0] == index]
+        holding.expect(len(mine))
+        found = worker.fetch(payloads, holding, mine, NEVER)
+        yield holding, [(row[1], json.loads(row[2])) for row in found]
+
+
+def run(database: Engine, payloads: Payloads) -> None:
+    """What a worker of `echo` does with all it can claim."""
+    for holding, items in claim(database, payloads):
+        holding.end([Ended(seq, 1, 0.5, None, value) for seq, value in items])
+        results = worker.stash(payloads, recorder.rows(holding, Limits())[0], NEVER)
+        assert results is not None
+        with database.begin() as tx:
+            settle.settle(tx, [holding.lease], results)
+
+
+def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]]:
+    with database.connect() as tx:
+        row = reading.one(tx, "default", job)
+        span = reading.span(
+            tx, "default", job, row["total"], after=-1, gaps=False, outcome=None, limit=None
+        )
+    chunks = reading.result_lines(database, row, span, "characters", None)
+    body = b"".join(lines.opened(payloads, chunks))
+    return [json.loads(line) for line in body.split(b"\n")[:-1]]
+
+
+def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str, Any]:
+    with database.connect() as tx:
+        row = reading.item(tx, "default", job, seq)
+    assert row is not None
+    return jobs.item_object(opened(payloads, dict(row)), "characters", whole_launch=True)
+
+
+def texts(database: Engine, table: str, column: str) -> list[str]:
+    with database.connect() as tx:
+        return list(tx.scalars(text(f"SELECT {column} FROM {table} ORDER BY seq")))
+
+
+def test_large_payloads_make_the_round_trip_between_small_ones(
+    database: Engine, payloads: Payloads
+) -> None:
+    sent = ["small", LARGE, {"deep": [LARGE, None]}, "@in/a 0 1", "x" * 65_534]
+    job = post(database, payloads, *({"input": value} for value in sent))
+    run(database, payloads)
+    found = read(database, payloads, job)
+    assert [line["output"] for line in found] == sent
+    assert [line["outcome"] for line in found] == ["succeeded"] * 5
+    for seq, value in enumerate(sent):
+        seen = item(database, payloads, job, seq)
+        assert (seen["input"], seen["output"], seen["error"]) == (value, value, None)
+    for table, column in (("items", "input"), ("results", "output")):
+        stored = texts(database, table, column)
+        assert [row[0] for row in stored] == ['"', "@", "@", '"', '"']  # the last just fits
+        assert max(map(len, stored)) == 65_536
+
+
+def test_slices_are_cut_by_what_inputs_really_hold(database: Engine, payloads: Payloads) -> None:
+    job = post(database, payloads, *[LARGE] * 4)
+    with database.connect() as tx:
+        starts = text("SELECT start FROM slices WHERE job_id = :job ORDER BY start")
+        assert list(tx.scalars(starts, {"job": job})) == [0, 1, 2, 3]
+
+
+def test_a_refused_job_leaves_no_blob(
+    database: Engine, payloads: Payloads, store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put: dict[str, Any] = {}
+    real = Payloads.put_soon
+
+    def noting(self: Payloads, key: str, raw: bytes) -> Any:
+        put[key] = real(self, key, raw)
+        return put[key]
+
+    monkeypatch.setattr(Payloads, "put_soon", noting)
+    with pytest.raises(Invalid):
+        post(database, payloads, LARGE, {"nonsense": 1}, LARGE)
+    # After a fault nothing more is put.
+    [(key, stored)] = put.items()
+    stored.result()
+    with pytest.raises(PayloadLost):
+        store.get(key)
+
+
+def test_a_job_whose_commit_may_have_happened_keeps_its_blobs(
+    database: Engine, payloads: Payloads, store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost_answer(*_: object) -> None:
+        raise RuntimeError("the connection broke at the commit")
+
+    monkeypatch.setattr(database.dialect, "do_commit", lost_answer)
+    seen: list[UUID] = []
+    monkeypatch.setattr(ids, "new", lambda real=ids.new: seen.append(real()) or seen[-1])
+    with pytest.raises(RuntimeError, match="broke at the commit"):
+        post(database, payloads, "x" * 100_000)
+    raw = b'"' + b"x" * 100_000 + b'"'
+    key = Payloads(store).stash("in", seen[0]).add(0, raw).split()[0][1:]
+    assert store.get(key) == raw
+
+
+def test_deleting_a_job_deletes_its_payloads_and_no_other_job_s(
+    database: Engine, payloads: Payloads
+) -> None:
+    gone, kept = post(database, payloads, LARGE), post(database, payloads, LARGE)
+    run(database, payloads)
+    payloads.delete_job(gone)
+    seen = item(database, payloads, gone, 0)
+    assert (seen["input"], seen["output"], seen["outcome"]) == (None, None, "failed")
+    assert seen["error"]["code"] == "payload_lost"
+    assert item(database, payloads, kept, 0)["output"] == LARGE
+
+
+def test_a_week_can_be_deleted_by_its_monday(payloads: Payloads, store: BlobStore) -> None:
+    job = UUID(int=1_795_000_000_000 << 80)  # Wednesday, 18 November 2026
+    assert job_prefix("in", job).startswith("in/20261116/")
+    for side in ("in", "out"):
+        stash = payloads.stash(side, job)
+        stash.add(7, b"x")
+        stash.finish()
+    payloads.delete_week("in", date(2026, 11, 16))
+    name = "0/7-2d711642b726b044"
+    with pytest.raises(PayloadLost):
+        store.get(job_prefix("in", job) + name)
+    assert store.get(job_prefix("out", job) + name) == b"x"
+
+
+# -- blobs that fail
+
+
+def spoil(database: Engine, store: BlobStore, table: str, column: str, how: str) -> None:
+    """Takes away or changes the blob of seq 1."""
+    key = texts(database, table, column)[1].split()[0][1:]
+    if how == "payload_lost":
+        store.delete_prefix(key.rpartition("/")[0] + "/")
+    else:
+        store.put(key, b'"another"')
+
+
+@pytest.mark.parametrize("code", ["payload_lost", "payload_corrupt"])
+def test_an_input_that_can_not_be_read_fails_its_item_alone(
+    database: Engine, payloads: Payloads, store: BlobStore, code: str
+) -> None:
+    job = post(database, payloads, "a", LARGE, "c")
+    spoil(database, store, "items", "input", code)
+    run(database, payloads)
+    found = read(database, payloads, job)
+    assert [line["outcome"] for line in found] == ["succeeded", "failed", "succeeded"]
+    assert found[1]["error"]["code"] == code
+    assert item(database, payloads, job, 1)["input"] is None
+
+
+@pytest.mark.parametrize("code", ["payload_lost", "payload_corrupt"])
+def test_an_output_that_can_not_be_read_is_no_output_and_the_others_are_delivered(
+    database: Engine, payloads: Payloads, store: BlobStore, code: str
+) -> None:
+    job = post(database, payloads, "a", LARGE, "c", LARGE + "!")
+    run(database, payloads)
+    key = texts(database, "results", "output")[1].split()[0][1:]
+    raw = Payloads(store).read(texts(database, "results", "output")[3])
+    if code == "payload_corrupt":
+        store.put(key, raw[:-2] + b'?"')  # as long as it was
+    else:
+        payloads.delete_job(job)
+        rest = Payloads(store).stash("out", job)
+        rest.add(3, raw)
+        rest.finish()
+    found = read(database, payloads, job)
+    assert [line["outcome"] for line in found] == ["succeeded", "failed", "succeeded", "succeeded"]
+    assert (found[1]["output"], found[1]["error"]["code"]) == (None, code)
+    assert [found[seq]["output"] for seq in (0, 2, 3)] == ["a", "c", LARGE + "!"]
+    seen = item(database, payloads, job, 1)
+    assert (seen["outcome"], seen["output"], seen["error"]["code"]) == ("failed", None, code)
+
+
+class Away:
+    """A store that can't be reached the first so many times."""
+
+    def __init__(self, times: int, store: BlobStore) -> None:
+        self.left, self._store = times, store
+
+    def _fail(self) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            raise BlobsAway("it is away")
+
+    def put(self, key: str, data: bytes) -> None:
+        self._fail()
+        self._store.put(key, data)
+
+    def get(self, key: str) -> bytes:
+        self._fail()
+        return self._store.get(key)
+
+    def delete_prefix(self, prefix: str) -> None:
+        self._fail()
+        self._store.delete_prefix(prefix)
+
+
+ON_ONE = pytest.mark.parametrize("blob_settings", ["file"], indirect=True)
+
+
+@ON_ONE
+def test_while_the_store_is_away_a_job_is_refused(database: Engine, store: BlobStore) -> None:
+    with pytest.raises(BlobsAway):
+        post(database, Payloads(Away(99, store)), "a", LARGE)
+    assert texts(database, "items", "input") == []
+
+
+@ON_ONE
+def test_inputs_are_asked_for_again_while_the_store_is_away(
+    database: Engine, payloads: Payloads, store: BlobStore
+) -> None:
+    post(database, payloads, LARGE)
+    [lease] = claims_of(database)
+    [holding] = ClaimedBatch([lease]).holdings
+    with database.begin() as tx:
+        rows = claims.read_inputs(tx, [lease])
+    holding.expect(len(rows))
+    away = Payloads(Away(2, store))
+    [row] = worker.fetch(away, holding, rows, give_up_s=float("inf"))
+    assert json.loads(row[2]) == LARGE
+
+
+def claims_of(database: Engine) -> list[Lease]:
+    with database.begin() as tx:
+        return claims.claim(tx, 1, {ECHO: 1000}, lease_s=60)
+
+
+@ON_ONE
+def test_a_slice_whose_inputs_stay_away_goes_back_and_its_items_are_not_failed(
+    database: Engine, payloads: Payloads, store: BlobStore
+) -> None:
+    job = post(database, payloads, "a", LARGE, "c")
+    run_away = Payloads(Away(99, store))
+    [(holding, items)] = claim(database, run_away)
+    assert (items, holding.finished, holding.ended) == ([], True, [])
+    with database.begin() as tx:
+        settle.settle(tx, [holding.lease], [])
+    run(database, payloads)
+    assert [line["outcome"] for line in read(database, payloads, job)] == ["succeeded"] * 3
+
+
+@ON_ONE
+def test_outputs_are_offered_again_while_the_store_is_away(
+    database: Engine, payloads: Payloads, store: BlobStore
+) -> None:
+    post(database, payloads, LARGE, "b")
+    [(holding, items)] = claim(database, payloads)
+    holding.end([Ended(seq, 1, 0.5, None, value) for seq, value in items])
+    results, _ = recorder.rows(holding, Limits())
+    assert worker.stash(Payloads(Away(99, store)), results, NEVER) is None
+    stashed = worker.stash(Payloads(Away(2, store)), results, float("inf"))
+    assert stashed is not None
+    assert stashed[1] is results[1]
+    reference = stashed[0].output or ""
+    assert json.loads(payloads.read(reference)) == LARGE
+
+
+@ON_ONE
+def test_a_reader_is_cut_off_visibly_while_the_store_is_away(
+    database: Engine, payloads: Payloads, store: BlobStore
+) -> None:
+    job = post(database, payloads, "a", LARGE)
+    run(database, payloads)
+    with pytest.raises(BlobsAway):
+        read(database, Payloads(Away(99, store)), job)
+    with pytest.raises(BlobsAway, match="MILLRACE_BLOBS names none"):
+        read(database, Payloads(), job)
+
+
+def test_without_a_store_everything_stays_in_the_database(database: Engine, tmp_path: Path) -> None:
+    job = post(database, Payloads(), LARGE)
+    run(database, Payloads())
+    [line] = read(database, Payloads(), job)
+    assert line["output"] == LARGE
+    assert texts(database, "results", "output")[0] == json.dumps(LARGE, ensure_ascii=False)

@@ -1,0 +1,160 @@
+"""One suite for both stores, and then what only one of them can get wrong."""
+
+import io
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.blobs.folder import FolderBlobs
+from jobs.blobs.s3 import S3Blobs
+from jobs.blobs.store import BlobStore
+from jobs.errors import BlobsAway, PayloadLost
+from tests.integration.jobs.blobs.conftest import BUCKET
+
+LARGE = bytes(range(256)) * (17 << 12)  # 17 MiB: three parts
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\x00\xff\n", b"y" * 100_000, LARGE])
+def test_what_is_put_comes_back(store: BlobStore, data: bytes) -> None:
+    store.put("in/week/a/1", data)
+    assert store.get("in/week/a/1") == data
+
+
+def test_a_second_put_replaces_the_first(store: BlobStore) -> None:
+    store.put("a/b", b"first, and longer")
+    store.put("a/b", b"second")
+    assert store.get("a/b") == b"second"
+
+
+def test_what_was_never_put_is_lost_and_not_away(store: BlobStore) -> None:
+    store.put("a/b", b"x")
+    for key in ("a/c", "c/b", "a/b2"):
+        with pytest.raises(PayloadLost, match=key):
+            store.get(key)
+
+
+def test_a_prefix_is_deleted_with_all_below_it_and_nothing_beside_it(store: BlobStore) -> None:
+    gone, kept = ["job/1", "job/2/3", "job/2/4"], ["job2/1", "jo/1", "other/job/1"]
+    for key in gone + kept:
+        store.put(key, key.encode())
+    store.delete_prefix("job/")
+    for key in gone:
+        with pytest.raises(PayloadLost):
+            store.get(key)
+    assert [store.get(key) for key in kept] == [key.encode() for key in kept]
+
+
+def test_deleting_what_is_not_there_is_harmless(store: BlobStore) -> None:
+    store.delete_prefix("never/")
+    store.put("a/b", b"x")
+    store.delete_prefix("a/")
+    store.delete_prefix("a/")
+
+
+def test_a_deleted_prefix_can_be_written_to_again(store: BlobStore) -> None:
+    store.put("a/b", b"x")
+    store.delete_prefix("a/")
+    store.put("a/b", b"y")
+    assert store.get("a/b") == b"y"
+
+
+def test_readers_see_one_whole_version_while_writers_replace_it(store: BlobStore) -> None:
+    versions = [bytes([letter]) * 20_000 for letter in b"abcd"]
+    store.put("a/b", versions[0])
+    writers = [threading.Thread(target=store.put, args=("a/b", v)) for v in versions * 3]
+    for writer in writers:
+        writer.start()
+    seen = {store.get("a/b") for _ in range(20)}
+    for writer in writers:
+        writer.join()
+    assert seen <= set(versions)
+
+
+# -- a folder
+
+
+def test_a_folder_that_is_not_mounted_is_away_and_nothing_in_it_is_lost(tmp_path: Path) -> None:
+    with pytest.raises(BlobsAway, match="can't read"):
+        FolderBlobs(tmp_path / "unmounted").get("a/b")
+
+
+def test_a_folder_that_can_not_be_written_is_away_and_keeps_no_rest(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("in the way")
+    with pytest.raises(BlobsAway, match=f"can't write {tmp_path}/in/a"):
+        FolderBlobs(tmp_path).put("in/a", b"x")
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = FolderBlobs(tmp_path)
+    store.put("a/b", b"old")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BlobsAway, match="No space left"):
+        store.put("a/b", b"new")
+    monkeypatch.undo()
+    assert store.get("a/b") == b"old"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+
+
+# -- S3
+
+
+def test_a_large_object_goes_up_in_parts_with_checksums(s3: Any, s3_endpoint: str) -> None:
+    S3Blobs(BUCKET, "p", endpoint=s3_endpoint).put("large", LARGE)
+    S3Blobs(BUCKET, "p", endpoint=s3_endpoint).put("small", b"x")
+    large = s3.head_object(Bucket=BUCKET, Key="p/large", ChecksumMode="ENABLED")
+    assert large["ETag"].strip('"').endswith("-3")
+    assert large["ChecksumSHA256"]
+    small = s3.head_object(Bucket=BUCKET, Key="p/small", ChecksumMode="ENABLED")
+    assert small["ChecksumSHA256"] == "LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE="
+
+
+def test_deleting_a_prefix_ends_uploads_that_were_broken_off(s3: Any, s3_endpoint: str) -> None:
+    s3.create_multipart_upload(Bucket=BUCKET, Key="p/job/1")
+    s3.create_multipart_upload(Bucket=BUCKET, Key="p/other/1")
+    S3Blobs(BUCKET, "p", endpoint=s3_endpoint).delete_prefix("job/")
+    left = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    assert [upload["Key"] for upload in left] == ["p/other/1"]
+    s3.abort_multipart_upload(Bucket=BUCKET, Key="p/other/1", UploadId=left[0]["UploadId"])
+
+
+def test_a_bucket_that_is_not_there_is_away_and_nothing_in_it_is_lost(s3_endpoint: str) -> None:
+    store = S3Blobs("no-such-bucket", endpoint=s3_endpoint)
+    for act in (lambda: store.get("a"), lambda: store.put("a", b"x")):
+        with pytest.raises(BlobsAway, match="NoSuchBucket"):
+            act()
+
+
+def test_a_server_that_does_not_answer_is_away(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    with pytest.raises(BlobsAway, match="can't read a"):
+        S3Blobs(BUCKET, endpoint="http://127.0.0.1:9").get("a")
+
+
+def test_a_stream_goes_in_from_where_it_stands_and_is_read_in_pieces(store: BlobStore) -> None:
+    content = random.Random(1).randbytes(20 << 20)
+    source = io.BytesIO(b"before" + content)
+    source.seek(6)
+    store.put_stream("files/1", source)
+    with store.open("files/1") as file:
+        pieces = list(iter(lambda: file.read(1_000_003), b""))
+    assert b"".join(pieces) == content
+    assert len(pieces) > 20
+    assert store.get("files/1") == content
+
+
+def test_one_blob_is_deleted_and_no_other(store: BlobStore) -> None:
+    store.put("a/1", b"one")
+    store.put("a/12", b"twelve")
+    for _ in range(2):
+        store.delete("a/1")
+    with pytest.raises(PayloadLost):
+        store.open("a/1")
+    assert store.get("a/12") == b"twelve"

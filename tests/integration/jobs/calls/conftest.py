@@ -1,0 +1,33 @@
+"""Every implementation of the call lanes passes the same tests."""
+
+import pytest
+import redis
+
+from jobs import clock
+from jobs.calls.memory import MemoryLanes
+from jobs.calls.messages import pack_replies
+from jobs.calls.redis import RedisLanes, reply_key
+from tests.integration.jobs.calls.made import MODEL, Lanes
+
+
+@pytest.fixture(params=["memory", "redis"])
+def unserved(request: pytest.FixtureRequest) -> Lanes:
+    """Lanes that no worker has announced itself for."""
+    if request.param == "memory":
+        memory = MemoryLanes(lambda: clock.monotonic() * 1000)
+        return Lanes(memory, lambda asker: [pack_replies(r) for r in memory.replies.get(asker, [])])
+    client: redis.Redis = request.getfixturevalue("redis_client")
+    return Lanes(RedisLanes(client, MODEL), lambda asker: client.lrange(reply_key(asker), 0, -1))
+
+
+@pytest.fixture
+def lanes(unserved: Lanes) -> Lanes:
+    unserved.lanes.announce("worker-1", 60)
+    return unserved
+
+
+@pytest.fixture
+def launched(lanes: Lanes) -> Lanes:
+    """Lanes of a pool that launched a moment ago, and is idle again."""
+    assert lanes.take(rows=0, took_ms=0.0) == []
+    return lanes

@@ -1,0 +1,144 @@
+"""What only the lanes in Redis have: keys, the bell, scripts."""
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from jobs.calls.lanes import (
+    ALONE,
+    Terms,
+    lane_name,
+)
+from jobs.calls.messages import Call, Reply
+from jobs.calls.redis import RedisLanes, declare_dead, reply_key
+from tests.integration.jobs.calls.made import MODEL, ticket
+
+
+@pytest.fixture
+def in_redis(redis_client: "redis.Redis") -> RedisLanes:
+    lanes = RedisLanes(redis_client, MODEL)
+    lanes.announce("worker-1", 60)
+    return lanes
+
+
+def take(lanes: RedisLanes, rows: int = 1, lane: str = "{}/64") -> list[Call]:
+    return lanes.take(ticket(lanes.look("nobody/0"), rows=rows, lane=lane)) or []
+
+
+def put(lanes: RedisLanes, id: str) -> None:
+    call = Call(id, "{}/64", "tenant", 1, 1, "api-1")
+    assert lanes.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=Terms()) is None
+
+
+def test_however_many_calls_wait_the_bell_rings_once(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    put(in_redis, "b")
+    assert redis_client.llen(in_redis.keys.bell) == 1
+
+
+def test_a_taker_that_leaves_calls_behind_rings_for_the_next(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    put(in_redis, "b")
+    for left in (1, 0):
+        redis_client.delete(in_redis.keys.bell)
+        take(in_redis, rows=1)
+        assert redis_client.llen(in_redis.keys.bell) == left
+
+
+def test_who_launches_items_rings_for_the_calls_that_wait(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    in_redis.watch("worker-1/0", in_redis.look("nobody/0").now_ms + 60_000, 2)
+    redis_client.delete(in_redis.keys.bell)
+    take(in_redis, rows=0, lane="")
+    assert redis_client.llen(in_redis.keys.bell) == 1
+
+
+def test_who_leaves_rings_for_the_calls_that_wait(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    in_redis.announce("worker-2", 60)
+    for left in (0, 1):
+        in_redis.announce("worker-1", 0)
+        assert redis_client.llen(in_redis.keys.bell) == left
+        put(in_redis, "a")
+        redis_client.delete(in_redis.keys.bell)  # a slot heard it, and stopped
+
+
+def test_nothing_of_an_answered_call_stays_in_redis_but_that_it_was(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    [call] = take(in_redis)
+    in_redis.reply("api-1", [Reply(call.id, b"1", None, 1, {})])
+    kept = set(redis_client.scan_iter()) - {in_redis.keys.bell.encode()}
+    ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool", "busy", "used")}
+    assert kept == ours | {reply_key("api-1").encode()}
+
+
+def test_a_reply_reaches_a_redis_that_has_lost_everything(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    take(in_redis)
+    redis_client.flushall()
+    redis_client.script_flush()
+    in_redis.reply("api-1", [Reply("a", b"1", None, 1, {})])
+    assert redis_client.llen(reply_key("api-1")) == 1
+    assert in_redis.recover() == 0
+
+
+def test_a_launch_of_more_calls_than_lua_takes_arguments_is_answered(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    ids = [f"call-{n}" for n in range(10_001)]
+    redis_client.hset(in_redis.keys("calls"), mapping=dict.fromkeys(ids, "x"))
+    in_redis.reply("api-1", [Reply(id, b"1", None, 1, {}) for id in ids])
+    assert not redis_client.exists(in_redis.keys("calls"))
+
+
+def test_a_call_of_any_input_and_parameters_is_put_back_as_it_was(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    lane = lane_name({"a b": "\n\0 ü %s", "c": ["alone:"]}, 64)
+    call = Call("a", lane, "tenant", {"x\n y": ["\0 %d", "x" * 300_000]}, 3, "api-1")
+    assert in_redis.put(call, target_ms=250, timeout_ms=60_000, most=100, terms=Terms()) is None
+    [before] = take(in_redis, lane=lane)
+    assert (before.lane, before.input) == (call.lane, call.input)
+    declare_dead(redis_client, [MODEL], "worker-1")
+    assert in_redis.recover() == 1
+    [after] = take(in_redis, lane=ALONE + lane)
+    assert after == replace(before, lane=ALONE + lane)
+
+
+def test_calls_that_are_put_back_ring_the_bell(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    put(in_redis, "a")
+    take(in_redis)
+    redis_client.delete(in_redis.keys.bell)
+    declare_dead(redis_client, [MODEL], "worker-1")
+    in_redis.recover()
+    assert redis_client.llen(in_redis.keys.bell) == 1
+
+
+def test_replies_that_nobody_fetches_are_forgotten(
+    in_redis: RedisLanes, redis_client: "redis.Redis"
+) -> None:
+    in_redis.reply("api-1", [Reply("a", b"1", None, 1, {})])
+    assert 0 < redis_client.ttl(reply_key("api-1")) <= 30
+
+
+def test_the_lanes_of_two_models_are_apart(redis_client: "redis.Redis") -> None:
+    one, other = RedisLanes(redis_client, "model@1"), RedisLanes(redis_client, "model@2")
+    one.announce("worker-1", 60)
+    other.announce("worker-1", 60)
+    put(one, "a")
+    assert list(other.look("nobody/0").lanes) == []
+    assert take(other) == []

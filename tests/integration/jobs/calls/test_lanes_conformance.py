@@ -1,0 +1,215 @@
+"""What every implementation of the call lanes does: one suite, over Redis and over memory."""
+
+import threading
+from typing import Any
+
+import orjson
+import pytest
+
+from jobs.calls.messages import Call, Reply, unpack_replies
+from jobs.calls.profile import Profile, Times
+from tests.integration.jobs.calls.made import Lanes
+from tests.support.wait import eventually
+
+
+def test_a_call_comes_out_as_it_went_in_with_its_times(lanes: Lanes) -> None:
+    put = lanes.put("a", target_ms=250, timeout_ms=5000)
+    [waiting] = lanes.look().lanes
+    [call] = lanes.take()
+    assert (call.id, call.lane, call.tenant) == (put.id, put.lane, put.tenant)
+    assert (call.input, call.size, call.reply_to) == (put.input, put.size, put.reply_to)
+    assert call.deadline_ms - call.enqueued_ms == pytest.approx(5000, abs=0.01)
+    assert waiting.due_ms - call.enqueued_ms == pytest.approx(250, abs=0.01)
+
+
+def test_a_call_is_due_no_later_than_its_deadline(lanes: Lanes) -> None:
+    lanes.put("a", target_ms=5000, timeout_ms=250)
+    [waiting] = lanes.look().lanes
+    [call] = lanes.take()
+    assert waiting.due_ms == pytest.approx(call.deadline_ms, abs=0.01)
+
+
+def test_a_look_tells_each_lane_with_its_calls_and_its_most_urgent(lanes: Lanes) -> None:
+    lanes.put("a", target_ms=900)
+    lanes.put("b", target_ms=300)
+    lanes.put("c", lane="{}/16", target_ms=600)
+    look = lanes.look()
+    assert {(lane.lane, lane.rows) for lane in look.lanes} == {("{}/64", 2), ("{}/16", 1)}
+    due = {lane.lane: lane.due_ms - look.now_ms for lane in look.lanes}
+    assert due["{}/64"] <= 300 < due["{}/16"] <= 600
+
+
+def test_the_earliest_due_is_taken_first_and_no_more_than_asked(lanes: Lanes) -> None:
+    for id, target_ms in (("late", 9000), ("soon", 1000), ("later", 20_000), ("now", 10)):
+        lanes.put(id, target_ms=target_ms)
+    assert lanes.take_ids(rows=3) == ["now", "soon", "late"]
+    assert lanes.take_ids(rows=3) == ["later"]
+    assert lanes.take_ids(rows=3) == []
+
+
+def test_only_the_lane_that_was_named_is_taken_from(lanes: Lanes) -> None:
+    lanes.put("a", lane="{}/16")
+    lanes.put("b", lane='{"normalize":false}/16')
+    assert lanes.take_ids(lane="{}/16") == ["a"]
+    assert [lane.lane for lane in lanes.look().lanes] == ['{"normalize":false}/16']
+
+
+def test_a_lane_disappears_when_it_is_empty(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.put("b", lane="{}/16")
+    lanes.take()
+    assert [lane.lane for lane in lanes.look().lanes] == ["{}/16"]
+    lanes.take(lane="{}/16")
+    assert list(lanes.look().lanes) == []
+
+
+def test_without_a_ready_worker_a_call_is_refused(unserved: Lanes) -> None:
+    call = Call("a", "{}/64", "tenant", 1, 1, "api-1")
+    assert unserved.refusal(call) == "no_worker"
+    assert unserved.take() == []
+
+
+def test_one_call_too_many_is_refused_until_one_is_taken(lanes: Lanes) -> None:
+    lanes.put("a", most=2)
+    lanes.put("b", lane="{}/16", most=2)
+    late = Call("c", "{}/64", "tenant", 1, 1, "api-1")
+    assert lanes.refusal(late, most=2) == "overloaded"
+    lanes.take()
+    assert lanes.refusal(late, most=2) is None
+
+
+def test_a_call_past_its_deadline_is_dropped_when_it_is_reached(lanes: Lanes) -> None:
+    lanes.put("gone", timeout_ms=1)
+    lanes.put("wanted")
+    [waiting] = lanes.look().lanes
+    lanes.passed(waiting.due_ms)
+    assert lanes.take_ids(rows=1) == ["wanted"]
+    assert list(lanes.look().lanes) == []
+
+
+def test_taking_nothing_but_expired_calls_is_no_launch(lanes: Lanes) -> None:
+    lanes.put("gone", timeout_ms=1)
+    [waiting] = lanes.look().lanes
+    lanes.passed(waiting.due_ms)
+    assert lanes.take() == []
+    assert lanes.look().last_launch_ms == 0
+
+
+def test_a_dropped_call_is_never_taken_and_leaves_its_room(lanes: Lanes) -> None:
+    dropped = lanes.put("a", most=1)
+    lanes.lanes.drop(dropped)
+    lanes.lanes.drop(dropped)
+    assert list(lanes.look().lanes) == []
+    lanes.put("b", most=1)
+    assert lanes.take_ids() == ["b"]
+
+
+def test_a_launch_is_remembered_with_its_predicted_time(lanes: Lanes) -> None:
+    lanes.put("a")
+    before = lanes.look()
+    assert (before.last_launch_ms, before.last_took_ms) == (0, 0)
+    lanes.take()
+    after = lanes.look()
+    assert before.now_ms <= after.last_launch_ms <= after.now_ms
+    assert after.last_took_ms == 100
+
+
+def test_a_ticket_from_before_the_pools_last_launch_takes_nothing(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.put("b")
+    stale = lanes.look()
+    assert len(lanes.take(rows=1, look=stale)) == 1
+    assert lanes.try_take(rows=1, look=stale) is None
+    assert lanes.take_ids(rows=1) == ["b"]
+
+
+def test_replicas_are_the_workers_that_are_ready(lanes: Lanes) -> None:
+    lanes.lanes.announce("worker-2", 60)
+    lanes.lanes.announce("worker-2", 60)
+    assert lanes.look().replicas == 2
+    lanes.lanes.announce("worker-1", 0)
+    assert lanes.look().replicas == 1
+
+
+def test_a_worker_that_withdrew_gets_no_more_calls(lanes: Lanes) -> None:
+    lanes.put("a")
+    lanes.lanes.announce("worker-1", 0)
+    assert lanes.refusal(Call("b", "{}/64", "tenant", 1, 1, "api-1")) == "no_worker"
+    assert lanes.take_ids() == ["a"]
+
+
+def test_a_worker_that_falls_silent_is_no_longer_ready(unserved: Lanes) -> None:
+    unserved.lanes.announce("worker-1", 0.2)
+    assert unserved.look().replicas == 1
+    eventually(lambda: unserved.look().replicas == 0)
+    assert unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1")) == "no_worker"
+
+
+def test_two_takers_never_get_the_same_call(lanes: Lanes) -> None:
+    ids = [f"call-{n}" for n in range(200)]
+    for id in ids:
+        lanes.put(id, most=1000)
+    taken: list[list[str]] = [[], [], [], []]
+
+    def take_all(mine: list[str]) -> None:
+        while lanes.look().lanes:
+            mine += [call.id for call in lanes.try_take(rows=3) or ()]
+
+    threads = [threading.Thread(target=take_all, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(id for mine in taken for id in mine) == sorted(ids)
+
+
+def test_the_replies_of_a_launch_reach_the_process_that_asked_in_one_message(lanes: Lanes) -> None:
+    timing: dict[str, Any] = {"queue_ms": 1.5, "flush": "pace"}
+    good = Reply("a", orjson.dumps({"é": [1.5]}), None, 3, timing)
+    bad = Reply("b", None, ("engine_error", "it broke"), 4, timing)
+    lanes.lanes.reply("api-1", [good, bad])
+    lanes.lanes.reply("api-1", [good])
+    lanes.lanes.reply("api-2", [bad])
+    first, second = map(unpack_replies, lanes.received("api-1"))
+    assert first == [
+        ("a", {"é": [1.5]}, None, 3, timing),
+        ("b", None, ["engine_error", "it broke"], 4, timing),
+    ]
+    assert [id for id, *_ in second] == ["a"]
+    assert len(lanes.received("api-2")) == 1
+
+
+# -- what the pool knows
+
+
+def test_calls_are_known_by_when_they_came_and_how_far_apart(lanes: Lanes) -> None:
+    assert (lanes.look().called_ms, lanes.look().gap_ms) == (0, 0)
+    lanes.put("a")
+    first = lanes.look()
+    assert first.gap_ms == 0
+    lanes.passed(first.called_ms + 20)
+    lanes.put("b")
+    second = lanes.look()
+    assert second.gap_ms == pytest.approx(second.called_ms - first.called_ms, abs=0.01)
+
+
+def test_a_profile_is_what_the_latest_worker_announced(lanes: Lanes) -> None:
+    assert lanes.lanes.profile() == b""
+    profile = Profile(1500.0, {64: Times(32, 100.0, 11.0)})
+    lanes.lanes.announce("worker-1", 60, profile=profile.pack())
+    lanes.lanes.announce("worker-1", 60)
+    assert Profile.unpack(lanes.lanes.profile()) == profile
+
+
+def test_a_model_is_wanted_once_a_call_found_no_worker(unserved: Lanes) -> None:
+    assert not unserved.lanes.wanted()
+    unserved.refusal(Call("a", "{}/64", "tenant", 1, 1, "api-1"))
+    assert unserved.lanes.wanted()
+
+
+def test_launches_are_counted_by_their_reason(lanes: Lanes) -> None:
+    for reason in ("full", "pace", "full"):
+        lanes.put("a")
+        lanes.take(reason=reason)
+    lanes.take(reason="knee")  # of nothing
+    assert lanes.lanes.flushes() == {"full": 2, "pace": 1}

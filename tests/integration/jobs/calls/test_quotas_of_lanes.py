@@ -1,0 +1,203 @@
+"""What a caller may use at most: of a second, and at a time."""
+
+from itertools import count
+from time import monotonic
+
+import pytest
+
+from jobs.calls.lanes import Refused, Terms
+from jobs.calls.messages import Call
+from jobs.calls.quotas import Quota, quota_of
+from jobs.identity import Limit
+from tests.integration.jobs.calls.made import Lanes
+
+_numbers = count()
+MODEL = "m"
+
+
+def bound(*limits: Limit, tenant: str = "tenant") -> Quota:
+    return quota_of(tenant, limits, MODEL)
+
+
+def call(size: int = 1, tenant: str = "tenant") -> Call:
+    return Call(f"call-{next(_numbers)}", "{}/64", tenant, None, size, "api-1")
+
+
+def asked(lanes: Lanes, quota: Quota, size: int = 1, **bounds: int) -> Refused | None:
+    return lanes.refused(call(size), quota=quota, most=bounds.pop("most", 10_000), **bounds)
+
+
+def waits_ms(refused: Refused | None) -> float:
+    assert refused
+    assert refused.why == "quota"
+    assert refused.exceeded
+    assert refused.exceeded.wait_ms == refused.wait_ms
+    return refused.wait_ms
+
+
+def test_as_many_requests_as_a_second_has_come_in_at_once_and_no_more(lanes: Lanes) -> None:
+    quota = bound(Limit(requests_per_s=0.5))
+    assert asked(lanes, quota) is None
+    assert 1900 < waits_ms(asked(lanes, quota)) <= 2000
+    several = bound(Limit(model=MODEL, requests_per_s=4))
+    since_s = monotonic()
+    came = [asked(lanes, several) for _ in range(8)]
+    took_s = monotonic() - since_s
+    assert 4 <= came.count(None) <= 4 + 4 * took_s + 1
+    assert 0 < waits_ms(came[-1]) <= 250
+
+
+def test_who_waits_as_long_as_it_was_told_is_let_in(lanes: Lanes) -> None:
+    quota = bound(Limit(requests_per_s=10, tokens_per_s=50))
+    for _ in range(3):
+        while (no := asked(lanes, quota, size=6)) is None:
+            pass
+        lanes.passed(lanes.look().now_ms + waits_ms(no))
+        assert asked(lanes, quota, size=6) is None
+
+
+def test_tokens_are_counted_in_the_models_unit(lanes: Lanes) -> None:
+    quota = bound(Limit(tokens_per_s=10))
+    assert asked(lanes, quota, size=8) is None
+    no = asked(lanes, quota, size=8)
+    assert 500 < waits_ms(no) <= 600
+    assert no
+    assert no.exceeded
+    assert (no.exceeded.bound.name, no.exceeded.left) == ("tokens_per_s", 2)
+    assert asked(lanes, quota, size=2) is None
+
+
+def test_an_input_larger_than_the_bucket_is_let_in_when_it_is_full_and_paid_for_after(
+    lanes: Lanes,
+) -> None:
+    quota = bound(Limit(tokens_per_s=100))
+    assert asked(lanes, quota, size=350) is None
+    assert 3400 < waits_ms(asked(lanes, quota, size=350)) <= 3500
+    assert 2500 < waits_ms(asked(lanes, quota, size=10)) <= 2600
+
+
+def test_one_bound_that_is_exceeded_charges_none(lanes: Lanes) -> None:
+    wide, narrow = Limit(requests_per_s=2), Limit(model=MODEL, requests_per_s=1)
+    assert asked(lanes, bound(wide, narrow)) is None
+    no = asked(lanes, bound(wide, narrow))
+    assert no
+    assert no.exceeded
+    assert no.exceeded.bound.model == MODEL
+    assert asked(lanes, bound(wide)) is None
+    assert waits_ms(asked(lanes, bound(wide)))
+
+
+def test_of_several_bounds_the_one_that_keeps_out_for_longest_is_told(lanes: Lanes) -> None:
+    quota = bound(Limit(requests_per_s=1, tokens_per_s=1))
+    assert asked(lanes, quota, size=5) is None
+    no = asked(lanes, quota)
+    assert 4900 < waits_ms(no) <= 5000
+    assert no
+    assert no.exceeded
+    assert no.exceeded.bound.name == "tokens_per_s"
+
+
+@pytest.mark.parametrize("why", ["no_worker", "overloaded", "late"])
+def test_a_call_that_is_refused_for_another_reason_is_not_charged(
+    launched: Lanes, why: str
+) -> None:
+    quota = bound(Limit(requests_per_s=0.01, tokens_per_s=0.01, calls_in_flight=1))
+    hopeless, bounds = Terms(), {"most": 10_000}
+    if why == "no_worker":
+        launched.lanes.announce("worker-1", 0)
+    elif why == "overloaded":
+        bounds = {"most": 0}
+    else:
+        hopeless = Terms(one_ms=100, full_ms=100, allowed_ms=1)
+    no = launched.refused(call(), hopeless, quota, **bounds)
+    assert no
+    assert no.why == why
+    launched.lanes.announce("worker-1", 60)
+    assert asked(launched, quota) is None
+    assert waits_ms(asked(launched, quota))
+
+
+def test_tenants_and_keys_have_buckets_of_their_own(lanes: Lanes) -> None:
+    one, other = Limit(key="key_a", requests_per_s=0.1), Limit(key="key_b", requests_per_s=0.1)
+    for quota in (bound(one), bound(other), bound(one, tenant="other")):
+        assert asked(lanes, quota) is None
+        assert waits_ms(asked(lanes, quota))
+
+
+def test_limits_of_other_models_dont_bind(lanes: Lanes) -> None:
+    quota = bound(Limit(model="other", requests_per_s=0.01, calls_in_flight=1))
+    assert [asked(lanes, quota) for _ in range(3)] == [None] * 3
+
+
+def test_a_limit_that_is_raised_counts_at_once(lanes: Lanes) -> None:
+    assert asked(lanes, bound(Limit(requests_per_s=0.5))) is None
+    assert waits_ms(asked(lanes, bound(Limit(requests_per_s=0.5))))
+    assert asked(lanes, bound(Limit(requests_per_s=1000))) is None
+
+
+# -- calls in flight
+
+
+TWO = bound(Limit(calls_in_flight=2))
+
+
+def put(lanes: Lanes, **bounds: int) -> Call:
+    made = call()
+    assert lanes.refused(made, quota=TWO, **bounds) is None
+    return made
+
+
+def test_so_many_calls_are_open_at_a_time_waiting_or_in_hand(lanes: Lanes) -> None:
+    put(lanes)
+    lanes.take(rows=1)
+    put(lanes)
+    no = asked(lanes, TWO)
+    assert waits_ms(no)
+    assert no
+    assert no.exceeded
+    assert no.exceeded.bound.name == "calls_in_flight"
+
+
+def test_a_call_is_open_until_it_is_answered(lanes: Lanes) -> None:
+    first, _ = put(lanes), put(lanes)
+    lanes.take()
+    assert waits_ms(asked(lanes, TWO))
+    lanes.answer(first.id)
+    put(lanes)
+    assert waits_ms(asked(lanes, TWO))
+
+
+def test_a_call_is_open_until_its_client_goes(lanes: Lanes) -> None:
+    waiting, taken = put(lanes), put(lanes)
+    lanes.lanes.drop(waiting)
+    put(lanes)
+    lanes.take()
+    lanes.lanes.drop(taken)
+    put(lanes)
+    assert waits_ms(asked(lanes, TWO))
+
+
+def test_a_call_that_would_come_too_late_is_open_no_longer(lanes: Lanes) -> None:
+    put(lanes, timeout_ms=30_000)
+    put(lanes, timeout_ms=30_000)
+    assert lanes.take(needs_ms=40_000.0) == []
+    put(lanes)
+
+
+def test_a_call_is_open_until_its_second_death(lanes: Lanes) -> None:
+    put(lanes)
+    put(lanes)
+    for lane in ("{}/64", "alone:{}/64"):
+        assert len(lanes.take(lane=lane, worker="worker-2")) == 2
+        assert waits_ms(asked(lanes, TWO))
+        lanes.lanes.announce("worker-2", 0)
+        assert lanes.lanes.recover() == 2
+    put(lanes)
+
+
+def test_a_call_that_everybody_forgot_is_open_until_its_deadline(lanes: Lanes) -> None:
+    put(lanes, timeout_ms=100)
+    put(lanes, timeout_ms=100)
+    assert waits_ms(asked(lanes, TWO))
+    lanes.passed(lanes.look().now_ms + 110)
+    put(lanes)

@@ -1,0 +1,149 @@
+"""Which calls are let in, by what waits and who is busy."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.calls.lanes import (
+    Refused,
+    Terms,
+)
+from jobs.calls.messages import Call
+from tests.integration.jobs.calls.made import Lanes
+
+FIXED = Terms(one_ms=100, full_rows=4, full_ms=100)
+
+
+def fill(lanes: Lanes, calls: int, lane: str = "{}/64") -> None:
+    for n in range(calls):
+        call = Call(f"{lane}-{n}", lane, "tenant", None, 1, "api-1")
+        assert lanes.refused(call, FIXED) is None
+
+
+def late(lanes: Lanes, allowed_ms: float, lane: str = "{}/64", slots: int = 1) -> float | None:
+    """How long a call of this lane would wait, where that is too long; it is never let in."""
+    call = Call("late", lane, "tenant", None, 1, "api-1")
+    terms = replace(FIXED, allowed_ms=allowed_ms, slots=slots)
+    refused = lanes.refused(call, terms)
+    if refused is None:
+        lanes.lanes.drop(call)
+        return None
+    assert refused.why == "late"
+    return refused.wait_ms
+
+
+def test_a_call_that_shares_the_next_launch_waits_for_nothing(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 3)
+    assert late(lanes, 100) is None
+    assert late(lanes, 99.9) == 0
+
+
+def test_every_full_launch_before_it_is_waited_for(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 9)
+    assert late(lanes, 299.9) == pytest.approx(200)
+    assert late(lanes, 300) is None
+
+
+def test_replicas_and_their_slots_share_what_waits(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 8)
+    lanes.lanes.announce("worker-2", 60)
+    assert late(lanes, 0) == pytest.approx(100)  # the third launch, on two slots
+    assert late(lanes, 0, slots=2) == 0
+
+
+def test_other_lanes_are_waited_for_by_what_they_cost(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 6)
+    assert late(lanes, 0, lane="{}/16") == pytest.approx(200)
+    for rows, left_ms in ((2, 100), (3, 0), (1, 0)):
+        lanes.take(rows=rows)
+        lanes.lanes.look("worker-1/0")  # the launch has ended
+        assert late(lanes, 0, lane="{}/16") == pytest.approx(left_ms)
+
+
+def test_a_pool_that_is_busy_is_waited_for(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 1)
+    lanes.take(took_ms=5000.0)
+    waits_ms = late(lanes, 0)
+    assert waits_ms is not None
+    assert 4000 < waits_ms <= 5000
+    lanes.lanes.announce("worker-2", 60)
+    assert late(lanes, 0) == 0  # the other one is idle
+
+
+def test_the_slots_are_waited_for_in_turn(launched: Lanes) -> None:
+    lanes = launched
+    for worker, took_ms in (("worker-1", 5000.0), ("worker-2", 9000.0)):
+        lanes.lanes.announce(worker, 60)
+        lanes.take(rows=0, took_ms=took_ms, worker=worker)
+    assert late(lanes, 0) == pytest.approx(5000, abs=1000)
+    fill(lanes, 4)
+    assert late(lanes, 0) == pytest.approx(9000, abs=1000)
+    fill(lanes, 4, lane="{}/16")
+    assert late(lanes, 0) == pytest.approx(5100, abs=1000)
+
+
+def test_a_slot_that_looks_is_not_busy_any_more(launched: Lanes) -> None:
+    lanes = launched
+    assert lanes.take(rows=0, took_ms=5000.0) == []  # items alone
+    assert list(lanes.look().busy) == ["worker-1/0"]
+    assert lanes.lanes.look("worker-1/0").busy == {}
+    assert late(lanes, 0) == 0
+
+
+def test_a_worker_that_leaves_is_not_busy_any_more(launched: Lanes) -> None:
+    lanes = launched
+    lanes.lanes.announce("worker-2", 60)
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    lanes.lanes.announce("worker-2", 0)
+    assert lanes.look().busy == {}
+
+
+def test_what_a_worker_that_drains_launches_keeps_nobody_waiting(launched: Lanes) -> None:
+    lanes = launched
+    lanes.lanes.announce("worker-2", 60)
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    lanes.lanes.announce("worker-2", 60, ready=False)
+    assert late(lanes, 0) == 0
+    lanes.take(rows=0, took_ms=5000.0, worker="worker-2")
+    assert late(lanes, 0) == 0
+
+
+def test_a_worker_that_leaves_watches_no_more(lanes: Lanes) -> None:
+    until_ms = lanes.look().now_ms + 60_000
+    lanes.lanes.watch("worker-1/1", until_ms, 9)
+    lanes.lanes.announce("worker", 0)
+    assert lanes.look().watched_ms == pytest.approx(until_ms, abs=0.01)
+    lanes.lanes.announce("worker-1", 0)
+    assert lanes.look().watched_ms == 0
+
+
+def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 3)
+    joined = replace(FIXED, step_ms=10, allowed_ms=129.9)
+    call = Call("late", "{}/64", "tenant", None, 1, "api-1")
+    assert lanes.refused(call, joined) == Refused("late", 0)
+    assert lanes.refused(call, replace(joined, allowed_ms=130)) is None
+
+
+def test_a_pool_that_launched_nothing_for_long_is_probed(lanes: Lanes) -> None:
+    """What it takes may be known wrongly; a launch would tell."""
+    probe = Call("probe", "{}/64", "tenant", None, 1, "api-1")
+    hopeless = replace(FIXED, allowed_ms=1)
+    assert lanes.refused(probe, hopeless) is None
+    assert lanes.refused(replace(probe, id="another"), hopeless) == Refused("late", 0)
+    lanes.take(took_ms=0.0)
+    assert lanes.refused(replace(probe, id="third"), hopeless) == Refused("late", 0)
+
+
+def test_what_is_dropped_costs_nothing(launched: Lanes) -> None:
+    lanes = launched
+    fill(lanes, 2)
+    for n in range(2):
+        lanes.lanes.drop(Call(f"{{}}/64-{n}", "{}/64", "tenant", None, 1, "api-1"))
+    assert late(lanes, 0, lane="{}/16") == pytest.approx(0)

@@ -1,0 +1,70 @@
+"""What calls used: each that was answered, once. One suite, over Redis and over memory."""
+
+from jobs.calls.messages import Call
+from tests.integration.jobs.calls.made import Lanes
+
+
+def put(lanes: Lanes, id: str, tenant: str = "acme", **fields: object) -> Call:
+    call = Call(id, "{}/64", tenant, None, 3, "api-1", **fields)  # type: ignore[arg-type]
+    assert lanes.refusal(call) is None
+    return call
+
+
+def test_answered_calls_are_counted_by_tenant_and_class(lanes: Lanes) -> None:
+    put(lanes, "a")
+    put(lanes, "b", tenant="one with spaces")
+    put(lanes, "c", job_class="bulk")
+    put(lanes, "d")
+    for call in lanes.take():
+        lanes.answer_as(call, failed=call.id == "d", device_us=10)
+    assert lanes.used() == {
+        ("acme", "standard"): (1, 1, 3, 20),
+        ("acme", "bulk"): (1, 0, 3, 10),
+        ("one with spaces", "standard"): (1, 0, 3, 10),
+    }
+
+
+def test_a_call_that_is_answered_twice_counts_once(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    lanes.answer_as(call, device_us=10)
+    lanes.answer_as(call, device_us=10)
+    assert lanes.used() == {("acme", "standard"): (1, 0, 3, 10)}
+
+
+def test_a_redelivered_call_counts_for_who_answers_first(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take(worker="worker-2", lease_ms=0.0)
+    lanes.passed(lanes.look().now_ms)
+    assert lanes.lanes.recover() == 1
+    [again] = lanes.take(lane="alone:{}/64")
+    lanes.answer_as(again, device_us=30)
+    lanes.answer_as(call, device_us=10)
+    assert lanes.used() == {("acme", "standard"): (1, 0, 3, 30)}
+
+
+def test_a_call_that_was_taken_back_costs_nothing(lanes: Lanes) -> None:
+    call = put(lanes, "a")
+    [taken] = lanes.take()
+    lanes.lanes.drop(call)
+    lanes.answer_as(taken, device_us=10)
+    assert lanes.used() == {}
+
+
+def test_a_call_that_two_workers_died_with_costs_nothing(lanes: Lanes) -> None:
+    put(lanes, "a")
+    for lane in ("{}/64", "alone:{}/64"):
+        lanes.take(lane=lane, worker="worker-2", lease_ms=0.0)
+        lanes.passed(lanes.look().now_ms)
+        assert lanes.lanes.recover() == 1
+    assert lanes.used() == {}
+
+
+def test_the_minute_that_runs_is_not_over_and_what_is_forgotten_is_gone(lanes: Lanes) -> None:
+    put(lanes, "a")
+    [call] = lanes.take()
+    lanes.answer_as(call)
+    minute_ms = 60_000 * (lanes.look().now_ms // 60_000)
+    assert lanes.lanes.used() == [] or lanes.look().now_ms > minute_ms + 60_000
+    lanes.lanes.forget_used(lanes.lanes.used(unfinished=True))
+    assert lanes.used() == {}

@@ -1,0 +1,184 @@
+"""Whether there is room for a job: by what its tenant, or its key, has queued and stored."""
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs import clock
+from jobs.blobs.folder import FolderBlobs
+from jobs.blobs.payloads import Payloads
+from jobs.errors import Invalid, MillraceError, QuotaExceeded
+from jobs.identity import Limit
+from jobs.models.builtin_models import SAMPLES
+from jobs.store import db
+from jobs.store.billing import quota
+from jobs.store.jobs import verbs
+from jobs.usecases.submit import Order, submit
+from tests.support.store import claim, count, job, settle
+
+KEY = "key_01kajf0000000000000000000a"
+
+
+def post(database: Engine, *limits: Limit, items: int = 1, text: str = "x", **more: Any) -> UUID:
+    model, tenant = more.pop("model", "echo"), more.pop("tenant", "default")
+    array = [text] * items
+    row = submit(database, SAMPLES, tenant, Order(model), array=array, limits=limits, **more)
+    id: UUID = row["id"]
+    return id
+
+
+def exceeded(database: Engine, *limits: Limit, **more: Any) -> QuotaExceeded:
+    with pytest.raises(QuotaExceeded) as caught:
+        post(database, *limits, **more)
+    return caught.value
+
+
+def run(database: Engine) -> None:
+    while leases := claim(database):
+        settle(database, leases)
+
+
+def test_a_job_with_too_many_items_is_refused_at_the_first_beyond(database: Engine) -> None:
+    def lines() -> Any:
+        yield from [b'"x"'] * 4
+        raise AssertionError("nobody reads on")
+
+    bound = Limit(job_items=3)
+    with pytest.raises(Invalid) as caught:
+        submit(database, SAMPLES, "default", Order("echo"), lines=lines(), limits=[bound])
+    assert caught.value.faults[0].code == "too_many_items"
+    assert caught.value.more["limit"] == {
+        "name": "job_items", "value": 3, "of": "tenant", "model": None
+    }  # fmt: skip
+    assert "3 items at most (job_items)" in caught.value.detail
+    assert count(database, "jobs") == 0
+    post(database, bound, items=3)
+
+
+def test_a_job_that_no_queue_would_hold_is_invalid_and_not_told_to_come_again(
+    database: Engine,
+) -> None:
+    with pytest.raises(Invalid):
+        post(database, Limit(queued_items=5), items=6)
+
+
+def test_items_wait_until_they_have_results(database: Engine) -> None:
+    bound = Limit(queued_items=5)
+    post(database, bound, items=3)
+    full = exceeded(database, bound, items=3)
+    assert (full.left, full.retryable, full.bound.name) == (2, True, "queued_items")
+    assert full.retry_after_s
+    assert 30 <= full.retry_after_s <= 37.5  # nothing is known of how fast it drains
+    assert count(database, "jobs") == count(database, "slices") == 1
+    post(database, bound, items=2)
+    run(database)
+    post(database, bound, items=5)
+
+
+def test_when_to_come_again_follows_from_how_fast_the_queue_drains(database: Engine) -> None:
+    post(database, items=150)
+    run(database)  # ten a second
+    bound = Limit(queued_items=100)
+    post(database, bound, items=100)
+    full = exceeded(database, bound, items=40)
+    assert full.retry_after_s
+    assert 4 <= full.retry_after_s <= 5
+
+
+def test_a_model_has_a_limit_of_its_own(database: Engine) -> None:
+    bounds = Limit(queued_items=10), Limit(model="echo", queued_items=2)
+    post(database, *bounds, items=2)
+    assert exceeded(database, *bounds).bound.model == "echo"
+    post(database, *bounds, model="batchstring", items=8)
+    assert exceeded(database, *bounds, model="batchstring").bound.model == ""
+
+
+def test_a_key_has_limits_of_its_own(database: Engine) -> None:
+    bound = Limit(key=KEY, queued_items=2, stored_bytes=100)
+    post(database, items=9)
+    post(database, bound, items=2, key=KEY)
+    assert exceeded(database, bound, key=KEY).bound.key == KEY
+    run(database)
+    stored = exceeded(database, bound, text="x" * 100, key=KEY)
+    assert (stored.bound.name, stored.bound.key) == ("stored_bytes", KEY)
+
+
+def test_other_tenants_count_for_nothing(database: Engine) -> None:
+    bound = Limit(queued_items=2, stored_bytes=20)
+    post(database, items=10, tenant="other")
+    post(database, bound, items=2)
+
+
+def test_inputs_and_outputs_are_stored_until_they_are_pruned_or_deleted(database: Engine) -> None:
+    bound = Limit(stored_bytes=100)
+    first = post(database, bound, items=4, text="ten chars")  # 11 bytes as JSON
+    assert job(database, first)["input_bytes"] == 44
+    run(database)
+    assert job(database, first)["output_bytes"] == 44
+    full = exceeded(database, bound, items=2, text="ten chars")
+    assert (full.retryable, full.retry_after_s, full.left) == (False, None, 12)
+    assert "DELETE /jobs/" in full.detail
+    post(database, bound, text="ten chars")
+    run(database)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE jobs SET items_pruned = true WHERE id = :id"), {"id": first})
+    post(database, bound, items=3, text="ten chars")  # 99 bytes
+    exceeded(database, bound)
+    with database.begin() as tx:
+        verbs.delete(tx, first, "default")
+    post(database, bound, items=3, text="ten chars")
+
+
+def test_payloads_in_the_blob_store_count_with_their_real_length(
+    database: Engine, tmp_path: Any
+) -> None:
+    payloads = Payloads(FolderBlobs(tmp_path), 50)
+    large = "x" * 1000
+    id = post(database, text=large, payloads=payloads)
+    assert job(database, id)["input_bytes"] == 1002
+    run(database)  # which stores the reference that it was given as the output
+    assert job(database, id)["output_bytes"] == 1002
+
+
+def test_of_many_at_once_no_more_come_in_than_there_is_room_for(database: Engine) -> None:
+    bound, refused = Limit(queued_items=10), []
+
+    def ask() -> None:
+        try:
+            post(database, bound)
+        except MillraceError as error:
+            refused.append(error.code)
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert refused == ["quota_exceeded"] * 6
+    assert count(database, "items") == 10
+
+
+def test_as_the_api_sees_it_the_sums_are_the_same(database: Engine, database_url: str) -> None:
+    api = db.connect(database_url, pool_size=1, role=db.API)
+    bound = Limit(queued_items=3, stored_bytes=1000)
+    post(api, bound, items=2)
+    assert exceeded(api, bound, items=2).left == 1
+    api.dispose()
+
+
+def test_who_finds_much_room_needn_t_look_again_for_each_job(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
+    bound = Limit(queued_items=1000)
+    post(database, bound, items=1)
+    with database.connect() as other:
+        other.execute(quota._LOCK, {"tenant": "default"})  # who looks would wait for it
+        post(database, bound, items=19)
+    with database.begin() as tx:  # what nobody counted
+        tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))
+    exceeded(database, bound, items=10)

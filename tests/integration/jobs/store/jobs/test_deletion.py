@@ -1,0 +1,142 @@
+"""Deleting a job: gone at once for its tenant, erased in bounded parts."""
+
+import threading
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.errors import Conflict, NotFound
+from jobs.store.jobs import deletion, read, verbs
+from jobs.usecases.cancel import cancel
+from tests.support.store import claim, count, job, post, settle
+from tests.support.wait import eventually
+
+TABLES = ("items", "results", "results_archive", "attempts")
+
+
+def delete(database: Engine, id: UUID) -> None:
+    with database.begin() as tx:
+        verbs.delete(tx, id)
+
+
+def erase(database: Engine) -> list[int]:
+    """What each transaction erased."""
+    steps = []
+    while not steps or steps[-1]:
+        with database.begin() as tx:
+            steps.append(deletion.erase_rows(tx))
+    return steps
+
+
+def ended_job(database: Engine, items: int) -> UUID:
+    id = post(database, *["x"] * items)
+    settle(database, claim(database))
+    cancel(database, id)
+    return id
+
+
+def test_an_open_job_is_not_deleted(database: Engine) -> None:
+    id = post(database, "x")
+    claim(database)
+    with pytest.raises(Conflict, match="running; cancel it first"):
+        delete(database, id)
+    cancel(database, id)
+    with pytest.raises(Conflict, match="cancelling; cancel it first"):
+        delete(database, id)
+
+
+def test_a_deleted_job_is_gone_at_once_with_all_that_describes_it(database: Engine) -> None:
+    id = ended_job(database, 1500)
+    with database.begin() as tx:
+        tx.execute(
+            text("INSERT INTO idempotency_keys VALUES ('default', 'k', '', :id, '{}')"), {"id": id}
+        )
+        tx.execute(
+            text("""INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
+                    VALUES ('default', :id, 1, 'https://x', 'job.completed', '{}')"""),
+            {"id": id},
+        )
+    delete(database, id)
+    for table in ("jobs", "slices", "idempotency_keys", "webhook_deliveries"):
+        assert count(database, table) == 0
+    assert count(database, "deletions", id) == 1
+    with pytest.raises(NotFound):
+        delete(database, id)
+
+
+def test_erasing_goes_in_bounded_steps_and_touches_no_other_job(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "_MOST_ITEMS", 800)
+    gone, kept = ended_job(database, 2000), ended_job(database, 1200)
+    with database.begin() as tx:
+        verbs.retry(tx, gone)  # fills the archive
+    cancel(database, gone)
+    small = ended_job(database, 100)
+    delete(database, gone)
+    delete(database, small)
+    assert erase(database) == [800, 800, 500, 0]
+    for table in TABLES:
+        assert count(database, table, gone) + count(database, table, small) == 0
+    assert count(database, "items", kept) == count(database, "results", kept) == 1200
+
+
+def test_payloads_go_after_the_rows_and_again_after_a_crash(database: Engine) -> None:
+    id = ended_job(database, 10)
+    delete(database, id)
+    seen: list[UUID] = []
+    with database.begin() as tx:
+        assert deletion.erase_payloads(tx, seen.append) == 0
+    erase(database)
+    with pytest.raises(OSError, match="away"), database.begin() as tx:
+        deletion.erase_payloads(tx, _fail)
+    with database.begin() as tx:
+        assert deletion.erase_payloads(tx, seen.append) == 1
+    assert seen == [id]
+    assert count(database, "deletions") == 0
+
+
+def _fail(id: UUID) -> None:
+    raise OSError("the blob store is away")
+
+
+def test_a_verb_that_waited_for_a_delete_finds_no_job(database: Engine) -> None:
+    id = ended_job(database, 1)
+    found: list[str] = []
+
+    def retry() -> None:
+        try:
+            with database.begin() as tx:
+                verbs.retry(tx, id)
+        except NotFound as error:
+            found.append(error.detail)
+
+    waiting = threading.Thread(target=retry)
+    with database.begin() as tx:
+        verbs.delete(tx, id)
+        waiting.start()
+        eventually(lambda: _waits(database))
+    waiting.join()
+    assert found == ["the job was deleted meanwhile"]
+
+
+def _waits(database: Engine) -> bool:
+    with database.connect() as tx:
+        return bool(tx.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+
+
+@pytest.mark.parametrize(
+    "end", ["DELETE FROM jobs", "UPDATE jobs SET results_pruned = true"], ids=["delete", "prune"]
+)
+def test_a_reader_is_told_when_the_results_go_while_it_reads(database: Engine, end: str) -> None:
+    id = ended_job(database, 1500)
+    row = job(database, id)
+    with database.connect() as tx:
+        span = read.span(tx, "default", id, 1500, after=-1, gaps=False, outcome=None, limit=None)
+    chunks = read.result_lines(database, row, span, "characters", None)  # type: ignore[arg-type]
+    next(chunks)
+    with database.begin() as tx:
+        tx.execute(text(end))
+    with pytest.raises(Conflict):
+        list(chunks)

@@ -1,0 +1,237 @@
+"""Idempotency keys on the stores alone: jobs' in PostgreSQL, calls' in Redis."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from api.app import create_app
+from api.gateway.response_cache import ResponseCache
+from jobs.errors import KeyInFlight, KeyReused, NoWorker
+from jobs.intake.idempotency_key import Claim
+from jobs.models.builtin_models import SAMPLES
+from jobs.settings import Settings
+from jobs.store.jobs import idempotency
+from jobs.usecases.submit import Order, submit
+from workers.keeper import keeper
+
+CLAIM = Claim("default", "k", b"f" * 32)
+NAME = "millrace:answer:default\nk"
+
+
+def post(database: Engine, claim: Claim = CLAIM) -> str:
+    try:
+        submit(database, SAMPLES, claim.tenant, Order("echo"), array=["x"], claim=claim)
+    except (KeyInFlight, KeyReused) as error:
+        return error.code
+    return "stored"
+
+
+def rows(database: Engine, table: str) -> int:
+    with database.connect() as tx:
+        return int(tx.scalar(text(f"SELECT count(*) FROM {table}")) or 0)
+
+
+# -- jobs
+
+
+def test_however_many_submit_under_one_key_one_job_is_stored(database: Engine) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        ends = Counter(pool.map(lambda _: post(database), range(200)))
+    assert ends == {"stored": 1, "idempotency_key_in_flight": 199}
+    assert (rows(database, "jobs"), rows(database, "idempotency_keys")) == (1, 1)
+
+
+def test_nobody_waits_for_a_request_that_holds_the_key(database: Engine) -> None:
+    with database.begin() as tx:
+        idempotency.take(tx, CLAIM)
+        assert post(database) == "idempotency_key_in_flight"
+        assert post(database, Claim("default", "other", b"f" * 32)) == "stored"
+    assert post(database) == "stored"
+
+
+def test_keys_are_per_tenant(database: Engine) -> None:
+    other = Claim("another", "k", b"g" * 32)
+    assert (post(database), post(database, other)) == ("stored", "stored")
+    assert post(database, Claim("another", "k", b"f" * 32)) == "idempotency_key_reused"
+
+
+def test_a_transaction_that_fails_leaves_neither_key_nor_job(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crash(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as broken:
+        broken.setattr("jobs.usecases.submit.idempotency.keep", crash)
+        with pytest.raises(Crash):
+            post(database)
+    assert (rows(database, "jobs"), rows(database, "idempotency_keys")) == (0, 0)
+    assert post(database) == "stored"
+
+
+def test_old_keys_are_forgotten_in_batches(database: Engine, settings: Settings) -> None:
+    assert [post(database, Claim("default", f"k{n}", b"f" * 32)) for n in range(5)]
+    with database.begin() as tx:
+        age = "UPDATE idempotency_keys SET created_at = now() - interval '25 h' WHERE key <> 'k4'"
+        tx.execute(text(age))
+    with database.begin() as tx:
+        assert [idempotency.forget(tx, 86_400, most=3) for _ in range(3)] == [3, 1, 0]
+    assert rows(database, "idempotency_keys") == 1
+    [service] = [s for s in keeper.services(settings) if s.name == "forget keys"]
+    with database.begin() as tx:
+        assert service.run_once(tx) == 0
+        tx.execute(text(age.replace("<>", "=")))
+        assert service.run_once(tx) == 1
+
+
+# -- calls
+
+
+@asynccontextmanager
+async def kept_answers(settings: Settings) -> AsyncIterator[ResponseCache]:
+    kept = ResponseCache(settings.redis_url, keep_s=600)
+    yield kept
+    await kept.stop()
+
+
+def with_kept(
+    settings: Settings, test: Callable[[ResponseCache], Coroutine[Any, Any, None]]
+) -> None:
+    async def run() -> None:
+        async with kept_answers(settings) as kept:
+            await test(kept)
+
+    asyncio.run(run())
+
+
+def answering(answer: bytes) -> Callable[[], Awaitable[bytes]]:
+    async def call() -> bytes:
+        return answer
+
+    return call
+
+
+def test_one_of_many_calls_under_one_key_is_made(settings: Settings) -> None:
+    made = []
+
+    async def call() -> bytes:
+        made.append(1)
+        await asyncio.sleep(0)
+        return b"{}"
+
+    async def test(kept: ResponseCache) -> None:
+        calls = (kept.once(CLAIM, 1000, call) for _ in range(200))
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [end for end in ends if isinstance(end, KeyInFlight)]
+        replayed = [end for end in ends if end == (b"{}", True)]
+        assert len(made) == 1
+        assert ends.count((b"{}", False)) == 1
+        assert len(refused) + len(replayed) == 199
+        assert await kept.once(CLAIM, 1000, call) == (b"{}", True)
+        with pytest.raises(KeyReused):
+            await kept.once(Claim("default", "k", b"g" * 32), 1000, call)
+        assert await kept.once(Claim("another", "k", b"g" * 32), 1000, call) == (b"{}", False)
+
+    with_kept(settings, test)
+
+
+def test_a_key_is_in_flight_no_longer_than_its_call_may_take_and_then_kept(
+    settings: Settings, redis_client: "redis.Redis"
+) -> None:
+    async def test(kept: ResponseCache) -> None:
+        begun = asyncio.Event()
+
+        async def never() -> bytes:
+            begun.set()
+            return await asyncio.Future()
+
+        call = asyncio.create_task(kept.once(CLAIM, 5000, never))
+        await begun.wait()
+        assert 0 < redis_client.pttl(NAME) <= 7000
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert not redis_client.exists(NAME)
+        await kept.once(CLAIM, 5000, answering(b"{}"))
+        assert 590_000 < redis_client.pttl(NAME) <= 600_000
+
+    with_kept(settings, test)
+
+
+def test_a_call_that_fails_frees_its_key_before_its_error_is_known(settings: Settings) -> None:
+    async def refused() -> bytes:
+        raise NoWorker("none")
+
+    async def test(kept: ResponseCache) -> None:
+        with pytest.raises(NoWorker):
+            await kept.once(CLAIM, 1000, refused)
+        assert await kept.once(CLAIM, 1000, answering(b"1")) == (b"1", False)
+
+    with_kept(settings, test)
+
+
+def test_who_lost_the_key_in_the_meantime_neither_frees_nor_overwrites_it(
+    settings: Settings, redis_client: "redis.Redis"
+) -> None:
+    """Redis lost everything in the middle of a call; another one was made since."""
+
+    async def test(kept: ResponseCache) -> None:
+        async def slow() -> bytes:
+            redis_client.flushall()
+            assert await kept.once(CLAIM, 1000, answering(b"2")) == (b"2", False)
+            return b"1"
+
+        assert await kept.once(CLAIM, 1000, slow) == (b"1", False)
+        assert await kept.once(CLAIM, 1000, answering(b"3")) == (b"2", True)
+
+    with_kept(settings, test)
+
+
+def test_an_answer_is_given_when_redis_cant_keep_it(
+    settings: Settings, redis_client: "redis.Redis"
+) -> None:
+    async def test(kept: ResponseCache) -> None:
+        async def call() -> bytes:
+            redis_client.config_set("maxmemory", "1")  # from now on it refuses what is new
+            return b"{}"
+
+        assert await kept.once(CLAIM, 1000, call) == (b"{}", False)
+
+    try:
+        with_kept(settings, test)
+    finally:
+        redis_client.config_set("maxmemory", "0")
+
+
+# -- where keys are required
+
+
+def test_without_a_key_a_request_is_refused_where_one_is_required(settings: Settings) -> None:
+    app = create_app(settings.evolve(require_idempotency_key=True))
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+        ):
+            for path in ("/jobs", "/infer"):
+                body = {"model": "echo", "items": ["x"]}
+                answer = await http.post(path, json=body)
+                assert answer.status_code == 400
+                assert answer.json()["title"] == "Idempotency-Key is missing"
+            answer = await http.post("/jobs", json=body, headers={"Idempotency-Key": "k"})
+            assert answer.status_code == 202
+
+    asyncio.run(run())

@@ -1,0 +1,149 @@
+"""Verbs on jobs that are larger than what one transaction ends."""
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.store.jobs import verbs
+from jobs.store.queue import finish, reap
+from jobs.usecases.cancel import cancel
+from tests.support.store import claim, count, job, post, settle
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of echo is all that a transaction ends."""
+    monkeypatch.setattr(finish, "MOST_ITEMS", 1000)
+
+
+def test_cancel_ends_a_bounded_part_and_leaves_nothing_to_claim(database: Engine) -> None:
+    id = post(database, *["x"] * 4500)
+    with database.begin() as tx:
+        verbs.cancel(tx, id)
+    assert count(database, "results", id) == 1000
+    assert claim(database) == []
+    row = job(database, id)
+    assert (row["state"], row["cancelled"], row["n_running"]) == ("cancelling", 1000, 0)
+
+
+def test_every_further_transaction_of_a_cancel_ends_a_bounded_part(database: Engine) -> None:
+    id = post(database, *["x"] * 3500)
+    with database.begin() as tx:
+        verbs.cancel(tx, id)
+    for ended in (2000, 3000, 3500):
+        with database.begin() as tx:
+            assert verbs.cancelling(tx) == [id]
+            assert verbs.end_cancelled(tx, id)
+        assert count(database, "results", id) == ended
+    with database.begin() as tx:
+        assert verbs.cancelling(tx) == []
+        assert verbs.end_cancelled(tx, id) == 0
+    assert (job(database, id)["state"], job(database, id)["n_cancelled"]) == ("cancelled", 3500)
+
+
+def test_a_large_job_is_terminal_when_cancel_returns(database: Engine) -> None:
+    id = post(database, *["x"] * 3500)
+    settle(database, claim(database))
+    cancel(database, id)
+    row = job(database, id)
+    assert (row["state"], row["n_succeeded"], row["n_cancelled"]) == ("cancelled", 1000, 2500)
+
+
+def test_an_impatient_cancel_is_finished_by_whoever_finds_it(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.usecases.cancel._PATIENCE_S", 0.0)
+    id = post(database, *["x"] * 2500)
+    cancel(database, id)
+    assert job(database, id)["state"] == "cancelling"
+    with database.begin() as tx:
+        while found := verbs.cancelling(tx):
+            verbs.end_cancelled(tx, found[0])
+    assert job(database, id)["state"] == "cancelled"
+
+
+def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
+    database: Engine,
+) -> None:
+    id = post(database, *["x"] * 3000)
+    for _ in range(3):
+        claim(database)
+    cancel(database, id)
+    with database.begin() as tx:
+        assert verbs.cancelling(tx) == []
+        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
+    with database.begin() as tx:
+        reap.reap(tx, 0.0)
+    assert count(database, "results", id) == 1000
+    assert claim(database) == []
+    with database.begin() as tx:
+        while found := verbs.cancelling(tx):
+            verbs.end_cancelled(tx, found[0])
+    assert (job(database, id)["state"], job(database, id)["n_cancelled"]) == ("cancelled", 3000)
+
+
+def test_expiry_takes_part_after_part_and_a_claim_in_between_does_no_harm(
+    database: Engine,
+) -> None:
+    id = post(database, *["x"] * 3500, expires_in_s=0.001)
+    lost = claim(database)
+    with database.begin() as tx:
+        verbs.expire(tx, id)
+    assert count(database, "results", id) == 1000
+    assert settle(database, lost) == 0
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET state = 'ready' WHERE state = 'held'"))
+    late = claim(database)
+    assert settle(database, late) == 1
+    with database.begin() as tx:
+        while due := verbs.due(tx):
+            verbs.expire(tx, due[0])
+    row = job(database, id)
+    assert (row["state"], row["n_succeeded"], row["n_expired"]) == ("expired", 1000, 2500)
+
+
+def test_a_job_with_expired_items_is_expired_whoever_writes_the_last_result(
+    database: Engine,
+) -> None:
+    id = post(database, *["x"] * 2000, expires_in_s=0.001)
+    with database.begin() as tx:
+        verbs.expire(tx, id)
+        tx.execute(text("UPDATE slices SET state = 'ready' WHERE state = 'held'"))
+    assert settle(database, claim(database)) == 1
+    row = job(database, id)
+    assert (row["state"], row["n_succeeded"], row["n_expired"]) == ("expired", 1000, 1000)
+
+
+def test_what_is_left_of_a_cancelled_job_at_its_expiry_is_cancelled(database: Engine) -> None:
+    id = post(database, "x", expires_in_s=0.001)
+    claim(database)
+    cancel(database, id)
+    with database.begin() as tx:
+        verbs.expire(tx, id)
+    row = job(database, id)
+    assert (row["state"], row["n_cancelled"], row["n_expired"]) == ("cancelled", 1, 0)
+
+
+def test_verbs_whose_work_grows_with_the_job_have_no_statement_timeout(database: Engine) -> None:
+    id = post(database, "x")
+    cancel(database, id)
+    for verb in (verbs.retry, verbs.cancel, verbs.delete):
+        with database.begin() as tx:
+            verb(tx, id)
+            limited = tx.scalar(text("SHOW statement_timeout")) != "0"
+        assert limited == (verb is verbs.cancel)
+
+
+def test_retry_forgets_the_attempts_of_what_it_revives_and_no_others(database: Engine) -> None:
+    id = post(database, *["x"] * 2000)
+    settle(database, claim(database))
+    with database.begin() as tx:
+        tx.execute(
+            text("""INSERT INTO attempts (job_id, tenant_id, seq, n, error, due_at)
+                    VALUES (:id, 'default', 5, 1, '{}', now()),
+                           (:id, 'default', 1500, 1, '{}', now())"""),
+            {"id": id},
+        )
+    cancel(database, id)
+    with database.begin() as tx:
+        verbs.retry(tx, id)
+        assert tx.scalars(text("SELECT seq FROM attempts")).all() == [5]

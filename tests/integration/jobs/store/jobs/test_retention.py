@@ -1,0 +1,244 @@
+"""Retention: what is too old goes, nothing else does, and nobody waits for it."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+
+from jobs.errors import Conflict
+from jobs.settings import Settings
+from jobs.store import partitions
+from jobs.store.jobs import read, retention, verbs
+from jobs.store.jobs.retention import Kind
+from jobs.store.queue import workers
+from jobs.usecases.cancel import cancel
+from tests.support.store import at, claim, count, ended, job, post, settle
+from workers.keeper.cleanup import duties
+
+MONDAY = datetime(2024, 3, 4, tzinfo=UTC)
+DAY = timedelta(days=1)
+WEEK = timedelta(weeks=1)
+
+
+def old_job(database: Engine, when: datetime, *items: object) -> UUID:
+    """A job that was submitted and ended then; its last slice was cancelled."""
+    with at(when, database):
+        id = post(database, *(items or ("x", "y")))
+    settle(database, claim(database))
+    cancel(database, id)
+    ended(database, id, when)
+    return id
+
+
+def mark(database: Engine, before: datetime, *kinds: Kind) -> int:
+    with database.begin() as tx:
+        return sum(retention.mark(tx, before, kind) for kind in kinds or ("items", "results"))
+
+
+def drop(database: Engine, before: datetime, kind: Kind = "items") -> int:
+    with database.begin() as tx:
+        return retention.drop_a_week(tx, before, kind)
+
+
+def strays(database: Engine, before: datetime, kind: Kind = "items") -> int:
+    with database.begin() as tx:
+        return retention.delete_strays(tx, before, kind)
+
+
+def tables(database: Engine) -> set[str]:
+    with database.connect() as tx:
+        return set(tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '_2024'")))
+
+
+def test_a_week_goes_once_all_its_jobs_are_pruned(database: Engine) -> None:
+    old, young = old_job(database, MONDAY), old_job(database, MONDAY + 2 * DAY)
+    later = old_job(database, MONDAY + WEEK)
+    assert mark(database, MONDAY + DAY, "items") == 1
+    assert drop(database, MONDAY + WEEK) == 0
+    assert count(database, "items") == 6
+    assert mark(database, MONDAY + 3 * DAY, "items") == 1
+    assert drop(database, MONDAY + 3 * DAY) == 0  # the week is not over
+    assert drop(database, MONDAY + WEEK) == 1
+    assert drop(database, MONDAY + WEEK) == 0
+    assert "items_20240304" not in tables(database)
+    assert {"items_20240311", "results_20240304"} <= tables(database)
+    assert [count(database, "items", id) for id in (old, young, later)] == [0, 0, 2]
+    assert count(database, "results") == 6
+
+
+def test_results_go_with_their_attempts_and_leave_the_items(database: Engine) -> None:
+    old_job(database, MONDAY)
+    mark(database, MONDAY + DAY, "results")
+    assert [drop(database, MONDAY + WEEK, "results") for _ in range(3)] == [1, 1, 0]
+    assert not {"results_20240304", "attempts_20240304"} & tables(database)
+    assert count(database, "items") == 2
+
+
+def test_an_open_job_keeps_its_week_and_is_never_pruned(database: Engine) -> None:
+    old_job(database, MONDAY)
+    with at(MONDAY, database):
+        id = post(database, "x")
+    assert mark(database, MONDAY + 5 * WEEK) == 2
+    assert drop(database, MONDAY + WEEK) == 0
+    assert not job(database, id)["items_pruned"]
+
+
+def test_rows_beside_a_job_that_goes_on_are_deleted_in_parts(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_MOST_ITEMS", 3)
+    with at(MONDAY, database):
+        open_job = post(database, *"abc", priority=-1)
+    gone = [old_job(database, MONDAY, *"wxyz") for _ in range(2)]
+    mark(database, MONDAY + WEEK)
+    assert strays(database, MONDAY + WEEK) == 0  # a drop may still do it
+    steps = []
+    while not steps or steps[-1]:
+        steps.append(strays(database, MONDAY + 2 * WEEK))
+    assert sum(steps) == 8
+    assert max(steps) <= 3
+    assert [count(database, "items", id) for id in (*gone, open_job)] == [0, 0, 3]
+
+
+@pytest.mark.parametrize("kind", ["items", "results"])
+def test_pruned_rows_in_the_default_partition_are_deleted(database: Engine, kind: Kind) -> None:
+    old, kept = old_job(database, MONDAY), old_job(database, MONDAY + WEEK)
+    with database.begin() as tx:
+        for table in ("items", "results", "attempts"):
+            for monday in ("20240304", "20240311"):
+                name = f"{table}_{monday}"
+                tx.execute(text(f"ALTER TABLE {table} DETACH PARTITION {name}"))
+                tx.execute(text(f"INSERT INTO {table} SELECT * FROM {name}"))
+    assert count(database, f"{kind}_rest") == 4
+    mark(database, MONDAY + DAY)
+    assert strays(database, MONDAY + DAY, kind) == 2
+    assert strays(database, MONDAY + DAY, kind) == 0
+    assert (count(database, kind, old), count(database, kind, kept)) == (0, 2)
+
+
+def test_the_archive_of_pruned_generations_is_deleted(database: Engine) -> None:
+    with at(MONDAY, database):
+        id = post(database, "x")
+    for _ in range(2):
+        cancel(database, id)
+        with database.begin() as tx:
+            verbs.retry(tx, id)
+    settle(database, claim(database))
+    ended(database, id, MONDAY)
+    assert count(database, "results_archive", id) == 2
+    mark(database, MONDAY + DAY)
+    while strays(database, MONDAY + DAY, "results"):
+        pass
+    assert count(database, "results_archive", id) == 0
+
+
+def test_a_drop_waits_for_nobody_and_comes_again(database: Engine) -> None:
+    old_job(database, MONDAY)
+    mark(database, MONDAY + DAY)
+    with database.begin() as other:
+        other.execute(text("LOCK TABLE items IN ROW EXCLUSIVE MODE"))  # as a COPY does
+        with pytest.raises(OperationalError, match="lock timeout"):
+            drop(database, MONDAY + WEEK)
+        assert count(database, "items") == 2
+    assert drop(database, MONDAY + WEEK) == 1
+
+
+def test_a_pruned_job_can_not_be_retried(database: Engine) -> None:
+    id = old_job(database, MONDAY, *["x"] * 1500)
+    mark(database, MONDAY + DAY, "items")
+    with pytest.raises(Conflict, match="submit it anew"), database.begin() as tx:
+        verbs.retry(tx, id)
+
+
+def test_results_outlive_their_items_but_for_the_custom_ids(database: Engine) -> None:
+    id = old_job(database, MONDAY, {"custom_id": "a", "input": "x"})
+    mark(database, MONDAY + DAY, "items")
+    drop(database, MONDAY + WEEK)
+    with database.connect() as tx:
+        span = read.span(tx, "default", id, 1, after=-1, gaps=False, outcome=None, limit=None)
+    row = job(database, id)
+    [line] = read.result_lines(database, row, span, "characters", None)  # type: ignore[arg-type]
+    assert b'"custom_id":null,"outcome":"succeeded","output":"x"' in line
+
+
+def test_payloads_are_erased_once_items_and_results_are_pruned(database: Engine) -> None:
+    id = old_job(database, MONDAY)
+    mark(database, MONDAY + DAY, "results")
+    assert count(database, "deletions") == 0
+    mark(database, MONDAY + DAY, "items")
+    assert count(database, "deletions", id) == 1
+
+
+def test_a_job_is_forgotten_last_with_all_that_describes_it(database: Engine) -> None:
+    old, young = old_job(database, MONDAY), old_job(database, MONDAY + WEEK)
+    with database.begin() as tx:
+        assert retention.forget_jobs(tx, MONDAY + DAY) == 0  # its payloads are not pruned
+    mark(database, MONDAY + DAY)
+    with database.begin() as tx:
+        assert retention.forget_jobs(tx, MONDAY + DAY) == 1
+    assert (count(database, "jobs", old), count(database, "slices", old)) == (0, 0)
+    assert (count(database, "jobs", young), count(database, "slices", young)) == (1, 1)
+    assert drop(database, MONDAY + WEEK) == 1
+
+
+def test_old_launches_go_and_workers_that_left_none(database: Engine) -> None:
+    with database.begin() as tx:
+        gone, alive = (workers.register(tx, "w", "p", "cpu", ["echo@1"]) for _ in range(2))
+        rows = [
+            workers.LaunchRow(
+                worker << 32 | n, worker, "echo", "1", 1, "full", 1, 0, 1, 1, 1, 1, at
+            )
+            for worker in (gone, alive)
+            for n, at in ((1, MONDAY), (2, MONDAY + WEEK if worker == alive else MONDAY))
+        ]
+        workers.insert_launches(tx, rows)
+        tx.execute(
+            text("UPDATE workers SET state = 'lost', heartbeat_at = :at WHERE incarnation = :gone"),
+            {"at": MONDAY, "gone": gone},
+        )
+    with database.begin() as tx:
+        assert retention.forget_launches(tx, MONDAY + DAY) == 3
+        assert tx.scalars(text("SELECT id FROM launches")).all() == [alive << 32 | 2]
+        assert tx.scalars(text("SELECT incarnation FROM workers")).all() == [alive]
+
+
+def test_partitions_are_made_around_a_week_that_lies_in_the_default_one(database: Engine) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobs.clock.now", lambda: MONDAY)
+        post(database, "x")
+    with database.begin() as tx:
+        made = partitions.ensure(tx, MONDAY)
+    assert "items_20240304" not in made
+    assert {"results_20240304", "items_20240311", "items_20240401"} <= set(made)
+
+
+def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
+    assert [name for name, _, _ in duties(Settings())] == [
+        "erase rows",
+        "erase payloads",
+        "erase tenants",
+        "expire files",
+        "erase traces",
+    ]
+
+
+def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:
+    now = datetime.now(UTC)
+    old, young = old_job(database, now - 60 * DAY), old_job(database, now - DAY)
+    with database.connect() as tx:
+        before = tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^items_2'")).all()
+    settings = Settings(keep_items_days=2, keep_results_days=3, keep_jobs_days=30)
+    for _, _, duty in [*duties(settings), *duties(settings)]:
+        for _ in range(100):
+            with database.begin() as tx:
+                if not duty(tx):
+                    break
+    for table in ("jobs", "slices", "items", "results"):
+        assert count(database, table, old) == 0
+        assert count(database, table, young) > 0
+    with database.connect() as tx:
+        after = tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^items_2'")).all()
+    assert len(after) < len(before)
+    assert count(database, "deletions") == 0

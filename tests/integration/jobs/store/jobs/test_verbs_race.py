@@ -1,0 +1,163 @@
+"""All verbs and finishers at once: nobody deadlocks, every job ends, and the counts are right."""
+
+import random
+import threading
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+
+from jobs.errors import Conflict, NotFound
+from jobs.store import db
+from jobs.store.db import Tx
+from jobs.store.jobs import deletion, verbs
+from jobs.store.queue import finish, reap
+from tests.support.store import claim, post, settle
+from tests.support.wait import eventually
+from workers.keeper import keeper
+
+ROUNDS = 60
+
+# Invariants 1 and 6 of a job that has ended.
+BROKEN = text("""
+    SELECT j.id FROM jobs j
+    LEFT JOIN LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE outcome = 'succeeded') AS good,
+                              min(seq) AS first, max(seq) AS last
+                       FROM results WHERE job_id = j.id) AS r ON true
+    WHERE j.finished_at IS NULL OR r.n <> j.total OR r.first <> 0 OR r.last <> j.total - 1
+       OR r.good <> j.n_succeeded
+       OR r.n <> j.n_succeeded + j.n_failed + j.n_cancelled + j.n_expired
+""")
+# What a deleted job left behind.
+ORPHANS = text("""
+    SELECT job_id FROM (
+        SELECT job_id FROM slices UNION SELECT job_id FROM items UNION SELECT job_id FROM results
+        UNION SELECT job_id FROM results_archive UNION SELECT job_id FROM deletions
+    ) AS found
+    WHERE job_id NOT IN (SELECT id FROM jobs)
+""")
+
+
+def expire(tx: Tx, job: UUID) -> None:
+    """Its time is up; the keepers find out."""
+    tx.execute(text("UPDATE jobs SET expires_at = now() WHERE id = :job"), {"job": job})
+
+
+VERBS = (verbs.cancel, verbs.pause, verbs.resume, verbs.retry, expire, verbs.delete)
+WEIGHTS = (5, 5, 5, 5, 2, 1)
+
+
+def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
+    database: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "MOST_ITEMS", 1000)
+    pool = db.connect(database_url, pool_size=16)
+    jobs: list[UUID] = [post(pool, *["x"] * 2500) for _ in range(4)]
+    errors: list[OperationalError] = []
+    over = threading.Event()
+
+    def use_verbs(seed: int) -> None:
+        dice = random.Random(seed)
+        for _ in range(ROUNDS):
+            [verb] = dice.choices(VERBS, WEIGHTS)
+            attempt(lambda: _verb(pool, verb, dice.choice(jobs)))  # noqa: B023
+            if len(_alive(pool)) < len(jobs) and dice.random() < 0.5:
+                jobs[dice.randrange(len(jobs))] = post(pool, *["x"] * 2500)
+
+    def forever(act: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            while not over.is_set():
+                attempt(act)
+
+        return run
+
+    def attempt(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except (Conflict, NotFound):
+            pass
+        except OperationalError as error:
+            errors.append(error)
+
+    askers = [threading.Thread(target=use_verbs, args=(seed,)) for seed in range(4)]
+    others = [
+        threading.Thread(target=forever(act))
+        for act in (
+            # What one that failed had claimed is free again long before the wait below ends.
+            *[lambda: settle(pool, claim(pool, lease_s=5))] * 3,
+            lambda: claim(pool, lease_s=0),  # a worker that dies
+            lambda: _keep(pool),
+            lambda: _keep(pool),
+        )
+    ]
+    for thread in (*askers, *others):
+        thread.start()
+    for thread in askers:
+        thread.join()
+    for job in _alive(pool):
+        _verb(pool, verbs.resume, job)
+    try:
+        eventually(lambda: errors or not _found(database, BROKEN), timeout_s=60)
+        eventually(lambda: errors or not _found(database, ORPHANS), timeout_s=60)
+    finally:
+        over.set()
+        for thread in others:
+            thread.join()
+        pool.dispose()
+    assert errors == []
+    assert _found(database, BROKEN) + _found(database, ORPHANS) == []
+
+
+@pytest.mark.parametrize(
+    ("duty", "look"), [(keeper._cancel, "cancelling"), (keeper._expire, "due")]
+)
+def test_a_keeper_outlives_that_a_job_is_deleted_under_its_hands(
+    database: Engine, monkeypatch: pytest.MonkeyPatch, duty: Callable[[Tx], int], look: str
+) -> None:
+    job, looked = post(database, "x"), getattr(verbs, look)
+
+    def looks_in_time(tx: Tx) -> list[UUID]:
+        found = list(looked(tx))
+        for verb in (verbs.cancel, verbs.delete):
+            if job in _alive(database):
+                _verb(database, verb, job)
+        return found or [job]
+
+    monkeypatch.setattr(verbs, look, looks_in_time)
+    with database.begin() as tx:
+        assert duty(tx) > 0
+
+
+def _verb(pool: Engine, verb: object, job: UUID) -> None:
+    with pool.begin() as tx:
+        verb(tx, job)  # type: ignore[operator]
+
+
+def _keep(pool: Engine) -> None:
+    """What a keeper does, once."""
+    with pool.begin() as tx:
+        reap.reap(tx, 0.0)
+    with pool.begin() as tx:
+        if found := verbs.cancelling(tx):
+            verbs.end_cancelled(tx, random.choice(found))
+    with pool.begin() as tx:
+        if found := verbs.due(tx):
+            verbs.expire(tx, random.choice(found))
+    with pool.begin() as tx:
+        finish.sweep(tx)
+    with pool.begin() as tx:
+        deletion.erase_rows(tx)
+    with pool.begin() as tx:
+        deletion.erase_payloads(tx, lambda job: None)
+
+
+def _alive(pool: Engine) -> list[UUID]:
+    with pool.connect() as tx:
+        return list(tx.scalars(text("SELECT id FROM jobs")))
+
+
+def _found(database: Engine, query: object) -> list[UUID]:
+    with database.connect() as tx:
+        return list(tx.scalars(query))  # type: ignore[call-overload]

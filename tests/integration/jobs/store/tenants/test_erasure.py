@@ -1,0 +1,382 @@
+"""A tenant is erased: its keys at once, the rest piece by piece, and nothing of others."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+from uuid import UUID
+
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from api.auth.authenticator import Authenticator
+from jobs import clock
+from jobs.api_keys import NewKey, hash_of
+from jobs.blobs.payloads import Payloads
+from jobs.errors import Conflict, NotFound, Unauthenticated
+from jobs.identity import OPEN
+from jobs.intake.idempotency_key import Claim, kept_under
+from jobs.models.builtin_models import SAMPLES
+from jobs.settings import Settings
+from jobs.store import db
+from jobs.store.billing import spend
+from jobs.store.db import Tx
+from jobs.store.jobs import deletion, read, verbs
+from jobs.store.tenancy import acting
+from jobs.store.tenants import api_keys, audit, erasure, tenants
+from jobs.store.webhooks import endpoints, secrets
+from jobs.usecases.submit import Order, submit
+from tests.integration.api.auth.test_authenticator import becomes, on, who
+from tests.support.identity_provider import running
+from tests.support.store import claim, count, settle
+from workers.keeper import cleanup
+from workers.keeper.tenant_cleanup import TenantCleanup
+
+GONE, KEPT = "leaving", "staying"
+NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
+"""Where its name stays: what it owes, and that it was here."""
+
+
+@pytest.fixture
+def blobs(settings: Settings, tmp_path: Path) -> Settings:
+    return settings.evolve(blobs=f"file:{tmp_path}/blobs", blob_over_kb=1)
+
+
+def fill(database: Engine, settings: Settings, tenant: str) -> str:
+    """Everything that a tenant may have; jobs that have ended, are paused and in hand. Its
+    key."""
+    asked = NewKey(tenant, name=f"key of {tenant}")
+    order = Order("echo", metadata={"who": tenant}, webhook_url=f"https://{tenant}.example/")
+    payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
+
+    def post(items: int = 3) -> str:
+        lines = [{"custom_id": f"{tenant}-{n}", "input": tenant * 500} for n in range(items)]
+        held = Claim(tenant, str(clock.random_bits(64)), b"x")
+        found = submit(database, SAMPLES, tenant, order, array=lines, claim=held, payloads=payloads)
+        return str(found["id"])
+
+    with database.begin() as tx:
+        api_keys.create(tx, asked)
+    post()
+    settle(database, claim(database))
+    post()
+    claim(database)
+    paused, large = post(), post(1500)
+    with database.begin() as tx:
+        for job in sorted((paused, large)):  # out of the way of other claims of the test
+            verbs.pause(tx, UUID(job))
+        secrets.insert(tx, tenant, tenant.encode(), shown=True)
+        endpoint = (tenant, f"https://{tenant}.example/")
+        endpoints.blame(tx, endpoint, gone=True, threshold=9, first_s=1, most_s=1)
+        audit.record(tx, tenant=tenant, actor="key_1", act="x", target=large, request_id="req_1")
+        for statement in (
+            "INSERT INTO limits (tenant_id, model) VALUES (:tenant, 'echo')",
+            "INSERT INTO turns VALUES ('default', :tenant, 1) ON CONFLICT DO NOTHING",
+        ):
+            tx.execute(text(statement), {"tenant": tenant})
+    return asked.secret
+
+
+def begin(database: Engine, tenant: str = GONE) -> None:
+    with database.begin() as tx:
+        erasure.begin(tx, tenant)
+
+
+def left(database: Engine) -> dict[str, int]:
+    with database.begin() as tx:
+        row = dict(erasure.left(tx, GONE))
+    return {kind: int(found) for kind, found in row.items() if kind != "erased_at"}
+
+
+def duties(settings: Settings) -> list[Callable[[Tx], int]]:
+    """What the keeper does about it."""
+    wanted = ("erase tenants", "erase rows", "erase payloads", "erase traces")
+    found = {name: duty for name, _, duty in cleanup.duties(settings)}
+    return [_cancel, *(found[name] for name in wanted)]
+
+
+def _cancel(tx: Tx) -> int:
+    found = verbs.cancelling(tx)
+    return verbs.end_cancelled(tx, found[0]) if found else 0
+
+
+def keep(database: Engine, settings: Settings, crash_every: int = 0) -> None:
+    """Runs a keeper until nothing is left to do; where asked, its every so many-th transaction
+    dies before it commits."""
+    steps = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(erasure, "_MOST_JOBS", 2)
+        patch.setattr(deletion, "_MOST_ITEMS", 400)
+        done = 1
+        while done:
+            done = 0
+            for duty in duties(settings):
+                steps += 1
+                with database.connect() as tx:
+                    found = duty(tx)
+                    if not crash_every or steps % crash_every:
+                        tx.commit()
+                done += found
+            assert steps < 2000
+
+
+def everywhere(database: Engine, word: str) -> set[str]:
+    """The tables in which a row has this word."""
+    with database.connect() as tx:
+        tables = tx.scalars(
+            text("""SELECT relname FROM pg_class WHERE relkind IN ('r', 'p')
+                    AND relnamespace = 'public'::regnamespace""")
+        ).all()
+        held = "SELECT EXISTS (SELECT FROM {table} t WHERE strpos(t::text, :word) > 0)"
+        hexed = word.encode().hex()
+        return {
+            table
+            for table in tables
+            for found in (word, hexed)
+            if tx.scalar(text(held.format(table=table)), {"word": found})
+        }
+
+
+def blobs_of(settings: Settings, word: str) -> int:
+    folder = Path(settings.blobs.removeprefix("file:"))
+    return sum(word in path.read_text() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("crash_every", [0, 2, 3])
+def test_nothing_is_left_but_what_it_owes_and_that_it_was_here(
+    database: Engine, blobs: Settings, redis_client: "redis.Redis", crash_every: int
+) -> None:
+    for tenant in (GONE, KEPT):
+        fill(database, blobs, tenant)
+        redis_client.set(kept_under(tenant, "k"), "an answer")
+    assert everywhere(database, GONE) > NAMED & everywhere(database, GONE)
+    assert blobs_of(blobs, GONE) > 0
+    others = everywhere(database, KEPT), blobs_of(blobs, KEPT)
+    begin(database)
+    before = left(database)
+    assert (before["open"], before["jobs"]) == (3, 4)
+    keep(database, blobs, crash_every)
+    assert left(database)["open"] == 1  # what a worker has in hand ends with its launch
+    settle_all(database)
+    keep(database, blobs, crash_every)
+    assert not any(left(database).values())
+    assert everywhere(database, GONE) <= NAMED
+    assert everywhere(database, f"key of {GONE}") == set()
+    assert everywhere(database, f"{GONE}.example") == set()
+    assert blobs_of(blobs, GONE) == 0
+    assert redis_client.exists(kept_under(GONE, "k")) == 0
+    assert others == (everywhere(database, KEPT), blobs_of(blobs, KEPT))
+    assert redis_client.exists(kept_under(KEPT, "k")) == 1
+
+
+def settle_all(database: Engine) -> None:
+    """Leases run out, and what they held is ended."""
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET state = 'ready' WHERE state = 'leased'"))
+
+
+def test_its_keys_end_at_once_and_the_open_mode_never_comes_back(
+    database: Engine, settings: Settings
+) -> None:
+    key = fill(database, settings, GONE)
+    begin(database)
+    with database.begin() as tx:
+        assert api_keys.find(tx, hash_of(key)) is None
+        assert api_keys.any_key(tx)
+        [row] = api_keys.page(tx, GONE, None, 10)
+        assert (row["name"], row["hint"]) == ("", "")
+    keep(database, settings)
+    with database.begin() as tx:
+        assert api_keys.any_key(tx)
+
+
+def test_nobody_comes_back_under_its_name(database: Engine, settings: Settings) -> None:
+    fill(database, settings, GONE)
+    begin(database)
+    for act in (
+        lambda tx: api_keys.create(tx, NewKey(GONE)),
+        lambda tx: tenants.put(tx, GONE, weight=1.0, soft_cap=None, hard_cap=None),
+    ):
+        with pytest.raises(Conflict, match="was erased"), database.begin() as tx:
+            act(tx)
+
+
+def test_a_job_that_was_on_its_way_in_goes_too(database: Engine, settings: Settings) -> None:
+    fill(database, settings, GONE)
+    begin(database)
+    settle_all(database)
+    keep(database, settings)
+    assert not any(left(database).values())
+    submit(database, SAMPLES, GONE, Order("echo"), array=["late"])
+    assert left(database)["open"] == 1
+    keep(database, settings)
+    assert not any(left(database).values())
+    assert count(database, "items") == 0
+
+
+def test_a_tenant_that_leaves_is_told_of_nothing_any_more(
+    database: Engine, settings: Settings
+) -> None:
+    fill(database, settings, GONE)
+    begin(database)
+    settle_all(database)
+    with database.begin() as tx:
+        assert erasure.continue_erasing(tx) > 0
+    ended = 0
+    while ended < 3:
+        with database.begin() as tx:
+            erasure.continue_erasing(tx)
+        with database.connect() as tx:
+            told = text("SELECT count(*) FROM webhook_deliveries WHERE type = 'job.cancelled'")
+            assert tx.scalar(told) == 0
+            cancelled = text("SELECT count(*) FROM jobs WHERE state = 'cancelled'")
+            ended = tx.scalars(cancelled).one() + count(database, "deletions")
+
+
+def test_erasing_again_does_no_harm(database: Engine, settings: Settings) -> None:
+    fill(database, settings, GONE)
+    begin(database)
+    first = when(database)
+    begin(database)
+    assert when(database) == first
+
+
+def when(database: Engine) -> datetime:
+    with database.begin() as tx:
+        at: datetime = erasure.left(tx, GONE)["erased_at"]
+    assert abs((datetime.now(UTC) - at).total_seconds()) < 60
+    return at
+
+
+def test_a_tenant_that_nobody_knows_is_not_erased(database: Engine) -> None:
+    with pytest.raises(NotFound), database.begin() as tx:
+        erasure.begin(tx, "nobody")
+    with pytest.raises(NotFound), database.begin() as tx:
+        erasure.left(tx, "nobody")
+    assert count(database, "tenants") == 0
+
+
+@pytest.mark.parametrize("name", ["acme", "a.b:c@d-e", "a_1"])
+def test_what_redis_knows_of_it_goes_and_nothing_of_others(
+    database: Engine, settings: Settings, redis_client: "redis.Redis", name: str
+) -> None:
+    def traces(tenant: str) -> set[str]:
+        quoted = quote(tenant)
+        counted = f"millrace:rates:{quoted}", f"millrace:open:{quoted}:m:k"
+        return {kept_under(tenant, "k"), kept_under(tenant, "*"), *counted}
+
+    others = set.union(*(traces(other) for other in (f"{name}x", f"x{name}", "a.b:c@d-")))
+    redis_client.mset(dict.fromkeys(traces(name) | others, "x"))
+    with database.begin() as tx:
+        tenants.ensure(tx, name)
+        erasure.begin(tx, name)
+        TenantCleanup(settings).run_once(tx)
+    assert {key.decode() for key in redis_client.keys("millrace:*")} == others
+
+
+def test_a_redis_that_is_away_is_tried_again(database: Engine, settings: Settings) -> None:
+    fill(database, settings, GONE)
+    begin(database)
+    with database.begin() as tx:
+        away = settings.evolve(redis_url="redis://127.0.0.1:1/0")
+        assert TenantCleanup(away).run_once(tx) == 0
+
+
+def test_the_keepers_role_may_do_all_of_it(
+    database: Engine, database_url: str, settings: Settings
+) -> None:
+    fill(database, settings, GONE)
+    begin(database)
+    settle_all(database)
+    worker = db.connect(database_url, pool_size=1, role=db.WORKER)
+    keep(worker, settings)
+    worker.dispose()
+    assert not any(left(database).values())
+
+
+def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
+    database: Engine, database_url: str, settings: Settings
+) -> None:
+    fill(database, settings, GONE)
+    api = db.connect(database_url, pool_size=1, role=db.API)
+    with acting(api, GONE) as tx:
+        erasure.begin(tx, GONE)
+        found = erasure.left(tx, GONE)
+        assert (found["open"], found["jobs"]) == (3, 4)
+        assert len(read.page(
+            tx, GONE, state=None, model=None, version=None, after=None, limit=9
+        )) == 4  # fmt: skip
+    api.dispose()
+
+
+def test_a_token_that_names_a_tenant_that_was_erased_lets_nobody_in(
+    database: Engine, settings: Settings
+) -> None:
+    with database.begin() as tx:
+        tenants.ensure(tx, "other")
+    with running() as provider:
+
+        async def test(credentials: Authenticator) -> None:
+            token = provider.token(tenant="acme")
+            assert await who(credentials, token)
+            with database.begin() as tx:
+                tenants.ensure(tx, "acme")
+                erasure.begin(tx, "acme")
+            await becomes(credentials, token, lambda caller: caller is None, 5)
+            assert await who(credentials, provider.token(tenant="acme", sub="else")) is None
+            assert await who(credentials, provider.token(tenant="other"))
+
+        on(provider.settings(settings), test)
+
+
+def test_where_no_key_was_made_an_erased_default_is_closed_too(
+    database: Engine, settings: Settings
+) -> None:
+    async def test(credentials: Authenticator) -> None:
+        assert await credentials.authenticate([]) == OPEN
+        with database.begin() as tx:
+            tenants.ensure(tx, OPEN.tenant)
+            erasure.begin(tx, OPEN.tenant)
+        async with asyncio.timeout(5):
+            while await _let_in(credentials):
+                await asyncio.sleep(0.005)
+
+    on(settings, test)
+
+
+async def _let_in(credentials: Authenticator) -> bool:
+    try:
+        await credentials.authenticate([])
+    except Unauthenticated:
+        return False
+    return True
+
+
+def test_who_only_has_a_secret_or_a_bill_can_be_erased_too(database: Engine) -> None:
+    """As tenants that an identity provider names: they need no key, and perhaps no job."""
+    with database.begin() as tx:
+        secrets.insert(tx, "secretive", b"sealed", shown=True)
+        tx.execute(
+            text("""
+                INSERT INTO usage (tenant_id, kind, model, version, class, succeeded, failed, units,
+                                   device_us, amount)
+                VALUES ('billed', 'calls', 'echo', '1', 'standard', 1, 0, 1, 1, 0)
+            """)
+        )
+    for tenant in ("secretive", "billed"):
+        begin(database, tenant)
+        with database.begin() as tx:
+            assert tenants.is_erased(tx, tenant)
+
+
+def test_a_credential_that_lives_a_moment_longer_leaves_no_address_behind(
+    database: Engine,
+) -> None:
+    with database.begin() as tx:
+        api_keys.create(tx, NewKey(GONE))
+    begin(database)
+    with acting(database, GONE) as tx:
+        spend.set_endpoint(tx, GONE, "https://leaving.example/")
+        assert spend.endpoint(tx, GONE) is None

@@ -1,0 +1,260 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import redis
+from kombu.connection import Connection
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+from ops.embedded import EmbeddedError, EmbeddedPostgres, EmbeddedServers, HomeLock
+from ops.embedded.account import account_for
+from ops.embedded.leftovers import processes_of
+from ops.processes.children import setpriv
+from tests.support.wait import eventually, gone
+
+ROOT = Path(__file__).parents[3]
+OWNER = """
+import json, signal, sys
+from pathlib import Path
+from ops.embedded import EmbeddedServers
+servers = EmbeddedServers(Path(sys.argv[1]))
+servers.start()
+print(json.dumps([servers.postgres.process.pid, servers.redis.process.pid]), flush=True)
+signal.pause()
+"""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root lends a user")
+needs_setpriv = pytest.mark.skipif(setpriv() is None, reason="no setpriv")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    home = tmp_path / "home"
+    yield home
+    layout = EmbeddedPostgres(home).layout
+    for program in ("postgres", "redis-server", "valkey-server"):
+        kill_all(processes_of(program, layout.tag))
+    if layout.run.parent != layout.home:
+        shutil.rmtree(layout.run, ignore_errors=True)
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def sql(servers: EmbeddedServers, statement: str) -> list[object]:
+    engine = create_engine(servers.postgres.url, poolclass=NullPool)
+    with engine.begin() as connection:
+        result = connection.execute(text(statement))
+        return list(result.scalars()) if result.returns_rows else []
+
+
+def keep_something(servers: EmbeddedServers) -> None:
+    sql(servers, "CREATE TABLE kept AS SELECT 'something' AS what")
+
+
+def assert_kept(servers: EmbeddedServers) -> None:
+    assert sql(servers, "SELECT what FROM kept") == ["something"]
+
+
+def other_owner(home: Path, prefix: Sequence[str] = ()) -> tuple[subprocess.Popen[str], list[int]]:
+    """A process that starts both servers of the home, and their pids."""
+    command = [*prefix, sys.executable, "-c", OWNER, str(home)]
+    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout:
+        return owner, json.loads(owner.stdout.readline())
+
+
+def test_the_first_start_creates_a_database_in_utf8_and_utc(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        assert sql(servers, "SELECT current_database()") == ["millrace"]
+        assert sql(servers, "SHOW server_encoding") == ["UTF8"]
+        assert sql(servers, "SHOW timezone") == ["UTC"]
+        assert sql(servers, "SELECT upper('ä')") == ["Ä"]
+
+
+def test_a_stop_and_a_start_find_the_data_again(home: Path) -> None:
+    servers = EmbeddedServers(home)
+    for start in (keep_something, assert_kept):
+        servers.start()
+        start(servers)
+        servers.stop()
+        assert not servers.postgres.alive()
+
+
+def test_a_killed_postgres_starts_again_with_its_data(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        keep_something(servers)
+        process = servers.postgres.process
+        assert process is not None
+        process.kill()
+        process.wait()
+        servers.poll()
+        assert_kept(servers)
+
+
+def test_a_start_after_everything_was_killed_finds_the_data(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        keep_something(servers)
+        kill_all(processes_of("postgres", servers.postgres.layout.tag))
+    with EmbeddedServers(home) as servers:
+        assert_kept(servers)
+
+
+def test_a_pid_file_whose_number_another_program_has_does_not_stop_a_start(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        keep_something(servers)
+        data = servers.postgres.layout.data
+        stale = (data / "postmaster.pid").read_text().splitlines()
+    stranger = account_for(data).launch(["sleep", "60"], signal.SIGTERM)
+    try:
+        (data / "postmaster.pid").write_text("\n".join([str(stranger.pid), *stale[1:]]))
+        with EmbeddedServers(home) as servers:
+            assert_kept(servers)
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_half_a_data_folder_is_made_anew(home: Path) -> None:
+    half = home / "postgres.new"
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("18\n")
+    with EmbeddedServers(home) as servers:
+        assert sql(servers, "SELECT 1") == [1]
+
+
+@needs_setpriv
+def test_both_servers_end_when_their_owner_is_killed(home: Path) -> None:
+    owner, servers = other_owner(home)
+    owner.kill()
+    owner.wait()
+    eventually(lambda: all(map(gone, servers)))
+
+
+def test_the_next_start_after_a_killed_owner_works_at_once(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        keep_something(servers)
+    owner, _ = other_owner(home)
+    owner.kill()
+    owner.wait()
+    with EmbeddedServers(home) as servers:
+        assert_kept(servers)
+
+
+def test_a_second_owner_of_a_home_is_told_who_has_it(home: Path) -> None:
+    with (
+        HomeLock(home),
+        pytest.raises(EmbeddedError, match=f"in use by process {os.getpid()}"),
+    ):
+        EmbeddedServers(home).start()
+
+
+def test_a_second_owner_leaves_the_servers_of_the_first_alone(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        with pytest.raises(EmbeddedError):
+            EmbeddedServers(home).start()
+        assert servers.postgres.alive()
+        assert servers.redis.alive()
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "a name, with $igns & 100%"])
+def test_a_long_or_odd_path_gets_short_and_plain_sockets(home: Path, name: str) -> None:
+    with EmbeddedServers(home / name) as servers:
+        run = servers.postgres.layout.run
+        try:
+            assert run.stat().st_mode & 0o777 == 0o700
+            assert sql(servers, "SELECT 1") == [1]
+            with redis.Redis.from_url(servers.redis.url) as client:
+                assert client.ping()
+        finally:
+            servers.stop()
+            shutil.rmtree(run)
+
+
+def test_a_socket_folder_of_somebody_else_is_refused(home: Path) -> None:
+    home.mkdir()
+    (home / "run").symlink_to(home)
+    with pytest.raises(EmbeddedError, match="run belongs to"):
+        EmbeddedServers(home).start()
+
+
+def test_neither_server_listens_on_tcp(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        assert sql(servers, "SHOW listen_addresses") == [""]
+        with redis.Redis.from_url(servers.redis.url, decode_responses=True) as client:
+            assert client.config_get("port") == {"port": "0"}
+
+
+def test_kombu_reaches_redis_by_the_broker_url(home: Path) -> None:
+    with EmbeddedServers(home) as servers, Connection(servers.redis.broker_url) as broker:
+        with closing(broker.SimpleQueue("nudges")) as queue:
+            queue.put({"hint": 1})
+            assert queue.get(timeout=5).payload == {"hint": 1}
+        with redis.Redis.from_url(servers.redis.url) as client:
+            assert client.exists("_kombu.binding.nudges")
+
+
+def test_a_server_that_can_not_start_says_why(home: Path) -> None:
+    with EmbeddedServers(home) as servers:
+        data = servers.postgres.layout.data
+    (data / "PG_VERSION").write_text("9.6\n")
+    with pytest.raises(EmbeddedError, match=r"(?s)exit code 1.*postgres\.log.*incompatible"):
+        servers.start()
+    with HomeLock(home):
+        assert not servers.redis.alive()
+
+
+@needs_root
+@needs_setpriv
+@pytest.mark.parametrize("missing", ["", "-dac_read_search"])
+def test_as_root_the_home_may_lie_in_a_folder_that_only_root_enters(
+    tmp_path: Path, missing: str
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o700)
+    prefix = [str(setpriv()), "--bounding-set", missing] if missing else []
+    owner, (postgres, _) = other_owner(locked / "home", prefix)
+    assert Path(f"/proc/{postgres}").stat().st_uid != 0
+    owner.kill()
+    owner.wait()
+    eventually(lambda: gone(postgres))
+
+
+@needs_root
+def test_as_root_a_home_out_of_reach_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.embedded.account._CAPABILITIES", (None,))
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o700)
+    with pytest.raises(EmbeddedError, match=r"can't get at .*chmod o\+x"):
+        EmbeddedServers(locked / "home").start()
+
+
+@needs_root
+@needs_setpriv
+def test_as_root_the_programs_may_lie_in_a_folder_that_only_root_enters(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o700)
+    programs = EmbeddedPostgres(home)._binary().parents[1]
+    package = programs.parent
+    copy = locked / package.name / programs.name
+    shutil.copytree(programs, copy, ignore=shutil.ignore_patterns("include", "*.a"))
+    libraries = f"{package.name}.libs"
+    shutil.copytree(package.with_name(libraries), locked / libraries)
+    monkeypatch.setattr(EmbeddedPostgres, "_binary", lambda _: copy / "bin" / "postgres")
+    with EmbeddedServers(home) as servers:
+        assert sql(servers, "SELECT 1") == [1]

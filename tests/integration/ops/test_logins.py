@@ -1,0 +1,63 @@
+"""Who logs in where nobody is a superuser: ops/deploy/postgres/logins.sql, taken at its word."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobs.store import db
+from migrations.run import is_current, migrate
+from ops.embedded import EmbeddedPostgres
+from ops.embedded.lock import HomeLock
+
+LOGINS = Path(__file__).parents[3] / "ops" / "deploy" / "postgres" / "logins.sql"
+
+
+def statements() -> list[str]:
+    lines = [line for line in LOGINS.read_text().splitlines() if not line.startswith("--")]
+    return [found for found in "\n".join(lines).split(";") if found.strip()]
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """A server of its own: roles belong to all its databases."""
+    home = tmp_path_factory.mktemp("logins")
+    server = EmbeddedPostgres(home)
+    with HomeLock(home):
+        try:
+            server.start()
+            url = db.plain_url(server.url).replace("/millrace?", "/postgres?")
+            with psycopg.connect(url, autocommit=True) as superuser:
+                superuser.execute("DROP DATABASE millrace")  # the embedded one is named so, too
+                for statement in statements():
+                    superuser.execute(statement)
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="module")
+def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
+    engine = db.connect(postgres.url_of("millrace_owner"), pool_size=1)
+    migrate(engine)
+    assert is_current(engine)
+    engine.dispose()
+    return postgres
+
+
+@pytest.mark.parametrize(("login", "role"), [("api", db.API), ("worker", db.WORKER)])
+def test_what_the_owner_migrated_is_used_in_ones_role_and_no_other(
+    migrated: EmbeddedPostgres, login: str, role: str
+) -> None:
+    engine = db.connect(migrated.url_of(login), pool_size=1, role=role)
+    with engine.begin() as tx:
+        assert tx.exec_driver_sql("SELECT current_user").scalar() == role
+        assert tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
+    engine.dispose()
+    other = {db.API: db.WORKER, db.WORKER: db.API}[role]
+    engine = db.connect(migrated.url_of(login), pool_size=1, role=other)
+    with pytest.raises(SQLAlchemyError, match="permission denied"):
+        engine.connect()
+    engine.dispose()

@@ -1,0 +1,182 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.processes import log_rotation
+from ops.processes.children import Child, Supervisor, ending, setpriv
+from tests.support.wait import eventually, gone
+
+ROOT = Path(__file__).parents[3]
+IDLE = [sys.executable, "-c", "import signal; print('idle', flush=True); signal.pause()"]
+STUBBORN = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)\n"
+    "while True: signal.pause()",
+]
+PARENT = [
+    sys.executable,
+    "-c",
+    "import subprocess, signal, sys\n"
+    "child = subprocess.Popen(['sleep', '600'])\n"
+    "print(child.pid, flush=True)\n"
+    "signal.pause()",
+]
+OWNER = """
+import sys, threading
+from ops.processes import Child, Supervisor
+child = Child("idle", ["sleep", "600"])
+supervisor = Supervisor([child])
+supervisor.start()
+print(child.pid, flush=True)
+supervisor.run(threading.Event().is_set)
+"""
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor()
+    yield supervisor
+    supervisor.stop(grace_s=0)
+
+
+def started(supervisor: Supervisor, *children: Child) -> None:
+    """Start the children, and wait until each has said something."""
+    for child in children:
+        supervisor.add(child)
+    supervisor.start()
+    for child in children:
+        assert child.log is not None
+        eventually(child.log.read_text)
+
+
+def running_again(supervisor: Supervisor, child: Child, old_pid: int | None) -> bool:
+    supervisor.poll()
+    return child.alive() and child.pid != old_pid
+
+
+def test_a_killed_child_is_started_again(
+    supervisor: Supervisor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    child, other = (Child(n, IDLE, log=tmp_path / n) for n in ("child", "other"))
+    started(supervisor, child, other)
+    pid, other_pid = child.pid, other.pid
+    assert child.process is not None
+    child.process.kill()
+    eventually(lambda: running_again(supervisor, child, pid))
+    assert other.pid == other_pid
+    assert child.restarts == 1
+    assert "ended with SIGKILL" in caplog.text
+
+
+def test_each_restart_waits_longer_until_a_child_has_lived_long(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("jobs.clock.monotonic", lambda: now)
+    child = Child("brief", ["false"])
+    supervisor.add(child)
+    supervisor.start()
+    waits = []
+    for lived_s in (0, 0, 0, 0, 0, 0, 0, 31):
+        assert child.process is not None
+        child.process.wait()
+        now += lived_s
+        supervisor.poll()
+        waits.append(float(caplog.messages[-1].split()[-2]))
+        now += waits[-1]
+        supervisor.poll()
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2]
+
+
+def test_stop_ends_all_and_kills_those_that_do_not_listen(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    idle = Child("idle", IDLE, log=tmp_path / "idle")
+    deaf = Child("deaf", STUBBORN, log=tmp_path / "deaf")
+    started(supervisor, idle, deaf)
+    supervisor.stop(grace_s=0.2)
+    assert idle.process is not None
+    assert deaf.process is not None
+    assert idle.process.returncode == -signal.SIGTERM
+    assert deaf.process.returncode == -signal.SIGKILL
+
+
+def test_what_a_child_leaves_behind_ends_before_it_starts_again(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    child = Child("parent", PARENT, log=tmp_path / "parent")
+    started(supervisor, child)
+    grandchild = int((tmp_path / "parent").read_text())
+    assert child.process is not None
+    child.process.kill()
+    child.process.wait()
+    supervisor.poll()
+    eventually(lambda: gone(grandchild))
+
+
+def test_a_child_has_a_session_of_its_own_and_its_environment(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    tell = "import os; print(os.environ['TOLD'], os.environ['PATH'], os.getsid(0) == os.getpid())"
+    child = Child("tell", [sys.executable, "-c", tell], {"TOLD": "a"}, log=tmp_path / "tell")
+    started(supervisor, child)
+    assert (tmp_path / "tell").read_text() == f"a {os.environ['PATH']} True\n"
+
+
+def test_run_ends_its_children_when_told(supervisor: Supervisor, tmp_path: Path) -> None:
+    child = Child("idle", IDLE, log=tmp_path / "idle")
+    supervisor.add(child)
+    stop = threading.Event()
+
+    def tell() -> None:
+        eventually(child.alive)
+        stop.set()
+
+    threading.Thread(target=tell).start()
+    supervisor.run(stop.is_set, grace_s=5)
+    assert not child.alive()
+
+
+@pytest.mark.skipif(setpriv() is None, reason="no setpriv")
+def test_a_killed_supervisor_takes_its_children_with_it() -> None:
+    command = [sys.executable, "-c", OWNER]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        assert not gone(child)
+        owner.kill()
+    eventually(lambda: gone(child))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(0, "exit code 0"), (-9, "SIGKILL"), (-99, "signal 99")]
+)
+def test_an_ending_is_told_in_words(code: int, words: str) -> None:
+    assert ending(code) == words
+
+
+def test_a_log_that_grows_moves_aside_and_its_child_writes_on(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    log = tmp_path / "talker.log"
+    read, write = os.pipe()
+    command = [sys.executable, "-c", f"import os; os.dup2({read}, 0)\n{talk}"]
+    supervisor.add(Child("talker", command, log=log, pass_fds=(read,)))
+    supervisor.start()
+    os.write(write, b"first, and more than ten bytes\n")
+    eventually(log.read_text)
+    monkeypatch.setattr(log_rotation.bound, "__defaults__", (10,))
+    supervisor.poll()
+    os.write(write, b"second\n")
+    eventually(lambda: log.read_text() == "second\n")
+    supervisor.poll()
+    assert log.read_text() == "second\n"
+    assert log.with_name("talker.log.1").read_text() == "first, and more than ten bytes\n"

@@ -1,0 +1,50 @@
+"""What Redis hears of the models that come and go in one worker."""
+
+import pytest
+import redis
+
+from jobs.calls.redis import Keys, RedisLanes
+from jobs.models.builtin_models import SAMPLES
+from jobs.settings import Settings
+from workers.device.host_table import HostTable
+from workers.device.monitoring.watchdog import LaunchDeadline
+from workers.engines.echo import Echo
+
+ECHO = SAMPLES.resolve("echo")
+
+
+def test_one_that_leaves_is_there_until_its_launches_have_ended(
+    redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = HostTable(Settings(), 1, redis_client, LaunchDeadline())
+    host, alive = hosts.make(ECHO, Echo(), lambda *_: 0), Keys(ECHO.key)("alive")
+    hosts.enter(host)
+    stop, renewed = host.stop, list[bool]()
+
+    def stop_slowly() -> None:
+        redis_client.delete(alive)  # the lease that it had is over
+        hosts.announce_all()
+        renewed.append(bool(redis_client.exists(alive)))
+        stop()
+
+    monkeypatch.setattr(host, "stop", stop_slowly)
+    host.drain()
+    hosts.leave(host)
+    assert renewed == [True]
+    assert not redis_client.exists(alive)
+    assert not hosts.by_key
+
+
+def test_one_that_has_left_says_nothing_of_the_one_that_came_after_it(
+    redis_client: "redis.Redis",
+) -> None:
+    hosts = HostTable(Settings(), 1, redis_client, LaunchDeadline())
+    first, second = (hosts.make(ECHO, Echo(), lambda *_: 0) for _ in range(2))
+    hosts.enter(first)
+    first.drain()
+    hosts.leave(first)
+    hosts.enter(second)
+    hosts.announce(first)  # by who had looked before
+    assert RedisLanes(redis_client, ECHO.key).look("nobody/0").replicas == 1
+    hosts.drain()
+    hosts.stop()

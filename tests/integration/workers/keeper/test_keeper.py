@@ -1,0 +1,42 @@
+"""What a keeper makes of a database that stood still."""
+
+import os
+import signal
+import threading
+import time
+
+from sqlalchemy import Engine, text
+
+from jobs.settings import Settings
+from jobs.store.queue import workers
+from jobs.telemetry.metrics.metrics import REGISTRY
+from workers.keeper.keeper import Keeper
+
+
+def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_lost(
+    database: Engine, settings: Settings
+) -> None:
+    def lost() -> float:
+        return REGISTRY.get_sample_value("millrace_worker_deaths_total", {"how": "silent"}) or 0.0
+
+    before = lost()
+    keeper = Keeper(settings.evolve(lease_s=1.0))
+    [lose] = [service for service in keeper._services if service.name == "lose workers"]
+    with keeper._database.connect() as idle:
+        backend = idle.scalar(text("SELECT pg_backend_pid()"))
+    with database.begin() as tx:
+        worker = workers.register(tx, "w", "default", "cpu", ["echo@1"])
+        tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '3 s'"))
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        run = threading.Thread(target=keeper._run, args=(lose,))
+        run.start()
+        time.sleep(0.5)
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    time.sleep(0.3)
+    with database.begin() as tx:
+        workers.heartbeat(tx, worker, "ready")
+    run.join()
+    assert lost() == before
+    keeper._database.dispose()

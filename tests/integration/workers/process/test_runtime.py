@@ -1,0 +1,293 @@
+"""A worker's models: when each is there for calls, and when it is not any more."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from sqlalchemy import Engine, text
+
+from jobs import clock, ids
+from jobs.calls.lanes import Terms, lane_name
+from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.redis import RedisLanes, reply_key
+from jobs.models import models_file
+from jobs.models.watcher import ModelsFile
+from jobs.settings import Settings
+from jobs.store.db import Tx
+from jobs.store.monitoring import workers as fleet
+from jobs.store.queue import settle as settling
+from jobs.store.queue import workers
+from jobs.store.queue.claim import Lease
+from jobs.telemetry.reports import reader
+from jobs.usecases.submit import Order, submit
+from tests.support.wait import eventually
+from workers.device.model_host import CLAIMS_IN_HAND
+from workers.process.residency import REMOVED_STAYS_S
+from workers.process.runtime import Runtime
+
+ENTRY = """
+[[model]]
+name = "{name}"
+version = "{version}"
+engine = "{engine}"
+memory_mb = {memory_mb}
+{more}
+"""
+
+
+def entry(
+    name: str, version: str = "1", engine: str = "echo", memory_mb: int = 0, more: str = ""
+) -> str:
+    return ENTRY.format(name=name, version=version, engine=engine, memory_mb=memory_mb, more=more)
+
+
+BROKEN = entry("broken", engine="function", more='options = { function = "no.such:thing" }')
+
+
+class Bench:
+    """A worker in this process, its models file, and what others see of it."""
+
+    def __init__(self, settings: Settings, database: Engine, client: "redis.Redis") -> None:
+        self.settings, self.database, self.client = settings, database, client
+        self.path = settings.home / "models.toml"
+        self._runtimes: list[Runtime] = []
+
+    def declare(self, *entries: str) -> None:
+        self.path.write_text("".join(entries))
+
+    def start(
+        self, deaf: Callable[[], None] = lambda: None, leave: Callable[[], None] = lambda: None,
+        **changes: object,
+    ) -> Runtime:  # fmt: skip
+        settings = self.settings.evolve(models=self.path, **changes)
+        runtime = Runtime(settings, ModelsFile(self.path), deaf=deaf, leave=leave)
+        self._runtimes.append(runtime)
+        runtime.start()
+        return runtime
+
+    def stop(self) -> None:
+        for runtime in self._runtimes:
+            runtime.stop()
+
+    def lanes(self, model: str) -> RedisLanes:
+        return RedisLanes(self.client, model)
+
+    def replicas(self, model: str) -> int:
+        return self.lanes(model).look("nobody/0").replicas
+
+    def slots(self, model: str) -> float | None:
+        """As reported: of launches that it may have."""
+        return reader.read(self.client).gauge("millrace_model_slots", model=model)
+
+    def states(self) -> dict[str, dict[str, int]]:
+        """By model@version: in how many workers it stands how."""
+        with self.database.connect() as tx:
+            found = workers.standing(tx, 2 * self.settings.lease_s)
+        return {model: dict(standing.states) for model, standing in found.items()}
+
+    def stands(self, **expected: str) -> Callable[[], bool]:
+        """One worker has each of these models, in its version 1, in this state."""
+        wanted = {f"{name}@1": {state: 1} for name, state in expected.items()}
+        return lambda: self.states() == wanted
+
+    def call(self, model: str, value: str) -> bool:
+        """Puts a call; whether it was let in."""
+        call = Call(ids.show("call", ids.new()), lane_name({}, 0), "tenant", value, 1, "api-1")
+        lanes = self.lanes(model)
+        return lanes.put(call, target_ms=500, timeout_ms=9000, most=10, terms=Terms()) is None
+
+    def answer(self) -> object:
+        found = eventually(lambda: self.client.lpop(reply_key("api-1")))
+        [[_, output, *_]] = unpack_replies(found)
+        return output
+
+
+@pytest.fixture
+def bench(
+    settings: Settings, database: Engine, redis_client: "redis.Redis", tmp_path: Path
+) -> Iterator[Bench]:
+    bench = Bench(settings, database, redis_client)
+    yield bench
+    bench.stop()
+
+
+def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(bench: Bench) -> None:
+    bench.declare(entry("a"))
+    runtime = bench.start(lease_s=60)
+
+    def pulse() -> tuple[int, int]:
+        return bench.replicas("a@1"), bench.client.zcard(bench.lanes("a@1").keys("alive"))
+
+    eventually(lambda: pulse() == (1, 1))
+    eventually(bench.stands(a="ready"))
+    runtime.drain()
+    assert pulse() == (0, 1)
+    runtime.stop()
+    assert pulse() == (0, 0)
+    assert bench.states() == {}
+
+
+def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = settling.settle
+
+    def slowly(tx: Tx, leases: Sequence[Lease], *args: Any, **named: Any) -> int:
+        if leases[0].tenant == "guest":
+            clock.sleep(0.5)
+        return settle(tx, leases, *args, **named)
+
+    monkeypatch.setattr(settling, "settle", slowly)
+    options = 'options = { function = "workers.engines.samples:batchstring", samples = ["x"] }'
+    bench.declare(entry("a", engine="function", more=options))
+    runtime = bench.start(lease_s=60)
+    eventually(bench.stands(a="ready"))
+    models = ModelsFile(bench.path).models
+    submit(bench.database, models, "flood", Order("a"), array=["x"] * 5000)
+    slices = runtime.slices
+    assert slices is not None
+
+    def work() -> None:
+        while slices.work():
+            pass
+
+    def leased(tenant: str) -> int:
+        found = "SELECT count(*) FROM slices WHERE state = 'leased' AND tenant_id = :tenant"
+        with bench.database.connect() as tx:
+            return int(tx.scalar(text(found), {"tenant": tenant}) or 0)
+
+    nudged = [threading.Thread(target=work) for _ in range(CLAIMS_IN_HAND)]
+    for thread in nudged:
+        thread.start()
+    eventually(lambda: leased("flood") == CLAIMS_IN_HAND)
+    submit(bench.database, models, "guest", Order("a"), array=["x"])
+    eventually(lambda: leased("guest"))
+    runtime.drain()
+    for thread in nudged:
+        thread.join()
+    runtime.stop()
+    assert leased("guest") == 0
+
+
+def test_a_model_that_cannot_be_loaded_is_seen_and_harms_no_other(bench: Bench) -> None:
+    bench.declare(BROKEN, entry("a"))
+    bench.start()
+    eventually(bench.stands(a="ready", broken="failed"))
+    with bench.database.connect() as tx:
+        error = workers.standing(tx, 60)["broken@1"].error
+    assert "no.such:thing" in error
+    assert bench.replicas("a@1") == 1
+    assert bench.replicas("broken@1") == 0
+
+
+def test_the_load_time_is_published(bench: Bench) -> None:
+    bench.declare(entry("a"))
+    bench.start()
+    eventually(bench.stands(a="ready"))
+    with bench.database.connect() as tx:
+        assert workers.standing(tx, 60)["a@1"].load_ms > 0
+
+
+def test_what_does_not_fit_comes_when_it_is_called_and_the_least_used_goes(bench: Bench) -> None:
+    bench.declare(*(entry(name, memory_mb=400) for name in "abc"))
+    bench.start(memory_mb=1000, min_stay_s=0.0)
+    eventually(bench.stands(a="ready", b="ready", c="absent"))
+    assert bench.call("a@1", "recent")
+    assert bench.answer() == "recent"
+    assert not bench.call("c@1", "refused")
+    eventually(bench.stands(a="ready", b="absent", c="ready"))
+    assert bench.replicas("b@1") == 0
+    assert bench.call("c@1", "let in")
+    assert bench.answer() == "let in"
+
+
+def test_what_does_not_fit_comes_for_a_job_as_well(bench: Bench) -> None:
+    bench.declare(entry("a", memory_mb=400), entry("b", memory_mb=400))
+    bench.start(memory_mb=500, min_stay_s=0.0)
+    eventually(bench.stands(a="ready", b="absent"))
+    submit(bench.database, models_file.load(bench.path), "t", Order("b"), array=["x"])
+    eventually(bench.stands(a="absent", b="ready"))
+
+
+def test_of_two_workers_one_loads_what_is_asked_for(bench: Bench) -> None:
+    bench.declare(entry("a", memory_mb=400), entry("b", memory_mb=400))
+    for _ in range(2):
+        bench.start(memory_mb=500, min_stay_s=0.0)
+    eventually(lambda: bench.states() == {"a@1": {"ready": 2}, "b@1": {"absent": 2}})
+    bench.call("b@1", "refused")
+    both = {"ready": 1, "absent": 1}
+    eventually(lambda: bench.states() == {"a@1": both, "b@1": both})
+
+
+def test_a_model_larger_than_the_memory_says_so(bench: Bench) -> None:
+    bench.declare(entry("a", memory_mb=2000), entry("b", memory_mb=400))
+    bench.start(memory_mb=1000)
+    eventually(bench.stands(a="failed", b="ready"))
+    with bench.database.connect() as tx:
+        assert "MILLRACE_MEMORY_MB" in workers.standing(tx, 60)["a@1"].error
+
+
+def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
+    bench.declare(entry("x"))
+    bench.start()
+    eventually(lambda: bench.states() == {"x@1": {"ready": 1}})
+    bench.declare(entry("x"), entry("x", "2"))
+    eventually(lambda: bench.states() == {"x@1": {"ready": 1}, "x@2": {"ready": 1}})
+    bench.path.write_text("this is not TOML")
+    bench.declare(entry("x", "2"))
+    assert bench.call("x@1", "an api that has not heard of it yet")
+    eventually(lambda: bench.states() == {"x@2": {"ready": 1}}, timeout_s=REMOVED_STAYS_S + 10)
+    assert bench.answer() == "an api that has not heard of it yet"
+    assert bench.replicas("x@1") == 0
+
+
+def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
+    bench: Bench, database: Engine
+) -> None:
+    deaf, left = threading.Event(), threading.Event()
+    bench.declare(entry("echo"))
+    bench.start(deaf.set, left.set, metrics_window_s=1.0)
+    eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
+    eventually(lambda: bench.slots("echo@1"))
+    with database.begin() as tx:
+        [worker] = fleet.page(tx)
+        assert fleet.ask_to_drain(tx, worker["incarnation"], True)
+    eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
+    assert deaf.is_set()
+    assert not left.is_set()
+    eventually(lambda: bench.replicas("echo@1") == 0)
+    eventually(lambda: bench.slots("echo@1") == 0)
+    with database.begin() as tx:
+        assert fleet.ask_to_drain(tx, worker["incarnation"], False)
+    assert left.wait(10)  # its supervisor starts another
+
+
+def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine) -> None:
+    left = threading.Event()
+    bench.declare(entry("echo"))
+    runtime = bench.start(leave=left.set)
+    eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
+    runtime.drain()
+    eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
+    with database.begin() as tx:
+        [worker] = fleet.page(tx)
+        before = worker["heartbeat_at"]
+
+    def heard_of_again() -> bool:
+        with database.begin() as tx:
+            return bool(fleet.page(tx)[0]["heartbeat_at"] > before)
+
+    eventually(heard_of_again)
+    assert not left.is_set()
+
+
+def test_who_has_ended_is_asked_nothing(bench: Bench, database: Engine) -> None:
+    bench.declare(entry("echo"))
+    bench.start().stop()
+    with database.begin() as tx:
+        [worker] = fleet.page(tx)
+        assert worker["state"] == "stopped"
+        assert not fleet.ask_to_drain(tx, worker["incarnation"], True)

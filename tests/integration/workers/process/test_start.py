@@ -1,0 +1,60 @@
+"""How a worker comes up."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from sqlalchemy import Engine, make_url, text
+
+from jobs.models.watcher import ModelsFile
+from jobs.settings import Settings
+from tests.support.wait import eventually
+from workers.process.runtime import Runtime
+
+
+def test_a_worker_that_starts_while_the_database_is_away_comes_up_with_it(
+    settings: Settings, database: Engine, tmp_path: Path
+) -> None:
+    url, away = make_url(settings.database_url), tmp_path / "away"
+    elsewhere = url.update_query_dict({"host": str(away)}).render_as_string()
+    models = tmp_path / "models.toml"
+    models.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
+    runtime = Runtime(settings.evolve(database_url=elsewhere), ModelsFile(models))
+    starting = threading.Thread(target=runtime.start)
+    starting.start()
+    starting.join(0.3)
+    assert starting.is_alive()
+    away.symlink_to(str(url.query["host"]))
+    try:
+        eventually(lambda: _ready_workers(database) == 1)
+    finally:
+        starting.join()
+        runtime.stop()
+
+
+def test_all_that_a_worker_says_from_start_to_end_are_lines_of_its_log(
+    settings: Settings, database: Engine, tmp_path: Path
+) -> None:
+    models = tmp_path / "models.toml"
+    models.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
+    env = os.environ | settings.evolve(models=models, log_format="json").environment()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "workers"], env=env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        eventually(lambda: _ready_workers(database) == 1, 60)
+    finally:
+        worker.terminate()
+        said, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert [json.loads(line)["process"] for line in said.splitlines()]
+
+
+def _ready_workers(database: Engine) -> int:
+    with database.connect() as tx:
+        found: int = tx.scalars(text("SELECT count(*) FROM workers WHERE state = 'ready'")).one()
+    return found

@@ -1,0 +1,120 @@
+"""What carries transfers, in this process, and a real S3 beside it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+
+from jobs.models.builtin_models import SAMPLES
+from jobs.settings import Settings
+from jobs.store import invariants
+from jobs.store.jobs import transfers
+from jobs.store.jobs.transfers import Transfer
+from jobs.store.queue import claim
+from jobs.store.queue.settle import Result
+from jobs.store.queue.settle import settle as settle_rows
+from jobs.usecases.submit import Order, submit, submit_source
+from tests.support.s3 import BUCKET, S3, serving
+from tests.support.store import ECHO
+from workers.transfers.child import Wait, carry
+from workers.transfers.shared import Shared
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> Iterator[S3]:
+    yield s3_server
+    s3_server.fault = lambda method, path, key_id: None
+
+
+@pytest.fixture
+def shared(settings: Settings, s3: S3) -> Iterator[Shared]:
+    found = settings.evolve(
+        s3_endpoint=s3.endpoint, s3_allow=f"{BUCKET}/open, {BUCKET}/of/{{tenant}}", blob_over_kb=1,
+        blobs=f"file:{settings.home}/blobs",
+    )  # fmt: skip
+    made = Shared.of(found)
+    yield made
+    made.database.dispose()
+
+
+class World:
+    """Jobs with sources and targets, and who carries them."""
+
+    def __init__(self, database: Engine, shared: Shared) -> None:
+        self.database, self.shared = database, shared
+
+    def set(self, **changes: Any) -> None:
+        """Of the settings of who carries."""
+        self.shared = replace(self.shared, settings=self.shared.settings.evolve(**changes))
+
+    def coming(self, source: dict[str, Any], order: Order | None = None, **more: Any) -> UUID:
+        order = order or Order("echo")
+        return UUID(
+            str(submit_source(self.database, SAMPLES, "default", order, source, **more)["id"])
+        )
+
+    def going(self, items: list[Any], target: dict[str, Any], **order: Any) -> UUID:
+        """A job that has ended, with results that are to be written."""
+        id: UUID = submit(
+            self.database, SAMPLES, "default", Order("echo", **order), array=items, target=target,
+            payloads=self.shared.payloads,
+        )["id"]  # fmt: skip
+        self.run()
+        return id
+
+    def run(self) -> None:
+        """Every item is its own output; those that say so fail."""
+        while True:
+            with self.database.begin() as tx:
+                leases = claim.claim(tx, 1, {ECHO: 100_000}, 60)
+                if not leases:
+                    return
+                found = [
+                    _result(leases[n], seq, value)
+                    for n, seq, value, *_ in claim.read_inputs(tx, leases)
+                ]
+                settle_rows(tx, leases, found)
+
+    def take(self) -> Transfer:
+        with self.database.begin() as tx:
+            tx.execute(text("UPDATE transfers SET due_at = now()"))
+            found = transfers.claim(tx, 60)
+        assert found is not None
+        return found
+
+    def carry(self) -> Wait | None:
+        """What is due, as the keeper would: with what comes of it recorded."""
+        mine = self.take()
+        outcome = carry(self.shared, mine)
+        if outcome:
+            with self.database.begin() as tx:
+                transfers.postpone(tx, mine, 0, outcome.error, died=outcome.died)
+        return outcome
+
+    def scalar(self, query: str, **values: Any) -> Any:
+        with self.database.connect() as tx:
+            return tx.scalar(text(query), values)
+
+
+def _result(lease: claim.Lease, seq: int, value: str) -> Result:
+    bad = value.startswith('"fail')
+    return Result(
+        lease.job_id, lease.tenant, seq, "failed" if bad else "succeeded", 3, None, None,
+        None if bad else value, '{"code": "bad", "message": "…"}' if bad else None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def world(database: Engine, shared: Shared) -> Iterator[World]:
+    yield World(database, shared)
+    with invariants.snapshot(database) as tx:
+        assert [v for i in invariants.INVARIANTS for v in invariants.violations(tx, i)] == []

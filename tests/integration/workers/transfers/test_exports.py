@@ -1,0 +1,390 @@
+"""Results that are written to files and S3, and what goes wrong on the way."""
+
+import gzip
+import hashlib
+import io
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from botocore.retries.standard import ExponentialBackoff
+from pyarrow import parquet
+from sqlalchemy import text
+
+from jobs import ids
+from jobs.blobs import lines as result_lines
+from jobs.store.jobs import files as file_rows
+from jobs.store.jobs import read, transfers, verbs
+from jobs.views import jobs
+from tests.integration.workers.transfers.conftest import World
+from tests.support.s3 import BUCKET, S3, times
+from tests.support.store import job
+from workers.keeper.cleanup import _expire_files
+from workers.transfers import exporting
+from workers.transfers.child import carry
+
+URL = f"s3://{BUCKET}/open/out/"
+NASTY = 'ü"\\\u2028/\U0001f600'
+ITEMS = [
+    {"custom_id": NASTY, "input": NASTY + "\t\u0001\x7f"},
+    {"custom_id": "b", "input": "fail"},
+    "x" * 5000,  # in the blob store
+]
+HOOK = "https://hooks.example/"
+
+
+def shown(world: World, id: UUID) -> dict[str, Any]:
+    with world.database.connect() as tx:
+        row = read.one(tx, "default", id)
+    found: dict[str, Any] = jobs.job_object(row)
+    return found
+
+
+def manifest(world: World, id: UUID) -> dict[str, Any]:
+    output = shown(world, id)["output"]
+    assert output["state"] == "complete", output
+    found: dict[str, Any] = output["manifest"]
+    return found
+
+
+def read_by_route(world: World, id: UUID) -> bytes:
+    """What GET …/results gives."""
+    with world.database.connect() as tx:
+        row = read.one(tx, "default", id)
+        span = read.span(
+            tx, "default", id, row["total"], after=-1, gaps=False, outcome=None, limit=None
+        )
+    unit = world.shared.models.unit(row["model"], row["version"])
+    chunks = read.result_lines(world.database, row, span, unit, None)
+    return b"".join(result_lines.opened(world.shared.payloads, chunks))
+
+
+def content(world: World, file: str) -> bytes:
+    id = ids.parse("file", file)
+    assert id is not None
+    with world.database.connect() as tx:
+        row = file_rows.get(tx, "default", id)
+    assert row is not None
+    return world.shared.files.get(row["key"])
+
+
+def stored_files(world: World) -> list[str]:
+    """Of those that have not expired."""
+    with world.database.begin() as tx:
+        _expire_files(world.shared.files, tx)
+    root = world.shared.settings.home / "blobs" / "files"
+    return [path.name for path in root.rglob("*") if path.is_file()]
+
+
+def test_lines_in_s3_are_those_of_the_route(world: World, s3: S3) -> None:
+    id = world.going(ITEMS, {"url": URL}, webhook_url=HOOK)
+    assert shown(world, id)["output"]["state"] == "writing"
+    assert world.carry() is None
+    found = manifest(world, id)
+    [part] = found["parts"]
+    folder = f"{URL}{ids.show('job', id)}/1/"
+    assert part["url"] == f"{folder}results-00000.jsonl"
+    body = s3.get(part["url"])
+    assert body == read_by_route(world, id)
+    assert (part["items"], part["bytes"]) == (3, len(body))
+    assert part["sha256"] == hashlib.sha256(body).hexdigest()
+    assert orjson.loads(s3.get(f"{folder}manifest.json")) == found
+    assert found["counts"] == {
+        "total": 3, "succeeded": 2, "failed": 1, "cancelled": 0, "expired": 0
+    }  # fmt: skip
+    about = world.scalar("SELECT about FROM webhook_deliveries")
+    assert orjson.loads(about["manifest"]) == found
+
+
+def test_lines_in_a_file_are_those_of_the_route(world: World) -> None:
+    id = world.going(ITEMS, {"files": {"expires_in_s": 60}})
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    body = content(world, part["file"])
+    assert body == read_by_route(world, id)
+    row = dict(world.scalar("SELECT to_jsonb(files) FROM files"))
+    assert (row["purpose"], row["bytes"]) == ("batch_output", len(body))
+    assert row["filename"] == f"{ids.show('job', id)}_results.jsonl"
+    assert world.scalar("SELECT expires_at - created_at = interval '60 s' FROM files")
+    assert row["sha256"] == "\\x" + part["sha256"]
+
+
+def test_parts_have_so_many_items_and_are_packed(world: World, s3: S3) -> None:
+    target = {"url": URL, "compression": "gzip", "part_items": 2}
+    id = world.going([f"n {n}" for n in range(5)], target)
+    assert world.carry() is None
+    found = manifest(world, id)["parts"]
+    assert [part["items"] for part in found] == [2, 2, 1]
+    assert [part["url"][-22:] for part in found] == [f"results-0000{n}.jsonl.gz" for n in range(3)]
+    bodies = [s3.get(part["url"]) for part in found]
+    assert [hashlib.sha256(body).hexdigest() for body in bodies] == [p["sha256"] for p in found]
+    assert b"".join(map(gzip.decompress, bodies)) == read_by_route(world, id)
+
+
+def test_a_manifest_names_a_thousand_parts_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "_MOST_PARTS", 3)
+    id = world.going([f"n {n}" for n in range(10)], {"url": URL, "part_items": 1})
+    world.carry()
+    assert [part["items"] for part in manifest(world, id)["parts"]] == [4, 4, 2]
+
+
+def test_a_table_has_what_the_lines_have(world: World, s3: S3) -> None:
+    target = {"url": URL, "format": "parquet", "compression": "gzip"}
+    id = world.going(ITEMS, target)
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    rows = parquet.read_table(io.BytesIO(s3.get(part["url"]))).to_pylist()
+    lines = [orjson.loads(line) for line in read_by_route(world, id).splitlines()]
+    assert [row["seq"] for row in rows] == [0, 1, 2]
+    for row, line in zip(rows, lines, strict=True):
+        assert row["custom_id"] == line["custom_id"]
+        assert row["outcome"] == line["outcome"]
+        assert orjson.loads(row["output"] or "null") == line["output"]
+        assert orjson.loads(row["error"] or "null") == line["error"]
+        assert {"units": row["units"], "attempts": row["attempts"]} == {
+            "units": next(iter(line["usage"].values())), "attempts": line["attempts"]
+        }  # fmt: skip
+
+
+def test_a_table_that_was_written_is_read_again(world: World, s3: S3) -> None:
+    target = {"url": URL, "format": "parquet"}
+    id = world.going(["a", "b"], target)
+    world.carry()
+    table = parquet.read_table(io.BytesIO(s3.get(manifest(world, id)["parts"][0]["url"])))
+    inputs = table.select(["custom_id", "output"]).rename_columns(["custom_id", "input"])
+    out = io.BytesIO()
+    parquet.write_table(inputs, out)
+    again = world.coming({"url": s3.put("open/again.parquet", out.getvalue()), "format": "parquet"})
+    assert world.carry() is None
+    assert job(world.database, again)["total"] == 2
+
+
+def test_what_is_large_goes_up_in_parts_and_is_encrypted(world: World, s3: S3) -> None:
+    encryption = {"sse": "aws:kms", "kms_key": "our-key"}
+    items = ["y" * 250_000] * 72
+    id = world.going(items, {"url": URL, "encryption": encryption})
+    s3.asked.clear()
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    head = s3.head(part["url"])
+    assert (head["ServerSideEncryption"], head["ContentLength"]) == ("aws:kms", part["bytes"])
+    assert "our-key" in head["SSEKMSKeyId"]
+    assert s3.head(f"{URL}{ids.show('job', id)}/1/manifest.json")["ServerSideEncryption"]
+    puts = [path for method, path in s3.asked if method == "PUT" and path.endswith(".jsonl")]
+    assert len(puts) == 3
+
+
+def test_a_job_that_was_cancelled_is_written_as_it_is(world: World) -> None:
+    from jobs.models.builtin_models import SAMPLES
+    from jobs.usecases.submit import Order, submit
+
+    order, target = Order("echo"), {"files": {}}
+    row = submit(world.database, SAMPLES, "default", order, array=["a", "b"], target=target)
+    with world.database.begin() as tx:
+        verbs.cancel(tx, row["id"])
+    assert world.carry() is None
+    [part] = manifest(world, row["id"])["parts"]
+    outcomes = [orjson.loads(line)["outcome"] for line in content(world, part["file"]).splitlines()]
+    assert outcomes == ["cancelled", "cancelled"]
+
+
+def test_many_results_in_many_parts(world: World, s3: S3) -> None:
+    id = world.going([f"n {n}" for n in range(10_500)], {"url": URL, "part_items": 2500})
+    assert world.carry() is None
+    found = manifest(world, id)["parts"]
+    assert [part["items"] for part in found] == [2500] * 4 + [500]
+    body = b"".join(s3.get(part["url"]) for part in found)
+    assert body == read_by_route(world, id)
+
+
+# -- what goes wrong
+
+
+def test_an_upload_that_breaks_is_tried_again(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
+    id = world.going(["z" * 250_000] * 40, {"url": URL})
+    s3.fault = times(2, "break", "PUT")
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    assert hashlib.sha256(s3.get(part["url"])).hexdigest() == part["sha256"]
+
+
+@pytest.mark.parametrize("code", ["break", "SlowDown"])
+def test_an_upload_that_goes_on_breaking_is_tried_later(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
+    id = world.going(["a"], {"url": URL}, webhook_url=HOOK)
+    s3.fault = times(1000, code, "PUT")
+    assert world.carry() is not None
+    output = shown(world, id)["output"]
+    assert output["state"] == "writing"
+    assert output["last_error"]
+    assert world.scalar("SELECT count(*) FROM webhook_deliveries") == 0
+    s3.fault = lambda method, path, key_id: None
+    assert world.carry() is None
+    assert manifest(world, id)["parts"][0]["items"] == 1
+    assert world.scalar("SELECT count(*) FROM webhook_deliveries") == 1
+
+
+def test_what_can_not_be_written_is_told_and_stays_readable(world: World, s3: S3) -> None:
+    id = world.going(["a"], {"url": URL}, webhook_url=HOOK)
+    s3.fault = lambda method, path, key_id: "InvalidAccessKeyId"
+    assert world.carry() is None
+    output = shown(world, id)["output"]
+    assert (output["state"], output["error"]["code"]) == ("failed", "bad_credentials")
+    assert output["manifest"] is None
+    about = world.scalar("SELECT about FROM webhook_deliveries")
+    assert "bad_credentials" in about["manifest"]
+    assert read_by_route(world, id).count(b"\n") == 1
+    s3.fault = lambda method, path, key_id: None
+    with world.database.begin() as tx:
+        verbs.retry(tx, id)
+    assert world.carry() is None
+    assert manifest(world, id)["generation"] == 2
+
+
+def test_what_could_not_be_reached_for_a_day_is_given_up(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)
+    id = world.going(["a"], {"url": URL})
+    with world.database.begin() as tx:
+        tx.execute(text("UPDATE jobs SET finished_at = now() - interval '25 h'"))
+    s3.fault = times(1000, "SlowDown", "PUT")
+    assert world.carry() is None
+    assert shown(world, id)["output"]["error"]["code"] == "blobs_away"
+
+
+def test_a_place_that_is_not_allowed_any_more(world: World) -> None:
+    id = world.going(["a"], {"url": f"s3://{BUCKET}/closed/"})
+    assert world.carry() is None
+    assert shown(world, id)["output"]["error"]["code"] == "not_allowed"
+
+
+def test_a_payload_that_is_lost_fails_its_line(world: World) -> None:
+    id = world.going(ITEMS, {"files": {}})
+    world.shared.payloads.delete_job(id)
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    body = content(world, part["file"])
+    assert body == read_by_route(world, id)
+    assert orjson.loads(body.splitlines()[2])["error"]["code"] == "payload_lost"
+
+
+# -- what was overtaken
+
+
+def test_of_two_keepers_one_writes_the_files(world: World) -> None:
+    id = world.going(["a"], {"files": {}}, webhook_url=HOOK)
+    first = world.take()
+    assert world.carry() is None
+    assert carry(world.shared, first) is None
+    [part] = manifest(world, id)["parts"]
+    assert content(world, part["file"]) == read_by_route(world, id)
+    assert len(stored_files(world)) == 1
+    assert world.scalar("SELECT count(*) FROM files") == 1
+    assert world.scalar("SELECT count(*) FROM webhook_deliveries") == 1
+
+
+def test_an_export_that_a_retry_overtakes_leaves_nothing(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.going(["a", "fail"], {"url": URL})
+    files = world.going(["a", "fail"], {"files": {}})
+    finish = transfers.finish
+
+    def overtaken(tx: Any, mine: transfers.Transfer) -> bool:
+        with world.database.begin() as other:
+            verbs.retry(other, mine.job_id)
+        return finish(tx, mine)
+
+    monkeypatch.setattr(transfers, "finish", overtaken)
+    for _ in range(2):
+        assert carry(world.shared, world.take()) is None
+    assert stored_files(world) == []
+    assert s3.keys(f"open/out/{ids.show('job', id)}/") == []
+    monkeypatch.undo()
+    world.run()
+    for _ in range(2):
+        assert world.carry() is None
+    assert manifest(world, files)["generation"] == manifest(world, id)["generation"] == 2
+
+
+def test_a_job_that_is_deleted_meanwhile_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.going(["a"], {"files": {}})
+    mine = world.take()
+    rows = read.result_rows
+
+    def overtaken(*args: Any) -> Any:
+        yield from rows(*args)
+        with world.database.begin() as tx:
+            verbs.delete(tx, id)
+
+    monkeypatch.setattr(read, "result_rows", overtaken)
+    assert carry(world.shared, mine) is None
+    assert stored_files(world) == []
+    assert world.scalar("SELECT count(*) FROM files") == 0
+
+
+def test_who_is_killed_before_its_job_is_deleted_leaves_nothing_for_good(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.going(["a"], {"files": {}})
+
+    def killed(*args: Any) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfers, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        carry(world.shared, world.take())
+    with world.database.begin() as tx:
+        verbs.delete(tx, id)
+        tx.execute(text("UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL"))
+    assert stored_files(world) == []
+    assert world.scalar("SELECT count(*) FROM files") == 0
+
+
+def test_files_that_were_given_up_meanwhile_are_written_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.going(["a"], {"files": {}})
+    finish = transfers.finish
+
+    def late(tx: Any, mine: transfers.Transfer) -> bool:
+        with world.database.begin() as other:
+            other.execute(text("UPDATE files SET expires_at = now()"))
+        assert stored_files(world) == []
+        return finish(tx, mine)
+
+    monkeypatch.setattr(transfers, "finish", late)
+    assert world.carry() is not None
+    monkeypatch.undo()
+    assert world.carry() is None
+    [part] = manifest(world, id)["parts"]
+    assert content(world, part["file"]) == read_by_route(world, id)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_results_that_are_pruned_meanwhile_are_told_as_such(
+    world: World, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    id = world.going(["a", "b"], {"url": URL, "format": form, "compression": "gzip"})
+    rows = read.result_rows
+
+    def overtaken(*args: Any) -> Any:
+        yield next(rows(*args))
+        with world.database.begin() as tx:
+            tx.execute(text("UPDATE jobs SET results_pruned = true"))
+        yield from rows(*args)
+
+    monkeypatch.setattr(read, "result_rows", overtaken)
+    assert world.carry() is None
+    assert shown(world, id)["output"]["error"]["code"] == "pruned"

@@ -1,0 +1,108 @@
+"""A session is what its cookie says, sealed: whoever changes it, or comes late, has none."""
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.responses import Response
+
+from api.dashboard.auth import sessions
+from api.dashboard.auth.sign_in import inside
+from jobs.errors import Malformed, NotConfigured
+from jobs.identity import ROLES, Caller
+from jobs.settings import Settings
+
+SETTINGS = Settings(secret_key="a key of the tests, 32 characters or more")
+ANN = Caller("acme", "operator", ROLES["operator"], "key_ann")
+
+
+def kept(session: sessions.Session, settings: Settings = SETTINGS) -> str:
+    """The cookie's value."""
+    response = Response()
+    sessions.keep(response, session, settings, https=False)
+    return response.headers["set-cookie"].partition("=")[2].partition(";")[0]
+
+
+def found(cookie: str, settings: Settings = SETTINGS) -> sessions.Session | None:
+    return sessions.of({sessions.COOKIE: cookie}, settings)
+
+
+def test_what_was_kept_is_found_again() -> None:
+    session = sessions.begin("mk_secret", ANN)
+    cookie = kept(session)
+    assert found(cookie) == session
+    assert b"secret" not in base64.urlsafe_b64decode(cookie + "==")
+
+
+def test_it_ends() -> None:
+    session = sessions.begin("mk_secret", ANN)
+    assert found(kept(replace(session, ends=session.ends - sessions.LASTS_S))) is None
+
+
+def test_none_but_ours_is_taken() -> None:
+    cookie = kept(sessions.begin("mk_secret", ANN))
+    other = Settings(secret_key="another key, of 32 characters or more")
+    for wrong in ("", "x", "é", cookie[:-8], cookie[:8] + "A" + cookie[9:], cookie * 2):
+        assert found(wrong) is None
+    assert found(cookie, other) is None
+    assert found(cookie, Settings()) is None
+    elsewhere = sessions.sealed({"id": "x"}, SETTINGS, "something else")
+    assert found(elsewhere) is None
+
+
+def test_it_is_of_who_signed_in_with_the_rights_of_then() -> None:
+    session = sessions.begin("mk_secret", ANN)
+    assert sessions.is_of(session, ANN)
+    assert not sessions.is_of(session, replace(ANN, role="admin"))
+    assert not sessions.is_of(session, replace(ANN, actor="key_other"))
+
+
+def test_a_form_is_of_one_session() -> None:
+    one, other = (sessions.form_token(id, SETTINGS) for id in ("one", "other"))
+    assert sessions.same_token(one, sessions.form_token("one", SETTINGS))
+    assert not sessions.same_token(one, other)
+    assert not sessions.same_token("", one)
+    assert not sessions.same_token("é", one)
+
+
+def test_without_a_secret_key_nobody_signs_in() -> None:
+    with pytest.raises(NotConfigured, match="MILLRACE_SECRET_KEY"):
+        kept(sessions.begin("mk_secret", ANN), Settings())
+
+
+def test_a_token_that_no_cookie_holds_is_refused() -> None:
+    with pytest.raises(Malformed, match="too long"):
+        kept(sessions.begin("x" * 4000, ANN))
+
+
+def test_under_tls_the_cookie_goes_nowhere_else() -> None:
+    response = Response()
+    sessions.keep(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
+    said = response.headers["set-cookie"]
+    assert "Secure" in said
+    assert "HttpOnly" in said
+    assert "SameSite=strict" in said
+
+
+@pytest.mark.parametrize(
+    "path", ["/dashboard", "/dashboard/jobs?state=running&q=a%20b", "/dashboard?x=1"]
+)
+def test_pages_of_the_dashboard_are_come_back_to(path: str) -> None:
+    assert inside(path) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "//evil", "https://evil/dashboard", "/dashboardx", "/jobs", "/dashboard//evil",
+     "/dashboard/../jobs", "/dashboard\\evil", "/dashboard/\r\nX: y", "/dashboard/é"],
+)  # fmt: skip
+def test_nothing_else_is(path: str) -> None:
+    assert inside(path) == "/dashboard"
+
+
+def test_a_browser_comes_by_https_to_us_or_to_the_proxy_in_front_of_us(tmp_path: Path) -> None:
+    assert sessions.is_https({}, SETTINGS.evolve(tls_cert=tmp_path))
+    assert sessions.is_https({"x-forwarded-proto": "https"}, SETTINGS)
+    assert not sessions.is_https({"x-forwarded-proto": "http"}, SETTINGS)
+    assert not sessions.is_https({}, SETTINGS)

@@ -1,0 +1,61 @@
+"""Charts are well-formed, say their figures in words, and take no name for markup."""
+
+from xml.etree import ElementTree
+
+import pytest
+from markupsafe import Markup
+
+from api.dashboard.rendering import charts
+
+NASTY = "<script>\"&'"
+DRAWN = {
+    "spark": lambda: charts.spark([1.0, None, 3.0, 2.0], NASTY),
+    "no spark": lambda: charts.spark([], "nothing"),
+    "unknown spark": lambda: charts.spark([None, None], "nothing"),
+    "meter": lambda: charts.meter(0.5, NASTY),
+    "no meter": lambda: charts.meter(None, "unknown"),
+    "stack": lambda: charts.stack({NASTY: 1.0, "b": 0.0}, NASTY),
+    "no stack": lambda: charts.stack({}, "nothing"),
+    "legend": lambda: charts.legend({NASTY: NASTY}),
+    "histogram": lambda: charts.histogram({NASTY: 3.0, "2": 0.0}, NASTY, NASTY),
+    "no histogram": lambda: charts.histogram({}, "nothing", "x"),
+    "curve": lambda: charts.curve({NASTY: [(1, 2.0), (8, 9.0)]}, NASTY, "x", "ms", aim=5),
+    "no curve": lambda: charts.curve({}, "nothing", "x", "ms"),
+    "flat curve": lambda: charts.curve({"a": [(0, 0.0)]}, "zero", "x", "ms"),
+    "tiny curve": lambda: charts.curve({"a": [(1, 1e-7), (2, 3e-7)]}, "tiny", "x", "ms"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_chart_is_well_formed_and_has_words(name: str) -> None:
+    drawn = DRAWN[name]()
+    assert isinstance(drawn, Markup)
+    found = ElementTree.fromstring(drawn)
+    if found.tag == "svg":
+        assert found.get("role") == "img"
+        assert found.get("aria-label")
+    for one in found.iter():
+        assert one.tag != "script"
+        assert "style" not in one.attrib  # the pages' policy lets none in
+
+
+def test_a_spark_says_how_it_stands() -> None:
+    assert "now 2, at most 3" in charts.spark([1.0, 3.0, 2.0], "calls")
+
+
+def test_gaps_stay_gaps() -> None:
+    assert charts.spark([1, 2, None, 3, 4], "x").count("<polyline") == 2
+
+
+def test_a_histogram_has_a_bar_for_each_count_the_largest_of_full_height() -> None:
+    found = ElementTree.fromstring(charts.histogram({"1": 5.0, "2": 10.0}, "x", "y"))
+    heights = [float(bar.get("height", 0)) for bar in found.iter("rect")]
+    assert heights[1] == 2 * heights[0] > 0
+
+
+@pytest.mark.parametrize("most", [1e-6, 0.3, 1, 7, 64, 99, 1234.5])
+def test_an_axis_reaches_what_it_measures_in_few_round_steps(most: float) -> None:
+    ticks = charts._ticks(most)
+    assert ticks[0] == 0
+    assert ticks[-1] >= most * 0.999
+    assert 3 <= len(ticks) <= 7

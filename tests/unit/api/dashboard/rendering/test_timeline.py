@@ -1,0 +1,55 @@
+"""When slices ran: each in the line of its worker, none over another."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from api.dashboard.rendering.timeline import timeline
+
+BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def run(worker: int, since_s: float, until_s: float | None, name: str = "") -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "worker_name": name or None,
+        "claimed_at": BEGAN + timedelta(seconds=since_s),
+        "finished_at": None if until_s is None else BEGAN + timedelta(seconds=until_s),
+    }
+
+
+def at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def test_what_runs_at_once_lies_in_lines_of_its_own() -> None:
+    found = timeline([run(1, 0, 4), run(2, 1, 3), run(1, 2, 6), run(1, 5, 10)], at(99))
+    assert found
+    assert [(line.worker, len(line.bars)) for line in found.lines] == [(1, 2), (1, 1), (2, 1)]
+    for line in found.lines:
+        ends = [0.0, *(bar.x + bar.width for bar in line.bars)]
+        assert all(bar.x >= end for bar, end in zip(line.bars, ends, strict=False))
+
+
+def test_bars_are_shares_of_the_whole_time() -> None:
+    found = timeline([run(1, 0, 5), run(2, 5, 10)], at(99))
+    assert found
+    assert (found.since, found.until) == (at(0), at(10))
+    assert [(bar.x, bar.width) for line in found.lines for bar in line.bars] == [(0, 50), (50, 50)]
+
+
+def test_what_goes_on_ends_now() -> None:
+    found = timeline([run(1, 0, None, "gpu-1")], at(20))
+    assert found
+    assert found.until == at(20)
+    assert (found.lines[0].name, found.lines[0].bars[0].width) == ("gpu-1", 100)
+
+
+def test_nothing_ran() -> None:
+    assert timeline([], at(0)) is None
+
+
+def test_lines_that_are_too_many_are_counted() -> None:
+    found = timeline([run(n, 0, 9) for n in range(30)], at(9))
+    assert found
+    assert len(found.lines) + found.left_out == 30
+    assert found.left_out > 0

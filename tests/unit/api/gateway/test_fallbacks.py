@@ -1,0 +1,59 @@
+"""In which order a call is degraded before it is refused."""
+
+from dataclasses import replace
+
+from api.gateway.fallbacks import fallback_plans
+from jobs.models.degradation import Degrade
+from jobs.models.model import Limits, Model
+from jobs.models.registry import Registry
+
+LONG = "one two three four five six seven eight nine ten"
+SMALL = Model("m", "1", "minilm")
+LARGE = Model("m", "2", "minilm", degrade=Degrade(truncate=8, fallback="m@1"))
+
+
+def found(value: str, model: Model, *others: Model, **params: object) -> list[tuple[object, ...]]:
+    models = Registry([*others, model])
+    return [
+        (way.model.key, dict(way.params), way.size, dict(way.degraded))
+        for way in fallback_plans(models, model, value, params)
+    ]
+
+
+def test_a_call_goes_as_asked_then_shorter_then_to_the_fallback() -> None:
+    assert found(LONG, LARGE, SMALL) == [
+        ("m@2", {}, 12, {}),
+        ("m@2", {"truncate": 8}, 8, {"truncated_to": 8}),
+        ("m@1", {}, 12, {"fallback_from": "m@2"}),
+    ]
+
+
+def test_what_is_short_enough_is_not_cut() -> None:
+    assert [way[0] for way in found("short", LARGE, SMALL)] == ["m@2", "m@1"]
+    assert [way[0] for way in found(LONG, LARGE, SMALL, truncate=5)] == ["m@2", "m@1"]
+
+
+def test_a_fallback_degrades_as_its_own_entry_says() -> None:
+    least = Model("least", "1", "minilm")
+    small = replace(SMALL, degrade=Degrade(truncate=4, fallback="least@1"))
+    assert [(way[0], way[3]) for way in found(LONG, LARGE, small, least)[2:]] == [
+        ("m@1", {"fallback_from": "m@2"}),
+        ("m@1", {"fallback_from": "m@2", "truncated_to": 4}),
+        ("least@1", {"fallback_from": "m@2"}),
+    ]
+
+
+def test_a_fallback_goes_without_the_parameters_that_it_doesnt_take() -> None:
+    shout = Model("shout", "1", "function")
+    model = replace(LARGE, degrade=Degrade(fallback="shout@1"))
+    [_, way] = found("short", model, shout, normalize=False)
+    assert way == ("shout@1", {}, len("short"), {"fallback_from": "m@2"})
+
+
+def test_a_fallback_that_takes_no_such_input_is_passed_over() -> None:
+    narrow = replace(SMALL, limits=Limits(max_item_bytes=10))
+    assert [way[0] for way in found(LONG, LARGE, narrow)] == ["m@2", "m@2"]
+
+
+def test_without_an_entry_there_is_one_way() -> None:
+    assert [way[0] for way in found(LONG, SMALL)] == ["m@1"]

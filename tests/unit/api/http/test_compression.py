@@ -1,0 +1,96 @@
+"""Who gets gzip, and that it can be read as it comes."""
+
+import gzip
+import zlib
+
+import pytest
+
+from api.http.compression import compressed, expanded, gzipped, wants_gzip
+from jobs.errors import Malformed, TooLarge, UnsupportedMedia
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("GZip", True),
+        ("x-gzip", True),
+        ("*", True),
+        ("deflate, gzip;q=1.0, *;q=0.5", True),
+        ("gzip;q=0.001", True),
+        ("br , gzip ; q=0.5", True),
+        ("gzip;q=0.5, identity;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip;q=0.000, *", False),
+        ("*;q=0", False),
+        ("identity", False),
+        ("identity;q=1, gzip;q=0.5", False),
+        ("gzip;q=2", False),
+        ("gzip;q=much", False),
+        ("gzip;level=1", False),
+        ("gzipped, br, deflate", False),
+        (",,;q=1,", False),
+    ],
+)
+def test_gzip_is_sent_where_it_is_asked_for(header: str, wanted: bool) -> None:
+    assert wants_gzip(header) is wanted
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"a\n"], [b"a\n" * 100_000, b"", b"b\n"]])
+def test_what_is_compressed_reads_back(chunks: list[bytes]) -> None:
+    assert gzip.decompress(b"".join(gzipped(chunks))) == b"".join(chunks)
+
+
+def test_each_chunk_can_be_read_before_the_next_is_there() -> None:
+    reader = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    stream = gzipped(f"line {n}\n".encode() for n in range(3))
+    assert [reader.decompress(next(stream)) for _ in range(3)] == [
+        b"line 0\n",
+        b"line 1\n",
+        b"line 2\n",
+    ]
+
+
+BODY = b"a body that is worth it " * 100
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [("", ""), ("br", ""), ("gzip", "gzip"), ("deflate", "deflate"), ("deflate, gzip", "gzip"),
+     ("deflate;q=0", ""), ("identity, deflate;q=0.5", "")],
+)  # fmt: skip
+def test_a_body_is_compressed_as_it_was_asked_for_and_comes_back(
+    accepted: str, coding: str
+) -> None:
+    sent, said = compressed(BODY, accepted)
+    assert said == coding
+    assert (len(sent) < len(BODY)) == bool(coding)
+    assert expanded(sent, said, len(BODY)) == BODY
+
+
+def test_a_short_body_goes_as_it_is() -> None:
+    assert compressed(b"short", "gzip") == (b"short", "")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_no_body_takes_more_memory_than_it_may(coding: str) -> None:
+    sent, _ = compressed(bytes(10_000_000), coding)
+    assert len(sent) < 100_000
+    with pytest.raises(TooLarge, match="more than 1,000 bytes"):
+        expanded(sent, coding, 1000)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_body_that_is_not_what_it_says_is_refused(coding: str) -> None:
+    sent, _ = compressed(BODY, coding)
+    for wrong in (BODY, sent[:-1], sent + b"more", b"", b"\x1f"):
+        with pytest.raises(Malformed):
+            expanded(wrong, coding, len(BODY))
+
+
+def test_other_codings_are_refused() -> None:
+    assert expanded(BODY, "identity", 1) == BODY
+    for coding in ("br", "gzip, deflate", "x"):
+        with pytest.raises(UnsupportedMedia):
+            expanded(BODY, coding, len(BODY))

@@ -1,0 +1,81 @@
+"""Uploads under a key: one at a time, unless the one before went silent."""
+
+from contextlib import ExitStack
+
+import pytest
+from fastapi import Request
+
+from api.http.idempotency import Upload, Uploads
+from jobs import clock
+from jobs.errors import KeyInFlight
+
+
+class Clock:
+    now_s = 0.0
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    owned = Clock()
+    monkeypatch.setattr(clock, "monotonic", lambda: owned.now_s)
+    return owned
+
+
+def upload(query: str = "", kind: str = "application/json", key: str = "k") -> Upload:
+    headers = [(b"content-type", kind.encode())]
+    scope = {"type": "http", "path": "/jobs", "query_string": query.encode(), "headers": headers}
+    scope["server"] = ("x", 80)
+    return Upload(Request(scope), "default", key)
+
+
+def test_an_upload_is_alone_under_its_key_until_it_ends(time: Clock) -> None:
+    uploads = Uploads()
+    with uploads.alone(upload()):
+        with pytest.raises(KeyInFlight), uploads.alone(upload()):
+            pass
+        with uploads.alone(upload(key="other")):
+            pass
+    with uploads.alone(upload()):
+        pass
+
+
+def test_an_upload_that_went_silent_gives_way_and_takes_nothing_with_it(time: Clock) -> None:
+    uploads, ghost = Uploads(), upload()
+    with ExitStack() as stack:
+        with uploads.alone(ghost):
+            time.now_s = 9
+            ghost.add(b"x")
+            time.now_s = 18
+            with pytest.raises(KeyInFlight), uploads.alone(upload()):
+                pass
+            time.now_s = 20
+            stack.enter_context(uploads.alone(upload()))
+        with pytest.raises(KeyInFlight), uploads.alone(upload()):
+            pass
+
+
+def test_what_is_being_worked_on_is_never_silent(time: Clock) -> None:
+    uploads, first = Uploads(), upload()
+    with uploads.alone(first):
+        first.finish()
+        time.now_s = 10_000
+        with pytest.raises(KeyInFlight), uploads.alone(upload()):
+            pass
+
+
+def test_a_request_is_the_same_by_type_query_and_body_however_it_is_cut() -> None:
+    def fingerprint(made: Upload, *chunks: bytes) -> bytes:
+        for chunk in chunks:
+            made.add(chunk)
+        return made.finish().fingerprint
+
+    same = fingerprint(upload("a=1"), b"xy")
+    assert fingerprint(upload("a=1", "Application/JSON; charset=utf-8"), b"x", b"y") == same
+    others = [
+        fingerprint(upload("a=2"), b"xy"),
+        fingerprint(upload("a=1", "application/x-ndjson"), b"xy"),
+        fingerprint(upload("a=1"), b"xyz"),
+        fingerprint(upload(""), b"xy"),
+    ]
+    assert same not in others
+    assert len(same) == 32

@@ -1,0 +1,127 @@
+"""Calls don't pass through FastAPI, and nothing is missing on their way."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from api.context import Context
+from api.routes import calls
+from jobs.identity import OPEN, Caller
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Model
+from jobs.settings import Settings
+
+
+async def _choose(versions: Sequence[Model]) -> Model:
+    return versions[0]
+
+
+async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
+    """Everybody, where no key was sent; else who may read."""
+    sent = dict(headers).get(b"x-api-key")
+    return replace(OPEN, scopes=frozenset({"read"})) if sent else OPEN
+
+
+CONTEXT = SimpleNamespace(
+    settings=Settings(),
+    models=SAMPLES,
+    calls=SimpleNamespace(pools=SimpleNamespace(choose=_choose)),
+    credentials=SimpleNamespace(authenticate=_recognize),
+)
+
+
+def post(
+    *messages: Mapping[str, Any],
+    context: object = CONTEXT,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, dict[str, Any]]:
+    """Status and body of what is answered."""
+    fields = {"content-type": "application/json"} if headers is None else headers
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": calls.PATH,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+    }
+    received, sent = list(messages), list[Any]()
+
+    async def receive() -> Any:
+        return received.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(calls.serve(scope, receive, send, cast(Context, context)))
+    start, body = sent
+    assert (b"content-type", b"application/problem+json") in start["headers"]
+    assert int(dict(start["headers"])[b"content-length"]) == len(body["body"])
+    return start["status"], orjson.loads(body["body"])
+
+
+def chunk(body: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def code(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
+    return answer[0], answer[1]["code"]
+
+
+def test_what_nobody_expected_is_our_fault(caplog: pytest.LogCaptureFixture) -> None:
+    body = b'{"model": "echo", "input": 1}'
+    assert code(post(chunk(body), context=SimpleNamespace())) == (500, "internal")
+    assert "unexpected" in caplog.text
+
+
+def test_who_may_not_call_is_refused_unread() -> None:
+    answer = post(headers={"content-type": "application/json", "x-api-key": "x"})
+    assert code(answer) == (403, "forbidden")
+    assert "infer" in answer[1]["detail"]
+
+
+def test_a_body_may_come_in_pieces() -> None:
+    answer = post(chunk(b'{"mod', True), chunk(b'el": "gone", ', True), chunk(b'"input": 1}'))
+    assert code(answer) == (404, "unknown_model")
+
+
+def test_a_body_that_ends_early_is_malformed() -> None:
+    assert code(post(chunk(b"{", True), {"type": "http.disconnect"})) == (400, "malformed")
+
+
+def test_a_body_that_is_too_large_is_read_no_further() -> None:
+    large = b"x" * (SAMPLES.max_line_bytes // 2 + 1)
+    assert code(post(chunk(large, True), chunk(large, True))) == (413, "too_large")
+    declared = {"content-type": "application/json", "content-length": "999999999999"}
+    assert code(post(headers=declared)) == (413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ],
+)
+def test_other_media_types_are_refused_unread(headers: dict[str, str]) -> None:
+    assert code(post(headers=headers)) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    ("body", "loc"),
+    [
+        (b'{"model": "echo", "input": 1, "class": "first"}', ["class"]),
+        (b'{"model": "echo", "input": 1, "timeout_ms": 1.5}', ["timeout_ms"]),
+        (b'{"model": "minilm", "input": {"input": "x"}}', ["input"]),
+        (b'{"model": "minilm", "input": "a\\u0000"}', ["input"]),
+        (b'{"model": "minilm", "input": "a", "params": {"truncate": 1}}', ["params"]),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_named(body: bytes, loc: list[str]) -> None:
+    status, problem = post(chunk(body))
+    assert (status, [fault["loc"] for fault in problem["errors"]]) == (422, [loc])

@@ -1,0 +1,91 @@
+"""Which places in S3 a tenant's jobs may name."""
+
+import re
+
+import pytest
+
+from jobs.blobs import s3_locations
+from jobs.blobs.s3_locations import Place
+from jobs.errors import Untransferable
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("https://bucket/key", "begin with s3://"),
+        ("s3:/bucket/key", "begin with s3://"),
+        ("s3:///key", "no name of a bucket"),
+        ("s3://Bucket/key", "no name of a bucket"),
+        ("s3://a@b/key", "no name of a bucket"),
+        ("s3://bucket/a/../b", ". or .."),
+        ("s3://bucket/..", ". or .."),
+        ("s3://bucket/a\x00b", "has '\\x00' in it"),
+        ("s3://bucket/a\\..\\b", "in it"),
+        ("s3://bucket/" + "k" * 1025, "longer than"),
+    ],
+)
+def test_what_is_no_place(url: str, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        s3_locations.parse(url)
+
+
+def test_a_place_is_shown_as_it_was_written() -> None:
+    for url in ("s3://bucket/key", "s3://bucket/a/b/", "s3://bucket/"):
+        assert str(s3_locations.parse(url)) == url
+    assert s3_locations.parse("s3://bucket") == Place("bucket", "")
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/out", "s3://bucket/out/"])
+def test_what_lies_below_a_folder(folder: str) -> None:
+    assert str(s3_locations.parse(folder).below("x")) == "s3://bucket/out/x"
+    assert str(s3_locations.parse("s3://bucket").below("x")) == "s3://bucket/x"
+
+
+ALLOWED = [
+    ("bucket", "s3://bucket/any/thing"),
+    ("bucket/a", "s3://bucket/a/key"),
+    ("bucket/a/", "s3://bucket/a/key"),
+    ("s3://bucket/a", "s3://bucket/a/key"),
+    ("other, bucket/{tenant}", "s3://bucket/acme/key"),
+    ("data-{tenant}", "s3://data-acme/key"),
+]
+REFUSED = [
+    ("", "s3://bucket/key"),
+    ("bucket", "s3://bucket2/key"),
+    ("bucket/a", "s3://bucket/ab/key"),
+    ("bucket/a", "s3://bucket/a"),
+    ("bucket/{tenant}", "s3://bucket/acme2/key"),
+    ("bucket/{tenant}", "s3://bucket/other/key"),
+    ("bucket/{tenant}", "s3://bucket/key"),
+    ("data-{tenant}", "s3://data-other/key"),
+]
+
+
+@pytest.mark.parametrize(("allow", "url"), ALLOWED)
+def test_what_is_allowed(allow: str, url: str) -> None:
+    s3_locations.check(s3_locations.parse(url), "acme", allow)
+
+
+@pytest.mark.parametrize(("allow", "url"), REFUSED)
+def test_what_is_not_allowed_says_how_to_allow_it(allow: str, url: str) -> None:
+    with pytest.raises(Untransferable, match="MILLRACE_S3_ALLOW") as raised:
+        s3_locations.check(s3_locations.parse(url), "acme", allow)
+    assert raised.value.how == "not_allowed"
+
+
+@pytest.mark.parametrize("blobs", ["s3://bucket/payloads", "s3://bucket"])
+def test_the_platforms_own_blobs_are_never_allowed(blobs: str) -> None:
+    with pytest.raises(Untransferable):
+        s3_locations.check(s3_locations.parse("s3://bucket/payloads/in/x"), "acme", "bucket", blobs)
+
+
+def test_beside_the_platforms_own_blobs_is_allowed() -> None:
+    place = s3_locations.parse("s3://bucket/payloads2/x")
+    s3_locations.check(place, "acme", "bucket", "s3://bucket/payloads")
+    s3_locations.check(place, "acme", "bucket", "file:/var/payloads")
+
+
+@pytest.mark.parametrize("allow", ["a", "/x", "bucket/..", "BUCKET", "bucket/a/./b", "{tenan}"])
+def test_a_setting_that_allows_nothing_that_there_is(allow: str) -> None:
+    with pytest.raises(ValueError, match=r"is no bucket|in it"):
+        s3_locations.patterns(allow)

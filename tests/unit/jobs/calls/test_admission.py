@@ -1,0 +1,75 @@
+"""On which terms calls are let in, from what workers told."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from jobs.calls.admission import Margin, terms
+from jobs.calls.profile import Profile, Times
+from jobs.models.degradation import Degrade
+from jobs.models.model import Model
+
+PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=110, one_ms=100)})
+MODEL = Model("m", "1", "echo", target_ms=200)  # a margin of 5 ms
+SHEDDING = replace(MODEL, degrade=Degrade(shed=True))
+
+
+def allowed_ms(model: Model = MODEL, timeout_ms: int = 10_000, share: float = 1.0) -> float:
+    return terms(PROFILE, model, 0, timeout_ms, share).allowed_ms
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "allowed"), [(10_000, 195), (200, 195), (180, 175), (20, 15), (4, 3)]
+)
+def test_an_answer_is_due_within_target_and_timeout_less_a_margin(
+    timeout_ms: int, allowed: float
+) -> None:
+    assert allowed_ms(timeout_ms=timeout_ms) == pytest.approx(allowed)
+
+
+def test_a_target_out_of_reach_gives_way_to_the_timeout() -> None:
+    hopeless = replace(MODEL, target_ms=80)
+    assert allowed_ms(hopeless, timeout_ms=10_000) == pytest.approx(10_000 - 5)
+
+
+def test_a_lower_class_may_wait_for_less_but_is_let_in_where_nobody_waits() -> None:
+    assert allowed_ms(SHEDDING, share=1.0) == pytest.approx(195)
+    assert allowed_ms(SHEDDING, share=0.75) == pytest.approx(100 + 0.75 * 95)
+    assert allowed_ms(SHEDDING, share=0.5) == pytest.approx(100 + 0.5 * 95)
+
+
+def test_classes_are_alike_where_the_entry_doesnt_say_shed() -> None:
+    assert allowed_ms(MODEL, share=0.5) == allowed_ms(MODEL, share=1.0)
+
+
+def test_nothing_is_refused_for_its_time_while_none_is_known() -> None:
+    assert terms(Profile(), MODEL, 0, 1, 1.0).allowed_ms == float("inf")
+    assert terms(PROFILE, MODEL, 64, 1, 1.0).allowed_ms == float("inf")
+
+
+def test_the_launches_at_a_time_that_a_worker_tells_go_before_those_declared() -> None:
+    assert terms(PROFILE, MODEL, 0, 1000).slots == MODEL.limits.in_flight
+    assert terms(replace(PROFILE, slots=7), MODEL, 0, 1000).slots == 7
+    assert terms(Profile(slots=7), MODEL, 0, 1000).slots == 7
+    assert Profile.unpack(replace(PROFILE, slots=7).pack()).slots == 7
+
+
+def test_late_answers_widen_the_margin_until_few_are_late() -> None:
+    """Those that wait as long as they may take up to 30 ms more than predicted."""
+    margin, draw = Margin(MODEL), random.Random(1)
+    late = []
+    for _ in range(5000):
+        late.append(draw.uniform(0, 30) > margin.ms)
+        margin.note(late=late[-1])
+    assert sum(late[1000:]) / 4000 == pytest.approx(0.03, abs=0.01)
+    for _ in range(1000):
+        margin.note(late=False)
+    assert margin.ms == MODEL.margin_ms
+
+
+def test_a_margin_is_a_quarter_of_the_target_at_most() -> None:
+    margin = Margin(MODEL)
+    for _ in range(1000):
+        margin.note(late=True)
+    assert margin.ms == 50

@@ -1,0 +1,305 @@
+"""The words of OpenAI's batches: lines on their way in, answers on their way out."""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from openai.types import CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion
+
+from jobs import ids
+from jobs.dialects import dialect
+from jobs.errors import Invalid
+from jobs.intake.spool import MAX_FAULTS, Intake, bounded_lines
+from jobs.models.model import Limits, Model
+from jobs.models.registry import Registry
+
+EMBEDDER = Model("minilm", "1", "minilm", limits=Limits(max_item_bytes=2000))
+TALKER = Model("talker", "1", "echo", task="chat")
+MODELS = Registry([EMBEDDER, TALKER, Model("echo", "1", "echo")])
+ASKED = {"endpoint": "/v1/embeddings", "prefix": "b_", "created": 17, "model": "minilm"}
+CHAT = ASKED | {"endpoint": "/v1/chat/completions", "model": "talker"}
+GOOD: dict[str, Any] = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/embeddings",
+    "body": {"model": "minilm", "input": "a text"},
+}
+TALK = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/chat/completions",
+    "body": {"model": "talker", "messages": [{"role": "user", "content": "hi"}], "n": 1},
+}
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], Intake]]:
+    made: list[Intake] = []
+
+    def open_intake(name: str) -> Intake:
+        model = MODELS.resolve(name)
+        made.append(Intake(ids.new(), "acme", model, strict=True, max_items=1000))
+        return made[-1]
+
+    yield open_intake
+    for intake in made:
+        intake.close()
+
+
+Take = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def take(opened: Callable[[str], Intake]) -> Take:
+    """Rows of (seq, custom_id, params, reply, input), of lines: objects, or bytes as they are."""
+
+    def take(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
+        raw = [
+            one if isinstance(one, bytes) or one is None else json.dumps(one).encode()
+            for one in lines
+        ]
+        taken = dialect("openai").take_in(opened, raw, asked)
+        rows = [row.decode().rstrip("\n").split("\t") for row in taken.rows]
+        none = {"\\N": None}
+        return [
+            (int(seq), *(none.get(value, value) for value in rest)) for _, _, seq, *rest in rows
+        ]
+
+    return take
+
+
+def test_a_slice_counts_the_inputs_of_lists(opened: Callable[[str], Intake]) -> None:
+    body = {"model": "minilm", "input": ["a text"] * 7}
+    lines = [json.dumps(GOOD | {"custom_id": f"{n}", "body": body}).encode() for n in range(3)]
+    taken = dialect("openai").take_in(opened, lines, ASKED)
+    assert list(taken.inputs) == [7]
+
+
+@pytest.fixture
+def faults(take: Take) -> Callable[..., list[tuple[Any, ...]]]:
+    """(line, code, param) of each."""
+
+    def faults(*lines: Any, asked: dict[str, Any] = ASKED) -> list[tuple[Any, ...]]:
+        with pytest.raises(Invalid) as caught:
+            take(*lines, asked=asked)
+        return [
+            (fault.line, fault.code, ".".join(map(str, fault.loc)) or None)
+            for fault in caught.value.faults
+        ]
+
+    return faults
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return GOOD | {"body": GOOD["body"] | more}
+
+
+def test_lines_become_items(take: Take) -> None:
+    found = take(GOOD, body(normalize=False, user="u") | {"custom_id": "b"})
+    assert found == [
+        (0, "a", None, None, '"a text"'),
+        (1, "b", '{"normalize":false}', None, '"a text"'),
+    ]
+
+
+def test_who_asks_for_base64_is_remembered(take: Take) -> None:
+    asked = [body(encoding_format=name) | {"custom_id": name} for name in ("float", "base64")]
+    assert [row[3] for row in take(*asked)] == [None, '"base64"']
+
+
+def test_a_conversation_is_the_body_without_its_model(take: Take) -> None:
+    silent = TALK | {"body": TALK["body"] | {"stream": False}}  # type: ignore[operator]
+    [(_, _, _, _, input)] = take(silent, asked=CHAT)
+    assert json.loads(input) == {"messages": [{"role": "user", "content": "hi"}], "n": 1}
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in GOOD.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "param"),
+    [
+        (b"{", "invalid_json_line", None),
+        (b"\n", "invalid_json_line", None),
+        (b"[]", "invalid_json_line", None),
+        (None, "too_long", None),
+        *((without(key), "missing_required_parameter", key) for key in GOOD),
+        (GOOD | {"custom_id": 7}, "invalid_custom_id", "custom_id"),
+        (GOOD | {"custom_id": ""}, "invalid_custom_id", "custom_id"),
+        (GOOD | {"custom_id": "a\nb"}, "invalid_custom_id", "custom_id"),
+        (GOOD | {"method": "GET"}, "invalid_method", "method"),
+        (GOOD | {"url": "/v1/completions"}, "invalid_url", "url"),
+        (GOOD | {"url": ["/v1/embeddings"]}, "invalid_url", "url"),
+        (GOOD | {"body": []}, "invalid_type", "body"),
+        (body(model=None), "missing_required_parameter", "body.model"),
+        (body(model=7), "mismatched_model", "body.model"),
+        (body(model="echo"), "mismatched_model", "body.model"),
+        (body(model="minilm@1"), "mismatched_model", "body.model"),
+        (body(stream=True), "unsupported_parameter", "body.stream"),
+        (body(input=None), "invalid_type", "body.input"),
+        (body(input="\0"), "nul", "body.input"),
+        (body(input=[]), "invalid_value", "body.input"),
+        (body(input="x" * 2000), "too_long", "body"),
+        (body(encoding_format="hex"), "invalid_value", "body.encoding_format"),
+        (body(encoding_format=["hex"]), "invalid_value", "body.encoding_format"),
+        (body(temperature=1), "unknown_parameter", "body.temperature"),
+        (body(truncate=1), "invalid_value", "body.truncate"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_named_with_its_number(
+    faults: Any, line: Any, code: str, param: str | None
+) -> None:
+    assert faults(GOOD | {"custom_id": "z"}, line, GOOD) == [(2, code, param)]
+
+
+@pytest.mark.parametrize("model", ["no-such-model", "echo", None, 7])
+def test_a_first_line_without_a_model_to_go_by_fails_the_whole(faults: Any, model: Any) -> None:
+    codes = {
+        "no-such-model": "model_not_found",
+        "echo": "model_not_supported",
+        None: "missing_required_parameter",
+        7: "invalid_type",
+    }
+    assert faults(body(model=model)) == [(1, codes[model], "body.model")]
+
+
+def test_faults_before_the_first_model_are_named_too(faults: Any) -> None:
+    assert faults(b"{", without("url"), GOOD, GOOD) == [
+        (1, "invalid_json_line", None),
+        (2, "missing_required_parameter", "url"),
+        (4, "duplicate_custom_id", "custom_id"),
+    ]
+
+
+def test_no_more_faults_are_named_than_anybody_reads(faults: Any) -> None:
+    assert len(faults(*[b"{"] * (MAX_FAULTS + 5))) == MAX_FAULTS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        GOOD | {"url": "u" * 10_000},
+        GOOD | {"method": "m" * 10_000},
+        body(**{"n" * 10_000: 1}),
+        body(model="m" * 10_000),
+    ],
+)
+def test_what_is_said_of_a_long_line_is_short(take: Take, line: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        take(line)
+    [fault] = caught.value.faults
+    assert len(json.dumps(fault.as_json())) < 1500
+
+
+def test_an_empty_file_is_told_from_one_that_is_wrong(faults: Any) -> None:
+    assert faults() == [(None, "empty_file", None)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"), [(None, "missing_required_parameter"), ([], "invalid_type")]
+)
+def test_a_conversation_needs_messages(faults: Any, messages: Any, code: str) -> None:
+    line = TALK | {"body": {"model": "talker", "messages": messages}}
+    assert faults(line, asked=CHAT) == [(1, code, "body.messages")]
+
+
+def test_the_last_line_needs_no_end(opened: Callable[[str], Intake]) -> None:
+    file = io.BytesIO(json.dumps(GOOD).encode())
+    assert dialect("openai").take_in(opened, bounded_lines(file, 9999), ASKED).total == 1
+
+
+def row(**more: Any) -> dict[str, Any]:
+    plain = {"seq": 3, "custom_id": "a", "outcome": "succeeded", "attempts": 1, "units": 5}
+    return plain | {"output": None, "error": None, "reply": None} | more
+
+
+def written(asked: dict[str, Any] = ASKED, **more: Any) -> tuple[str, dict[str, Any]]:
+    part, line = dialect("openai").written(row(**more), "tokens", asked)
+    assert b"\n" not in line
+    return part, json.loads(line)
+
+
+def test_a_vector_is_an_answer_to_a_request_for_embeddings() -> None:
+    part, line = written(output="[0.5,1.0]")
+    assert part == "results"
+    assert (line["id"], line["custom_id"], line["error"]) == ("batch_req_b_3", "a", None)
+    assert (line["response"]["status_code"], line["response"]["request_id"]) == (200, "req_b_3")
+    answer = CreateEmbeddingResponse.model_validate(line["response"]["body"], strict=True)
+    assert (answer.data[0].embedding, answer.model) == ([0.5, 1.0], "minilm")
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (5, 5)
+
+
+@pytest.mark.parametrize("output", ["[0.5]", b"[0.5]"])
+def test_a_long_output_comes_as_bytes(output: Any) -> None:
+    for reply in (None, '"base64"'):
+        [one] = written(output=output, reply=reply)[1]["response"]["body"]["data"]
+        assert one["embedding"] == (base64.b64encode(b"\0\0\0?").decode() if reply else [0.5])
+    said = written(CHAT, output=output)[1]["response"]["body"]["choices"][0]["message"]
+    assert said["content"] == "[0.5]"
+
+
+def test_several_vectors_are_several_embeddings() -> None:
+    data = written(output="[[0.5],[1.0]]")[1]["response"]["body"]["data"]
+    assert [(one["index"], one["embedding"]) for one in data] == [(0, [0.5]), (1, [1.0])]
+
+
+@pytest.mark.parametrize("output", ["[0.1,1e-7]", "[[0.1,1e-7],[3.0,4.0]]"])
+def test_base64_is_of_32_bit_floats(output: str) -> None:
+    data = written(output=output, reply='"base64"')[1]["response"]["body"]["data"]
+    wanted = np.atleast_2d(np.asarray(json.loads(output), "<f4"))
+    found = [np.frombuffer(base64.b64decode(one["embedding"]), "<f4") for one in data]
+    assert np.array_equal(found, wanted)
+
+
+def test_a_text_is_what_the_assistant_said() -> None:
+    said = written(CHAT, output='"hello"')[1]["response"]["body"]
+    answer = ChatCompletion.model_validate(said, strict=True)
+    assert (answer.choices[0].message.content, answer.model, answer.created) == (
+        "hello",
+        "talker",
+        17,
+    )
+
+
+def test_what_is_not_counted_in_tokens_is_not_said_to_be() -> None:
+    for asked, output in ((ASKED, "[0.5]"), (CHAT, '"hello"')):
+        _, line = dialect("openai").written(row(output=output), "characters", asked)
+        assert json.loads(line)["response"]["body"]["usage"]["total_tokens"] == 0
+
+
+def test_a_completion_passes_as_it_is() -> None:
+    output = {"id": "x", "choices": [{"index": 0}], "model": "another"}
+    said = written(CHAT, output=json.dumps(output))[1]["response"]["body"]
+    assert said == output | {"object": "chat.completion"}
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("invalid_input", 400), ("rate_limited", 429), ("transient", 503), ("engine_error", 500)],
+)
+def test_what_failed_is_an_answer_in_the_file_of_errors(code: str, status: int) -> None:
+    error = json.dumps({"code": code, "message": "why"})
+    part, line = written(outcome="failed", error=error)
+    assert (part, line["response"]["status_code"], line["error"]) == ("errors", status, None)
+    said = line["response"]["body"]["error"]
+    assert (said["code"], said["message"]) == (code, "why")
+
+
+@pytest.mark.parametrize("outcome", ["cancelled", "expired"])
+def test_what_was_not_run_has_no_answer(outcome: str) -> None:
+    part, line = written(outcome=outcome)
+    assert (part, line["response"], line["error"]["code"]) == ("errors", None, f"batch_{outcome}")
+
+
+@pytest.mark.parametrize("output", ['"text"', "{}", '["a"]', "null", "[1e300]", '[[1.0], "a"]'])
+def test_what_is_no_vector_is_an_error_of_its_line_alone(output: str) -> None:
+    part, line = written(output=output, reply='"base64"')
+    assert part == "errors"
+    assert line["response"]["status_code"] == 500
+    assert line["response"]["body"]["error"]["code"] == "invalid_output"

@@ -1,0 +1,95 @@
+"""Readings as processes would report them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.explain import Diagnosis, Facts, diagnose
+from jobs.models.model import Limits, Model
+from jobs.store.monitoring.observations import Observations
+from jobs.telemetry.metrics.metrics import EDGES
+from jobs.telemetry.reports.reports import ProcessKind, Reading, Report
+from jobs.telemetry.reports.window import Series, Stretch
+
+MODEL = Model("m", "1", "echo", target_ms=250, limits=Limits(max_batch=32))
+M = {"model": "m@1"}
+SECONDS = 60.0
+
+
+class Process:
+    """One report; its methods add to it, and give it back."""
+
+    def __init__(self, kind: ProcessKind, name: str = "", seconds: float = SECONDS) -> None:
+        self._kind, self._name, self._seconds = kind, name or f"{kind}_1", seconds
+        self._counts: dict[Series, float] = {}
+        self._gauges: dict[Series, float] = {}
+
+    def count(self, metric: str, value: float, **labels: str) -> "Process":
+        self._counts[_series(f"millrace_{metric}", labels)] = value
+        return self
+
+    def gauge(self, metric: str, value: float, **labels: str) -> "Process":
+        self._gauges[_series(f"millrace_{metric}", labels)] = value
+        return self
+
+    def seen(self, histogram: str, value: float, times: float = 100, **labels: str) -> "Process":
+        """A histogram that saw this value so many times."""
+        name = f"millrace_{histogram}"
+        top = next((str(float(top)) for top in EDGES[name] if value <= top), "+Inf")
+        self._counts[_series(f"{name}_bucket", {**labels, "le": top})] = times
+        self._counts[_series(f"{name}_count", labels)] = times
+        self._counts[_series(f"{name}_sum", labels)] = value * times
+        return self
+
+    def report(self) -> Report:
+        stretch = Stretch(self._seconds, self._counts, self._gauges)
+        return Report(self._name, self._kind, 0.0, stretch, {})
+
+
+def _series(name: str, labels: Mapping[str, str]) -> Series:
+    return name, tuple(sorted((key.rstrip("_"), value) for key, value in labels.items()))
+
+
+def api() -> Process:
+    return Process("api")
+
+
+def keeper() -> Process:
+    return Process("keeper")
+
+
+def worker(busy: float = 0.5, slots: float = 1.0, name: str = "1") -> Process:
+    """One that has the model, and whose device is busy for this share of the time."""
+    made = Process("worker", name).gauge("model_slots", slots, **M)
+    return made.count("device_busy_seconds_total", busy * SECONDS, device="cpu")
+
+
+def calls(
+    late: float = 0.0, total: float = 100, stages: Mapping[str, float] | None = None
+) -> Process:
+    """An api whose calls were answered; late: the share that missed the target."""
+    made = api().count("calls_total", total, outcome="succeeded", **M, class_="standard")
+    made.count("call_target_total", total * (1 - late), met="true", **M)
+    made.count("call_target_total", total * late, met="false", **M)
+    for stage, mean_s in (stages or {"queue": 0.1, "engine": 0.1}).items():
+        made.seen("call_stage_seconds", mean_s, total, stage=stage, **M)
+    return made.seen("call_seconds", sum((stages or {"": 0.2}).values()), total, **M)
+
+
+def launched(
+    process: Process, count: float = 100, rows: float = 4, reason: str = "full"
+) -> Process:
+    process.count("launches_total", count, reason=reason, **M)
+    return process.seen("launch_rows", rows, count, **M).seen("launch_seconds", 0.1, count, **M)
+
+
+def facts(*processes: Process, seen: Observations | None = None, **more: Any) -> Facts:
+    """Of these and of a keeper that has nothing to say."""
+    reports = [process.report() for process in (*processes, Process("keeper", "keeper_0"))]
+    return Facts.of(Reading(reports), [MODEL], seen, **more)
+
+
+def found(
+    *processes: Process, seen: Observations | None = None, **more: Any
+) -> dict[str, Diagnosis]:
+    """By code."""
+    return {one.code: one for one in diagnose(facts(*processes, seen=seen, **more))}

@@ -1,0 +1,381 @@
+"""Each rule speaks just beyond its thresholds, and is silent just below them."""
+
+import pytest
+
+from jobs.explain import Diagnosis, Facts, diagnose
+from jobs.explain.diagnosis import VISIBLE_TO_TENANTS, visible_to_tenants
+from jobs.store.monitoring.observations import Death, LockWait, Observations, Receiver, Standing
+from jobs.telemetry.reports.reports import Reading
+from tests.unit.jobs.explain.made import M, Process, api, calls, found, keeper, launched, worker
+
+LATE, FINE = 0.06, 0.04
+"""Shares of calls that miss the target: over and under what a rule takes for suffering."""
+
+
+def test_a_system_that_does_what_it_should_has_no_diagnoses() -> None:
+    assert found(calls(late=0.03), launched(worker(busy=0.5)), keeper()) == {}
+
+
+def test_the_most_severe_comes_first() -> None:
+    seen = Observations(locks=LockWait(3, 5.0, "slices", 7))
+    told = keeper().gauge("predicted_drain_seconds", 4000, pool="default", **M)
+    said = found(calls(stages={"engine": 0.24}), launched(worker(0.95)), told, seen=seen)
+    assert [one.severity for one in said.values()] == ["critical", "warning", "info"]
+
+
+# -- load
+
+
+@pytest.mark.parametrize(("busy", "late", "says"), [(0.91, LATE, 1), (0.89, LATE, 0), (1, FINE, 0)])
+def test_devices_without_time_left_are_saturated(busy: float, late: float, says: int) -> None:
+    said = found(calls(late), launched(worker(busy)))
+    assert ("device_saturated" in said) == says
+    if says:
+        assert "91 % busy, and the api's CPUs have time to spare" in said["device_saturated"].words
+        assert said["device_saturated"].severity == "warning"
+
+
+@pytest.mark.parametrize(("rows", "says"), [(4, "target_ms"), (30, "larger limits.max_batch lets")])
+def test_only_launches_that_are_full_need_room_for_more(rows: float, says: str) -> None:
+    advice = found(calls(LATE), launched(worker(0.95), rows=rows))["device_saturated"].advice
+    assert says in advice
+    assert ("max_batch" in advice) == (rows == 30)
+
+
+def test_a_long_drain_on_saturated_devices_is_worth_a_word() -> None:
+    def drains(seconds: float) -> dict[str, Diagnosis]:
+        told = keeper().gauge("predicted_drain_seconds", seconds, pool="default", **M)
+        return found(launched(worker(0.95)), told)
+
+    assert drains(3601)["device_saturated"].severity == "info"
+    assert "device_saturated" not in drains(3599)
+
+
+def test_a_few_launches_are_no_evidence() -> None:
+    assert "device_saturated" in found(calls(LATE), launched(worker(1.0), 10))
+    assert "device_saturated" not in found(calls(LATE), launched(worker(1.0), 9))
+    assert "device_saturated" not in found(calls(0.5, total=19), launched(worker(1.0)))
+
+
+def test_calls_wait_for_a_device_or_for_company_by_how_busy_devices_are() -> None:
+    def code(busy: float, queue_s: float = 0.3, reason: str = "pace") -> set[str]:
+        stages = {"queue": queue_s, "engine": 0.4}
+        return {*found(calls(LATE, stages=stages), launched(worker(busy), reason=reason))}
+
+    assert {"waiting_for_device", "waiting_to_batch"} & code(0.61) == {"waiting_for_device"}
+    assert {"waiting_for_device", "waiting_to_batch"} & code(0.59) == {"waiting_to_batch"}
+    assert not {"waiting_for_device", "waiting_to_batch"} & code(0.61, queue_s=0.26)
+    assert not {"waiting_for_device", "waiting_to_batch"} & code(0.59, queue_s=0.26)
+    assert "waiting_to_batch" not in code(0.59, reason="full")
+
+
+@pytest.mark.parametrize(("busy", "code"), [(0.7, "waiting_for_device"), (0.3, "waiting_to_batch")])
+def test_calls_that_wait_little_are_not_late_for_it(busy: float, code: str) -> None:
+    """Others were refused, as where no worker is ready, and count as late."""
+
+    def said(queue_s: float) -> bool:
+        stages = {"queue": queue_s, "engine": 0.001}
+        return code in found(calls(0.5, stages=stages), launched(worker(busy), reason="pace"))
+
+    assert said(0.065)
+    assert not said(0.06)
+
+
+def test_a_model_is_slow_where_its_engine_alone_takes_the_target() -> None:
+    said = found(calls(stages={"engine": 0.201}))["slow_model"]
+    assert "takes 201 ms on the device, of a target of 250 ms" in said.words
+    assert "slow_model" not in found(calls(stages={"engine": 0.199}))
+    assert "slow_model" not in found(calls(stages={"engine": 0.5}, total=19))
+
+
+def test_calls_that_are_refused_are_overload() -> None:
+    def refused(times: float, total: float = 300) -> dict[str, Diagnosis]:
+        return found(calls(total=total).count("calls_total", times, outcome="predicted_wait", **M))
+
+    assert "refused (5 of 305, most as predicted_wait)" in refused(5)["overload"].words
+    assert "overload" not in refused(4)
+    assert "overload" not in refused(5, total=1000)
+
+
+# -- lanes
+
+
+def lanes(process: Process, count: int, entries: float = 10, wait_s: float = 1.0) -> Process:
+    for n in range(count):
+        process.count("lane_entries_total", entries, lane=f"{n}/16", **M)
+        process.count("lane_launches_total", entries, lane=f"{n}/16", **M)
+        process.count("lane_wait_seconds_total", wait_s, lane=f"{n}/16", **M)
+    return process
+
+
+def test_entries_over_many_lanes_are_fragmented() -> None:
+    def scattered(count: int = 14, rows: float = 1.3, late: float = LATE) -> dict[str, Diagnosis]:
+        process = lanes(launched(worker(busy=0.3, slots=2), rows=rows), count)
+        return found(calls(late, stages={"queue": 0.3, "engine": 0.1}), process)
+
+    words = scattered()["fragmented_lanes"].words
+    assert "devices are 30 % busy and p99 rises to" in words
+    assert "14 lanes of m@1 share 2 launches at a time, mean launch 1.3 of 32" in words
+    assert "fragmented_lanes" in scattered(4)
+    assert "fragmented_lanes" not in scattered(3)
+    assert "fragmented_lanes" not in scattered(rows=2.0)
+    assert "fragmented_lanes" not in scattered(late=FINE)
+
+
+def test_one_lane_that_has_most_of_the_waiting_is_hot() -> None:
+    def hot(wait_s: float, entries: float = 40, others: int = 2) -> dict[str, Diagnosis]:
+        process = lanes(launched(worker()), others, wait_s=5.0)
+        process.count("lane_entries_total", entries, lane="hot/64", **M)
+        process.count("lane_wait_seconds_total", wait_s, lane="hot/64", **M)
+        process.count("lane_launches_total", 20, lane="hot/64", **M)
+        return found(calls(LATE), process)
+
+    words = hot(16)["hot_lane"].words
+    assert "the lane hot/64 of m@1 has 62 % of the waiting of its 3 lanes: 67 % of the" in words
+    assert "400 ms each, 2.0 a launch of up to 32" in words
+    assert "hot_lane" not in hot(14)
+    assert "hot_lane" not in hot(16, entries=19)
+    assert "hot_lane" not in hot(16, others=1)
+    assert "hot_lane" not in hot(16, entries=400)  # nobody of them waits long
+
+
+def test_padding_is_wasted_where_devices_are_busy() -> None:
+    def padded(share: float, busy: float = 0.6) -> dict[str, Diagnosis]:
+        process = launched(worker(busy)).count("launch_padded_units_total", 1000, **M)
+        return found(process.count("launch_units_total", 1000 * (1 - share), **M))
+
+    assert "51 % of what launches of m@1 compute is padding" in padded(0.51)["padding_waste"].words
+    assert "padding_waste" not in padded(0.49)
+    assert "padding_waste" not in padded(0.9, busy=0.49)
+
+
+@pytest.mark.parametrize(("ratio", "says"), [(1.7, 1), (1.2, 0), (0.85, 0), (0.4, 1)])
+def test_launches_that_take_what_nobody_predicted(ratio: float, says: int) -> None:
+    process = launched(worker()).seen("launch_prediction_ratio", ratio, 20, **M)
+    assert ("misprediction" in found(process)) == says
+
+
+# -- models
+
+
+def test_nobody_serves_what_something_waits_for() -> None:
+    def said(waiting: float, **states: int) -> dict[str, Diagnosis]:
+        told = keeper().gauge("queue_items", waiting, **M)
+        return found(told, seen=Observations(models={"m@1": Standing(states, "no such file")}))
+
+    assert said(3)["no_worker"].severity == "critical"
+    assert said(0) == {}
+    assert said(3, ready=1) == {}
+    assert {*said(3, loading=1)} == {"model_loading"}
+    assert {*said(0, loading=1)} == set()
+    refused = api().count("calls_total", 7, outcome="no_worker", **M)
+    loading = found(refused, seen=Observations(models={"m@1": Standing({"loading": 1})}))[
+        "model_loading"
+    ]
+    assert loading.severity == "warning"
+    assert "7 calls were refused" in loading.words
+    failed = said(0, failed=1)["model_failed"]
+    assert (failed.severity, failed.about) == ("critical", "model:m@1")
+    assert "no such file" in failed.words
+    assert said(0, failed=1, ready=1)["model_failed"].severity == "warning"
+
+
+def test_calls_that_found_no_worker_are_reason_enough() -> None:
+    assert "no_worker" in found(api().count("calls_total", 1, outcome="no_worker", **M))
+
+
+def test_a_model_that_fails() -> None:
+    def failing(times: float) -> dict[str, Diagnosis]:
+        process = worker().count("items_total", 100 - times, outcome="succeeded", **M)
+        process.count("items_total", times, outcome="failed", **M)
+        return found(process.count("item_errors_total", times, code="engine_error", **M))
+
+    assert "0 calls, 5 items), most as engine_error" in failing(5)["model_fails"].words
+    assert "model_fails" not in failing(4)
+    many = worker().count("items_total", 200, outcome="succeeded", **M)
+    assert found(many.count("item_errors_total", 6, code="engine_error", **M)) == {}
+
+
+def test_jobs_that_are_stuck() -> None:
+    assert found(keeper().gauge("jobs_stuck", 1, **M))["stuck_jobs"].about == "model:m@1"
+    assert found(keeper().gauge("jobs_stuck", 0, **M)) == {}
+
+
+# -- tenants
+
+
+def used(process: Process, tenant: str, entries: float, units: float) -> Process:
+    process.count("tenant_entries_total", entries, tenant=tenant, kind="call", **M)
+    process.count("tenant_units_total", units, tenant=tenant, **M)
+    return process.count("tenant_device_seconds_total", units / 1000, tenant=tenant, **M)
+
+
+def test_a_few_long_texts_of_one_tenant() -> None:
+    def burst(entries: float, units: float, late: float = LATE) -> dict[str, Diagnosis]:
+        process = used(used(launched(worker()), "alice", entries, units), "bob", 90, 900)
+        return found(calls(late), process)
+
+    said = burst(10, 3000)["long_texts"]
+    assert said.about == "tenant:alice"
+    assert "30 times as long as others' (300 units against 10): 10 % of the entries" in said.words
+    assert "77 % of the work, 77 % of the device's time" in said.words
+    assert "long_texts" in burst(80, 3300)
+    assert "long_texts" not in burst(80, 3100)  # less than four times as long
+    assert "long_texts" not in burst(10, 890)  # less than half of the work
+    assert "long_texts" not in burst(91, 9000)  # most of the entries too
+    assert "long_texts" not in burst(4, 3000)
+    assert "long_texts" not in burst(10, 3000, late=FINE)
+
+
+def test_a_tenant_with_work_gets_too_little() -> None:
+    def shares(least: float, device_s: float = 6) -> dict[str, Diagnosis]:
+        told = keeper().gauge("tenant_share_ratio", least, tenant="bob")
+        told.gauge("tenant_share_ratio", 1.4, tenant="alice")
+        process = used(worker(), "alice", 10, 1000 * device_s)
+        return found(told, process)
+
+    assert shares(0.49)["starved_tenant"].about == "tenant:bob"
+    assert "starved_tenant" not in shares(0.51)
+    assert "starved_tenant" not in shares(0.1, device_s=4)
+
+
+def test_no_tenant_is_told_of_another() -> None:
+    process = used(used(launched(worker(0.95)), "alice", 10, 3000), "bob", 90, 900)
+    asked = calls(LATE, total=4321).count("calls_total", 1234, outcome="overloaded", **M)
+    seen = Observations(locks=LockWait(2, 5.0, "slices", 4711))
+    said = found(asked, lanes(process, 9), seen=seen)
+    assert {"long_texts", "overload", "device_saturated", "database_stalls"} <= {*said}
+    told = visible_to_tenants(said.values())
+    assert {"overload", "device_saturated", "database_stalls"} <= {one.code for one in told}
+    for secret in ("alice", "bob", "4321", "1234", "5,555", "5555", "4711", "slices", "0/16"):
+        assert secret not in repr(told)
+    secrets = {"long_texts", "starved_tenant", "hot_lane", "dying_worker", "slow_webhook_receiver"}
+    assert not VISIBLE_TO_TENANTS.keys() & secrets
+
+
+# -- workers and upstreams
+
+
+def test_a_death_is_an_accident_and_two_are_a_cause() -> None:
+    deaths = (Death(12, "default", "cpu", "crashed", 3.0), Death(11, "default", "cpu", "hung", 60))
+    once = found(seen=Observations(deaths=deaths[:1]))["dying_worker"]
+    twice = found(seen=Observations(deaths=deaths, suspects=2))["dying_worker"]
+    assert (once.severity, once.about) == ("warning", "worker:12")
+    assert twice.severity == "critical"
+    assert "ended 3 s ago (crashed); 2 deaths in ten minutes: 1 crashed, 1 hung" in twice.words
+    assert "2 slices run alone" in twice.words
+
+
+def test_deaths_are_known_without_the_database() -> None:
+    said = found(keeper().count("worker_deaths_total", 2, how="silent"))["dying_worker"]
+    assert (said.about, said.severity) == ("workers", "critical")
+    assert "machine or its network" in said.advice
+
+
+def test_a_server_that_limits_us() -> None:
+    def asked(limited: float, closed: float = 0) -> dict[str, Diagnosis]:
+        process = worker().count("upstream_requests_total", 100, upstream="u", outcome="succeeded")
+        process.count("upstream_requests_total", limited, upstream="u", outcome="rate_limited")
+        process.gauge("upstream_limit", 3, upstream="u")
+        return found(process.gauge("upstream_breaker_open", closed, upstream="u"))
+
+    assert asked(6)["upstream_limited"].severity == "warning"
+    assert "it is sent 3 requests at a time" in asked(6)["upstream_limited"].words
+    assert "upstream_limited" not in asked(5)
+    assert asked(0, closed=1)["upstream_limited"].severity == "critical"
+
+
+# -- parts
+
+
+def test_a_database_that_stalls_says_so_in_four_ways() -> None:
+    def said(**more: float) -> dict[str, Diagnosis]:
+        locks = LockWait(2, more.get("lock_s", 0), "slices", 4711)
+        told = keeper().gauge("database_probe_seconds", more.get("probe_s", 0.01))
+        told.seen("database_transaction_seconds", more.get("slow_s", 0.01), more.get("times", 20))
+        unanswered_s = more.get("unanswered_s", 0.0)
+        return found(told, seen=Observations(locks=locks), unanswered_s=unanswered_s)
+
+    assert said() == said(lock_s=0.9) == said(probe_s=0.9) == said(slow_s=0.7, times=19) == {}
+    lock = said(lock_s=1.1)["database_stalls"]
+    assert "the longest for 1.1 s on slices, which process 4711 of PostgreSQL holds" in lock.words
+    assert "pg_terminate_backend(4711)" in lock.advice
+    assert "smallest write took 1.1 s" in said(probe_s=1.1)["database_stalls"].words
+    assert "hasn't answered for 3 s" in said(unanswered_s=3)["database_stalls"].words
+    slow = said(slow_s=0.9)["database_stalls"]
+    assert slow.severity == "warning"
+    assert "one in twenty transactions takes" in slow.words
+    assert lock.severity == "critical"
+
+
+def test_redis_is_slow() -> None:
+    away = found(redis_unanswered_s=2.0)["redis_slow"]
+    assert away.severity == "critical"
+    assert "Redis hasn't answered for 2 s: calls are refused" in away.words
+    assert "redis_slow" in found(keeper().gauge("redis_probe_seconds", 0.11))
+    assert found(keeper().gauge("redis_probe_seconds", 0.09)) == {}
+    assert "redis_slow" in found(api().seen("redis_seconds", 0.24, 50))
+    assert found(api().seen("redis_seconds", 0.24, 49)) == {}
+
+
+def test_the_api_itself_is_busy() -> None:
+    late = found(api().gauge("event_loop_lag_seconds", 0.11))["api_busy"].words
+    assert late == "the api is busy: its event loop was 110 ms late"
+    assert found(api().gauge("event_loop_lag_seconds", 0.09)) == {}
+    assert "api_busy" in found(calls(stages={"gateway": 0.06, "engine": 0.05}))
+    assert found(calls(stages={"gateway": 0.06, "engine": 0.07})) == {}
+    assert found(calls(stages={"gateway": 0.04, "engine": 0.01})) == {}
+
+
+def test_no_keeper_tells_of_itself() -> None:
+    def alone(seconds: float) -> set[str]:
+        reading = Reading([Process("api", seconds=seconds).report()])
+        return {one.code for one in diagnose(Facts.of(reading))}
+
+    assert alone(11) == {"keeper_absent"}
+    assert alone(9) == set()
+
+
+def test_nobody_tells_of_itself() -> None:
+    [only] = diagnose(Facts.of(Reading(())))
+    assert (only.code, only.severity) == ("no_reports", "info")
+
+
+def test_a_duty_fails_again_and_again() -> None:
+    def failing(times: float, done: float) -> dict[str, Diagnosis]:
+        told = keeper().count("keeper_runs_total", times, service="reap", outcome="failed")
+        return found(told.count("keeper_runs_total", done, service="reap", outcome="done"))
+
+    assert "duty reap failed 3 of 6 times" in failing(3, 3)["keeper_failing"].words
+    assert failing(2, 0) == {}
+    assert failing(3, 4) == {}
+
+
+def test_a_receiver_that_is_away_is_not_called_slow() -> None:
+    told = keeper().count("webhook_attempts_total", 4, outcome="failed")
+    one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
+    assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")
+    assert "oldest" not in one.words
+    assert "in reach" in one.advice
+
+
+def test_who_gets_webhooks_is_slow_or_refuses() -> None:
+    receiver = Receiver("hooks.example", 7, 9, 40.0, "no answer within 15 s")
+
+    def tried(seconds: float, failed: float, good: float, oldest_s: float = 0) -> set[str]:
+        told = keeper().count("webhook_attempts_total", failed, outcome="failed")
+        told.count("webhook_attempts_total", good, outcome="delivered")
+        told.seen("webhook_seconds", seconds, failed + good)
+        told.gauge("webhook_oldest_seconds", oldest_s)
+        said = found(told, seen=Observations(receivers=(receiver,)))
+        for one in said.values():
+            assert "wait for hooks.example (no answer within 15 s)" in one.words
+        return {*said}
+
+    slow = {"slow_webhook_receiver"}
+    assert tried(2.1, 0, 3) == slow
+    assert tried(1.9, 0, 3) == tried(9.0, 0, 2) == set()
+    assert tried(0.1, 2, 2) == slow
+    assert tried(0.1, 2, 3) == set()
+    assert tried(0.1, 0, 1, oldest_s=31) == slow
+    assert tried(0.1, 0, 1, oldest_s=29) == set()

@@ -1,0 +1,13 @@
+"""ops/docs/why.md has a line for every code, and for no other."""
+
+import re
+from pathlib import Path
+
+from jobs.explain.diagnosis import CODES
+
+PAGE = Path(__file__).parents[4] / "ops/docs/why.md"
+
+
+def test_every_diagnosis_is_explained() -> None:
+    told = re.findall(r"^\| `([a-z_]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(CODES)

@@ -1,0 +1,186 @@
+"""Items on their way in: escaped rows, slices, and faults by their lines."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs import ids
+from jobs.errors import Invalid
+from jobs.intake import spool
+from jobs.intake.spool import Intake, add_array, add_lines
+from jobs.models.model import Limits, Model
+from tests.support.json_values import custom_ids, json_values
+
+
+def new(slice_items: int = 1000, max_items: int = 100, tenant: str = "default") -> Intake:
+    model = Model("echo", "1", "echo", limits=Limits(slice_items=slice_items))
+    return Intake(ids.new(), tenant, model, strict=True, max_items=max_items)
+
+
+def columns(taken: Intake) -> Iterator[list[str | None]]:
+    """The columns of each row as COPY reads them."""
+    for line in taken.rows.read().decode().removesuffix("\n").split("\n"):
+        yield [None if field == "\\N" else unescape(field) for field in line.split("\t")]
+
+
+def rows(values: Iterable[Any], **options: Any) -> list[list[str | None]]:
+    """The rows of a job of these items; job id and tenant aside."""
+    with closing(new(**options)) as taken:
+        add_array(taken, values)
+        return [row[2:] for row in columns(taken)]
+
+
+def bounds(values: Iterable[Any], **options: Any) -> list[int]:
+    with closing(new(**options)) as taken:
+        add_array(taken, values)
+        return list(taken.bounds)
+
+
+def unescape(field: str) -> str:
+    letters = iter(field)
+    special = {"t": "\t", "n": "\n", "r": "\r"}
+    return "".join(
+        special.get(after := next(letters), after) if letter == "\\" else letter
+        for letter in letters
+    )
+
+
+def refusal(taken: Intake, *lines: bytes) -> list[tuple[int | None, str, str]]:
+    with closing(taken), pytest.raises(Invalid) as caught:
+        add_lines(taken, lines)
+    return [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(custom_ids, json_values), min_size=1, unique_by=lambda pair: pair[0]))
+def test_rows_unescaped_hold_what_the_client_sent(sent: list[tuple[str, Any]]) -> None:
+    found = rows({"custom_id": id, "input": value} for id, value in sent)
+    assert [(custom_id, json.loads(text or "")) for _, custom_id, _, _, text in found] == sent
+    assert [(seq, params) for seq, _, params, _, _ in found] == [
+        (str(seq), None) for seq in range(len(sent))
+    ]
+
+
+def test_rows_name_their_job_and_its_tenant_whatever_it_is_called() -> None:
+    with closing(new(tenant="a\t\\b\n")) as taken:
+        add_array(taken, ["x"])
+        [[job, tenant, *_]] = columns(taken)
+    assert tenant == "a\t\\b\n"
+    assert UUID(job)
+
+
+def test_lines_and_an_array_make_the_same_rows() -> None:
+    values = ["a", {"custom_id": "é", "input": {"b": "\\"}}, 7]
+    with closing(new()) as taken:
+        add_lines(taken, [json.dumps(value).encode() + b"\r\n" for value in values])
+        assert [row[2:] for row in columns(taken)] == rows(values)
+
+
+# -- slices
+
+
+def test_slices_are_cut_by_their_number_of_items() -> None:
+    assert bounds(["x"] * 7, slice_items=3) == [0, 3, 6, 7]
+
+
+def test_slices_are_cut_by_the_inputs_of_lists_as_well() -> None:
+    model = Model("m", "1", "minilm", limits=Limits(slice_items=4))
+    values = ["a", ["b", "c"], "d", ["e"] * 9, ["f"] * 3, [1, 2, 3, 4, 5], "g"]
+    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+        add_array(taken, values)
+        assert list(taken.bounds) == [0, 3, 4, 6, 7]
+        assert list(taken.inputs) == [2, 9, 2, 1]  # rounded up: 4 inputs of 3 items
+
+
+def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
+    sizes = [40, 60, 3, 502, 40]  # as JSON, quotes included
+    assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]
+
+
+@given(st.lists(st.integers(0, 120), min_size=1), st.integers(1, 5))
+def test_every_item_is_in_one_slice_and_no_slice_is_empty(
+    lengths: list[int], slice_items: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "_SLICE_BYTES", 100)
+        found = bounds(["x" * length for length in lengths], slice_items=slice_items)
+    assert (found[0], found[-1]) == (0, len(lengths))
+    for start, stop in pairwise(found):
+        assert 1 <= stop - start <= slice_items
+        assert stop - start == 1 or sum(lengths[start:stop]) + 2 * (stop - start) <= 100
+
+
+# -- faults
+
+
+def test_a_duplicate_is_named_with_both_lines() -> None:
+    lines = [b'{"custom_id": "%b", "input": 1}' % id for id in (b"a", b"b", b"b", b"a", b"a")]
+    assert refusal(new(), *lines) == [
+        (3, "duplicate_custom_id", "custom_id is already that of line 2"),
+        (4, "duplicate_custom_id", "custom_id is already that of line 1"),
+        (5, "duplicate_custom_id", "custom_id is already that of line 1"),
+    ]
+
+
+def test_a_duplicate_in_an_array_is_named_by_both_places() -> None:
+    with closing(new()) as taken, pytest.raises(Invalid) as caught:
+        add_array(taken, ["x", {"custom_id": "a", "input": 1}, {"custom_id": "a", "input": 2}])
+    [fault] = caught.value.faults
+    assert fault.loc == ("items", 2, "custom_id")
+    assert fault.message == "custom_id is already that of item 1"
+
+
+def test_names_that_share_a_hash_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "hash", lambda text: 7, raising=False)
+    names = ["a", "b", "\\N", "\\", "N"]
+    found = rows({"custom_id": name, "input": 1} for name in names)
+    assert [custom_id for _, custom_id, *_ in found] == names
+
+
+def test_duplicates_are_found_among_names_that_share_a_hash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spool, "hash", lambda text: 7, raising=False)
+    lines = [b'{"custom_id": "%b", "input": 1}' % id for id in (b"a", b"b", b"a")]
+    assert [line for line, *_ in refusal(new(), *lines)] == [3]
+
+
+def test_faults_come_in_the_order_of_their_lines() -> None:
+    twice = b'{"custom_id": "a", "input": 1}'
+    found = refusal(new(), twice, b"{", twice, b"{")
+    assert [line for line, *_ in found] == [2, 3, 4]
+
+
+def test_each_line_that_can_not_be_read_is_named() -> None:
+    found = refusal(new(), b'"fine"', b"{", b"", b"  \n", b"1e400")
+    assert [(line, code) for line, code, _ in found] == [(n, "malformed") for n in (2, 3, 4, 5)]
+    assert "empty line" in found[1][2]
+
+
+def test_a_line_keeps_its_number_behind_one_that_can_not_be_read() -> None:
+    lines = [b"{", b'{"custom_id": "a", "input": 1}', b"{", b'{"custom_id": "a", "input": 1}']
+    assert (4, "duplicate_custom_id") in {(line, code) for line, code, _ in refusal(new(), *lines)}
+
+
+def test_too_many_items_are_refused() -> None:
+    [(_, code, message)] = refusal(new(max_items=2), b"1", b"2", b"3")
+    assert (code, message) == ("too_many", "3 items; a job has at most 2")
+
+
+def test_faults_beyond_a_thousand_are_counted_and_not_listed() -> None:
+    said = "1500 faults, nothing was stored; the first 1000 are listed"
+    with closing(new(max_items=9999)) as taken, pytest.raises(Invalid, match=said) as caught:
+        add_lines(taken, [b"{"] * 1500)
+    assert len(caught.value.faults) == 1000
+
+
+def test_no_items_are_no_job() -> None:
+    assert [code for _, code, _ in refusal(new())] == ["empty"]

@@ -1,0 +1,183 @@
+"""One item: what is right with it, and everything that is wrong."""
+
+import gzip
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+
+from jobs.errors import Fault, Malformed
+from jobs.intake import validation
+from jobs.intake.validation import Item
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Limits, Model
+from tests.support.json_values import json_values
+
+ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
+
+
+def check(value: Any, model: Model = ECHO, strict: bool = True) -> Item | list[Fault]:
+    return validation.check(value, ("items", 3), None, model, strict)
+
+
+def faults(value: Any, model: Model = ECHO, strict: bool = True) -> list[tuple[Any, ...]]:
+    """(last part of the place, code) of everything that is wrong."""
+    found = check(value, model, strict)
+    assert isinstance(found, list), found
+    assert all(fault.loc[:2] == ("items", 3) for fault in found)
+    return sorted((*fault.loc[2:], fault.code) for fault in found)
+
+
+# -- reading JSON
+
+
+@given(json_values)
+def test_any_json_value_is_read_as_it_was_written(value: Any) -> None:
+    assert validation.parse_json(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"nul", b"[1,]", b"'a'", b"NaN", b"[Infinity]", b"1e400", b'["\\ud800", -1e999]',
+     b"[" * 5000, b'"\xff"', b'"a\nb"', b"1 2"],
+)  # fmt: skip
+def test_what_is_no_json_is_malformed(raw: bytes) -> None:
+    with pytest.raises(Malformed, match="not valid JSON"):
+        validation.parse_json(raw)
+
+
+def test_what_is_no_text_is_told_so() -> None:
+    with pytest.raises(Malformed, match="not UTF-8"):
+        validation.parse_json(gzip.compress(b'"a"'))
+
+
+def test_a_lone_surrogate_is_read_so_that_its_place_can_be_named() -> None:
+    value = validation.parse_json(b'{"input": ["\\ud800"], "custom_id": "a"}')
+    assert faults(value) == [("input", "lone_surrogate")]
+
+
+# -- checking
+
+
+@given(json_values)
+def test_any_json_value_is_an_input_and_stored_as_it_is(value: Any) -> None:
+    item = check({"input": value})
+    assert isinstance(item, Item)
+    assert orjson.loads(item.input) == value
+
+
+def test_a_value_that_is_no_object_is_the_input_itself() -> None:
+    assert check("text") == Item(None, b'"text"', None)
+    assert check([1, None]) == Item(None, b"[1,null]", None)
+
+
+def test_an_item_has_its_own_name_and_parameters() -> None:
+    value = {"custom_id": "a-1", "input": "text", "params": {"normalize": False}}
+    assert check(value, MINILM) == Item("a-1", b'"text"', b'{"normalize":false}')
+
+
+def test_null_stands_for_no_name_and_no_parameters() -> None:
+    assert check({"custom_id": None, "input": None, "params": None}) == Item(None, b"null", None)
+
+
+@pytest.mark.parametrize("custom_id", ["a", "ä b", "x" * 512, "\\N", "\\"])
+def test_a_custom_id_is_printable_text(custom_id: str) -> None:
+    item = check({"custom_id": custom_id, "input": 1})
+    assert isinstance(item, Item)
+    assert item.custom_id == custom_id
+
+
+@pytest.mark.parametrize("custom_id", ["", "x" * 513, 7, True, ["a"], "a\nb", "a\0", "\ud800"])
+def test_a_custom_id_that_can_not_be_shown_is_refused(custom_id: Any) -> None:
+    assert faults({"custom_id": custom_id, "input": 1}) == [("custom_id", "custom_id")]
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("a\0b", "nul"),
+        ({"input": ["a\0b"]}, "nul"),
+        ({"input": {"a\0": 1}}, "nul"),
+        ("\ud800", "lone_surrogate"),
+        ({"input": {"\ud800": 1}}, "lone_surrogate"),
+        ({"input": 2**64}, "not_storable"),
+    ],
+)
+def test_an_input_that_can_not_be_stored_is_refused(value: Any, code: str) -> None:
+    assert [fault[-1] for fault in faults(value)] == [code]
+
+
+def test_the_letters_of_an_escape_are_no_nul() -> None:
+    assert isinstance(check("\\u0000"), Item)
+
+
+def test_everything_that_is_wrong_with_an_item_is_named() -> None:
+    value = {"custom_id": 7, "input": 3, "params": [], "prio": 1, "inputs": 2}
+    assert faults(value, MINILM) == [
+        ("custom_id", "custom_id"),
+        ("input", "type"),
+        ("inputs", "unknown_key"),
+        ("params", "type"),
+        ("prio", "unknown_key"),
+    ]
+
+
+def test_an_object_without_an_input_is_refused() -> None:
+    assert faults({}) == [("input", "missing")]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_longest_input_is_measured_as_json(wrapped: bool) -> None:
+    model = Model("m", "1", "echo", limits=Limits(max_item_bytes=8))
+
+    def item(text: str) -> Any:
+        return {"input": text} if wrapped else text
+
+    assert isinstance(check(item("sixfit"), model), Item)
+    assert [fault[-1] for fault in faults(item("seven!!"), model)] == ["too_long"]
+
+
+@pytest.mark.parametrize("value", [None, 7, True, [["text"]], {"input": {"a": 1}}])
+def test_what_the_model_refuses_is_a_fault_only_where_the_job_is_strict(value: Any) -> None:
+    assert [fault[-1] for fault in faults(value, MINILM)] == ["type"]
+    assert isinstance(check(value, MINILM, strict=False), Item)
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        ({"normalise": True}, "unknown_param"),
+        ({"normalize": "yes"}, "type"),
+        ({"normalize": None}, "type"),
+        ({"\ud800": True}, "unknown_param"),
+        ({"normalize": 2**70}, "type"),
+        ("normalize", "type"),
+        ({"truncate": True}, "type"),
+        ({"truncate": 64.0}, "type"),
+        ({"truncate": "64"}, "type"),
+        ({"truncate": 2}, "range"),
+        ({"truncate": 513}, "range"),
+        ({"truncate": -(2**80)}, "range"),
+    ],
+)
+def test_parameters_are_those_of_the_model(params: Any, code: str) -> None:
+    assert faults({"input": "a", "params": params}, MINILM) == [("params", code)]
+
+
+def test_a_fault_can_be_sent_whatever_the_client_called_its_keys() -> None:
+    [fault] = validation.check({"input": 1, "\ud800": 2}, (), 4, ECHO, True)  # type: ignore[misc]
+    sent = orjson.loads(orjson.dumps(fault.as_json()))
+    assert (sent["loc"], sent["line"], sent["code"]) == (["?"], 4, "unknown_key")
+
+
+@pytest.mark.parametrize("tokens", [3, 512])
+def test_a_text_may_be_cut_to_so_many_tokens(tokens: int) -> None:
+    found = check({"input": "a", "params": {"truncate": tokens}}, MINILM)
+    assert found == Item(None, b'"a"', b'{"truncate":%d}' % tokens)
+
+
+def test_a_parameter_out_of_range_is_told_its_range() -> None:
+    [fault] = validation.check({"input": "a", "params": {"truncate": 2}}, (), None, MINILM, True)  # type: ignore[misc]
+    assert fault.message == "parameter 'truncate' must be a whole number of tokens, 3 to 512"

@@ -1,0 +1,197 @@
+"""Entries of models that people bring: what is wrong with them is told at once, without torch."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.intake import validation
+from jobs.models import models_file
+from jobs.models.engines.engine_spec import ANYBODYS
+from jobs.models.registry import Registry
+from jobs.settings import SettingsError
+from ops.cli import check as checks
+from tests.support import own
+
+HUGGINGFACE = 'path = "x", sha256 = "0"'
+
+
+def read(folder: Path, *entries: str) -> Registry:
+    path = folder / "models.toml"
+    path.write_text("".join(entries))
+    return models_file.load(path)
+
+
+def problems(folder: Path, engine: str, options: str, more: str = "") -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(folder, own.entry("a", engine, f"{more}\noptions = {{ {options} }}"))
+    prefix = f"{folder}/models.toml: [[model]] number 1: "
+    assert all(problem.startswith(prefix) for problem in caught.value.problems)
+    return [problem.removeprefix(prefix) for problem in caught.value.problems]
+
+
+def test_paths_go_from_where_the_models_file_is(
+    own_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own_models.parent)
+    for path in (own_models, Path(own_models.name)):
+        models = models_file.load(path)
+        assert models.resolve("python").options["file"] == str(own_models.parent / "own.py")
+        assert models.resolve("tokens").options["path"] == str(own_models.parent / "tokens")
+    absolute = own.entry("a", "python", file="/elsewhere/own.py")
+    models = read(own_models.parent / "tokens", absolute)
+    assert models.resolve("a").options["file"] == "/elsewhere/own.py"
+
+
+def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Path) -> None:
+    for task in ANYBODYS:
+        [model] = read(tmp_path, own.entry("a", "python", f'task = "{task}"', file="own.py"))
+        assert model.does == task
+        takes_texts = task in ("text", "embedding", "classification", "tokens")
+        assert model.kind.text_only == takes_texts
+        assert bool(validation.refuse_input(model, 5)) == (
+            takes_texts or task in ("reranking", "chat")
+        )
+    [model] = read(tmp_path, own.entry("a", "python", file="own.py"))
+    assert model.does == "any"
+    said = "there are: classification, tokens, embedding, reranking"
+    [problem] = problems(tmp_path, "huggingface", HUGGINGFACE)
+    assert problem == f"engine 'huggingface' needs a task; {said}"
+    [problem] = problems(tmp_path, "huggingface", HUGGINGFACE, 'task = "chat"')
+    assert problem == f"no task 'chat'; {said}"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", ["options takes one of file, module; there is none"]),
+        ('file = "a", module = "b"', ["one of file, module; there are file and module"]),
+        ('module = "b", file_sha256 = "0"', ["file_sha256 goes with options.file, which is"]),
+        ("file = 5", ["options.file must be a string"]),
+        ('file = "a", fil = "b", weights = "c"', ["unknown option 'fil'; there are: file,", "'we"]),
+    ],
+)
+def test_what_is_wrong_with_the_options_of_python_is_named(
+    tmp_path: Path, options: str, said: list[str]
+) -> None:
+    found = problems(tmp_path, "python", options)
+    assert len(found) == len(said)
+    assert all(word in problem for word, problem in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", ["one of file, module, export; there is none", "options.build is missing"]),
+        ('file = "a"', ["options.build is missing"]),
+        ('file = "a", build = "N", weights = "w.safetensors"', ["goes with options.sha256"]),
+        ('file = "a", build = "N", weights = "w.bin", sha256 = "0"', ["only .safetensors"]),
+        ('file = "a", build = "N", sha256 = "0"', ["options.sha256 goes with options.weights"]),
+        ('export = "a"', ["export goes with options.weights", "with options.export_sha256"]),
+        (
+            'export = "a", export_sha256 = "0", weights = "w.safetensors", sha256 = "0", '
+            'build = "N"',
+            ["options.build makes a network, and options.export is one"],
+        ),
+        ('file = "a", build = "N", threads = 0', ["threads must be a whole number, 1 or more"]),
+        ('file = "a", build = "N", dtype = "int8"', ["dtype must be float32, float16, int64"]),
+        ('file = "a", build = "N", shape = 4', ["shape must be a list of whole numbers"]),
+        ('file = "a", build = "N", shape = [0.5]', ["shape must be a list of whole numbers"]),
+    ],
+)
+def test_what_is_wrong_with_the_options_of_torch_is_named(
+    tmp_path: Path, options: str, said: list[str]
+) -> None:
+    found = problems(tmp_path, "torch", options)
+    assert len(found) == len(said)
+    assert all(word in problem for word, problem in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("tokens", "", ["options.path is missing", "options.sha256 is missing"]),
+        ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown option 'pooling'"]),
+        ("embedding", HUGGINGFACE + ', pooling = "max"', ["pooling must be mean or cls"]),
+        ("embedding", HUGGINGFACE + ", normalize = 1", ["normalize must be true or false"]),
+        ("reranking", HUGGINGFACE + ', activation = ""', ["must be sigmoid or none"]),
+        ("tokens", HUGGINGFACE + ", max_tokens = 2", ["must be a whole number of tokens, 3 to"]),
+    ],
+)
+def test_what_is_wrong_with_the_options_of_a_folder_is_named(
+    tmp_path: Path, task: str, options: str, said: list[str]
+) -> None:
+    found = problems(tmp_path, "huggingface", options, f'task = "{task}"')
+    assert len(found) == len(said)
+    assert all(word in problem for word, problem in zip(said, found, strict=True))
+
+
+def test_files_that_are_there_lack_nothing(own_models: Path) -> None:
+    assert [no for model in models_file.load(own_models) for no in model.lacks()] == []
+
+
+def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_path: Path) -> None:
+    shutil.copytree(own_models.parent / "embedding", tmp_path / "headless")
+    shutil.copytree(own_models.parent / "classification", tmp_path / "pickled")
+    (tmp_path / "pickled" / "model.safetensors").rename(tmp_path / "pickled" / "model.bin")
+    (tmp_path / "pickled" / "tokenizer.json").unlink()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("[")
+    models = read(
+        tmp_path,
+        own.entry("code", "python", file="absent.py"),
+        own.entry("net", "torch", file="net.py", build="N", weights="n.safetensors", sha256="0"),
+        *(
+            own.entry(name, "huggingface", f'task = "{task}"', path=name, sha256="0")
+            for name, task in (
+                ("headless", "tokens"),
+                ("pickled", "reranking"),
+                ("broken", "tokens"),
+                ("nowhere", "tokens"),
+            )
+        ),
+    )
+    found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.lacks()]
+    expected = [
+        "code@1: options.file: there is no file absent.py",
+        "net@1: options.file: there is no file net.py",
+        "net@1: options.weights: there is no file n.safetensors",
+        "headless@1: headless: BertModel does no tokens; that takes a …ForTokenClassification",
+        "pickled@1: pickled has no tokenizer.json; tokenizer.save_pretrained of a fast",
+        "pickled@1: pickled has no model.safetensors, but pickled weights, which are not",
+        "pickled@1: pickled: reranking takes a model with one label, this one has 3",
+        "broken@1: broken has no tokenizer.json",
+        "broken@1: broken has no model.safetensors",
+        "broken@1: broken/config.json can't be read",
+        "nowhere@1: options.path: there is no folder nowhere",
+    ]
+    assert len(found) == len(expected)
+    assert all(no.startswith(said) for no, said in zip(found, expected, strict=True))
+
+
+def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
+    own_models: Path,
+) -> None:
+    code = (
+        "import sys; from pathlib import Path; from jobs.models import models_file\n"
+        f"models = models_file.load(Path({str(own_models)!r}))\n"
+        "assert models.resolve('tokens').size('a cat', {}) == 4\n"
+        "assert not any(model.lacks() for model in models)\n"
+        "sys.exit(bool({'torch', 'transformers', 'safetensors', 'own'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_millrace_check_tells_of_files_beside_what_else_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(tmp_path, own.entry("a", "python", file="absent.py"))
+    monkeypatch.setenv("MILLRACE_MODELS", str(tmp_path / "models.toml"))
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MILLRACE_REDIS_URL", "redis://127.0.0.1:1/0")
+    first, second = checks.problems()
+    assert first == f"a@1: options.file: there is no file {tmp_path}/absent.py"
+    assert second.startswith("MILLRACE_REDIS_URL")

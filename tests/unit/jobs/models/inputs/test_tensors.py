@@ -1,0 +1,273 @@
+"""Tensors: what is one, what is none and why, and that nothing is lost on the way to an array and
+back."""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.inputs import tensor_inputs, tensors
+from jobs.models.inputs.tensors import BYTES, DTYPES, Signature, Spec, Tensor, TensorError, shape_of
+from tests.support.json_values import json_values
+
+SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
+NUMBERS = [name for name in DTYPES if name != BYTES]
+
+
+@st.composite
+def numeric(draw: st.DrawFn) -> tuple[str, np.ndarray[Any, Any]]:
+    datatype = draw(st.sampled_from(NUMBERS))
+    return datatype, draw(arrays.arrays(DTYPES[datatype], SHAPES))
+
+
+@st.composite
+def of_bytes(draw: st.DrawFn) -> tuple[str, np.ndarray[Any, Any]]:
+    array = draw(arrays.arrays(object, SHAPES, elements=st.binary(max_size=5)))
+    return BYTES, array
+
+
+ANY = numeric() | of_bytes()
+
+
+def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+@given(ANY)
+def test_an_array_comes_back_as_it_was(made: tuple[str, np.ndarray[Any, Any]]) -> None:
+    datatype, array = made
+    tensor = Tensor.of_array(datatype, array)
+    again = Tensor.of_bytes(datatype, tensor.shape, tensor.raw)
+    assert again == tensor
+    if datatype == BYTES:
+        assert again.array().tolist() == array.tolist()
+    else:
+        assert same(again.array(), array)
+
+
+@given(ANY, st.booleans())
+def test_a_tensor_comes_back_from_json_whatever_it_holds(
+    made: tuple[str, np.ndarray[Any, Any]], plain: bool
+) -> None:
+    """NaN, infinities and bytes that are no text go as base64."""
+    tensor = Tensor.of_array(*made)
+    said = orjson.loads(orjson.dumps(tensor.as_json(plain=plain)))
+    assert "base64" in said or plain
+    assert tensors.output(said) == tensor
+
+
+@given(st.sampled_from(list(DTYPES)), SHAPES, st.binary(max_size=64))
+def test_any_bytes_fill_a_shape_or_are_refused(
+    datatype: str, shape: tuple[int, ...], raw: bytes
+) -> None:
+    with suppress(TensorError):
+        assert Tensor.of_bytes(datatype, shape, raw).array().shape == shape
+
+
+@given(st.sampled_from([*DTYPES, "BF16", "x"]), SHAPES, json_values)
+def test_any_json_is_data_or_is_refused(datatype: str, shape: tuple[int, ...], data: Any) -> None:
+    with suppress(TensorError):
+        tensor = Tensor.of_data(datatype, shape, data)
+        assert tensor.array().shape == shape
+        assert tensors.output(tensor.as_json()) == tensor
+
+
+@given(json_values | st.lists(st.integers()))
+def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
+    try:
+        assert list(shape_of(value)) == value
+    except TensorError:
+        good = isinstance(value, list) and all(
+            type(size) is int and 0 <= size < 2**31 for size in value
+        )
+        assert not good or len(value) > 32
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "said"),
+    [
+        ("INT8", [128, 0], "-128 to 127"),
+        ("UINT64", [-1, 0], "0 to 18,446,744,073,709,551,615"),
+        ("INT32", [1.5, 0], "a fraction"),
+        ("INT32", [True, 0], "a boolean where a number belongs"),
+        ("FP16", [1e6, 0], "reaches 6.55e+04"),
+        ("FP32", [1e39, 0], "out of range"),
+        ("FP64", [10**400, 0], "out of range"),
+        ("FP32", ["1", 0], "a text where a number belongs"),
+        ("BOOL", [1, 0], "a number where true or false belongs"),
+        (BYTES, [1, 0], "a number where a text belongs"),
+        (BYTES, ["\ud800", ""], "lone surrogate"),
+        ("BF16", [1, 0], "BF16, which is not served"),
+        ("FP8", [1, 0], "there are: BOOL"),
+        ("INT32", [1], "has 1 elements; the shape [2] has 2"),
+        ("INT32", {"0": 1}, "must be a list"),
+        ("INT32", [1, [2]], "a list where a number belongs"),
+        ("INT32", [[1, 2]], "nested data must have the shape [2]"),
+    ],
+)
+def test_what_is_wrong_with_data_is_said(datatype: str, data: Any, said: str) -> None:
+    with pytest.raises(TensorError) as caught:
+        Tensor.of_data(datatype, (2,), data)
+    assert said in str(caught.value)
+
+
+def test_data_is_flat_or_nested_as_the_shape_says() -> None:
+    flat = Tensor.of_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
+    assert Tensor.of_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
+    assert Tensor.of_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
+    with pytest.raises(TensorError, match=r"shape \[2, 3\]"):
+        Tensor.of_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("datatype", "raw", "said"),
+    [
+        ("INT32", b"\0" * 7, "has 7 bytes; INT32 [2] has 8"),
+        ("BOOL", b"\1\2", "byte 0 or 1"),
+        (BYTES, b"\1\0\0\0a", "has 1 elements"),
+        (BYTES, bytes(12), "has more; the shape [2] has 2"),
+        (BYTES, b"\1\0\0\0a\xff\xff\xff\xffb", "ends within an element"),
+        (BYTES, b"\1\0\0\0a\0\0", "ends within an element"),
+        ("BF16", b"\0" * 4, "BF16"),
+    ],
+)
+def test_what_is_wrong_with_bytes_is_said(datatype: str, raw: bytes, said: str) -> None:
+    with pytest.raises(TensorError) as caught:
+        Tensor.of_bytes(datatype, (2,), raw)
+    assert said in str(caught.value)
+
+
+def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
+    with pytest.raises(TensorError, match="has 1 elements"):
+        Tensor.of_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
+
+
+def test_an_array_of_another_type_is_none_of_the_declared() -> None:
+    with pytest.raises(TensorError, match="int64; INT32 is int32"):
+        Tensor.of_array("INT32", np.zeros(2, np.int64))
+    with pytest.raises(TensorError, match="a number where a text belongs"):
+        Tensor.of_array(BYTES, np.zeros(2, object))
+
+
+def test_an_array_may_have_any_layout() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
+    assert same(Tensor.of_array("INT32", array).array(), np.ascontiguousarray(array))
+
+
+TWO = Signature(
+    {"a": Spec("a", "INT32", (-1, 2)), "b": Spec("b", "FP32", (-1, -1))},
+    {"c": Spec("c", "INT32", (-1,)), "d": Spec("d", "INT32", (-1,))},
+    most_rows=3,
+)
+A = {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}
+B = {"datatype": "FP32", "shape": [1, 1], "data": [1]}
+
+
+def test_an_input_is_read_whole() -> None:
+    asked = tensors.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
+    assert (asked.rows, asked.outputs, asked.plain) == (1, ["d"], True)
+    assert asked.tensors["a"].array().tolist() == [[1, 2]]
+    in_base64 = {**A, "base64": "AQAAAAIAAAA="}
+    del in_base64["data"]
+    again = tensors.read({"inputs": {"a": in_base64, "b": B}}, TWO)
+    assert (again.tensors["a"], again.plain) == (asked.tensors["a"], False)
+    assert again.outputs == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("text", "the input must be"),
+        ({"inputs": []}, "the input must be"),
+        ({"inputs": {"a": A, "b": B}, "more": 1}, "unknown key 'more'"),
+        ({"inputs": {"a": A}}, "b missing"),
+        ({"inputs": {}}, "a, b missing"),
+        ({"inputs": {"a": A, "b": B, "x": B}}, "no input 'x'; there are: a, b"),
+        ({"inputs": {"a": A, "b": 1}}, "b: must have datatype"),
+        ({"inputs": {"a": A, "b": {**B, "base64": ""}}}, "either data or base64"),
+        ({"inputs": {"a": A, "b": {**B, "shape": "1"}}}, "b: shape must be a list"),
+        ({"inputs": {"a": A, "b": {**B, "shape": [-1, 1]}}}, "b: shape must have"),
+        ({"inputs": {"a": A, "b": {**B, "shape": [1] * 40}}}, "up to 32"),
+        ({"inputs": {"a": A, "b": {**B, "shape": [2**31]}}}, "2,147,483,647"),
+        ({"inputs": {"a": A, "b": {**B, "shape": [1, 2, 3]}}}, "not [-1, -1]"),
+        ({"inputs": {"a": A, "b": {**B, "datatype": "FP64"}}}, "not FP32"),
+        ({"inputs": {"a": A, "b": {**B, "datatype": []}}}, "not FP32"),
+        ({"inputs": {"a": A, "b": {**B, "shape": [2, 1], "data": [1, 2]}}}, "as many rows"),
+        ({"inputs": {"a": A, "b": B}, "outputs": []}, "outputs must be a list"),
+        ({"inputs": {"a": A, "b": B}, "outputs": ["x"]}, "no output 'x'; there are: c, d"),
+        ({"inputs": {"a": A, "b": B}, "outputs": [{}]}, "no output an object"),
+        ({"inputs": {"a": {**A, "data": [1]}, "b": B}}, "a: has 1 elements"),
+        (
+            {"inputs": {"a": {"datatype": "INT32", "shape": [1, 2], "base64": "*"}, "b": B}},
+            "a: base64 can't be read",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_input_is_said(value: Any, said: str) -> None:
+    with pytest.raises(TensorError) as caught:
+        tensors.read(value, TWO)
+    assert said in str(caught.value)
+
+
+def rows(count: int) -> dict[str, Any]:
+    return {"a": {**A, "shape": [count, 2], "data": [0] * 2 * count},
+            "b": {**B, "shape": [count, 1], "data": [0] * count}}  # fmt: skip
+
+
+def test_a_request_has_one_row_at_least_and_no_more_than_the_model_takes() -> None:
+    assert tensors.read({"inputs": rows(3)}, TWO).rows == 3
+    for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
+        with pytest.raises(TensorError, match=said):
+            tensors.read({"inputs": rows(count)}, TWO)
+
+
+@given(json_values)
+def test_any_json_is_an_input_or_is_refused(value: Any) -> None:
+    for asked in (value, {"inputs": value}, {"inputs": {"a": value, "b": B}}):
+        with pytest.raises(TensorError):
+            tensors.read(asked, TWO)
+
+
+def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
+    assert tensor_inputs.signature(SAMPLES.resolve("simple")).most_rows == 256
+    assert tensor_inputs.most_rows(SAMPLES.resolve("batchstring")) == 100
+
+
+GOOD = {"name": "x", "datatype": "INT32", "shape": [-1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"name": "x"}, "must have name, datatype and shape"),
+        ({**GOOD, "more": 1}, "and nothing else"),
+        ({**GOOD, "name": ""}, "name must be a string"),
+        ({**GOOD, "datatype": "INT"}, "no datatype 'INT'"),
+        ({**GOOD, "datatype": []}, "no datatype []"),
+        ({**GOOD, "shape": [1, 2]}, "begin with -1"),
+        ({**GOOD, "shape": []}, "begin with -1"),
+        ({**GOOD, "shape": [-1, 0]}, "whole numbers"),
+        ({**GOOD, "shape": [-1, 1.5]}, "whole numbers"),
+        ({**GOOD, "shape": [-1] * 33}, "more than 32"),
+        ("x", "must have name"),
+    ],
+)
+def test_what_is_wrong_with_a_declaration_is_said(entry: Any, said: str) -> None:
+    problems = tensors.problems_of({"inputs": [GOOD], "outputs": [entry]})
+    assert len(problems) == 1
+    assert problems[0].startswith("options.outputs number 1: ")
+    assert said in problems[0]
+
+
+def test_a_declaration_says_all_that_is_wrong_with_it() -> None:
+    assert tensors.problems_of({"inputs": [GOOD], "outputs": [GOOD]}) == []
+    assert tensors.problems_of({"inputs": [GOOD, GOOD]}) == [
+        "options.inputs declares 'x' twice",
+        "options.outputs must be a list of { name, datatype, shape }",
+    ]

@@ -1,0 +1,267 @@
+"""The models file: what is right is served, and everything that is wrong is named."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs.errors import UnknownModel
+from jobs.models import models_file
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.degradation import Degrade
+from jobs.models.engines.engine_spec import TOKEN_BUCKETS
+from jobs.models.model import Limits, Model
+from jobs.models.registry import Registry
+from jobs.settings import SettingsError
+
+GOOD = """
+[[model]]
+name = "embed"
+version = "1"
+engine = "minilm"
+target_ms = 100
+pool = "gpu"
+bucketing = false
+options = { max_tokens = 128 }
+limits = { max_batch = 8, max_tokens = 0 }
+
+[[model]]
+name = "embed"
+version = "2"
+engine = "minilm"
+
+[[model]]
+name = "shout"
+version = "2024-01"
+engine = "function"
+options.function = "my.module:shout"
+"""
+
+
+def read(folder: Path, text: str) -> Registry:
+    path = folder / "models.toml"
+    path.write_text(text)
+    return models_file.load(path)
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(folder, text)
+    return caught.value.problems
+
+
+def test_without_a_file_the_samples_are_served() -> None:
+    assert models_file.load(None) is SAMPLES
+
+
+def test_a_file_declares_models_with_their_limits(tmp_path: Path) -> None:
+    models = read(tmp_path, GOOD)
+    embed = models.resolve("embed@1")
+    assert (embed.target_ms, embed.options) == (100, {"max_tokens": 128})
+    assert embed.limits == Limits(max_batch=8, max_tokens=0)
+    assert not embed.bucketing
+    assert models.resolve("shout").limits == Limits()
+    assert models.pools() == ["default", "gpu"]
+    assert models.of_pool("gpu") == [embed]
+
+
+def test_a_bare_name_means_the_version_declared_last(tmp_path: Path) -> None:
+    models = read(tmp_path, GOOD)
+    assert models.resolve("embed").key == "embed@2"
+    assert models.resolve("embed@1").key == "embed@1"
+
+
+@pytest.mark.parametrize("asked", ["", "embed@3", "Embed", "embed@", "@1", "embed@1@1"])
+def test_an_unknown_model_is_refused_with_those_that_there_are(tmp_path: Path, asked: str) -> None:
+    with pytest.raises(UnknownModel, match="embed@1, embed@2, shout@2024-01"):
+        read(tmp_path, GOOD).resolve(asked)
+
+
+def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """
+        [[model]]
+        name = "a@b"
+        version = 1
+        engine = "nope"
+        colour = "red"
+
+        [[model]]
+        name = "ok"
+        version = "1"
+        engine = "echo"
+        target_ms = "fast"
+        pool = ""
+        bucketing = "no"
+        options = []
+        limits = { max_batch = 0, max_tokens = -1, max_rows = 5, in_flight = true }
+
+        [[model]]
+        engine = "echo"
+        limits = 5
+        """,
+    )
+    places = [
+        (1, "'colour'"),
+        (1, "name"),
+        (1, "version"),
+        (1, "'nope'"),
+        (2, "target_ms"),
+        (2, "pool"),
+        (2, "bucketing"),
+        (2, "options"),
+        (2, "max_batch"),
+        (2, "max_tokens"),
+        (2, "'max_rows'"),
+        (2, "in_flight"),
+        (3, "name"),
+        (3, "version"),
+        (3, "limits"),
+    ]
+    for (number, word), problem in zip(places, found, strict=True):
+        assert problem.startswith(f"{tmp_path}/models.toml: [[model]] number {number}: ")
+        assert word in problem
+
+
+def test_a_version_declared_twice_is_refused(tmp_path: Path) -> None:
+    model = '[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n'
+    assert problems(tmp_path, model * 2) == [f"{tmp_path}/models.toml declares a@1 twice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "declares no [[model]]"),
+        ("[[models]]\n", "declares no [[model]]"),
+        ('[model]\nname = "a"\n', "in double brackets"),
+        ("model = 5\n", "in double brackets"),
+        ("model = [", "is not valid TOML"),
+    ],
+)
+def test_a_file_without_models_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    [found] = problems(tmp_path, text)
+    assert problem in found
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="can't be read"):
+        models_file.load(tmp_path / "absent.toml")
+
+
+def test_units_of_a_model_no_longer_served_are_told_without_their_name() -> None:
+    assert SAMPLES.unit("minilm", "1") == "tokens"
+    assert SAMPLES.unit("gone", "1") == "units"
+
+
+def test_models_with_the_same_options_are_one_key_of_a_dict() -> None:
+    one, same = (Model("a", "1", "echo", options={"x": [1]}) for _ in range(2))
+    assert {one: 1}[same] == 1
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "largest"), [(3, 16), (16, 16), (17, 24), (256, 256), (300, 384), (512, 512)]
+)
+def test_buckets_go_as_far_as_texts_are_cut(max_tokens: int, largest: int) -> None:
+    model = Model("a", "1", "minilm", options={"max_tokens": max_tokens})
+    assert model.buckets == tuple(top for top in TOKEN_BUCKETS if top <= largest)
+    assert model.size("word " * 1000, {}) == max_tokens
+
+
+def test_without_bucketing_or_where_length_doesnt_matter_there_are_no_buckets() -> None:
+    assert Model("a", "1", "minilm").buckets[-1] == 256
+    assert Model("a", "1", "minilm", bucketing=False).buckets == ()
+    assert Model("a", "1", "echo").buckets == ()
+
+
+def test_a_model_pads_where_its_layout_says_so() -> None:
+    assert Model("a", "1", "encoder", options={"layout": "padded"}).pads
+    assert not Model("a", "1", "encoder", options={"layout": "packed"}).pads
+    assert not Model("a", "1", "encoder").pads
+    assert not Model("a", "1", "echo").pads
+
+
+@pytest.mark.parametrize(("truncate", "size"), [(3, 3), (40, 40), (300, 256)])
+def test_a_call_is_sized_as_it_will_be_cut(truncate: int, size: int) -> None:
+    assert SAMPLES.resolve("minilm").size("word " * 1000, {"truncate": truncate}) == size
+
+
+def test_a_long_text_is_sized_as_if_it_were_cut_though_it_begins_with_blanks() -> None:
+    assert SAMPLES.resolve("minilm").size(" " * 5000 + "word " * 1000, {}) == 256
+
+
+DEGRADING = """
+[[model]]
+name = "embed"
+version = "1"
+engine = "minilm"
+
+[[model]]
+name = "embed"
+version = "2"
+engine = "minilm"
+degrade = { shed = true, truncate = 64, fallback = "embed@1" }
+"""
+
+
+def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
+    models = read(tmp_path, DEGRADING)
+    assert models.resolve("embed@2").degrade == Degrade(True, 64, "embed@1")
+    assert models.resolve("embed@1").degrade == Degrade()
+
+
+@pytest.mark.parametrize(
+    ("engine", "degrade", "problem"),
+    [
+        ("minilm", "5", "must be a table"),
+        ("minilm", "{ shorten = 5 }", "unknown key 'shorten'"),
+        ("minilm", "{ shed = 1 }", "shed must be true or false"),
+        ("minilm", "{ truncate = 2 }", "truncate must be a whole number of tokens, 3 to"),
+        ("minilm", "{ truncate = true }", "truncate must be a whole number of tokens, 3 to"),
+        ("echo", "{ truncate = 64 }", "takes no parameter 'truncate'"),
+        ("echo", "{ fallback = 1 }", "fallback must be a string"),
+        ("echo", '{ fallback = "gone@1" }', "'gone@1' is not declared here; there are: a@1, b@1"),
+        ("echo", '{ fallback = "a" }', "'a' is not declared here"),
+        ("echo", '{ fallback = "a@1" }', "'a@1' leads back to it"),
+        ("echo", '{ fallback = "b@1" }', "'b@1' takes texts alone"),
+    ],
+)
+def test_what_is_wrong_with_degrade_is_named(
+    tmp_path: Path, engine: str, degrade: str, problem: str
+) -> None:
+    entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "{}"\n'
+    text = entry.format("a", engine) + f"degrade = {degrade}\n" + entry.format("b", "minilm")
+    [found] = problems(tmp_path, text)
+    assert problem in found
+
+
+def test_a_cycle_of_fallbacks_is_named_at_each_of_its_models(tmp_path: Path) -> None:
+    entry = """
+        [[model]]
+        name = "{}"
+        version = "1"
+        engine = "echo"
+        degrade.fallback = "{}@1"
+    """
+    text = "".join(entry.format(*pair) for pair in ("ab", "bc", "cb"))
+    found = problems(tmp_path, text)
+    assert [problem.split(": ")[1] for problem in found] == ["b@1", "c@1"]
+
+
+def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
+    head = '[[model]]\nname = "a"\nversion = "1"\nengine = '
+    declared = '[{ name = "x", datatype = "INT32", shape = [-1] }]'
+    both = f"options = {{ function = 'a:b', inputs = {declared}, outputs = {declared} }}\n"
+    assert problems(tmp_path, f'{head}"tensors"\noptions = {{ inputs = {declared} }}\n') == [
+        f"{tmp_path}/models.toml: [[model]] number 1: options.outputs must be a list of "
+        "{ name, datatype, shape }"
+    ]
+    [_, outputs] = problems(tmp_path, f'{head}"tensors"\n')
+    assert "options.outputs" in outputs
+    [problem] = problems(tmp_path, f'{head}"echo"\ntask = "tensors"\n')
+    assert "no task 'tensors'" in problem
+    [problem] = problems(tmp_path, f'{head}"tensors"\ntask = "text"\n{both}')
+    assert "no task 'text'; there are: tensors" in problem
+    fallback = 'degrade = { fallback = "b@1" }\n'
+    other = '[[model]]\nname = "b"\nversion = "1"\nengine = "echo"\n'
+    [problem] = problems(tmp_path, f'{head}"tensors"\n{fallback}{both}{other}')
+    assert "a@1: degrade.fallback 'b@1' does any, not tensors" in problem

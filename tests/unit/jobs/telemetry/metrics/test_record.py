@@ -1,0 +1,123 @@
+"""What happens becomes metrics, with labels that are bounded."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from jobs import clock
+from jobs.telemetry.metrics import metrics, record
+from jobs.telemetry.metrics.gauge_table import Table
+from jobs.telemetry.metrics.label_limit import OTHER, Bounded
+from jobs.telemetry.metrics.metrics import REGISTRY
+from jobs.telemetry.reports import child_processes
+from jobs.telemetry.reports.child_processes import ChildReports
+from jobs.telemetry.reports.window import snapshot
+from workers.device.monitoring.utilization import Utilization
+
+
+@pytest.fixture
+def _off() -> Iterator[None]:
+    record.switch(False)
+    yield
+    record.switch(True)
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "TENANTS", Bounded(100))
+    before = value("millrace_tenant_units_total", tenant=OTHER, model="many@1")
+    for n in range(101):
+        record.launch_of_tenant("many@1", f"tenant-{n}", "call", 1, 1, 0.1, 0.0)
+    series = [
+        dict(labels)["tenant"]
+        for (name, labels) in snapshot(REGISTRY).counts
+        if name == "millrace_tenant_units_total" and dict(labels)["model"] == "many@1"
+    ]
+    assert OTHER in series
+    assert len(series) == 101
+    assert value("millrace_tenant_units_total", tenant=OTHER, model="many@1") == before + 1
+
+
+def test_a_lane_is_named_at_no_great_length() -> None:
+    record.launch_of_lane("long@1", "x" * 5000, 1, 0.0)
+    found = [
+        dict(labels)["lane"]
+        for (name, labels) in snapshot(REGISTRY).counts
+        if name == "millrace_lane_entries_total" and dict(labels)["model"] == "long@1"
+    ]
+    assert max(map(len, found)) < 110
+
+
+@pytest.mark.parametrize(
+    ("model", "seconds", "predicted_s", "ratio"),
+    [
+        ("brief@1", 0.0004, 0.000001, 1.0),
+        ("woken@1", 0.004, 0.0001, 4.0),
+        ("long@2", 0.3, 0.2, 1.5),
+    ],
+)
+def test_what_is_over_at_once_needs_no_prediction(
+    model: str, seconds: float, predicted_s: float, ratio: float
+) -> None:
+    record.launch(model, "pace", {"call": 1}, 0.1, seconds, predicted_s, seconds, 1, 1, {})
+    assert value("millrace_launch_prediction_ratio_sum", model=model) == pytest.approx(ratio)
+
+
+@pytest.mark.usefixtures("_off")
+def test_switched_off_nothing_is_counted() -> None:
+    before = snapshot(REGISTRY).counts
+    record.call("off@1", "standard", "succeeded", True)
+    record.call_answered("off@1", "standard", 1.0, {"engine": 1.0})
+    with record.duty("off"):
+        record.transaction(1.0)
+    assert snapshot(REGISTRY).counts == before
+
+
+def test_what_a_child_counted_is_added_to_its_parents() -> None:
+    told = ChildReports()
+    record.job_submitted("child@1", "bulk", 7)
+    record.transaction(0.1)
+    news = told.news()
+    assert news == {
+        ("millrace_items_submitted_total", (("model", "child@1"),)): 7,
+        ("millrace_jobs_submitted_total", (("class", "bulk"), ("model", "child@1"))): 1,
+    }
+    assert told.news() == {}
+    child_processes.add(news)
+    assert value("millrace_items_submitted_total", model="child@1") == 14
+
+
+def test_a_duty_that_raises_has_failed() -> None:
+    with pytest.raises(ValueError, match="no"), record.duty("failing"):
+        raise ValueError("no")
+    assert value("millrace_keeper_runs_total", service="failing", outcome="failed") == 1
+    assert value("millrace_keeper_runs_total", service="failing", outcome="done") == 0
+
+
+def test_a_table_forgets_what_is_there_no_more() -> None:
+    table = Table(metrics.READY)
+    table.set({("one@1",): 1, ("two@1",): 2})
+    table.set({("two@1",): 3})
+    assert REGISTRY.get_sample_value("millrace_model_ready_workers", {"model": "one@1"}) is None
+    assert value("millrace_model_ready_workers", model="two@1") == 3
+    table.set({})
+
+
+def test_a_device_is_busy_while_any_launch_is_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    busy = Utilization("dev")
+    with busy.with_one_more():
+        now[0] += 2
+        with busy.with_one_more():
+            now[0] += 3
+        now[0] += 1
+        busy.count()
+        assert value("millrace_device_busy_seconds_total", device="dev") == 6
+    now[0] += 10
+    with busy.with_one_more():
+        now[0] += 1
+    assert value("millrace_device_busy_seconds_total", device="dev") == 7

@@ -1,0 +1,94 @@
+"""What is made into spans, and what is left out."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from jobs.errors import NotFound
+from jobs.settings import load
+from jobs.telemetry.tracing import spans as tracing
+from jobs.telemetry.tracing.context import HERE, begin
+from jobs.telemetry.tracing.spans import NOTHING, Span
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def add(self, spans: Sequence[Span]) -> None:
+        self.spans += spans
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    made = Kept()
+    tracing.send_to(made, share=0.0)
+    yield made
+    tracing.stop()
+
+
+def test_what_runs_in_a_span_is_a_part_of_it(kept: Kept) -> None:
+    with tracing.arriving("GET", begin(1.0).header, None) as outer:
+        with tracing.begun("inner", "client") as inner:
+            assert HERE.get() == inner.context
+        assert HERE.get() == outer.context
+    assert HERE.get() is None
+    assert kept.spans == [inner, outer]
+    assert outer.context
+    assert inner.parent == outer.context.span_id
+    assert outer.since_s <= inner.since_s <= inner.until_s <= outer.until_s
+
+
+def test_an_exception_is_named_by_its_code(kept: Kept) -> None:
+    with pytest.raises(NotFound), tracing.arriving("GET", begin(1.0).header, None):
+        raise NotFound("what a client wrote")
+    with pytest.raises(KeyError), tracing.arriving("GET", begin(1.0).header, None):
+        raise KeyError("secret")
+    assert [span.error for span in kept.spans] == [NotFound.code, "KeyError"]
+
+
+def test_what_is_not_sampled_has_a_context_and_no_spans(kept: Kept) -> None:
+    with tracing.arriving("GET", begin(0.0).header, None) as span:
+        assert span.context
+        assert tracing.begun("inner") is NOTHING
+        assert tracing.passed_on() == span.context.header
+    assert kept.spans == []
+
+
+@pytest.mark.parametrize("header", [None, "malformed"])
+def test_without_a_parent_the_share_decides(header: str | None) -> None:
+    made = Kept()
+    tracing.send_to(made, share=0.0)
+    assert tracing.arriving("GET", header, None) is NOTHING
+    tracing.send_to(made, share=1.0)
+    with tracing.arriving("GET", header, None) as span:
+        assert span.parent == 0
+    assert made.spans == [span]
+    tracing.stop()
+
+
+def test_without_a_receiver_nothing_is_made() -> None:
+    assert tracing.arriving("GET", begin(1.0).header, None) is NOTHING
+    assert tracing.part_of(begin(1.0).pack(), "slice") is NOTHING
+    assert tracing.passed_on() is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint"),
+    [
+        ({}, ""),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://o:4318/"}, "http://o:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "https://o/otlp"}, "https://o/otlp/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://o/t"}, "http://o/t"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://o", "OTEL_SDK_DISABLED": "true"}, ""),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://o", "MILLRACE_OTLP_ENDPOINT": "http://m"},
+            "http://m",
+        ),
+    ],
+)
+def test_the_usual_variables_name_the_receiver(environ: dict[str, str], endpoint: str) -> None:
+    assert load(environ).otlp_endpoint == endpoint

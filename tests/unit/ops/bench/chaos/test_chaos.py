@@ -1,0 +1,128 @@
+"""The fault suite itself: its schedule is the seed's, and what is broken does not pass."""
+
+import json
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+
+from ops.bench.chaos.faults.faults import FAULTS
+from ops.bench.chaos.faults.schedule import SHARES, plan
+from ops.bench.chaos.job_client import Followed
+from ops.bench.chaos.plot import draw
+from ops.bench.chaos.verify import Findings, judge
+from ops.bench.chaos.workload import MOST_ITEMS, Work, invent
+
+WORK = Work("1-1-1", "moody", 4, {1: "raise", 2: "exit"})
+
+
+def test_a_seed_gives_the_same_schedule_and_another_one_another() -> None:
+    assert plan(7, 100, 60.0) == plan(7, 100, 60.0)
+    assert plan(7, 100, 60.0) != plan(8, 100, 60.0)
+
+
+def test_a_thousand_faults_are_a_hundred_of_each_kind_that_matters() -> None:
+    kinds = [planned.kind for planned in plan(1, 1000, 1200.0)]
+    assert {kind: kinds.count(kind) for kind in SHARES} == SHARES
+    for kind in ("worker_killed", "worker_stopped", "worker_terminated", "api_killed"):
+        assert kinds.count(kind) >= 100
+    for kind in ("keeper_killed", "postgres_stopped"):
+        assert kinds.count(kind) >= 100
+    assert kinds.count("redis_killed") + kinds.count("redis_flushed") >= 100
+
+
+@pytest.mark.parametrize("faults", [1, 7, 150, 1001])
+def test_any_number_of_faults_is_dealt_within_the_time(faults: int) -> None:
+    planned = plan(3, faults, 30.0)
+    assert len(planned) == faults
+    times_s = [fault.at_s for fault in planned]
+    assert times_s == sorted(times_s)
+    assert times_s[0] >= 0
+    assert times_s[-1] <= 30.0
+
+
+def test_every_kind_that_is_planned_is_a_fault() -> None:
+    assert SHARES.keys() == FAULTS.keys()
+
+
+def test_work_is_a_function_of_its_seed() -> None:
+    works = [invent(f"1-1-{n}", Random(n)) for n in range(500)]
+    assert works == [invent(f"1-1-{n}", Random(n)) for n in range(500)]
+    assert all(1 <= work.total <= MOST_ITEMS for work in works)
+    assert all(0 <= seq < work.total for work in works for seq in work.marks)
+    assert min(work.total for work in works) < 10
+    assert max(work.total for work in works) > MOST_ITEMS / 2
+
+
+def line(seq: int, outcome: str, told: str | None = None) -> bytes:
+    found = {"seq": seq, "outcome": outcome, "output": None, "error": None}
+    found |= {"output": told} if outcome == "succeeded" else {"error": {"code": told}}
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+RIGHT = [
+    line(0, "succeeded", WORK.text(0).upper()),
+    line(1, "failed", "engine_error"),
+    line(2, "failed", "worker_lost"),
+    line(3, "succeeded", WORK.text(3).upper()),
+]
+COUNTS = {"succeeded": 2, "failed": 2, "cancelled": 0, "expired": 0}
+
+
+def judged(
+    lines: list[bytes], counts: dict[str, int] = COUNTS, verb: str | None = None
+) -> Findings:
+    found = Findings()
+    followed = Followed(WORK, "job_1", [(0.0, verb)] if verb else [], may_expire=False)
+    for seq, read in enumerate(RIGHT):
+        followed.note(seq, read)
+    judge(followed, {"generation": 1, "counts": counts}, lines, found)
+    return found
+
+
+def test_a_job_as_a_plain_loop_computes_it_passes() -> None:
+    found = judged(RIGHT)
+    assert not found.broken
+    assert found.items == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("lost", RIGHT[:3]),
+        ("duplicated", [*RIGHT[:3], RIGHT[2], RIGHT[3]]),
+        ("out_of_order", [RIGHT[1], RIGHT[0], *RIGHT[2:]]),
+        ("wrong", [line(0, "succeeded", "something else"), *RIGHT[1:]]),
+        ("wrong", [RIGHT[0], line(1, "failed", "worker_lost"), *RIGHT[2:]]),
+        ("wrong", [line(0, "cancelled"), *RIGHT[1:]]),
+        ("wrong", [*RIGHT[:3], line(3, "expired")]),
+        ("innocent_failed", [line(0, "failed", "worker_lost"), *RIGHT[1:]]),
+        ("changed", [line(0, "succeeded", WORK.text(0).upper() + " "), *RIGHT[1:]]),
+    ],
+)
+def test_a_result_that_is_not_as_it_should_be_is_found(name: str, lines: list[bytes]) -> None:
+    found = judged(lines)
+    assert getattr(found, name) >= 1
+    assert found.broken
+
+
+def test_counts_that_are_not_those_of_the_results_are_found() -> None:
+    assert judged(RIGHT, COUNTS | {"failed": 1}).wrong == 1
+
+
+def test_cancelled_items_are_right_only_where_somebody_cancelled() -> None:
+    counts = COUNTS | {"succeeded": 1, "cancelled": 1}
+    lines = [*RIGHT[:3], line(3, "cancelled")]
+    assert judged(lines, counts).wrong == 1
+    assert judged(lines, counts, verb="cancel").wrong == 0
+
+
+def test_the_picture_has_the_curve_and_a_mark_for_each_fault() -> None:
+    faults = [(planned.at_s, planned.kind) for planned in plan(1, 100, 60.0)]
+    picture = ElementTree.fromstring(draw([(0.0, 0), (60.0, 5000)], faults))
+    tag = "{http://www.w3.org/2000/svg}"
+    paths = [found.attrib["d"] for found in picture.iter(f"{tag}path")]
+    assert len(paths) == len(SHARES)
+    assert sum(path.count("M") for path in paths) == 100
+    (curve,) = picture.iter(f"{tag}polyline")
+    assert len(curve.attrib["points"].split()) == 2

@@ -1,0 +1,173 @@
+"""Every command explains itself, prints JSON, and is completed by shells."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from api.schemas.examples import EXAMPLES
+from jobs import clock
+from ops.cli.main import main
+from tests.support.receiver import Received, Reply, receiving
+
+ROOT = Path(__file__).parents[4]
+
+
+def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in sorted(group.commands.items()):
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from walk(command, *path, name)
+
+
+COMMANDS = dict(walk(main))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    shown = CliRunner().invoke(main, [*name.split(), "--help"])
+    assert shown.exit_code == 0
+    epilog = COMMANDS[name].epilog or ""
+    assert epilog.startswith("Example: ")
+    assert f"millrace {name.split()[0]}" in epilog
+    assert "Example: " in shown.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_prints_prints_json_when_asked(name: str) -> None:
+    if name in ("api", "worker", "keeper") or isinstance(COMMANDS[name], click.Group):
+        return  # they print nothing
+    if name.startswith("bench ") or name == "completion":
+        return  # one line of JSON always; a script
+    flags = [flag for option in COMMANDS[name].params for flag in option.opts]
+    assert "--json" in flags
+
+
+def completed(shell: str, *words: str) -> list[str]:
+    """What click offers that shell for the last of the words."""
+    environ = {
+        "_MILLRACE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
+    }
+    return CliRunner().invoke(main, [], env=environ, prog_name="millrace").output.split()
+
+
+def test_zsh_and_fish_complete_commands_options_and_choices() -> None:
+    assert "submit" in completed("zsh", "millrace", "sub")
+    assert "fish_complete" not in completed("fish", "millrace", "sub")
+    assert any("submit" in word for word in completed("fish", "millrace", "sub"))
+    assert "--idempotency-key" in completed("zsh", "millrace", "submit", "--id")
+    assert "parquet" in completed("zsh", "millrace", "results", "--format", "p")
+    assert "rotate" in completed("zsh", "millrace", "keys", "ro")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_script_asks_the_command(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell]).output
+    assert f"_MILLRACE_COMPLETE={shell}_complete" in script
+
+
+def test_bash_completes_what_is_typed(tmp_path: Path) -> None:
+    """The script, in a real bash."""
+    command = tmp_path / "millrace"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ops "$@"\n')
+    command.chmod(0o755)
+    script = """
+        eval "$(millrace completion bash)"
+        ask() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _millrace_completion millrace
+            echo "${COMPREPLY[*]}"
+        }
+        complete -p millrace
+        ask millrace comp
+        ask millrace jobs --st
+    """
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    registered, command_name, option = done.stdout.splitlines()
+    assert "_millrace_completion" in registered
+    assert (command_name, option) == ("completion", "--state")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["s3://in/a.jsonl"], {"input": {"url": "s3://in/a.jsonl"}}),
+        (
+            ["s3://in/a", "--format", "csv", "-o", "s3://out/b/"],
+            {
+                "input": {"url": "s3://in/a", "format": "csv"},
+                "output": {"url": "s3://out/b/", "format": "jsonl", "compression": "none"},
+            },
+        ),
+        (
+            ["s3://in/a.jsonl.gz", "-o", "s3://out/b/", "--output-format", "parquet"],
+            {
+                "input": {"url": "s3://in/a.jsonl.gz"},
+                "output": {"url": "s3://out/b/", "format": "parquet", "compression": "none"},
+            },
+        ),
+    ],
+)
+def test_what_lies_in_s3_is_named_and_not_sent(arguments: list[str], said: dict[str, Any]) -> None:
+    request = submitted(*arguments)
+    assert request.headers["content-type"] == "application/json"
+    assert json.loads(request.body) == {"model": "minilm", "priority": 3, **said}
+
+
+def submitted(*arguments: str) -> Received:
+    """What `millrace submit` sends, to an api that takes anything."""
+    with receiving() as api:
+        api.reply = lambda request: Reply(202, body=json.dumps(EXAMPLES["Job"]).encode())
+        url = ("--model", "minilm", "--priority", "3", "--url", f"http://127.0.0.1:{api.port}")
+        done = CliRunner().invoke(main, ["submit", *arguments, *url])
+    assert done.exit_code == 0, done.output
+    [request] = api.received
+    assert request.path == "/jobs"
+    return request
+
+
+def test_a_job_is_waited_for_until_its_results_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
+    states = ["pending", "writing", "complete"]
+
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            output = {
+                "url": "s3://out/b/",
+                "state": states.pop(0) if states else "failed",
+                "error": None,
+            }
+            body = json.dumps({**EXAMPLES["Job"], "state": "completed", "output": output}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        url = ("--url", f"http://127.0.0.1:{server.server_port}")
+        written = CliRunner().invoke(main, ["job", "job_1", "--follow", *url])
+        failed = CliRunner().invoke(main, ["job", "job_1", "--follow", *url])
+        server.shutdown()
+        thread.join()
+    assert (written.exit_code, failed.exit_code) == (0, 1)
+    assert "s3://out/b/ complete" in written.output

@@ -1,0 +1,198 @@
+"""Trying models out before they are served: what is printed, and what is told to be wrong; and the
+examples of ops/docs/models.md as they stand there."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.models import models_file
+from jobs.models.model import Limits, Model
+from ops.cli import model_check
+from ops.cli.main import main
+from ops.cli.model_check import Curve, Failed, Point
+from tests.support import own
+
+SLOW = """
+from jobs import clock
+SAMPLES = ["a", "b", "c"]
+
+def predict(batch):
+    clock.sleep(0.020 + 0.005 * len(batch))
+    return batch
+"""
+
+
+def check(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["model", "check", *map(str, arguments)])
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """20 ms a launch and 5 ms an item; 16 are launched together at most."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    path = tmp_path / "models.toml"
+    more = "target_ms = 85\nlimits = { max_batch = 16 }"
+    path.write_text(own.entry("slow", "python", more, file="slow.py"))
+    return path
+
+
+def test_the_curve_names_the_best_size_and_the_largest_in_time(slow: Path) -> None:
+    tried = model_check.try_out(models_file.load(slow).resolve("slow"), "cpu")
+    [curve] = tried.curves
+    assert [point.rows for point in curve.points] == [1, 2, 4, 8, 16]
+    for point in curve.points:
+        assert point.launch_ms >= 20 + 5 * point.rows
+        assert point.items_per_s == pytest.approx(1000 * point.rows / point.launch_ms, rel=1e-3)
+    assert (curve.best, curve.in_time) == (16, 8)
+    assert tried.advice == {"max_batch": 8}
+
+
+def test_launches_are_measured_as_many_at_a_time_as_there_will_be(slow: Path) -> None:
+    entry = models_file.load(slow).resolve("slow")
+    limits = Limits(max_batch=1, in_flight=3)
+    model = Model(entry.name, "2", entry.engine, options=entry.options, limits=limits)
+    [point] = model_check.try_out(model, "cpu").curves[0].points
+    assert point.items_per_s == pytest.approx(3000 / point.launch_ms, rel=1e-3)
+
+
+def test_what_is_printed_is_the_curve_and_what_to_write(slow: Path) -> None:
+    done = check("slow", "--file", slow)
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert lines[0].startswith("slow@1: loaded in ")
+    assert lines[1] == 'first of 3 inputs: "a"'
+    table = [line.split() for line in lines if re.match(r" +\d", line)]
+    assert [row[0] for row in table] == ["1", "2", "4", "8", "16"]
+    assert [len(row[4]) for row in table] == sorted(len(row[4]) for row in table)
+    assert table[-1][4] == "#" * 40
+    assert "best batch size: 16" in done.output
+    assert "within target_ms = 85: up to 8" in done.output
+    assert "limits = { max_batch = 8 }" in lines
+
+
+def test_programs_read_a_line_of_json_a_model(own_models: Path) -> None:
+    done = check("embedding", "python", "--file", own_models, "--json")
+    assert done.exit_code == 0
+    first, second = map(json.loads, done.output.splitlines())
+    assert (first["model"], second["model"]) == ("embedding@1", "python@1")
+    assert [curve["bucket"] for curve in first["curves"]] == [16, 32, 64]
+    assert first["advice"].keys() == {"max_batch", "max_tokens", "memory_mb"}
+    assert second["output"] == '"a!"'
+
+
+def test_inputs_of_ones_own_take_the_place_of_samples(own_models: Path, tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs.jsonl"
+    inputs.write_text('"a cat"\n\n{"input": "the dog", "custom_id": "x"}\n')
+    done = check("torch-text", "--file", own_models, "--input", inputs)
+    assert "first of 2 inputs: {" in done.output
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def predict(batch): return batch", "mine@1 has no samples to try it with: give it some"),
+        ("SAMPLES = [1]\ndef predict(batch): return [1/0]", "mine.py:2: ZeroDivisionError"),
+        ("SAMPLES = [1]\ndef predict(batch): return [object()]", "on input 1: invalid_output"),
+        (
+            "SAMPLES = [1, 2]\ndef predict(batch): return [1]",
+            "fails on 32 inputs together, though on none alone: 1 outputs",
+        ),
+        (
+            "SAMPLES = [1]\ndef predict(batch):\n    assert len(batch) == 1\n    return batch",
+            "fails on 32 inputs together, though on none alone: Permanent: mine.py:3: AssertionErr",
+        ),
+        ("SAMPLES = [1]\ndef predict(batch): return [float('nan')]", "NaN or an infinity"),
+        ("import absent", "mine@1 can't be loaded: Faulty: mine.py:1: ModuleNotFoundError"),
+        (
+            "SAMPLES = ['a', 'b']\ndef prepare(x):\n    assert x == 'a', 'no'\n    return x\n"
+            "def predict(batch): return batch",
+            "mine@1 refuses input 2: mine.py:3: AssertionError: no",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said_and_ends_in_failure(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "models.toml").write_text(own.entry("mine", "python", file="mine.py"))
+    done = check("--file", tmp_path / "models.toml")
+    assert done.exit_code == 1
+    assert said in done.output
+    as_json = check("--file", tmp_path / "models.toml", "--json")
+    assert said in json.loads(as_json.output)["error"]
+
+
+def test_one_that_fails_keeps_no_other_from_being_tried(slow: Path) -> None:
+    with slow.open("a") as file:
+        file.write(own.entry("gone", "python", file="absent.py"))
+    done = check("gone", "slow", "--file", slow)
+    assert done.exit_code == 1
+    assert "problem: gone@1: options.file: there is no file" in done.output
+    assert "slow@1: loaded in" in done.output
+
+
+def test_what_is_asked_for_wrongly_is_said(slow: Path, tmp_path: Path) -> None:
+    assert "no model 'fast' is served here" in check("fast", "--file", slow).output
+    inputs = tmp_path / "inputs.jsonl"
+    inputs.write_text('"a"\n{')
+    assert "inputs.jsonl, line 2: not valid" in check("--file", slow, "--input", inputs).output
+    inputs.write_text("\n")
+    assert "holds no input" in check("--file", slow, "--input", inputs).output
+    with slow.open("a") as file:
+        file.write(own.entry("other", "echo"))
+    assert "the name of one model" in check("--file", slow, "--input", inputs).output
+    assert check("--file", tmp_path / "absent.toml").exit_code != 0
+
+
+def test_a_target_that_no_launch_keeps_is_said() -> None:
+    curve = Curve(0, [Point(1, 30.0, 33.3), Point(2, 31.0, 64.5)], 2, 0)
+    assert model_check._judged(curve, 20).endswith("not even one is answered within target_ms = 20")
+
+
+# -- ops/docs/models.md
+
+PAGE = (Path(__file__).parents[4] / "ops" / "docs" / "models.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_example_of_the_page_has_ten_lines_and_works(tmp_path: Path) -> None:
+    code, entry = blocks("python")[0], blocks("toml")[0]
+    assert len([line for line in code.splitlines() if line]) <= 10
+    (tmp_path / "sentiment.py").write_text(code)
+    (tmp_path / "models.toml").write_text(entry)
+    done = check("sentiment", "--file", tmp_path / "models.toml")
+    assert done.exit_code == 0
+    assert 'first of 2 inputs: {"positive":0.7310585786300049}' in done.output
+
+
+def test_the_archive_of_the_page_is_exported_and_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [export] = [code for code in blocks("python") if "torch.export.save" in code]
+    [entry] = [text for text in blocks("toml") if "net.pt2" in text]
+    monkeypatch.chdir(tmp_path)
+    exec(export, {})
+    for name, file in (("export_sha256", "net.pt2"), ("sha256", "net.safetensors")):
+        entry = entry.replace(f'\n{name} = "…"', f'\n{name} = "{own.digest(tmp_path / file)}"')
+    (tmp_path / "models.toml").write_text(entry)
+    assert check("--file", tmp_path / "models.toml").exit_code == 0
+
+
+def test_the_entries_of_the_page_are_right(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_text("\n".join(blocks("toml")))
+    names = [model.name for model in models_file.load(tmp_path / "models.toml")]
+    assert names == ["sentiment", "net", "exported", "reranker"]
+
+
+def test_a_failure_is_told_in_words() -> None:
+    with pytest.raises(Failed, match="has no samples"):
+        model_check.try_out(
+            Model("a", "1", "function", options={"function": "builtins:list"}), "cpu"
+        )

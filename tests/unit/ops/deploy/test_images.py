@@ -1,0 +1,97 @@
+"""The Dockerfile and the compose file, without a daemon: linted, and true to each other and to the
+product. Neither is built or started here."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.deploy.kit import DEPLOY, ROOT, load
+from tests.unit.ops.deploy.settings import SETTINGS, is_command
+
+DOCKERFILE = DEPLOY / "Dockerfile"
+COMPOSE = load(DEPLOY / "compose.yml")
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: one for name, one in SERVICES.items() if one["image"].startswith("millrace:")}
+
+each_service = pytest.mark.parametrize("name", SERVICES)
+each_of_ours = pytest.mark.parametrize("name", OURS)
+
+
+def test_the_dockerfile_is_tidy() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_image_has_what_the_lock_names_and_no_root() -> None:
+    text = DOCKERFILE.read_text()
+    installs = re.findall(r"^RUN (pip install .*)", text, re.MULTILINE)
+    assert all("-c ops/requirements.lock" in one or "--no-deps" in one for one in installs)
+    assert re.findall(r"^USER (.*)", text, re.MULTILINE)[-1] == "10001:10001"
+    assert re.search(r"^ARG BASE=python:3\.11\.\d+-", text, re.MULTILINE)
+    assert text.count("\nFROM ${BASE}") == 2
+
+
+def test_the_image_is_built_from_packages_that_there_are() -> None:
+    lines = (DEPLOY / "Dockerfile.dockerignore").read_text().split("\n")
+    kept = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    assert [name for name in kept if not (ROOT / name).exists()] == []
+    found = re.findall(r'"(\w+)\*"', (ROOT / "pyproject.toml").read_text())
+    assert set(found) <= set(kept)
+
+
+@each_service
+def test_an_image_is_pinned(name: str) -> None:
+    image, _, tag = SERVICES[name]["image"].partition(":")
+    assert image == "millrace" or re.match(r"v?\d+\.\d+\.\d+|\d+\.\d+-", tag)
+
+
+@each_service
+def test_what_a_service_waits_for_is_there(name: str) -> None:
+    for other, wait in SERVICES[name].get("depends_on", {}).items():
+        if wait["condition"] == "service_healthy":
+            assert "healthcheck" in SERVICES[other]
+        else:
+            assert wait["condition"] == "service_completed_successfully"
+            assert SERVICES[other]["restart"].startswith("on-failure")
+
+
+@each_service
+def test_what_a_service_mounts_is_there(name: str) -> None:
+    for mount in SERVICES[name].get("volumes", ()):
+        source = mount.split(":")[0]
+        assert (
+            (DEPLOY / source).is_dir() if source.startswith(".") else source in COMPOSE["volumes"]
+        )
+
+
+@each_service
+def test_ports_are_open_to_this_machine_alone(name: str) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", ()))
+
+
+@each_of_ours
+def test_commands_and_settings_are_millraces(name: str) -> None:
+    assert is_command(OURS[name]["command"])
+    assert OURS[name]["environment"].keys() <= SETTINGS
+
+
+@each_of_ours
+def test_a_process_can_do_no_more_than_it_must(name: str) -> None:
+    ours = OURS[name]
+    assert ours["read_only"] is True
+    assert ours["cap_drop"] == ["ALL"]
+    assert (ROOT / "ops" / "deploy" / ours["build"]["context"]).resolve() == ROOT
+
+
+def test_prometheus_looks_where_processes_have_their_metrics() -> None:
+    scraped = load(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"]
+    for job in scraped:
+        [found] = job["dns_sd_configs"]
+        for name in found["names"]:
+            assert int(OURS[name]["environment"]["MILLRACE_METRICS_PORT"]) == found["port"]
+            assert job["job_name"] == f"millrace-{name}"

@@ -1,0 +1,55 @@
+"""The key of a home: one, for its owner alone."""
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from jobs.settings import Settings, SettingsError, load
+from ops.cli import check
+from ops.embedded import defaults, secret_key
+
+
+def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    read: list[str] = []
+
+    def use() -> None:
+        secret_key.ensure(home)
+        read.append(secret_key.read(home))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(read)) == 1
+    assert len(read[0]) >= 32
+    assert [path.name for path in home.iterdir()] == ["secret.key"]
+    assert stat.S_IMODE((home / "secret.key").stat().st_mode) == 0o600
+
+
+def test_it_belongs_to_the_embedded_database_alone(tmp_path: Path) -> None:
+    secret_key.ensure(tmp_path)
+    key = secret_key.read(tmp_path)
+    embedded = Settings(home=tmp_path)
+    assert defaults.fill_in(embedded).secret_key == key
+    assert defaults.fill_in(embedded.evolve(database_url="postgresql://h/d")).secret_key == ""
+    assert defaults.fill_in(embedded.evolve(secret_key="k" * 32)).secret_key == "k" * 32
+
+
+def test_reading_makes_no_home(tmp_path: Path) -> None:
+    assert defaults.fill_in(Settings(home=tmp_path / "none")).secret_key == ""
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(SettingsError, match="MILLRACE_SECRET_KEY must have 32"):
+        load({"MILLRACE_SECRET_KEY": "short"})
+
+
+def test_it_is_shown_nowhere() -> None:
+    settings = Settings(secret_key="k" * 32)
+    assert "kkkk" not in repr(settings)
+    assert "kkkk" not in str(list(check.explain(settings)))

@@ -1,0 +1,164 @@
+"""`millrace simulate` and `millrace plan`, from their options to what they print."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.models.builtin_models import SAMPLES
+from ops.cli.main import main
+from ops.simulation import launches
+from ops.simulation.launches import TimesError
+from tests.unit.workers.simulation.made import poisson
+from workers.simulation.costs import LaunchTimes
+
+MODELS = """
+[[model]]
+name = "shout"
+version = "1"
+engine = "function"
+target_ms = 200
+options = { function = "some:thing" }
+limits = { max_batch = 32 }
+
+[[device]]
+name = "small"
+price_per_hour = 1.0
+
+[[device]]
+name = "large"
+price_per_hour = 1.4
+speed = 2.0
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "models.toml").write_text(MODELS)
+    lines = [f"{at_s:.6f}" for at_s, _ in poisson(100, 10)]
+    (tmp_path / "calls.csv").write_text("\n".join(lines))
+    trace, models = tmp_path / "calls.csv", tmp_path / "models.toml"
+    return ["--trace", str(trace), "--model", "shout", "--models", str(models)]
+
+
+def millrace(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def printed(*words: str) -> Any:
+    done = millrace(*words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_simulation_says_what_became_of_the_calls(files: list[str]) -> None:
+    done = millrace("simulate", *files, "--replicas", "2", "--launch-ms", "100")
+    assert done.exit_code == 0, done.output
+    for word in ("shout@1", "p95", "missed", "refused", "pace", "launches", "device time"):
+        assert word in done.output
+
+
+def test_a_load_is_a_share_of_what_the_replicas_can_do(files: list[str]) -> None:
+    found = printed("simulate", *files, "--replicas", "2", "--launch-ms", "100", "--load", "0.5")
+    assert found["rate_per_s"] == pytest.approx(0.5 * 2 * 320)
+    assert found["miss_share"] == 0
+    assert 100 < found["latency_ms"]["95"] < 200
+
+
+def test_a_job_beside_the_calls_is_counted(files: list[str]) -> None:
+    options = ("--replicas", "1", "--launch-ms", "50", "--rate", "300")
+    assert printed("simulate", *files, *options)["items_run"] == 0
+    assert printed("simulate", *files, *options, "--job")["items_per_s"] > 100
+
+
+def test_launch_times_that_were_printed_can_be_used_again(files: list[str], tmp_path: Path) -> None:
+    options = ("--replicas", "2", "--rate", "50", "--seed", "3")
+    first = printed("simulate", *files, *options, "--launch-ms", "20,0.5,0.01,0.001")
+    (tmp_path / "kept.json").write_text(json.dumps(first))
+    assert printed("simulate", *files, *options, "--profile", str(tmp_path / "kept.json")) == first
+
+
+def test_a_plan_names_the_least_of_each_kind_and_the_cheapest(files: list[str]) -> None:
+    options = ("--launch-ms", "100", "--rate", "900")
+    found = printed("plan", *files, *options)
+    small, large = found["devices"]
+    assert found["cheapest"] == "large"
+    assert (small["formula_replicas"], large["formula_replicas"]) == (4, 2)
+    assert (small["replicas"], large["replicas"]) == (3, 2)
+    assert large["price_per_hour"] == 2.8
+    table = millrace("plan", *files, *options).output
+    assert "<- cheapest" in table
+    assert "replicas = ceil(rate x time per item / batch / utilisation)" in table
+    assert "ceil(900.0/s x 3.125 ms / 0.8) = 4" in table
+
+
+def test_a_plan_may_be_for_more_load_than_the_trace_has(files: list[str]) -> None:
+    options = ("--launch-ms", "100", "--rate", "300")
+    once, thrice = (
+        printed("plan", *files, *options),
+        printed("plan", *files, *options, "--load-factor", "3"),
+    )
+    assert thrice["rate_per_s"] == pytest.approx(3 * once["rate_per_s"])
+    assert thrice["devices"][0]["replicas"] > once["devices"][0]["replicas"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--launch-ms", "soon"), "--launch-ms takes up to four numbers"),
+        (("--launch-ms", "1,2,3,4,5"), "--launch-ms takes up to four numbers"),
+        (("--launch-ms", "0"), "none below 0 and not all 0"),
+        (("--launch-ms", "1", "--profile", "x"), "--profile and --launch-ms exclude each other"),
+        (("--launch-ms", "1", "--rate", "1", "--load", "1"), "--rate and --load exclude"),
+        (("--profile", "nowhere.json"), "nowhere.json can't be read"),
+        (("--launch-ms", "1", "--model", "other"), "no model 'other' is served here"),
+        (("--launch-ms", "1", "--trace", "nowhere.csv"), "nowhere.csv can't be read"),
+    ],
+)
+def test_what_is_wrong_with_the_options_is_said(
+    files: list[str], words: tuple[str, ...], said: str
+) -> None:
+    done = millrace("simulate", *files, "--replicas", "1", *words)
+    assert done.exit_code != 0
+    assert said in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has no launch_times"),
+        ('{"fixed_ms": "1"}', "must be numbers"),
+        ('{"fixed_ms": 1, "ratios": []}', "must be numbers"),
+        ('{"fixed_ms": 1, "model": "other@1"}', "holds the times of other@1"),
+    ],
+)
+def test_what_is_wrong_with_kept_launch_times_is_said(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "kept.json").write_text(text)
+    with pytest.raises(TimesError) as caught:
+        launches.kept(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
+    assert said in caught.value.message
+
+
+def test_without_times_the_model_itself_is_measured() -> None:
+    times = launches.measured(SAMPLES.resolve("echo"), "")
+    assert isinstance(times, LaunchTimes)
+    assert 0 < times.fixed_s < 0.1
+
+
+def test_a_picture_is_drawn_or_what_it_lacks_is_said(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("simulate", *files, "--replicas", "1", "--launch-ms", "50", "--picture")
+    path = tmp_path / "picture.svg"
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = millrace(*words, str(path))
+    assert done.exit_code != 0
+    assert "pip install 'millrace[bench]'" in done.output
+    monkeypatch.undo()
+    pytest.importorskip("matplotlib")
+    assert millrace(*words, str(path)).exit_code == 0
+    assert path.read_text().startswith("<?xml")

@@ -1,0 +1,51 @@
+"""What a supervisor reads of a worker, whatever the worker is doing."""
+
+import mmap
+
+import pytest
+
+from workers.device.monitoring.watchdog import SIZE, LaunchDeadline, Watch
+
+
+@pytest.fixture
+def both() -> tuple[LaunchDeadline, Watch]:
+    watch = Watch()
+    return LaunchDeadline(mmap.mmap(watch.fd, SIZE)), watch
+
+
+def test_a_launch_hangs_once_its_time_is_over(both: tuple[LaunchDeadline, Watch]) -> None:
+    progress, watch = both
+    with progress.within(60.0, items=1):
+        assert watch.busy()
+        assert not watch.hangs()
+        with progress.within(-1.0, items=1):
+            assert watch.hangs()  # the earliest counts
+        assert not watch.hangs()
+    assert not watch.busy()
+
+
+def test_a_load_may_hang_and_accuses_nobody(both: tuple[LaunchDeadline, Watch]) -> None:
+    progress, watch = both
+    with progress.within(-1.0):
+        assert watch.hangs()
+        assert not watch.busy()
+
+
+def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(
+    both: tuple[LaunchDeadline, Watch],
+) -> None:
+    progress, watch = both
+    assert not watch.only_calls()
+    with progress.within(60.0, calls=2):
+        assert watch.only_calls()
+        with progress.within(60.0, items=1):
+            assert not watch.only_calls()
+        assert watch.only_calls()
+
+
+def test_the_next_worker_starts_from_nothing(both: tuple[LaunchDeadline, Watch]) -> None:
+    progress, watch = both
+    progress.became(7)
+    assert watch.incarnation == 7
+    watch.reset()
+    assert watch.incarnation == 0

@@ -1,0 +1,103 @@
+"""Launches that fail: the guilty are found, and nobody else pays."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil, log2
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.device import bisection
+from workers.engines.echo import Echo
+from workers.engines.protocol import RateLimited
+from workers.items.results import WrongNumberOfOutputs
+
+
+class Doubling(Echo):
+    """Doubles numbers. Raises where one of the guilty is in the launch, or leaves them out."""
+
+    def __init__(self, guilty: set[int], silent: bool = False) -> None:
+        self.guilty, self.silent, self.launches = guilty, silent, 0
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        self.launches += 1
+        if self.guilty & set(batch) and not self.silent:
+            raise RuntimeError(f"can't double {min(self.guilty & set(batch))}")
+        return [2 * value for value in batch if value not in self.guilty]
+
+
+batches = st.integers(1, 130).flatmap(
+    lambda count: st.tuples(st.just(count), st.sets(st.integers(0, count - 1), max_size=5))
+)
+
+
+@given(batches)
+def test_only_the_guilty_fail_and_each_for_its_own_reason(drawn: tuple[int, set[int]]) -> None:
+    count, guilty = drawn
+    outputs = bisection.run(Doubling(guilty).run, range(count), {})
+    assert len(outputs) == count
+    for value, output in enumerate(outputs):
+        if value in guilty:
+            assert str(output) == f"can't double {value}"
+        else:
+            assert output == 2 * value
+
+
+@given(batches)
+def test_missing_outputs_are_narrowed_down_to_their_inputs(drawn: tuple[int, set[int]]) -> None:
+    count, guilty = drawn
+    outputs = bisection.run(Doubling(guilty, silent=True).run, range(count), {})
+    assert {n for n, out in enumerate(outputs) if isinstance(out, Exception)} == guilty
+    assert all(isinstance(outputs[n], WrongNumberOfOutputs) for n in guilty)
+
+
+@given(batches)
+def test_k_guilty_of_n_cost_some_k_log_n_launches(drawn: tuple[int, set[int]]) -> None:
+    count, guilty = drawn
+    engine = Doubling(guilty)
+    bisection.run(engine.run, range(count), {})
+    assert engine.launches <= 1 + 2 * len(guilty) * ceil(log2(count))
+
+
+class Chatty(Echo):
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        return [*batch, "one more"]
+
+
+def test_an_engine_that_gives_too_many_outputs_serves_nobody() -> None:
+    outputs = bisection.run(Chatty().run, ["a", "b", "c"], {})
+    assert [str(output) for output in outputs] == ["2 outputs for 1 inputs"] * 3
+
+
+class TooLarge(Echo):
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        if len(batch) > 4:
+            raise MemoryError("out of memory")
+        return batch
+
+
+def test_a_launch_too_large_for_the_device_succeeds_in_parts() -> None:
+    assert bisection.run(TooLarge().run, list(range(30)), {}) == list(range(30))
+
+
+class Limited(Echo):
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        raise RateLimited(f"too soon for {batch[-1]}", 7.0)
+
+
+def test_a_rate_limit_tells_nobody_of_those_who_shared_the_launch() -> None:
+    ours, theirs = bisection.run(Limited().run, ["ours", "theirs"], {})
+    assert (ours.retry_after_s, theirs.retry_after_s) == (7.0, 7.0)
+    assert "theirs" not in str(ours)
+    assert str(bisection.run(Limited().run, ["alone"], {})[0]) == "too soon for alone"
+
+
+class Interrupted(Echo):
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_is_nobodys_fault() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bisection.run(Interrupted().run, ["a", "b"], {})

@@ -1,0 +1,65 @@
+"""From inputs to entries: each in its lane, each refusal in its place."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.models.builtin_models import SAMPLES
+from workers.device.prepare import prepare
+from workers.engines.echo import Echo
+from workers.engines.protocol import InvalidInput, Prepared
+from workers.scheduler.entries import Entry
+
+ECHO, MINILM = SAMPLES.resolve("echo"), SAMPLES.resolve("minilm")
+
+
+class Stumbling(Echo):
+    """Sizes are the numbers in the texts; "odd" is refused, "broken" and "exit" break all."""
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        if "exit" in inputs:
+            sys.exit("enough")
+        if "broken" in inputs:
+            raise RuntimeError("what is this")
+        return [
+            InvalidInput("odd") if text == "odd" else Prepared(int(text), text) for text in inputs
+        ]
+
+
+def lanes_or_words(inputs: Sequence[Any], **params: Any) -> list[str]:
+    """The lane of each input, or why it was refused."""
+    made = prepare(MINILM, Stumbling(), inputs, params)
+    return [entry.lane if isinstance(entry, Entry) else str(entry) for entry in made]
+
+
+def test_inputs_go_to_the_lane_of_their_parameters_and_their_length() -> None:
+    assert lanes_or_words(["1", "16", "17", "256"]) == ["{}/16", "{}/16", "{}/24", "{}/256"]
+    assert lanes_or_words(["1"], normalize=False) == ['{"normalize":false}/16']
+
+
+def test_a_model_without_buckets_has_one_lane() -> None:
+    made = prepare(ECHO, Echo(), ["a", "a" * 5000, None], {})
+    assert {entry.lane for entry in made if isinstance(entry, Entry)} == {"{}/0"}
+    assert [entry.size for entry in made if isinstance(entry, Entry)] == [1, 5000, 1]
+
+
+def test_what_the_model_or_the_engine_refuses_is_refused_in_its_place() -> None:
+    assert lanes_or_words(["1", 7, "odd", "2"]) == [
+        "{}/16",
+        "minilm@1 takes a text, its token ids, or a list of either, not a number",
+        "odd",
+        "{}/16",
+    ]
+
+
+def test_what_the_engine_stumbles_over_is_refused_alone() -> None:
+    words = "RuntimeError: what is this"
+    assert lanes_or_words(["1", "broken", "17"]) == ["{}/16", words, "{}/24"]
+    assert lanes_or_words(["1", "exit"]) == ["{}/16", "SystemExit: enough"]
+    assert lanes_or_words(["1", "broken", 7]) == [
+        "{}/16",
+        words,
+        "minilm@1 takes a text, its token ids, or a list of either, not a number",
+    ]

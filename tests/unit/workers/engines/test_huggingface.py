@@ -1,0 +1,418 @@
+"""Folders of Hugging Face's libraries: the same outputs as plain transformers, alone or with batch
+mates, and nothing from outside of the folder."""
+
+import json
+import pickle
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from jobs.errors import NotConfigured
+from jobs.models.artifacts import Untrusted
+from jobs.models.engines import custom_engines as own_models
+from jobs.models.engines import huggingface_folder
+from tests.support import own
+from workers.engines.huggingface import HuggingFace
+from workers.engines.protocol import InvalidInput, Prepared
+
+TEXTS = ["a cat", "", "the black dog saw a white cat " * 3, "word " * 500, "zebra", "the dog"]
+ABSOLUTE_TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def home(own_models: Path) -> Path:
+    return own_models.parent
+
+
+def load(folder: Path, task: str, **options: Any) -> HuggingFace:
+    checksum = own.digest(folder / "model.safetensors")
+    given = {"path": str(folder), "sha256": checksum, "device": "cpu", "threads": 1}
+    return HuggingFace(task=task, **given | options)
+
+
+@pytest.fixture(scope="module")
+def engines(home: Path) -> Mapping[str, HuggingFace]:
+    return {task: load(home / task, task) for task in own.TASKS}
+
+
+def outputs(engine: HuggingFace, inputs: list[Any], **params: Any) -> list[Any]:
+    made = engine.prepare(inputs, params)
+    assert all(isinstance(one, Prepared) for one in made), made
+    return list(engine.run([one.data for one in made if isinstance(one, Prepared)], params))
+
+
+def plain(folder: Path, task: str, text: str, pair: str | None = None) -> Any:
+    """What transformers makes of it, without a batch and without padding."""
+    network = own.auto_class(task).from_pretrained(folder, local_files_only=True).eval()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(own.POSITIONS)
+    encoding = tokenizer.encode(text, pair)
+    with torch.inference_mode():
+        return network(
+            input_ids=torch.tensor([encoding.ids]),
+            token_type_ids=torch.tensor([encoding.type_ids]),
+        )
+
+
+def test_labels_are_those_of_transformers(engines: Mapping[str, HuggingFace], home: Path) -> None:
+    for text, labels in zip(TEXTS, outputs(engines["classification"], TEXTS), strict=True):
+        wanted = plain(home / "classification", "classification", text).logits[0].softmax(0)
+        assert [one["score"] for one in labels] == pytest.approx(sorted(wanted.tolist())[::-1])
+        names = ["bad", "fair", "good"]
+        assert labels[0]["label"] == names[int(wanted.argmax())]
+        assert {one["label"] for one in labels} == set(names)
+
+
+def test_top_k_leaves_the_best_labels(engines: Mapping[str, HuggingFace]) -> None:
+    whole, best = (
+        outputs(engines["classification"], ["a cat"], **params)[0] for params in ({}, {"top_k": 2})
+    )
+    assert best == whole[:2]
+    assert len(whole) == 3
+
+
+def test_several_labels_of_a_text_are_scored_each_by_itself(tmp_path: Path) -> None:
+    folder = own.save_folder(tmp_path, "classification", problem_type="multi_label_classification")
+    [labels] = outputs(load(folder, "classification"), ["a cat"])
+    wanted = plain(folder, "classification", "a cat").logits[0].sigmoid()
+    assert [one["score"] for one in labels] == pytest.approx(sorted(wanted.tolist())[::-1])
+
+
+def test_stretches_of_tokens_are_those_of_the_pipeline(
+    engines: Mapping[str, HuggingFace], home: Path
+) -> None:
+    import transformers
+
+    folder = home / "tokens"
+    pipeline = transformers.pipeline(
+        "token-classification",
+        model=own.auto_class("tokens").from_pretrained(folder),
+        tokenizer=transformers.AutoTokenizer.from_pretrained(folder),
+        aggregation_strategy="simple",
+        device="cpu",
+    )
+    texts = [text for text in TEXTS if text and len(text) < 200]
+    found = 0
+    for text, spans in zip(texts, outputs(engines["tokens"], texts), strict=True):
+        wanted = pipeline(text)
+        found += len(wanted)
+        assert [(s["label"], s["start"], s["end"]) for s in spans] == [
+            (w["entity_group"], w["start"], w["end"]) for w in wanted
+        ]
+        assert [s["score"] for s in spans] == pytest.approx([float(w["score"]) for w in wanted])
+        assert all(s["text"] == text[s["start"] : s["end"]] for s in spans)
+    assert found > 5
+
+
+def test_vectors_are_the_mean_over_tokens(engines: Mapping[str, HuggingFace], home: Path) -> None:
+    raw = outputs(engines["embedding"], TEXTS, normalize=False)
+    unit = outputs(engines["embedding"], TEXTS)
+    for text, vector, scaled in zip(TEXTS, raw, unit, strict=True):
+        wanted = plain(home / "embedding", "embedding", text).last_hidden_state[0].mean(0).numpy()
+        np.testing.assert_allclose(vector, wanted, rtol=0, atol=ABSOLUTE_TOLERANCE)
+        np.testing.assert_allclose(
+            scaled, wanted / np.linalg.norm(wanted), rtol=0, atol=ABSOLUTE_TOLERANCE
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "pooling"),
+    [
+        (None, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"word_embedding_dimension": 32, "pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode_max_tokens": True}, None),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
+    ],
+)
+def test_a_folder_says_how_its_vectors_are_pooled(
+    home: Path, tmp_path: Path, said: dict[str, Any] | None, pooling: str | None
+) -> None:
+    folder = tmp_path / "pooled"
+    shutil.copytree(home / "embedding", folder)
+    if said is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(said))
+    if pooling is None:
+        with pytest.raises(ValueError, match="mean and cls are known"):
+            load(folder, "embedding")
+        return
+    [vector] = outputs(load(folder, "embedding"), ["a cat"], normalize=False)
+    hidden = plain(folder, "embedding", "a cat").last_hidden_state[0]
+    wanted = hidden[0] if pooling == "cls" else hidden.mean(0)
+    np.testing.assert_allclose(vector, wanted, rtol=0, atol=ABSOLUTE_TOLERANCE)
+    [declared] = outputs(load(folder, "embedding", pooling="cls", normalize=False), ["a cat"])
+    np.testing.assert_allclose(declared, hidden[0], rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_each_document_is_scored_with_its_query(
+    engines: Mapping[str, HuggingFace], home: Path
+) -> None:
+    items = [
+        {"query": "a cat", "documents": TEXTS},
+        {"query": "word " * 100, "documents": ["the dog", "word " * 100]},
+        {"query": "dog", "documents": []},
+        {"query": "", "documents": ["dog"]},
+    ]
+    for item, scores in zip(items, outputs(engines["reranking"], items), strict=True):
+        wanted = [
+            plain(home / "reranking", "reranking", item["query"], text).logits[0, 0].sigmoid()
+            for text in item["documents"]
+        ]
+        assert scores == pytest.approx([float(one) for one in wanted], abs=ABSOLUTE_TOLERANCE)
+
+
+def test_scores_are_as_the_model_gives_them_where_that_is_said(
+    engines: Mapping[str, HuggingFace], home: Path, tmp_path: Path
+) -> None:
+    item = {"query": "a cat", "documents": ["a dog"]}
+    [[score]] = outputs(engines["reranking"], [item])
+    bare = np.log(score / (1 - score))
+    [[declared]] = outputs(load(home / "reranking", "reranking", activation="none"), [item])
+    assert declared == pytest.approx(bare, abs=1e-4)
+    folder = tmp_path / "bare"
+    shutil.copytree(home / "reranking", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert outputs(load(folder, "reranking"), [item])[0] == pytest.approx([bare], abs=1e-4)
+
+
+@pytest.mark.parametrize("task", own.TASKS)
+def test_an_output_does_not_depend_on_batch_mates(
+    engines: Mapping[str, HuggingFace], task: str
+) -> None:
+    inputs: list[Any] = TEXTS
+    if task == "reranking":
+        inputs = [{"query": "a cat", "documents": TEXTS[n:]} for n in range(len(TEXTS))]
+    together = outputs(engines[task], inputs)
+    alone = [outputs(engines[task], [value])[0] for value in inputs]
+    assert [shown(one) for one in together] == [
+        pytest.approx(shown(one), abs=ABSOLUTE_TOLERANCE) for one in alone
+    ]
+
+
+def shown(output: Any) -> Any:
+    """The numbers of an output, in one list."""
+    if isinstance(output, np.ndarray) or (output and not isinstance(output[0], dict)):
+        return [float(n) for n in output]
+    return [n for one in output for n in one.values() if not isinstance(n, str)]
+
+
+def test_many_pairs_go_through_the_network_in_parts(
+    engines: Mapping[str, HuggingFace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = [{"query": "a", "documents": TEXTS}, {"query": "the dog", "documents": TEXTS[::-1]}]
+    whole = outputs(engines["reranking"], items)
+    monkeypatch.setattr("workers.engines.huggingface._PAIR_TOKENS", 70)
+    for one, other in zip(outputs(engines["reranking"], items), whole, strict=True):
+        assert one == pytest.approx(other, abs=ABSOLUTE_TOLERANCE)
+
+
+@pytest.mark.parametrize("truncate", [3, 10, 64, 500])
+def test_a_text_is_cut_with_its_special_tokens_kept(
+    engines: Mapping[str, HuggingFace], truncate: int
+) -> None:
+    [made] = engines["classification"].prepare(["word " * 500], {"truncate": truncate})
+    assert isinstance(made, Prepared)
+    [row] = made.data
+    assert made.size == len(row) == min(truncate, own.POSITIONS)
+    assert (row.ids[0], row.ids[-1]) == (2, 3)
+    assert set(row.ids[1:-1]) == {own.WORDS.index("word")}
+
+
+def test_max_tokens_cuts_earlier(home: Path) -> None:
+    engine = load(home / "tokens", "tokens", max_tokens=12)
+    [made] = engine.prepare(["word " * 500], {})
+    assert isinstance(made, Prepared)
+    assert made.size == 12
+    assert [span["end"] for span in engine.run([made.data], {})[0]][-1:] in ([], [49])
+
+
+@pytest.mark.parametrize("value", [None, 5, ["a"], "\ud800", {"query": "a"}])
+def test_what_is_no_input_is_refused_in_its_place(
+    engines: Mapping[str, HuggingFace], value: Any
+) -> None:
+    for task, good in (("tokens", "a"), ("reranking", {"query": "a", "documents": []})):
+        first, middle, last = engines[task].prepare([good, value, good], {})
+        assert isinstance(middle, InvalidInput)
+        assert isinstance(first, Prepared)
+        assert isinstance(last, Prepared)
+
+
+def test_a_model_without_the_head_is_refused(home: Path) -> None:
+    with pytest.raises(ValueError, match="BertModel does no tokens; that takes a …ForToken"):
+        load(home / "embedding", "tokens")
+    with pytest.raises(ValueError, match="takes a model with one label, this one has 3"):
+        load(home / "classification", "reranking")
+
+
+def test_weights_that_transformers_would_make_up_are_named(home: Path, tmp_path: Path) -> None:
+    """Where config.json doesn't tell."""
+    folder = tmp_path / "headless"
+    shutil.copytree(home / "embedding", folder)
+    config = json.loads((folder / "config.json").read_text())
+    del config["architectures"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"has no weights for classifier\.bias, classifier\.w"):
+        load(folder, "classification")
+
+
+def test_a_vector_needs_no_pooler(tmp_path: Path) -> None:
+    import transformers
+
+    folder = own.save_folder(tmp_path, "embedding")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    transformers.BertForMaskedLM(config).save_pretrained(folder)
+    assert len(outputs(load(folder, "embedding"), ["a cat"])[0]) == 32
+
+
+def test_weights_must_be_what_was_declared(home: Path) -> None:
+    with pytest.raises(Untrusted, match="is not the file that was declared"):
+        load(home / "tokens", "tokens", sha256="0" * 64)
+    with pytest.raises(Untrusted, match=r"options\.sha256 is missing"):
+        load(home / "tokens", "tokens", sha256="")
+
+
+class Evil:
+    """What a pickle runs when it is loaded."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (Path("pwned"),)
+
+
+def test_pickled_weights_are_not_loaded(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "pickled"
+    shutil.copytree(home / "tokens", folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
+    assert outputs(load(folder, "tokens"), ["a cat"])
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="but pickled weights, which are not loaded"):
+        HuggingFace(task="tokens", path=str(folder), sha256="0" * 64)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_code_of_a_folder_is_not_run(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "remote"
+    shutil.copytree(home / "classification", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["model_type"] = "own-code"
+    config["auto_map"] = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "code.py").write_text("import sys\nsys.modules['ran'] = sys\n")
+    with pytest.raises(ValueError, match=r"trust_remote_code|own-code"):
+        load(folder, "classification")
+    assert "ran" not in sys.modules
+
+
+def test_nothing_is_asked_of_the_network(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("somebody looked outside")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert outputs(load(home / "classification", "classification"), ["a cat"])
+
+
+def test_half_precision_has_almost_the_same_scores(
+    engines: Mapping[str, HuggingFace], home: Path
+) -> None:
+    for dtype in ("float16", "bfloat16"):
+        half = load(home / "embedding", "embedding", dtype=dtype)
+        assert half.memory_mb() == pytest.approx(engines["embedding"].memory_mb() / 2, rel=0.05)
+        np.testing.assert_allclose(
+            outputs(half, TEXTS), outputs(engines["embedding"], TEXTS), rtol=0, atol=3e-2
+        )
+
+
+@pytest.mark.parametrize(
+    ("config", "tokenizer", "sentence", "longest"),
+    [
+        ({"max_position_embeddings": 64}, {}, {}, 64),
+        ({"max_position_embeddings": 64}, {"model_max_length": 32}, {}, 32),
+        ({"max_position_embeddings": 64}, {"model_max_length": 10**30}, {}, 64),
+        ({"max_position_embeddings": 64}, {}, {"max_seq_length": 48}, 48),
+        (
+            {"max_position_embeddings": 514, "model_type": "roberta", "pad_token_id": 1},
+            {}, {}, 512,
+        ),
+        ({"max_position_embeddings": 131072}, {}, {}, 8192),
+        ({}, {}, {}, 512),
+    ],
+)  # fmt: skip
+def test_a_folder_says_how_long_texts_may_be(
+    tmp_path: Path,
+    config: dict[str, Any],
+    tokenizer: dict[str, Any],
+    sentence: dict[str, Any],
+    longest: int,
+) -> None:
+    files = {"config": config, "tokenizer_config": tokenizer, "sentence_bert_config": sentence}
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    assert huggingface_folder.longest({"path": str(tmp_path)}) == longest
+    assert huggingface_folder.longest({"path": str(tmp_path), "max_tokens": 20}) == 20
+
+
+def test_an_api_without_the_folder_says_so_until_it_is_there(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    for _ in range(2):
+        with pytest.raises(NotConfigured, match=r"config\.json is not here"):
+            huggingface_folder.tokens("a cat", {}, {"path": str(folder)})
+    shutil.copytree(home / "tokens", folder)
+    assert huggingface_folder.tokens("a cat", {}, {"path": str(folder)}) == 4
+
+
+def test_a_roberta_has_the_outputs_of_transformers(home: Path, tmp_path: Path) -> None:
+    """Its positions go by the padding, and it knows no types."""
+    import transformers
+
+    folder = tmp_path / "roberta"
+    shutil.copytree(home / "classification", folder)
+    config = transformers.RobertaConfig(
+        vocab_size=len(own.WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        type_vocab_size=1,
+        initializer_range=0.2,
+        pad_token_id=0,
+        bos_token_id=2,
+        eos_token_id=3,
+        num_labels=3,
+    )
+    torch.manual_seed(1)
+    network = transformers.RobertaForSequenceClassification(config).eval()
+    network.save_pretrained(folder)
+    engine = load(folder, "classification")
+    [made] = engine.prepare(["word " * 100], {})
+    assert isinstance(made, Prepared)
+    assert made.size == 39
+    for text, labels in zip(TEXTS, outputs(engine, TEXTS), strict=True):
+        [entry] = engine.prepare([text], {})
+        assert isinstance(entry, Prepared)
+        with torch.inference_mode():
+            ids = torch.tensor(entry.data[0].ids[None].astype(np.int64))
+            wanted = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+        scores = sorted(wanted.softmax(0).tolist())[::-1]
+        assert [one["score"] for one in labels] == pytest.approx(scores, abs=ABSOLUTE_TOLERANCE)
+
+
+def test_a_query_and_its_documents_are_sized_by_their_characters() -> None:
+    size = own_models.pair_characters
+    assert size({"query": "abc", "documents": ["de", "f"]}, {}, {}) == 9
+    assert size({"query": "abc", "documents": []}, {}, {}) == 1

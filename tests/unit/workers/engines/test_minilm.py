@@ -1,0 +1,236 @@
+"""The minilm engine: the published vector, and vectors that depend on their own text alone."""
+
+import json
+import random
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from workers.engines.minilm import MiniLM
+from workers.engines.protocol import InvalidInput, Prepared
+
+GOLDEN = Path(__file__).parents[5] / "shared" / "data" / "minilm_golden_triton.json"
+ABSOLUTE_TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module", params=["packed", "padded"])
+def engine(request: pytest.FixtureRequest) -> MiniLM:
+    return MiniLM(device="cpu", layout=request.param)
+
+
+@pytest.fixture(scope="module")
+def golden() -> Mapping[str, Any]:
+    if not GOLDEN.exists():
+        pytest.skip(f"the golden vector is not here: {GOLDEN}")
+    content: Mapping[str, Any] = json.loads(GOLDEN.read_text())
+    return content
+
+
+def prepared(engine: MiniLM, *texts: str) -> list[Prepared]:
+    answers = engine.prepare(texts, {})
+    assert all(isinstance(answer, Prepared) for answer in answers)
+    return [answer for answer in answers if isinstance(answer, Prepared)]
+
+
+def embed(engine: MiniLM, *texts: str, **params: Any) -> NDArray[np.float32]:
+    return engine.run([entry.data for entry in prepared(engine, *texts)], params)
+
+
+def test_golden_text_has_the_published_tokens(engine: MiniLM, golden: Mapping[str, Any]) -> None:
+    [entry] = prepared(engine, golden["input"])
+    assert entry.data.tolist() == golden["input_token_ids"]
+    assert entry.size == golden["prompt_tokens"]
+
+
+def test_golden_text_has_the_published_vector(engine: MiniLM, golden: Mapping[str, Any]) -> None:
+    [vector] = embed(engine, golden["input"])
+    np.testing.assert_allclose(vector, golden["embedding"], rtol=0, atol=golden["atol"])
+
+
+def mixed_batch() -> list[NDArray[np.int32]]:
+    one_to_256_tokens = [1, 2, 3, 3, 15, 16, 17, 40, 100, 255, 256]
+    draw = random.Random(7)
+    batch = [
+        np.array([draw.randrange(1000, 30000) for _ in range(length)], dtype=np.int32)
+        for length in one_to_256_tokens
+    ]
+    draw.shuffle(batch)
+    return batch
+
+
+def test_vector_does_not_depend_on_batch_mates(engine: MiniLM) -> None:
+    batch = mixed_batch()
+    alone = np.concatenate([engine.run([ids], {}) for ids in batch])
+    np.testing.assert_allclose(engine.run(batch, {}), alone, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_both_layouts_have_the_same_vectors() -> None:
+    packed, padded = (
+        MiniLM(device="cpu", layout=layout).run(mixed_batch(), {})
+        for layout in ("packed", "padded")
+    )
+    np.testing.assert_allclose(packed, padded, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_half_precision_has_almost_the_same_vectors(engine: MiniLM) -> None:
+    half = MiniLM(device="cpu", layout="padded", dtype="float16")
+    vectors = half.run(mixed_batch(), {})
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, engine.run(mixed_batch(), {}), rtol=0, atol=2e-3)
+    assert half.memory_mb() == pytest.approx(engine.memory_mb() / 2, rel=1e-3)
+
+
+def test_outputs_stand_in_the_order_of_the_batch(engine: MiniLM) -> None:
+    texts = ["a much longer text than the other two are", "cat", "a short text"]
+    backwards = embed(engine, *reversed(texts))[::-1]
+    np.testing.assert_allclose(embed(engine, *texts), backwards, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_text_is_cut_at_max_tokens_with_the_specials_kept(engine: MiniLM) -> None:
+    [entry] = prepared(engine, "word " * 1000)
+    assert entry.size == len(entry.data) == 256
+    assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_words_behind_the_cut_change_nothing(engine: MiniLM) -> None:
+    kept = "word " * 254
+    cut, whole = embed(engine, kept + "entirely different", kept)
+    np.testing.assert_allclose(cut, whole, rtol=0, atol=ABSOLUTE_TOLERANCE)
+
+
+@pytest.mark.parametrize("tokens", [3, 4, 100, 256])
+def test_truncate_cuts_further_with_the_specials_kept(engine: MiniLM, tokens: int) -> None:
+    [entry] = engine.prepare(["word " * 1000], {"truncate": tokens})
+    assert isinstance(entry, Prepared)
+    assert entry.size == len(entry.data) == tokens
+    assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_truncate_leaves_texts_that_are_shorter_or_cut_already(engine: MiniLM) -> None:
+    short, long = engine.prepare(["a black cat", "word " * 1000], {"truncate": 512})
+    assert isinstance(short, Prepared)
+    assert isinstance(long, Prepared)
+    assert (short.size, long.size) == (5, 256)
+
+
+CAT_IDS = [1037, 2304, 4937]  # "a black cat"
+
+
+@pytest.mark.parametrize("ids", [CAT_IDS, [101, *CAT_IDS, 102]])
+def test_token_ids_stand_for_their_text_with_or_without_the_specials(
+    engine: MiniLM, ids: list[int]
+) -> None:
+    text, of_ids, last = engine.prepare(["a black cat", ids, "cat"], {})
+    assert isinstance(text, Prepared)
+    assert isinstance(of_ids, Prepared)
+    assert isinstance(last, Prepared)
+    assert of_ids.data.dtype == np.int32
+    assert of_ids.data.tolist() == text.data.tolist()
+    assert (of_ids.size, last.size) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("params", "size"), [({}, 256), ({"truncate": 512}, 256), ({"truncate": 7}, 7)]
+)
+def test_token_ids_are_cut_as_texts_are(engine: MiniLM, params: dict[str, int], size: int) -> None:
+    [entry] = engine.prepare([[2304] * 1000], params)
+    assert isinstance(entry, Prepared)
+    assert entry.size == len(entry.data) == size
+    assert (entry.data[0], entry.data[-1]) == (101, 102)
+
+
+def test_token_ids_out_of_the_vocabulary_never_reach_the_device(engine: MiniLM) -> None:
+    for refused in engine.prepare([[30522], [-1], [1, "a"]], {}):
+        assert isinstance(refused, InvalidInput)
+
+
+def test_vectors_are_cut_before_they_are_normalized(engine: MiniLM) -> None:
+    whole = embed(engine, "a black cat", "cat", normalize=False)
+    raw = embed(engine, "a black cat", "cat", normalize=False, dimensions=7)
+    np.testing.assert_allclose(raw, whole[:, :7], atol=ABSOLUTE_TOLERANCE)
+    cut = embed(engine, "a black cat", "cat", dimensions=7)
+    norms = np.linalg.norm(raw, axis=1, keepdims=True)
+    np.testing.assert_allclose(cut, raw / norms, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_more_dimensions_than_there_are_are_refused(engine: MiniLM) -> None:
+    [refused] = engine.prepare(["a black cat"], {"dimensions": 385})
+    assert isinstance(refused, InvalidInput)
+    assert "the model has 384" in str(refused)
+
+
+def test_size_counts_tokens_with_the_specials(engine: MiniLM) -> None:
+    assert [entry.size for entry in prepared(engine, "cat", "a black cat")] == [3, 5]
+
+
+@pytest.mark.parametrize("refused", [None, 7, ["cat"], {"text": "cat"}, b"cat", "\ud800"])
+def test_non_text_is_refused_in_its_place(engine: MiniLM, refused: Any) -> None:
+    first, middle, last = engine.prepare(["cat", refused, "a black cat"], {})
+    assert isinstance(middle, InvalidInput)
+    assert isinstance(first, Prepared)
+    assert isinstance(last, Prepared)
+    assert (first.size, last.size) == (3, 5)
+
+
+def test_answers_keep_their_order_over_the_pieces_of_tokenizing(engine: MiniLM) -> None:
+    texts = ["word " * (i % 50) for i in range(150)]
+    assert [entry.size for entry in prepared(engine, *texts)] == [i % 50 + 2 for i in range(150)]
+
+
+def test_empty_text_has_a_vector(engine: MiniLM) -> None:
+    [vector] = embed(engine, "")
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+
+
+def test_nothing_to_prepare_gives_nothing(engine: MiniLM) -> None:
+    assert engine.prepare([], {}) == []
+
+
+def test_vectors_have_unit_length_unless_told_otherwise(engine: MiniLM) -> None:
+    [unit] = embed(engine, "a black cat")
+    [raw] = embed(engine, "a black cat", normalize=False)
+    assert unit.dtype == np.float32
+    assert unit.shape == (384,)
+    assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(raw) != pytest.approx(1, abs=0.1)
+    np.testing.assert_allclose(raw / np.linalg.norm(raw), unit, atol=ABSOLUTE_TOLERANCE)
+
+
+def test_samples_are_texts_of_all_lengths_it_can_run(engine: MiniLM) -> None:
+    samples = engine.samples()
+    assert len(embed(engine, *samples)) == len(samples)
+    assert [entry.size for entry in prepared(engine, *samples)] == [3, 16, 32, 64, 128, 256]
+
+
+def test_samples_end_where_texts_are_cut() -> None:
+    engine = MiniLM(device="cpu", max_tokens=100)
+    sizes = [entry.size for entry in prepared(engine, *engine.samples())]
+    assert sizes == [3, 16, 32, 64, 100]
+
+
+def test_a_closed_engine_holds_no_weights() -> None:
+    engine = MiniLM(device="cpu")
+    weights = weakref.ref(engine._encoder)
+    assert engine.memory_mb() == pytest.approx(86, abs=1)  # 22.6 million parameters of 4 bytes
+    engine.close()
+    assert weights() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"layout": "ragged"}, "layout"), ({"dtype": "int3"}, "dtype")]
+)
+def test_an_unknown_option_is_refused_with_those_that_there_are(
+    options: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"options\.{named} is .*; there are: "):
+        MiniLM(device="cpu", **options)
+
+
+def test_max_tokens_beyond_the_position_embeddings_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_tokens"):
+        MiniLM(device="cpu", max_tokens=513)

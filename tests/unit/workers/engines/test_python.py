@@ -1,0 +1,145 @@
+"""Python files of the operator's own: what they may have, and how their faults are told."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.models.artifacts import Untrusted
+from tests.support import own
+from workers.device import bisection
+from workers.engines.common.user_code import Faulty
+from workers.engines.protocol import InvalidInput, Permanent, Prepared, Transient
+from workers.engines.python import PythonCode
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mine.py"
+
+
+def engine(path: Path, text: str, **options: Any) -> PythonCode:
+    path.write_text(text)
+    return PythonCode(file=str(path), **options)
+
+
+def outputs(engine: PythonCode, *inputs: Any) -> list[Any]:
+    made = engine.prepare(inputs, {})
+    return bisection.run(engine.run, [p.data for p in made if isinstance(p, Prepared)], {})
+
+
+def test_predict_alone_will_do(path: Path) -> None:
+    assert outputs(engine(path, "def predict(batch): return [2 * n for n in batch]"), 1, 2) == [
+        2,
+        4,
+    ]
+
+
+def test_what_load_returns_is_given_to_predict_where_it_takes_it(path: Path) -> None:
+    text = "def load(): return 10\ndef predict(model, batch): return [model + n for n in batch]"
+    assert outputs(engine(path, text), 1, 2) == [11, 12]
+
+
+def test_load_may_keep_the_model_to_itself(path: Path) -> None:
+    text = "def load():\n global m\n m = 5\ndef predict(batch, by=2): return [m * by] * len(batch)"
+    assert outputs(engine(path, text), 1) == [10]
+
+
+def test_a_class_of_the_file_works_as_anywhere(path: Path) -> None:
+    """dataclasses and typing look a class's module up."""
+    text = """
+from dataclasses import dataclass
+from typing import get_type_hints
+
+@dataclass
+class Out:
+    x: "int"
+
+def predict(batch):
+    assert get_type_hints(Out) == {"x": int}
+    return [Out(n).x for n in batch]
+"""
+    assert outputs(engine(path, text), 7) == [7]
+
+
+def test_two_versions_of_a_file_dont_meet(path: Path) -> None:
+    one = engine(path, "N = 1\ndef predict(batch): return [N for _ in batch]")
+    two = engine(path, "N = 2\ndef predict(batch): return [N for _ in batch]")
+    assert (outputs(one, 0), outputs(two, 0)) == ([1], [2])
+    before = set(sys.modules)
+    two.close()
+    assert len(before - set(sys.modules)) == 1
+    assert outputs(one, 0) == [1]
+
+
+def test_prepare_sees_each_input_and_may_refuse_it(path: Path) -> None:
+    made = engine(path, own.PYTHON).prepare(["a", "refuse", "stumble"], {})
+    assert isinstance(made[0], Prepared)
+    line = own.PYTHON.splitlines().index("        return [][0]") + 1
+    assert [str(no) for no in made[1:]] == [
+        "not this one",
+        f"mine.py:{line}: IndexError: list index out of range",
+    ]
+    assert all(isinstance(no, InvalidInput) for no in made[1:])
+
+
+def test_one_that_breaks_fails_alone_with_its_line(path: Path) -> None:
+    found = outputs(engine(path, own.PYTHON), "a", "raise", "b")
+    line = own.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
+    assert (found[0], found[2]) == ("a!", "b!")
+    assert isinstance(found[1], Permanent)
+    assert str(found[1]) == f"mine.py:{line}: RuntimeError: can't stand it"
+    assert found[1].__context__ is None  # whose frames would hold the launch
+
+
+def test_what_is_worth_another_try_stays_what_it_is(path: Path) -> None:
+    [found] = outputs(engine(path, own.PYTHON), "later")
+    assert isinstance(found, Transient)
+
+
+@pytest.mark.parametrize("returned", ["'ab'", "None", "{1: 2, 3: 4}", "iter(batch)"])
+def test_what_predict_returns_must_be_a_list(path: Path, returned: str) -> None:
+    found = outputs(engine(path, f"def predict(batch): return {returned}"), 1, 2)
+    assert all("predict must return a list" in str(error) for error in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def load(): pass", "has no function predict"),
+        ("predict = 5", "mine.py: predict is no function"),
+        ("def predict(): pass", r"predict takes 0 arguments; it must be \(batch\) or"),
+        ("def predict(a, b, c): pass", "predict takes 3 arguments"),
+        ("x = 1\nimport absent_module", "mine.py:2: ModuleNotFoundError"),
+        ("x = 1\n\ndef predict(batch:\n", "mine.py:3: SyntaxError"),
+        ("SAMPLES = 5\ndef predict(batch): pass", "SAMPLES must be a list"),
+    ],
+)
+def test_a_file_that_cant_be_used_says_why_and_where(path: Path, text: str, said: str) -> None:
+    with pytest.raises(Faulty, match=said):
+        engine(path, text)
+
+
+def test_a_load_that_fails_says_where(path: Path) -> None:
+    text = "def load():\n    return open('/absent/model.bin')\ndef predict(batch): return batch"
+    with pytest.raises(Permanent, match=r"mine\.py:2: FileNotFoundError"):
+        engine(path, text)
+
+
+def test_a_file_that_is_not_there_is_named(path: Path) -> None:
+    with pytest.raises(Faulty, match=r"mine\.py can't be read"):
+        PythonCode(file=str(path))
+
+
+def test_a_file_with_a_declared_checksum_is_that_file(path: Path) -> None:
+    path.write_text(own.PYTHON)
+    assert outputs(engine(path, own.PYTHON, file_sha256=own.digest(path)), "a") == ["a!"]
+    with pytest.raises(Untrusted, match="is not the file that was declared"):
+        engine(path, "raise SystemExit", file_sha256="0" * 64)
+
+
+def test_a_module_will_do_as_well() -> None:
+    assert outputs(PythonCode(module="tests.unit.workers.engines.predicting"), "a") == ["A"]
+    with pytest.raises(Faulty, match=r"options.module is 'absent\.module'"):
+        PythonCode(module="absent.module")

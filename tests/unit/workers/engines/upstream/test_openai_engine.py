@@ -1,0 +1,177 @@
+"""The engine `openai` against a real server that speaks as vLLM, SGLang and TEI do."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.models.model import Model
+from tests.support.receiver import Received
+from tests.support.upstream import Answer, Upstream, serving
+from workers.device import bisection
+from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Transient
+from workers.engines.upstream.openai_engine import OpenAIEngine
+
+CHAT = {"messages": [{"role": "user", "content": "hello there"}], "temperature": 0}
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with serving() as started:
+        yield started
+
+
+@pytest.fixture
+def engine_of(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., OpenAIEngine]]:
+    monkeypatch.setenv("THE_KEY", "sk-1")
+    made: list[OpenAIEngine] = []
+
+    def make(task: Any, **options: Any) -> OpenAIEngine:
+        usual = {"url": f"{upstream.url}/v1", "model": "theirs", "api_key": "env:THE_KEY"}
+        model = Model("ours", "1", "openai", task=task, options=usual | options)
+        made.append(OpenAIEngine(model))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def prepared(engine: OpenAIEngine, inputs: Sequence[Any]) -> list[Any]:
+    made = engine.prepare(inputs, {})
+    assert all(isinstance(one, Prepared) for one in made), made
+    return [one.data for one in made if isinstance(one, Prepared)]
+
+
+def embeddings(request: Received) -> Answer:
+    """Of [length, 1.5] each, in another order; refuses empty texts as OpenAI does."""
+    asked = json.loads(request.body)
+    if "" in asked["input"]:
+        return Answer({"error": {"message": "'' is not allowed"}}, 400)
+    vectors = [np.array([len(value), 1.5], "<f4") for value in asked["input"]]
+    as_asked: Callable[[Any], Any] = lambda vector: vector.tolist()  # noqa: E731
+    if asked["encoding_format"] == "base64":
+        as_asked = lambda vector: b64encode(vector.tobytes()).decode()  # noqa: E731
+    data = [{"index": n, "embedding": as_asked(vector)} for n, vector in enumerate(vectors)]
+    tokens = sum(len(value) for value in asked["input"])
+    return Answer({"data": data[::-1], "usage": {"total_tokens": tokens}})
+
+
+def test_a_conversation_is_sent_as_it_is_and_its_completion_comes_back_metered(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    completion = {"choices": [{"message": {"content": "hi"}}], "usage": {"total_tokens": 31}}
+    upstream.answer = lambda request: Answer(completion)
+    engine = engine_of("chat")
+    (output,) = engine.run(prepared(engine, [CHAT]), {})
+    assert output == Metered(completion, 31)
+    (request,) = upstream.received
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["authorization"] == "Bearer sk-1"
+    assert json.loads(request.body) == {**CHAT, "model": "theirs", "stream": False}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["text", {}, {"messages": []}, {"messages": "hi"}, CHAT | {"model": "x"}, CHAT | {"stream": 1}],
+)
+def test_what_is_no_conversation_is_refused(
+    engine_of: Callable[..., OpenAIEngine], value: Any
+) -> None:
+    good, bad = engine_of("chat").prepare([CHAT, value], {})
+    assert isinstance(good, Prepared)
+    assert isinstance(bad, InvalidInput)
+
+
+def test_an_answer_that_is_no_completion_fails_its_item(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    upstream.answer = lambda request: Answer({"object": "something"})
+    engine = engine_of("chat")
+    (output,) = engine.run(prepared(engine, [CHAT]), {})
+    assert isinstance(output, Permanent)
+
+
+@pytest.mark.parametrize("encoding", ["base64", "float"])
+def test_a_launch_of_texts_is_one_request_and_each_gets_its_own_vector(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream, encoding: str
+) -> None:
+    upstream.answer = embeddings
+    engine = engine_of("embedding", encoding_format=encoding)
+    batch = prepared(engine, ["a", "bbb", [5, 6, 7, 8]])
+    outputs = engine.run(batch, {"dimensions": 2})
+    assert [output.output.tolist() for output in outputs] == [[1, 1.5], [3, 1.5], [4, 1.5]]
+    assert [output.size for output in outputs] == [1, 3, 4]
+    assert upstream.bodies() == [
+        {"model": "theirs", "input": batch, "encoding_format": encoding, "dimensions": 2}
+    ]
+
+
+def test_the_guilty_one_of_a_batch_fails_alone_and_with_its_own_reason(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    upstream.answer = embeddings
+    engine = engine_of("embedding")
+    outputs = bisection.run(engine.run, prepared(engine, ["a", "bb", "", "dddd"]), {})
+    assert [type(output) for output in outputs] == [Metered, Metered, InvalidInput, Metered]
+    assert str(outputs[2]) == "upstream answered 400: '' is not allowed"
+
+
+def test_what_an_upstream_says_of_several_is_told_to_none(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    upstream.answer = lambda request: Answer("can't do bb, which is Bob's", 500)
+    engine = engine_of("embedding")
+    outputs = bisection.run(engine.run, prepared(engine, ["a", "bb"]), {})
+    assert [str(output) for output in outputs] == ["upstream answered 500"] * 2
+    assert len(upstream.received) == 1, "a sick upstream is not asked again for halves"
+    assert isinstance(outputs[0], Transient)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"data": []},
+        {"data": [{"index": 0, "embedding": [1.0]}] * 2},
+        {"data": [{"index": 0, "embedding": [1]}, {"index": 2, "embedding": [1]}]},
+        {"data": [{"index": 0, "embedding": "AAAA"}, {"index": 1, "embedding": [1]}]},
+        {"data": [{"index": 0, "embedding": ["x"]}, {"index": 1, "embedding": [1]}]},
+        {"data": [{"index": 0, "embedding": [[1]]}, {"index": 1, "embedding": [1]}]},
+        {"data": [{"index": 0, "embedding": None}, {"index": 1, "embedding": [1]}]},
+        {"data": 7},
+        [],
+    ],
+)
+def test_what_are_no_vectors_for_each_input_fails_the_launch(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream, answer: Any
+) -> None:
+    upstream.answer = lambda request: Answer(answer)
+    engine = engine_of("embedding")
+    outputs = engine.run(prepared(engine, ["a", "b"]), {})
+    assert [type(output) for output in outputs] == [Permanent] * 2
+
+
+@pytest.mark.parametrize("value", [{}, [], [["a"]], [True], ["text"], None, 3])
+def test_what_is_neither_text_nor_tokens_is_refused(
+    engine_of: Callable[..., OpenAIEngine], value: Any
+) -> None:
+    assert isinstance(engine_of("embedding").prepare([value], {})[0], InvalidInput)
+
+
+def test_the_tokens_of_a_request_are_shared_out_without_rest(
+    engine_of: Callable[..., OpenAIEngine], upstream: Upstream
+) -> None:
+    def answer(request: Received) -> Answer:
+        found = embeddings(request)
+        found.value["usage"] = {"total_tokens": 10}
+        return found
+
+    upstream.answer = answer
+    engine = engine_of("embedding")
+    outputs = engine.run(prepared(engine, ["aa", "aa", "aa"]), {})
+    assert sum(output.size for output in outputs) == 10

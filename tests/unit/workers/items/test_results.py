@@ -1,0 +1,153 @@
+"""What an engine gave becomes JSON that can be stored, or an error that can."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.calls.messages import Reply, pack_replies, unpack_replies
+from jobs.ids import new
+from jobs.models.model import Limits
+from jobs.store.queue.claim import Lease
+from jobs.store.queue.settle import Result
+from workers.engines.protocol import InvalidInput
+from workers.items import results
+from workers.items.in_flight import ClaimedBatch, Ended
+
+INF, NAN = float("inf"), float("nan")
+
+
+def recorded(output: Any) -> Result:
+    """The row of an item that ended so."""
+    [holding] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).holdings
+    holding.expect(1)
+    holding.end([Ended(0, 3, 1.5, 7, output)])
+    [row], _ = results.rows(holding, Limits())
+    return row
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("é\n", '"é\\n"'),
+        (None, "null"),
+        ({"a": [1, 2.5, True]}, '{"a":[1,2.5,true]}'),
+        (("a", 1), '["a",1]'),
+        (np.array([0.1, 2], dtype=np.float32), "[0.1,2.0]"),
+        (np.float32(0.1), "0.1"),
+        (np.int64(3), "3"),
+        (np.array(1.5), "1.5"),
+        (np.array([[1, 2], [3, 4]]).T, "[[1,3],[2,4]]"),
+        (np.array(["a", "b"]), '["a","b"]'),
+        (np.array([1.5], dtype=">f4"), "[1.5]"),
+        ("a backslash and u0000: \\u0000", '"a backslash and u0000: \\\\u0000"'),
+    ],
+)
+def test_outputs_are_stored_as_json(output: Any, text: str) -> None:
+    row = recorded(output)
+    assert (row.outcome, row.error) == ("succeeded", None)
+    assert row.output == text
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        NAN,
+        INF,
+        -INF,
+        [1.0, NAN],
+        {"a": {"b": [INF]}},
+        (1.0, (NAN,)),
+        np.float32("nan"),
+        np.array([1.0, NAN]),
+        np.array([[1.0], [INF]], dtype=np.float16),
+        "\0",
+        ["a\0b"],
+        ("a\0b",),
+        {"a\0": 1},
+        np.str_("a\0b"),
+        np.array(["a\0b"]),
+        "\ud800",
+        ["\udfff"],
+        {"\ud800": 1},
+        {1, 2},
+        b"bytes",
+        object(),
+        {1: "a"},
+        2**70,
+        [np.zeros(2)],
+        np.array([1 + 2j]),
+        np.array([object()]),
+        nested(2000),
+    ],
+)
+def test_what_can_not_be_stored_fails_its_item_alone(output: Any) -> None:
+    row = recorded(output)
+    assert (row.outcome, row.output) == ("failed", None)
+    assert row.error is not None
+    assert orjson.loads(row.error)["code"] == "invalid_output"
+    assert_storable(row.error)
+
+
+def assert_storable(error: str) -> None:
+    """Valid JSON, in valid UTF-8, without the one character that PostgreSQL refuses."""
+    stored = orjson.loads(error.encode())
+    assert set(stored) == {"code", "message"}
+    assert stored["message"]
+    assert "\0" not in stored["message"]
+
+
+@given(st.text(st.characters()))
+def test_whatever_an_exception_says_can_be_stored(words: str) -> None:
+    row = recorded(RuntimeError(words))
+    assert row.error is not None
+    assert_storable(row.error)
+
+
+@given(st.text(st.characters()))
+def test_whatever_an_exception_says_can_be_sent(words: str) -> None:
+    _, error = results.outcome(RuntimeError(words))
+    [(_, output, sent, *_)] = unpack_replies(pack_replies([Reply("a", None, error, 1, {})]))
+    assert output is None
+    assert sent == list(error or ())
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "message"),
+    [
+        (lambda: InvalidInput("too odd"), "invalid_input", "too odd"),
+        (lambda: RuntimeError("it broke"), "engine_error", "it broke"),
+        (lambda: RuntimeError(), "engine_error", "RuntimeError"),
+        (lambda: RuntimeError("\0"), "engine_error", "RuntimeError"),
+        (lambda: RuntimeError("\ud800 a\0b"), "engine_error", "? ab"),
+        (lambda: Unspeakable(), "engine_error", "Unspeakable"),
+        (lambda: results.WrongNumberOfOutputs("2 for 1"), "invalid_output", "2 for 1"),
+    ],
+)
+def test_an_error_says_whose_fault_it_is(
+    make: Callable[[], Exception], code: str, message: str
+) -> None:
+    row = recorded(make())
+    assert orjson.loads(row.error or "") == {"code": code, "message": message}
+
+
+def test_a_row_tells_where_its_item_was() -> None:
+    row = recorded("x")
+    assert (row.seq, row.units, row.wait_ms, row.launch_id) == (0, 3, 1.5, 7)
+    assert row.tenant == "tenant"

@@ -1,0 +1,187 @@
+"""Which models a worker has in memory, on a clock of the test's own."""
+
+from math import inf
+
+import pytest
+
+from jobs.models.model import Model
+from workers.process.residency import REMOVED_STAYS_S, Residency, Resident
+
+
+def model(name: str, memory_mb: int = 400, version: str = "1") -> Model:
+    return Model(name, version, "echo", memory_mb=memory_mb)
+
+
+class Table(Residency):
+    """A residency with shortcuts through several states."""
+
+    def of(self, name: str) -> Resident:
+        return next(r for r in self if r.model.name == name)
+
+    def names(self, *states: str) -> str:
+        return "".join(r.model.name for r in self if r.state in states)
+
+    def load_all(self, now_s: float) -> None:
+        self.reserve(now_s)
+        while resident := self.next_load():
+            assert self.weigh(resident, resident.memory_mb)
+            resident.becomes("warming")
+            self.settle(now_s, resident)
+
+    def bring(self, now_s: float, *wanted: str) -> tuple[str, str]:
+        """(who comes, who leaves); nobody does."""
+        for resident, leaving in self.invite(now_s, {f"{name}@1" for name in wanted}):
+            return resident.model.name, "".join(other.model.name for other in leaving)
+        return "", ""
+
+
+def table(*models: Model, budget_mb: float = 1000, min_stay_s: float = 30) -> Table:
+    """All that fit are loaded, at 0."""
+    made = Table(budget_mb, min_stay_s)
+    made.declare(0.0, models)
+    made.load_all(0.0)
+    return made
+
+
+def test_without_a_budget_all_are_loaded_in_the_order_they_are_declared() -> None:
+    made = Table()
+    made.declare(0.0, [model("a"), model("b", 10**6)])
+    made.reserve(0.0)
+    assert made.names("loading") == "ab"
+    assert made.next_load() is made.of("a")
+
+
+def test_with_a_budget_those_that_fit_are_loaded_whatever_their_place() -> None:
+    made = table(model("a"), model("b", 700), model("c", 600), model("d", 0))
+    assert (made.names("ready"), made.names("absent")) == ("acd", "b")
+
+
+def test_one_that_is_larger_than_the_budget_fails_for_good() -> None:
+    made = table(model("a", 1001))
+    assert made.of("a").state == "failed"
+    assert made.bring(10**9, "a") == ("", "")
+
+
+def test_the_least_recently_used_leaves_for_one_that_is_wanted() -> None:
+    made = table(*(model(name, 300) for name in "abcd"))
+    made.of("a").used_s = made.of("c").used_s = 20.0
+    made.of("b").used_s = 10.0
+    assert made.bring(30.0) == ("", "")
+    assert made.bring(30.0, "d") == ("d", "b")
+
+
+def test_as_many_leave_as_it_takes_and_none_that_gives_no_room() -> None:
+    made = table(model("a", 300), model("z", 0), model("b", 300), model("c", 300), model("d", 600))
+    assert made.bring(30.0, "d") == ("d", "ab")
+
+
+def test_nobody_leaves_before_the_minimum_stay_is_over() -> None:
+    made = table(model("a"), model("b"), model("c"))
+    assert made.bring(29.9, "c") == ("", "")
+    assert made.bring(30.0, "c") == ("c", "a")
+
+
+def test_one_with_work_in_hand_leaves_last_and_only_after_a_long_stay() -> None:
+    made = table(model("a"), model("b"), model("c"))
+    made.of("a").busy = True
+    made.of("b").used_s = 25.0
+    assert made.bring(30.0, "c") == ("c", "b")
+    made.of("b").busy = True
+    assert made.bring(299.0, "c") == ("", "")
+    assert made.bring(300.0, "c") == ("c", "a")
+
+
+def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
+    made = table(model("a"), model("b"), model("c"))
+    made.of("c").becomes("loading")
+    made.of("a").becomes("draining")
+    assert made.next_load() is None
+    made.left(made.of("a"))
+    assert made.next_load() is made.of("c")
+    made.reserve(100.0)  # the room is promised
+    assert made.names("loading") == "c"
+
+
+def test_one_that_made_room_comes_back_only_when_it_is_wanted() -> None:
+    made = table(model("a"), model("b"))
+    made.of("a").becomes("draining")
+    made.left(made.of("a"))
+    made.load_all(100.0)
+    assert made.names("ready") == "b"
+    assert made.bring(100.0, "a") == ("a", "")
+
+
+def test_one_that_says_how_large_it_is_only_when_loaded_leaves_where_it_does_not_fit() -> None:
+    made = table(model("a", 700), model("b", 0))
+    made.declare(0.0, [model("a", 700), model("c", 0)])
+    made.reserve(0.0)
+    assert not made.weigh(made.of("c"), 400)
+    assert made.of("c").state == "absent"
+    made.reserve(0.0)
+    assert made.names("loading") == ""
+    assert made.bring(30.0, "c") == ("c", "a")
+
+
+def test_a_measured_model_that_is_larger_than_the_budget_fails() -> None:
+    made = Table(1000)
+    made.declare(0.0, [model("a", 0)])
+    made.reserve(0.0)
+    assert not made.weigh(made.of("a"), 1500)
+    assert (made.of("a").state, made.of("a").retry_s) == ("failed", inf)
+
+
+def test_a_load_that_fails_is_tried_again_later_and_later() -> None:
+    made = Table()
+    made.declare(0.0, [model("a")])
+    for now_s, retry_s in ((0.0, 1.0), (1.0, 3.0), (3.0, 7.0), (100.0, 108.0)):
+        made.reserve(now_s)
+        made.fail(now_s, made.of("a"), "no such file")
+        assert (made.of("a").retry_s, made.of("a").error) == (retry_s, "no such file")
+        made.reserve(retry_s - 0.1)
+        assert made.of("a").state == "failed"
+    made.load_all(108.0)
+    assert (made.of("a").failures, made.of("a").error) == (0, "")
+
+
+def test_a_version_that_is_removed_stays_for_a_while_and_then_may_go() -> None:
+    made = table(model("x"), model("y"))
+    made.declare(10.0, [model("y")])
+    made.declare(11.0, [model("y")])
+    assert made.removed(10.0 + REMOVED_STAYS_S - 0.1) == []
+    assert made.removed(10.0 + REMOVED_STAYS_S) == [made.of("x")]
+    assert made.of("x").state == "ready"
+
+
+def test_a_version_that_comes_back_in_time_has_never_left() -> None:
+    made = table(model("x"))
+    made.declare(10.0, [])
+    made.declare(12.0, [model("x")])
+    assert made.removed(100.0) == []
+
+
+def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> None:
+    made = table(model("x", 100))
+    made.declare(1.0, [model("x", 200)])
+    assert made.removed(100.0) == [made.of("x")]
+    made.of("x").becomes("draining")
+    made.left(made.of("x"))
+    made.forget(made.of("x"))
+    made.declare(2.0, [model("x", 200)])
+    made.load_all(2.0)
+    assert (made.of("x").state, made.of("x").memory_mb) == ("ready", 200)
+
+
+def test_what_was_removed_is_not_loaded_but_for_work_that_is_left() -> None:
+    made = table(model("a"), model("b"), model("x"))
+    made.declare(0.0, [model("a")])
+    made.of("b").becomes("draining")
+    made.left(made.of("b"))
+    made.load_all(60.0)
+    assert made.names("ready") == "a"
+    assert made.bring(60.0, "x") == ("x", "")
+
+
+def test_states_follow_each_other_as_the_table_says() -> None:
+    resident = Resident(model("a"))
+    with pytest.raises(AssertionError, match="a@1: absent to ready"):
+        resident.becomes("ready")

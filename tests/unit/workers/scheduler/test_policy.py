@@ -1,0 +1,330 @@
+"""When a launch leaves, from which lane, and why: on made-up times."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from jobs.calls.lanes import ALONE
+from jobs.models.model import Limits
+from tests.unit.workers.scheduler.measured import measured
+from workers.scheduler.cost import LaunchSize
+from workers.scheduler.latency import LatencyModel
+from workers.scheduler.policy import FILL_SHARE, FILL_TARGET, Flush, Wait, decide, fill_rows, gap_s
+from workers.scheduler.snapshot import EXPECTED_S, LaneView, PoolView, Rules
+
+FIXED = measured(0.1, 0)  # 100 ms whatever it gets: its knee is 90 of 100 rows
+RULES = Rules(Limits(max_batch=100, window_ms=20), target_s=0.2, margin_s=0.01)
+# Six slots, one busy call after the other: even spacing is 0.1 s, and a lane's first call waits for
+# nearly all of it.
+JUST_LAUNCHED = PoolView(0.0, 0.6, slots=6, other_free_s=0.0, called_s=0.0, gap_s=0.01)
+QUIET = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6)  # no call is expected
+PADDED = Rules(Limits(max_batch=64, max_tokens=512), pads=True)
+
+
+def reason(
+    now_s: float,
+    view: LaneView,
+    pool: PoolView = JUST_LAUNCHED,
+    latency: LatencyModel = FIXED,
+    rules: Rules = RULES,
+    draining: bool = False,
+) -> str:
+    decision = decide(now_s, [view], pool, latency, rules, draining=draining)
+    assert isinstance(decision, Flush), decision
+    return decision.reason
+
+
+def calls(count: int, due_s: float = 10.0, lane: str = "{}/0", bucket: int = 0) -> LaneView:
+    size = count * (bucket or 1)
+    return LaneView(lane, bucket, calls=count, calls_units=size, calls_due_s=due_s)
+
+
+def items(count: int, since_s: float = 0.0, lane: str = "{}/0", bucket: int = 0) -> LaneView:
+    size = count * (bucket or 1)
+    return LaneView(lane, bucket, items=count, items_units=size, items_since_s=since_s)
+
+
+def test_nothing_waiting_is_waited_for_without_an_end() -> None:
+    assert decide(5.0, [], PoolView(), FIXED, RULES) == Wait(inf)
+
+
+# -- calls
+
+
+def test_as_many_calls_as_a_launch_takes_leave_as_full() -> None:
+    assert reason(0.01, calls(100)) == "full"
+
+
+def test_a_call_leaves_when_one_more_row_would_make_it_late() -> None:
+    slow = replace(JUST_LAUNCHED, last_took_s=1.2)  # even spacing would be 0.2 s
+    first = calls(1, due_s=0.2)
+    assert reason(0.1001, first, slow) == "deadline"
+    assert decide(0.09, [first], slow, FIXED, RULES) == Wait(pytest.approx(0.1))
+
+
+def test_the_row_that_might_still_come_counts_for_the_deadline() -> None:
+    by_rows = measured(0.01, 0.001)  # 9 rows: 19 ms, 10 rows: 20 ms
+    pool = PoolView(0.9, 1.0, slots=2, gap_s=0.001)
+    assert reason(0.9805, calls(9, due_s=1.0), pool, by_rows) == "deadline"
+
+
+def test_calls_leave_at_the_knee() -> None:
+    assert reason(0.01, calls(90)) == "knee"
+    assert isinstance(decide(0.01, [calls(89)], JUST_LAUNCHED, FIXED, RULES), Wait)
+
+
+def wait_s(slots: int, gap_s: float, other_free_s: float = 0.0) -> float:
+    """How long the first call waits for others in a pool that has just launched."""
+    pool = PoolView(7.0, 0.12, slots, other_free_s=other_free_s, gap_s=gap_s)
+    first = calls(1, due_s=7.2)  # came at 7.0
+    decision = decide(7.0, [first], pool, FIXED, RULES)
+    if isinstance(decision, Flush):
+        return 0.0
+    assert reason(decision.until_s, first, pool) == "pace"
+    return decision.until_s - 7.0
+
+
+@pytest.mark.parametrize("slots", [2, 6])
+def test_a_first_call_waits_the_longer_the_more_calls_there_are(slots: int) -> None:
+    spacing_s = 0.12 / slots
+    waits_s = [wait_s(slots, gap_s) for gap_s in (inf, 1.0, 0.1, 0.02, 0.001, 0.0001)]
+    assert waits_s == sorted(waits_s)
+    assert waits_s[0] == 0
+    assert waits_s[1] < 0.02 * spacing_s
+    assert waits_s[-1] == pytest.approx(spacing_s, rel=0.01)
+
+
+def test_a_call_waits_for_company_by_what_that_saves() -> None:
+    half = measured(0.05, 0.05)  # a second row takes half as long again
+    pool = PoolView(7.0, 0.12, 2, other_free_s=0.0, gap_s=0.0001)
+    assert decide(7.0, [calls(1, due_s=7.2)], pool, half, RULES) == Wait(
+        pytest.approx(7.0 + 0.5 * 0.06, rel=0.01)
+    )
+
+
+def test_the_last_idle_slot_keeps_to_the_even_spacing() -> None:
+    assert wait_s(6, 10.0, other_free_s=7.05) == pytest.approx(0.02)
+    assert wait_s(6, 10.0) == pytest.approx(0, abs=1e-4)
+
+
+def test_calls_of_a_pool_with_one_slot_leave_as_soon_as_it_is_idle() -> None:
+    assert reason(0.05, calls(1, due_s=0.25), PoolView(0.0, 0.1, slots=1, gap_s=0.001)) == "pace"
+
+
+def test_the_first_call_of_an_idle_pool_leaves_at_once() -> None:
+    assert reason(0.0, calls(1, due_s=0.2), PoolView(slots=6)) == "pace"
+
+
+def test_calls_that_items_would_fill_up_leave_evenly_spaced() -> None:
+    both = LaneView("{}/0", 0, calls=1, calls_units=1, calls_due_s=10.0, items=90, items_since_s=0)
+    assert decide(0.09, [both], JUST_LAUNCHED, FIXED, RULES) == Wait(pytest.approx(0.1))
+    assert reason(0.1, both) == "pace"
+
+
+def test_calls_wait_for_nothing_while_draining() -> None:
+    assert reason(0.01, calls(1), draining=True) == "drain"
+
+
+def test_calls_that_run_alone_leave_at_once_and_one_at_a_time() -> None:
+    decision = decide(0.0, [calls(3, lane=ALONE + "{}/0")], JUST_LAUNCHED, FIXED, RULES)
+    assert isinstance(decision, Flush)
+    assert (decision.rows, decision.reason) == (1, "full")
+
+
+# -- items
+
+
+def test_as_many_items_as_a_launch_takes_leave_as_full() -> None:
+    assert reason(0.0, items(100), QUIET) == "full"
+
+
+def test_items_wait_for_the_window_and_leave_at_its_end() -> None:
+    assert decide(3.01, [items(1, since_s=3.0)], PoolView(), FIXED, RULES) == Wait(3.02)
+    assert reason(3.02, items(1, since_s=3.0)) == "deadline"
+
+
+def test_items_leave_at_the_knee() -> None:
+    assert reason(0.0, items(90), QUIET) == "knee"
+
+
+def test_items_are_not_paced_while_no_call_is_expected() -> None:
+    quiet = replace(JUST_LAUNCHED, called_s=-EXPECTED_S)
+    assert reason(0.001, items(100), quiet) == "full"
+
+
+def test_items_wait_for_nothing_while_draining() -> None:
+    assert reason(0.0, items(1), draining=True) == "drain"
+
+
+# -- lanes
+
+
+def test_calls_go_before_items() -> None:
+    full_of_items, one_call = items(100, lane="a/0"), calls(1, lane="b/0")
+    decision = decide(0.2, [full_of_items, one_call], JUST_LAUNCHED, FIXED, RULES)
+    assert decision == Flush(one_call, 100, 0, "pace")
+
+
+def test_of_two_lanes_of_calls_the_one_that_must_leave_first_does() -> None:
+    by_size = measured(0.01, 0.0001, by_size=True)
+    short = calls(1, due_s=0.500, lane="{}/16", bucket=16)
+    long = calls(1, due_s=0.510, lane="{}/256", bucket=256)  # takes 48 ms longer for its two rows
+    decision = decide(1.0, [short, long], PoolView(), by_size, RULES)
+    assert isinstance(decision, Flush)
+    assert decision.view is long
+
+
+@pytest.mark.parametrize("young_items", [5, 100])
+def test_of_lanes_of_items_the_oldest_goes_first_full_or_not(young_items: int) -> None:
+    old = items(5, since_s=0.0, lane="a/0")
+    young = items(young_items, since_s=0.9, lane="b/0")
+    decision = decide(1.0, [young, old], PoolView(), FIXED, RULES)
+    assert decision == Flush(old, 100, 0, "deadline")
+
+
+def test_a_full_lane_does_not_wait_for_the_window_of_an_older_one() -> None:
+    old, young = items(5, since_s=0.99, lane="a/0"), items(100, since_s=0.995, lane="b/0")
+    assert decide(1.0, [old, young], PoolView(), FIXED, RULES) == Flush(young, 100, 0, "full")
+
+
+def test_lanes_that_may_not_leave_wait_for_the_first_window_to_end() -> None:
+    views = [items(5, since_s=0.995, lane="a/0"), items(5, since_s=0.99, lane="b/0")]
+    assert decide(1.0, views, PoolView(), FIXED, RULES) == Wait(pytest.approx(1.01))
+
+
+# -- gaps
+
+BUSY = PoolView(last_launch_s=0.0, last_took_s=0.1, slots=1, called_s=0.0, gap_s=1.0)
+LINEAR = measured(0.01, 0.001)  # 100 rows: 110 ms
+
+
+def test_items_run_alone_between_calls_only_as_long_as_a_call_could_wait() -> None:
+    """Target 200 ms, less 10 ms of margin, less 100 ms for the calls: 80 rows in 90 ms."""
+    decision = decide(5.0, [items(100)], BUSY, LINEAR, RULES, calls_s=0.1)
+    assert isinstance(decision, Flush)
+    assert (decision.rows, decision.reason) == (pytest.approx(80, abs=1), "full")
+
+
+def test_a_launch_that_no_gap_is_long_enough_for_waits_until_no_call_is_expected() -> None:
+    slow = measured(0.095, 0)
+    decision = decide(5.0, [items(100)], BUSY, slow, RULES, calls_s=0.1)
+    assert decision == Wait(BUSY.called_s + EXPECTED_S)
+    assert reason(EXPECTED_S, items(100), BUSY, slow) == "full"
+
+
+def test_items_may_take_as_long_as_calls_that_no_target_helps() -> None:
+    assert gap_s(5.0, BUSY, RULES, 0.18) == pytest.approx(0.01)
+    assert gap_s(5.0, BUSY, RULES, 2.0) == pytest.approx(2.2)
+
+
+def test_items_may_have_a_slot_while_another_is_free_for_calls() -> None:
+    pool = PoolView(last_took_s=0.1, slots=2, called_s=0.0, gap_s=1.0, other_free_s=5.05)
+    assert gap_s(5.0, pool, RULES, 0.1) == inf
+    assert gap_s(4.9, pool, RULES, 0.1) == pytest.approx(0.09)
+    slow = measured(0.12, 0)
+    assert reason(5.0, items(100), pool, slow) == "full"
+    decision = decide(4.9, [items(100)], pool, slow, RULES, calls_s=0.1)
+    assert decision == Wait(pytest.approx(5.05 - 0.09))
+
+
+def test_items_are_evenly_spaced_among_calls() -> None:
+    assert decide(0.05, [items(100)], JUST_LAUNCHED, FIXED, RULES) == Wait(pytest.approx(0.1))
+
+
+def test_items_whose_cost_grows_with_them_are_kept_short_and_not_spaced() -> None:
+    pool = replace(JUST_LAUNCHED, other_free_s=9.0)
+    decision = decide(0.05, [items(100)], pool, LINEAR, RULES, calls_s=0.1)
+    assert isinstance(decision, Flush)
+    assert decision.rows == pytest.approx(80, abs=1)
+
+
+def test_items_that_are_owed_a_launch_go_before_calls_that_wait() -> None:
+    lanes = [calls(100, due_s=0.0), items(100, lane="b/0")]
+    owed = decide(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1, owed=True)
+    assert isinstance(owed, Flush)
+    assert (owed.view.lane, owed.rows) == ("b/0", 100)
+    calls_first = decide(5.0, lanes, BUSY, FIXED, RULES, calls_s=0.1)
+    assert isinstance(calls_first, Flush)
+    assert calls_first.view.lane == "{}/0"
+
+
+def test_items_that_are_owed_a_launch_among_calls_get_a_short_one() -> None:
+    lanes = [calls(50, due_s=9.0), items(100, lane="b/0")]
+    owed = decide(5.0, lanes, BUSY, LINEAR, RULES, calls_s=0.1, owed=True)
+    assert isinstance(owed, Flush)
+    assert (owed.view.lane, owed.rows) == ("b/0", 2)  # 11 ms for one, a tenth more for the next
+
+
+# -- rows
+
+
+@pytest.mark.parametrize(
+    ("bucket", "rows"), [(0, 64), (4, 64), (16, 32), (256, 2), (512, 1), (1024, 1)]
+)
+def test_rows_that_pad_keep_to_the_row_limit_and_to_the_size_budget(bucket: int, rows: int) -> None:
+    assert PADDED.most_rows(bucket) == rows
+    assert PADDED.most_units == 0
+
+
+def test_rows_that_do_not_pad_are_bounded_by_their_sizes_together() -> None:
+    rules = Rules(Limits(max_batch=64, max_tokens=512))
+    assert (rules.most_rows(256), rules.most_units) == (64, 512)
+    assert rules.full_rows(LaneView("{}/64", 64, calls=2, calls_units=100)) == 10
+
+
+def test_without_a_size_budget_the_row_limit_alone_holds() -> None:
+    assert Rules(Limits(max_batch=64), pads=True).most_rows(256) == 64
+
+
+def test_a_lane_that_pads_is_full_by_its_rows() -> None:
+    view = calls(2, lane="{}/256", bucket=256)
+    assert decide(0.0, [view], JUST_LAUNCHED, FIXED, PADDED) == Flush(view, 2, 0, "full")
+
+
+def test_a_lane_is_full_by_the_sizes_that_wait() -> None:
+    rules = Rules(Limits(max_batch=64, max_tokens=512))
+    view = calls(2, lane="{}/256", bucket=256)
+    assert decide(0.0, [view], JUST_LAUNCHED, FIXED, rules) == Flush(view, 64, 512, "full")
+
+
+# -- items that ride with calls
+
+
+def fill(
+    calls: int, slack_s: float, latency: LatencyModel = FIXED, most: int = 100, units: int = 0
+) -> int:
+    target_s = 0.01  # 1.5 ms may be added
+    row = LaunchSize.alike(1, 1)
+    return fill_rows(LaunchSize.alike(calls, 1), slack_s, row, most, units, latency, target_s)
+
+
+def test_items_fill_a_launch_of_fixed_cost_to_the_row_limit() -> None:
+    assert fill(3, 1.0) == 97
+
+
+def test_items_fill_a_launch_to_its_size_budget() -> None:
+    assert fill(3, 1.0, units=40) == 37
+
+
+def test_no_item_rides_with_calls_that_are_due_before_the_launch_ends() -> None:
+    assert fill(3, 0.099) == 0
+
+
+def test_items_lengthen_a_launch_by_a_share_of_it() -> None:
+    latency = measured(0.0405, 0.001)  # 10 calls: 50.5 ms; 5 items more: 5 ms more
+    assert FILL_SHARE == 0.1
+    assert fill(10, 1.0, latency) == 5
+
+
+def test_items_lengthen_a_short_launch_by_a_share_of_the_target() -> None:
+    assert FILL_TARGET == 0.15
+    assert fill(1, 1.0, measured(0.001, 0.000095)) == 15
+
+
+def test_items_ride_only_within_the_slack_of_the_calls() -> None:
+    assert fill(10, 0.0218, measured(0.0105, 0.001)) == 1
+
+
+def test_a_full_launch_of_calls_takes_no_item() -> None:
+    assert fill(100, 1.0) == 0

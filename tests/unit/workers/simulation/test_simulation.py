@@ -1,0 +1,144 @@
+"""What the scheduler does at a load, on a virtual clock."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from jobs.models.builtin_models import SAMPLES
+from tests.unit.workers.simulation.made import BATCHSTRING, batches_of, poisson
+from workers.simulation.costs import NO_OVERHEADS, LaunchTimes, Overheads
+from workers.simulation.result import Result, quantile
+from workers.simulation.run import simulate
+
+FIXED = LaunchTimes(0.1)  # 100 ms whatever the size
+JITTERS = LaunchTimes(0.1, ratios=(0.9, 0.95, 1.0, 1.05, 1.1))
+BOUND_S = 0.1158  # p95 of six replicas that launch evenly spaced
+MINILM = SAMPLES.resolve("minilm")
+
+
+def of_six(rate_per_s: float, lasts_s: float = 15.0) -> Result:
+    calls = poisson(rate_per_s, lasts_s)
+    return simulate(BATCHSTRING, 6, calls, FIXED, overheads=NO_OVERHEADS)
+
+
+def test_six_replicas_launch_evenly_spaced() -> None:
+    assert of_six(1000).p(95) == pytest.approx(BOUND_S, rel=0.03)
+
+
+def test_few_calls_hardly_wait_for_company() -> None:
+    assert of_six(5, lasts_s=200).p(95) < 0.105
+
+
+def test_a_launch_that_is_full_leaves_as_such() -> None:
+    calls = [(0.0, 1)] + [(0.05, 1)] * 100
+    result = simulate(BATCHSTRING, 1, calls, FIXED, overheads=NO_OVERHEADS)
+    assert [(launch.calls, launch.reason) for launch in result.launches] == [
+        (1, "pace"),
+        (100, "full"),
+    ]
+
+
+def test_what_is_around_a_launch_counts_for_its_calls() -> None:
+    result = simulate(BATCHSTRING, 1, [(0.0, 1)], FIXED, overheads=Overheads(0.004, 0.003))
+    [call] = result.calls
+    assert call.latency_s == pytest.approx(0.002 + 0.002 + 0.1 + 0.002)
+
+
+def everything(seed: int) -> Result:
+    """Two replicas with jitter, calls of many sizes and a job."""
+    sizes = (5, 20, 60, 200)
+    calls = [(at_s, sizes[n % 4]) for n, (at_s, _) in enumerate(poisson(100, 5))]
+    times = LaunchTimes(0.004, 0.0005, 5e-5, 1e-8, ratios=(0.8, 1.0, 1.3))
+    return simulate(MINILM, 2, calls, times, job_sizes=sizes, seed=seed)
+
+
+def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
+    assert everything(1) == everything(1)
+    assert everything(1) != everything(2)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 6])
+@pytest.mark.parametrize("rate_per_s", [20, 300, 3000])
+def test_every_arrival_ends_exactly_once(replicas: int, rate_per_s: float) -> None:
+    calls = poisson(rate_per_s, 4)
+    result = simulate(
+        batches_of(16), replicas, calls, JITTERS, timeout_ms=210, most_waiting=100, seed=3
+    )
+    assert sorted(end.arrived_s for end in result.calls) == pytest.approx([at for at, _ in calls])
+    assert all(end.ended_s >= end.arrived_s for end in result.calls)
+    launched = sum(launch.calls for launch in result.launches)
+    assert launched >= result.outcomes["answered"]
+    assert all(1 <= launch.rows <= 16 for launch in result.launches)
+
+
+def test_a_job_hardly_disturbs_calls_and_gets_most_of_what_they_leave() -> None:
+    calls = poisson(300, 15)
+    alone = simulate(BATCHSTRING, 6, calls, FIXED)
+    beside = simulate(BATCHSTRING, 6, calls, FIXED, job_sizes=[1])
+    assert beside.p(99) <= 1.1 * alone.p(99)
+    assert beside.items_run >= 0.8 * (6 * 100 / 0.1 * beside.lasted_s - len(calls))
+
+
+def test_a_job_alone_keeps_every_slot_busy() -> None:
+    result = simulate(BATCHSTRING, 2, [], FIXED, job_sizes=[1], lasts_s=5)
+    assert result.utilisation > 0.98
+    assert result.items_run == pytest.approx(2 * 100 / 0.1 * 5, rel=0.02)
+
+
+@pytest.mark.parametrize("times", [FIXED, JITTERS], ids=["fixed", "jitters"])
+def test_overload_is_refused_and_what_is_let_in_is_in_time(times: LaunchTimes) -> None:
+    capacity_per_s = 32 / 0.1
+    calls = poisson(3 * capacity_per_s, 15)
+    result = simulate(batches_of(32), 1, calls, times)
+    assert result.p(95) <= result.target_s
+    assert result.goodput_per_s >= 0.95 * capacity_per_s
+    assert result.refused_share > 0.6
+
+
+def test_what_takes_longer_than_anybody_foresaw_expires_at_its_deadline() -> None:
+    stalls = LaunchTimes(0.1, ratios=(1.0,) * 30 + (8.0,))
+    result = simulate(batches_of(1), 1, poisson(8, 30), stalls, timeout_ms=500)
+    expired = [end.latency_s for end in result.calls if end.outcome == "expired"]
+    assert expired == pytest.approx([0.5] * len(expired))
+    assert expired
+    assert result.p(100) <= 0.5
+
+
+def test_no_more_calls_wait_than_may() -> None:
+    result = simulate(batches_of(1), 1, [(0.0, 1)] * 9, LaunchTimes(0.01), most_waiting=3)
+    assert result.outcomes == {"answered": 3, "overloaded": 6}
+
+
+def test_a_model_that_was_measured_too_slow_for_its_target_still_takes_calls() -> None:
+    result = simulate(BATCHSTRING, 1, poisson(2, 10), LaunchTimes(0.25))
+    assert result.outcomes["answered"] == len(result.calls)
+
+
+@pytest.mark.parametrize(("size", "most"), [(250, 2), (100, 5), (10, 51)])
+def test_no_launch_exceeds_its_budget_of_tokens(size: int, most: int) -> None:
+    at_once = [(0.0, 250)] * 8 + [(0.01, size)] * 200  # the first keep every slot busy
+    result = simulate(MINILM, 2, at_once, LaunchTimes(0.05))
+    assert max(launch.calls for launch in result.launches) == most
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (0.5, 2.5), (0.95, 3.85), (1.0, 4.0)])
+def test_a_quantile_lies_between_its_neighbours(share: float, value: float) -> None:
+    assert quantile([1.0, 2.0, 3.0, 4.0], share) == pytest.approx(value)
+    assert quantile([], share) == 0
+
+
+def shares_of(result: Result) -> Sequence[float]:
+    return [sum(result.reasons.values()), sum(result.launch_reasons.values())]
+
+
+def test_shares_of_reasons_add_up() -> None:
+    assert shares_of(everything(4)) == pytest.approx([1.0, 1.0])
+
+
+def test_launch_times_are_fitted_from_a_sweep_and_jitter_as_it_did() -> None:
+    true = LaunchTimes(0.004, 0.0005, 5e-5, 1e-8)
+    found = LaunchTimes.fitted(true.sweep(MINILM, Random(1)))
+    for work, seconds in true.sweep(MINILM, Random(1)):
+        assert found.mean_s(work) == pytest.approx(seconds, rel=0.02)
+    assert all(0.95 < ratio < 1.05 for ratio in found.ratios)

@@ -1,0 +1,158 @@
+"""A worker's spans: of sampled calls, of slices of sampled jobs, and of each launch that has any of
+them in it: it links them, and they link it, since it is no part of anybody's trace alone."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from jobs import clock, ids
+from jobs.telemetry.tracing import spans
+from jobs.telemetry.tracing.context import TraceContext, begin, unpack
+from jobs.telemetry.tracing.spans import MOST_LINKS, NOTHING, Link, Span
+from workers.items.in_flight import InFlightSlice
+from workers.items.results import code_of
+from workers.scheduler.entries import Launch
+
+Sampled = tuple[int, TraceContext]
+"""A call's place in its launch, and its span."""
+
+_traced = set[InFlightSlice]()
+"""Slices in hand whose job is sampled: where there are none, no launch need look at its items."""
+
+
+# -- slices
+
+
+def claimed(holdings: Sequence[InFlightSlice], since_s: float) -> None:
+    """Begins the spans of slices that were claimed."""
+    for holding in holdings:
+        if (lease := holding.lease).traceparent:
+            span = spans.part_of(lease.traceparent, "slice", "consumer")
+            if span.context and span.context.sampled:
+                span.since_s, span.links = since_s, []
+                span.note(
+                    messaging__operation__type="process",
+                    millrace__job__id=ids.show("job", lease.job_id),
+                    millrace__tenant=lease.tenant,
+                    millrace__model=lease.model,
+                    millrace__seq__start=lease.start,
+                    millrace__seq__stop=lease.stop,
+                    millrace__epoch=lease.epoch,
+                )
+                holding.span = span
+                _traced.add(holding)
+
+
+def settled(holdings: Sequence[InFlightSlice], since_s: float, count: int) -> None:
+    """Ends them. since_s: when their settlement began; count: so many of them were still ours."""
+    now_s = clock.monotonic()
+    for holding in _traced.intersection(holdings):
+        span = holding.span
+        assert span.context
+        failed = Counter(
+            code_of(end.output) for end in holding.ended if isinstance(end.output, BaseException)
+        )
+        span.until_s, span.error = now_s, "lease_lost" if not count else _worst(failed)
+        span.note(
+            millrace__rows=len(holding.ended),
+            millrace__rows__failed=failed.total(),
+            millrace__released=holding.released,
+        )
+        settle = Span("settle", span.context.child(), span.context.span_id)
+        settle.since_s, settle.until_s = since_s, now_s
+        spans.record(settle, span)
+
+
+def let_go(holdings: Sequence[InFlightSlice]) -> None:
+    """Whatever became of them."""
+    _traced.difference_update(holdings)
+
+
+# -- launches
+
+
+class LaunchTrace:
+    """A launch with something sampled in it. here: what its engine's work is a part of: the one
+    entry where it is alone, else the launch."""
+
+    def __init__(
+        self, launch: Launch, calls: Sequence[Sampled], slices: Counter[InFlightSlice]
+    ) -> None:
+        self._launch, self._calls = launch, calls
+        links = [Link(context) for _, context in calls]
+        for holding, rows in slices.items():
+            assert holding.span.context
+            links.append(Link(holding.span.context, {"millrace.rows": rows}))
+        self._own = begin(1.0)
+        self._span = Span("launch", self._own, kind="consumer", links=links[:MOST_LINKS])
+        for holding in slices:
+            if isinstance(so_far := holding.span.links, list) and len(so_far) < MOST_LINKS:
+                so_far.append(Link(self._own))
+        self._engines = [context.child() for _, context in calls]
+        self.here = self._own
+        if len(launch.entries) == 1:
+            self.here = self._engines[0] if calls else links[0].context
+
+    def tell(self, model: str, worker: str, outputs: Sequence[Any], id: int | None) -> None:
+        """Records all spans, once the calls were answered. outputs: of all entries; id: the
+        launch's, where it has one."""
+        launch, span = self._launch, self._span
+        ended_s, now_s = launch.started_s + launch.engine_s, clock.monotonic()
+        failed = Counter(code_of(o) for o in outputs if isinstance(o, BaseException))
+        span.since_s, span.until_s, span.error = launch.closed_s, ended_s, _worst(failed)
+        about = {
+            "millrace.model": model,
+            "millrace.worker": worker,
+            "millrace.lane": launch.entries[0].lane,
+            "millrace.reason": launch.reason,
+            "millrace.rows": len(launch.entries),
+        }
+        span.attributes = about | {
+            "messaging.operation.type": "process",
+            "messaging.batch.message_count": len(launch.entries),
+            "millrace.rows.calls": len(launch.calls),
+            "millrace.rows.failed": failed.total(),
+            "millrace.units": launch.units,
+            "millrace.units.padded": launch.padded_units,
+            "millrace.predicted_ms": round(launch.predicted_s * 1000, 3),
+            "millrace.launch.id": id,
+        }
+        spans.record(span)
+        for (n, context), engine in zip(self._calls, self._engines, strict=True):
+            call, output = launch.calls[n], outputs[n]
+            prepared_s = max(call.arrived_s, launch.closed_s - call.prepare_s)
+            times = (
+                ("queue", context.child(), call.arrived_s, prepared_s),
+                ("preprocess", context.child(), prepared_s, launch.closed_s),
+                ("batch", context.child(), launch.closed_s, launch.started_s),
+                ("engine", engine, launch.started_s, ended_s),
+                ("postprocess", context.child(), ended_s, now_s),
+            )
+            stages = [
+                Span(name, its, context.span_id, since_s=min(since_s, until_s), until_s=until_s)
+                for name, its, since_s, until_s in times
+            ]
+            stages[0].attributes = {"millrace.lane": call.lane}
+            stages[3].attributes, stages[3].links = about, [Link(self._own)]
+            stages[3].error = code_of(output) if isinstance(output, BaseException) else ""
+            spans.record(*stages)
+
+
+def of(launch: Launch) -> LaunchTrace | None:
+    """None: nothing in it is sampled, which is found without a look at each item."""
+    if not spans.is_on():
+        return None
+    calls = [
+        (n, context)
+        for n, call in enumerate(launch.calls)
+        if call.owner.trace and (context := unpack(call.owner.trace))
+    ]
+    slices = Counter[InFlightSlice]()
+    if _traced and launch.items:
+        slices.update(item.owner for item in launch.items if item.owner.span is not NOTHING)
+    return LaunchTrace(launch, calls, slices) if calls or slices else None
+
+
+def _worst(failed: Counter[str]) -> str:
+    """The code that most failed with."""
+    return failed.most_common(1)[0][0] if failed else ""

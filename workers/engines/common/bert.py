@@ -1,0 +1,104 @@
+"""A BERT encoder over one [tokens, hidden] matrix, however the texts lie in it.
+
+Layout and parameter names are those of Hugging Face's `BertModel`; the model is Devlin et al. 2018,
+arXiv:1810.04805.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from workers.engines.common.packing import Layout
+
+NORM_EPSILON = 1e-12
+
+_onednn = torch.ops.mkldnn
+
+
+class Linear:
+    """x [tokens, in] to [tokens, out]. weight: [out, in], bias: [out]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        # oneDNN with its own layout of the weights is 13 % faster over a job than MKL (AMD EPYC);
+        # torch has no public name for it, its compiler uses these two calls.
+        has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        on_cpu = weight.device.type == "cpu" and weight.dtype == torch.float32
+        self._packed = has_onednn and on_cpu
+        self._weight = _onednn._reorder_linear_weight(weight, None) if self._packed else weight
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._packed:
+            y: Tensor = _onednn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+            return y
+        return F.linear(x, self._weight, self._bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Layer norm over the last dimension. weight, bias: [hidden]."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.bias.shape, self.weight, self.bias, NORM_EPSILON)
+
+
+class Encoder:
+    """Token ids to one mean-pooled vector a text.
+
+    weights: BertModel's state dict, already on the device.
+    heads: attention heads; the hidden size must divide by it.
+    hidden: numbers of a vector.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], heads: int) -> None:
+        embeddings = "embeddings.{}_embeddings.weight".format
+        self._words = weights[embeddings("word")]
+        self.hidden = self._words.shape[1]
+        # One segment only: its type embedding is folded into the positions.
+        self._positions = weights[embeddings("position")] + weights[embeddings("token_type")][0]
+        self._norm = Norm(*_affine(weights, "embeddings.LayerNorm"))
+        layers = sum(name.endswith("attention.self.query.weight") for name in weights)
+        self._layers = [Layer(weights, f"encoder.layer.{i}", heads) for i in range(layers)]
+
+    def __call__(self, texts: Layout) -> Tensor:
+        """Returns float32 [texts, hidden], each the mean over a text's tokens."""
+        words = F.embedding(texts.ids, self._words)
+        x = self._norm(words + F.embedding(texts.positions, self._positions))
+        for layer in self._layers:
+            x = layer(x, texts)
+        return texts.pool(x)
+
+
+class Layer:
+    """One transformer layer: self-attention and feed-forward, each with residual, then norm."""
+
+    def __init__(self, weights: Mapping[str, Tensor], prefix: str, heads: int) -> None:
+        self._heads = heads
+        queries_keys_values = zip(
+            *(_affine(weights, f"{prefix}.attention.self.{n}") for n in ("query", "key", "value")),
+            strict=True,
+        )
+        self._qkv = Linear(*(torch.cat(parts) for parts in queries_keys_values))
+        self._out = Linear(*_affine(weights, f"{prefix}.attention.output.dense"))
+        self._attention_norm = Norm(*_affine(weights, f"{prefix}.attention.output.LayerNorm"))
+        self._up = Linear(*_affine(weights, f"{prefix}.intermediate.dense"))
+        self._down = Linear(*_affine(weights, f"{prefix}.output.dense"))
+        self._output_norm = Norm(*_affine(weights, f"{prefix}.output.LayerNorm"))
+
+    def __call__(self, x: Tensor, texts: Layout) -> Tensor:
+        """x: [tokens, hidden]; returns the same shape."""
+        mixed = texts.attend(self._qkv(x), self._heads)
+        x = self._attention_norm(self._out(mixed).add_(x))
+        # In place: a fresh [tokens, 4 hidden] costs more in page faults than the GELU itself.
+        hidden = torch.ops.aten.gelu_(self._up(x))
+        return self._output_norm(self._down(hidden).add_(x))
+
+
+def _affine(weights: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    return (weights[f"{name}.weight"], weights[f"{name}.bias"])

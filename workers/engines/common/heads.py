@@ -1,0 +1,185 @@
+"""What models of Hugging Face's libraries do: from what their networks return to outputs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor
+
+from jobs.models.engines import huggingface_folder
+from workers.engines.common.tokenize_pairs import Row
+
+Floats = NDArray[np.float32]
+
+
+class Head(Protocol):
+    """auto: the class of transformers that loads such a model. optional: parameters that it may
+    lack, by how their names begin."""
+
+    auto: str
+    optional: tuple[str, ...]
+
+    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        """Still on the device: float32 [rows, …]. mask: [rows, tokens]."""
+        ...
+
+    def outputs(
+        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """One output a row, from what `finish` made."""
+        ...
+
+
+class Classification:
+    """[{"label", "score"}, …], the best first. Scores sum up to one; those of a model with several
+    labels for a text, or one, don't."""
+
+    auto = "AutoModelForSequenceClassification"
+    optional: tuple[str, ...] = ()
+
+    def __init__(self, config: Any) -> None:
+        self._labels = _labels(config)
+        several = getattr(config, "problem_type", None) == "multi_label_classification"
+        self._alone = several or len(self._labels) == 1
+
+    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        logits: Tensor = returned.logits.float()
+        return logits.sigmoid() if self._alone else logits.softmax(-1)
+
+    def outputs(
+        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        best = np.argsort(-values, axis=1, kind="stable")[:, : params.get("top_k")]
+        return [
+            [{"label": self._labels[n], "score": float(scores[n])} for n in order]
+            for scores, order in zip(values, best, strict=True)
+        ]
+
+
+class TokenLabels:
+    """[{"label", "score", "start", "end", "text"}, …]: stretches of tokens with one label, as B-
+    and I- say where they begin and go on; "O" is left out. start, end: characters. score: the mean
+    over its tokens."""
+
+    auto = "AutoModelForTokenClassification"
+    optional: tuple[str, ...] = ()
+
+    def __init__(self, config: Any) -> None:
+        self._labels = _labels(config)
+
+    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        probabilities: Tensor = returned.logits.float().softmax(-1)
+        return probabilities
+
+    def outputs(
+        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        return [list(self._spans(row, of)) for row, of in zip(rows, values, strict=True)]
+
+    def _spans(self, row: Row, values: Floats) -> Iterator[dict[str, Any]]:
+        assert row.places is not None
+        assert row.special is not None
+        tokens = np.flatnonzero(~row.special)
+        best = values[tokens].argmax(1)
+        scores = values[tokens, best]
+        tags = [_tag(self._labels[n]) for n in best]
+        for since, until in pairwise(_edges(tags)):
+            label = tags[since][1]
+            if label == "O":
+                continue
+            start, end = row.places[tokens[since]][0], row.places[tokens[until - 1]][1]
+            yield {
+                "label": label,
+                "score": float(scores[since:until].mean()),
+                "start": int(start),
+                "end": int(end),
+                "text": row.text[start:end],
+            }
+
+
+class Embedding:
+    """A vector a text: the mean over its tokens, or its first token's ("cls"), of unit length
+    unless told otherwise."""
+
+    auto = "AutoModel"
+    optional: tuple[str, ...] = ("pooler.",)
+
+    def __init__(self, folder: Path, pooling: str, normalize: bool) -> None:
+        self._pooling, self._normalize = pooling or _pooling(folder), normalize
+
+    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        hidden = returned.last_hidden_state.float()
+        if self._pooling == "cls":
+            vectors = hidden[:, 0]
+        else:
+            real = mask[:, :, None].float()
+            vectors = (hidden * real).sum(1) / real.sum(1)
+        return F.normalize(vectors) if params.get("normalize", self._normalize) else vectors
+
+    def outputs(
+        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        return list(values)
+
+
+class Reranking:
+    """A score a pair, between 0 and 1 unless the model or its entry says "none"."""
+
+    auto = "AutoModelForSequenceClassification"
+    optional: tuple[str, ...] = ()
+
+    def __init__(self, config: Any, activation: str) -> None:
+        if no := huggingface_folder.misfit("reranking", {"id2label": config.id2label}):
+            raise ValueError(no)
+        self._sigmoid = (activation or _activation(config)) == "sigmoid"
+
+    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        logits: Tensor = returned.logits.float()[:, 0]
+        return logits.sigmoid() if self._sigmoid else logits
+
+    def outputs(
+        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        scores: list[float] = values.tolist()
+        return scores
+
+
+def _labels(config: Any) -> list[str]:
+    return [str(config.id2label[n]) for n in range(config.num_labels)]
+
+
+def _tag(label: str) -> tuple[bool, str]:
+    """Whether a stretch begins there in any case, and what it is called."""
+    return label.startswith("B-"), label[2:] if label[:2] in ("B-", "I-") else label
+
+
+def _edges(tags: Sequence[tuple[bool, str]]) -> list[int]:
+    """Where stretches begin, and where the last one ends."""
+    edges = [n for n, (begins, tag) in enumerate(tags) if n == 0 or begins or tag != tags[n - 1][1]]
+    return [*edges, len(tags)] if tags else []
+
+
+def _pooling(folder: Path) -> str:
+    """As sentence-transformers' own file says, where there is one."""
+    said = huggingface_folder.read(folder / "1_Pooling", "config.json")
+    old = [key.removeprefix("pooling_mode_") for key, on in said.items() if on is True]
+    modes = {"mean_tokens": "mean", "cls_token": "cls"}
+    wanted = [modes.get(mode, mode) for mode in old if f"pooling_mode_{mode}" in said]
+    if mode := said.get("pooling_mode"):
+        wanted = list(mode) if isinstance(mode, list | tuple) else [mode]
+    if not wanted:
+        return "mean"
+    if wanted not in (["mean"], ["cls"]):
+        raise ValueError(f"{folder}/1_Pooling pools by {', '.join(wanted)}; mean and cls are known")
+    return wanted[0]
+
+
+def _activation(config: Any) -> str:
+    """As sentence-transformers writes it into config.json."""
+    said = getattr(config, "sentence_transformers", None) or {}
+    name = str(said.get("activation_fn", "") if isinstance(said, Mapping) else "")
+    return "none" if name.endswith("Identity") else "sigmoid"

@@ -1,0 +1,124 @@
+"""How the texts of a launch lie in one [tokens, hidden] matrix: end to end, or padded.
+
+A layout is made for each launch. Linear layers and norms see the matrix alone; attention and
+pooling, which must not mix texts, are the layout's.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workers.engines.common.device import Send
+
+TokenIds = NDArray[np.int32]
+
+_SHORT, _SHORT_STEP, _LONG_STEP = 64, 8, 32  # tokens of a packed launch
+_COLUMNS_STEP = 8  # tokens of a padded row: the GPU's tensor cores work in eights
+
+
+class Layout(Protocol):
+    """ids, positions: integers [tokens], on the device."""
+
+    ids: Tensor
+    positions: Tensor
+
+    def attend(self, qkv: Tensor, heads: int) -> Tensor:
+        """qkv: [tokens, 3 hidden]. Returns [tokens, hidden]: each token looks at its own text."""
+        ...
+
+    def pool(self, x: Tensor) -> Tensor:
+        """x: [tokens, hidden]. Returns float32 [texts, hidden], in the order of the launch: each
+        the mean over the text's tokens."""
+        ...
+
+
+class LayoutOf(Protocol):
+    """Makes the layout of one launch. texts: token ids of each."""
+
+    def __call__(self, texts: Sequence[TokenIds], send: Send) -> Layout: ...
+
+
+class Packed:
+    """Rows end to end, shortest first, and none is padded. Attention runs once for each length:
+    right for a CPU, which works through real tokens only; a GPU would starve on small kernels."""
+
+    def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
+        filled = [*texts, *_filler(sum(map(len, texts)))]
+        lengths = np.array([len(ids) for ids in filled])
+        order = np.argsort(lengths, kind="stable")
+        self._groups = [(len(list(same)), n) for n, same in groupby(lengths[order].tolist())]
+        self.ids = send(np.concatenate([filled[i] for i in order]))
+        self.positions = send(
+            np.concatenate([np.arange(n, dtype=np.int32) for n in lengths[order]])
+        )
+        self._places = send(np.argsort(order)[: len(texts)])
+
+    def attend(self, qkv: Tensor, heads: int) -> Tensor:
+        mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        parts = zip(self._split(qkv), self._split(mixed), self._groups, strict=True)
+        for part, out, (rows, length) in parts:
+            shape = (rows, length, heads, -1)
+            query, key, value = (p.view(shape).transpose(1, 2) for p in part.chunk(3, dim=1))
+            seen = F.scaled_dot_product_attention(query, key, value)
+            out.view(shape).copy_(seen.transpose(1, 2))
+        return mixed
+
+    def pool(self, x: Tensor) -> Tensor:
+        parts = zip(self._split(x), self._groups, strict=True)
+        by_length = torch.cat(
+            [
+                part.view(rows, length, -1).mean(1, dtype=torch.float32)
+                for part, (rows, length) in parts
+            ]
+        )
+        return by_length[self._places]
+
+    def _split(self, x: Tensor) -> Sequence[Tensor]:
+        return torch.split_with_sizes(x, [rows * length for rows, length in self._groups])
+
+
+class Padded:
+    """One [texts, longest] matrix and a mask: few large kernels, whatever the lengths. Right for a
+    GPU, which has the arithmetic to spare."""
+
+    def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
+        lengths = np.array([len(ids) for ids in texts], dtype=np.int32)
+        columns = -(-lengths.max() // _COLUMNS_STEP) * _COLUMNS_STEP
+        real = np.arange(columns) < lengths[:, None]
+        ids = np.zeros(real.shape, dtype=np.int32)
+        ids[real] = np.concatenate(texts)
+        self._shape = real.shape
+        self.ids = send(ids.reshape(-1))
+        self.positions = send(np.tile(np.arange(columns, dtype=np.int32), len(texts)))
+        self._lengths = send(lengths[:, None])
+        # Without a mask torch has a faster attention.
+        self._real = None if real.all() else send(real)
+
+    def attend(self, qkv: Tensor, heads: int) -> Tensor:
+        shape = (*self._shape, 3, heads, -1)
+        query, key, value = qkv.view(shape).permute(2, 0, 3, 1, 4)
+        mask = None if self._real is None else self._real[:, None, None, :]
+        seen = F.scaled_dot_product_attention(query, key, value, mask)
+        return seen.transpose(1, 2).reshape(len(qkv), -1)
+
+    def pool(self, x: Tensor) -> Tensor:
+        rows = x.view(*self._shape, -1)
+        if self._real is not None:
+            rows = rows * self._real[:, :, None]
+        return rows.sum(1, dtype=torch.float32) / self._lengths
+
+
+LAYOUTS: Mapping[str, LayoutOf] = {"packed": Packed, "padded": Padded}
+
+
+def _filler(tokens: int) -> list[TokenIds]:
+    """One more text that rounds a launch up: oneDNN keeps what it compiles for every new number
+    of tokens, which would be hundreds of megabytes; this leaves it a few dozen."""
+    missing = -tokens % (_SHORT_STEP if tokens <= _SHORT else _LONG_STEP)
+    return [np.zeros(missing, dtype=np.int32)] if missing else []

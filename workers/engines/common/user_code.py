@@ -1,0 +1,115 @@
+"""Python code of the operator's own: imported where it runs, which is in workers alone, and named
+with its line where it fails."""
+
+import inspect
+import itertools
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jobs.models import artifacts
+from workers.engines.protocol import InvalidInput, Permanent, Transient
+
+_numbers = itertools.count(1)
+_KEPT = (InvalidInput, Transient, Permanent, ConnectionError, TimeoutError, MemoryError)
+
+
+class Faulty(Exception):
+    """Code that can't be used; says where, and why."""
+
+
+class Source:
+    """A file, under a name of its own, or a module that can be imported.
+
+    file: a path; file_sha256: of its content, looked at where it is given. module: dotted.
+    Raises Faulty, and Untrusted where the file is not the one that was declared.
+    """
+
+    def __init__(self, file: str = "", module: str = "", file_sha256: str = "") -> None:
+        self._private = ""
+        self.module = self._of_file(Path(file), file_sha256) if file else _imported(module)
+        self._file = self.module.__file__ or module
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        """A function or class of it, which any failure of is told with its line."""
+        found = getattr(self.module, name, None)
+        if found is not None and not callable(found):
+            raise Faulty(f"{Path(self._file).name}: {name} is no function")
+        return found
+
+    def need(self, name: str) -> Callable[..., Any]:
+        """The same; raises Faulty where there is none."""
+        found = self.find(name)
+        if found is None:
+            raise Faulty(f"{self._file} has no function {name}")
+        return found
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What it returns. What it raises goes on as it is where its type says what follows, and
+        as Permanent elsewhere, with the file and the line."""
+        try:
+            return function(*arguments)
+        except _KEPT:
+            raise
+        except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError":
+                raise
+            said = _said(error, self._file)
+        raise Permanent(said)  # out here: its frames hold what the launch had allocated
+
+    def forget(self) -> None:
+        """Its module goes with the last who uses it."""
+        sys.modules.pop(self._private, None)
+
+    def _of_file(self, path: Path, sha256: str) -> ModuleType:
+        try:
+            text = (artifacts.verified(path, sha256) if sha256 else path).read_bytes()
+        except OSError as error:
+            raise Faulty(f"{path} can't be read: {error.strerror}") from error
+        self._private = f"_millrace_{path.stem}_{next(_numbers)}"
+        spec = spec_from_loader(self._private, loader=None, origin=str(path))
+        assert spec is not None
+        module = module_from_spec(spec)
+        module.__file__ = str(path)
+        sys.modules[self._private] = module  # dataclasses look their module up
+        try:
+            exec(compile(text, str(path), "exec"), module.__dict__)
+        except (Exception, SystemExit) as error:
+            self.forget()
+            raise Faulty(_said(error, str(path))) from error
+        return module
+
+
+def positional(function: Callable[..., Any]) -> int:
+    """How many arguments it must be given."""
+    needed = (
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    )
+    return sum(1 for _ in needed)
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise Faulty(f"options.module is {name!r}, which can't be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise Faulty(_said(error, "")) from error
+
+
+def _said(error: BaseException, file: str) -> str:
+    """The error with its place: in the file, where it passed through it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == file]
+    place = (own or frames)[-1:]
+    name, line = (place[0].filename, place[0].lineno) if place else (file, None)
+    if isinstance(error, SyntaxError) and error.filename:
+        name, line = error.filename, error.lineno
+    return f"{Path(name).name}:{line}: {type(error).__name__}: {error}"

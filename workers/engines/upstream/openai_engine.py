@@ -1,0 +1,143 @@
+"""`openai`: a model that an OpenAI-compatible server runs: vLLM, SGLang, TEI, or OpenAI itself.
+
+A conversation is a request. Texts to embed go together: a launch is a request, which is the batch
+endpoint that such servers have.
+"""
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from jobs.models.engines import upstream_options
+from jobs.models.inputs import chat
+from jobs.models.model import Model
+from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Room
+from workers.engines.upstream.requester import Requester
+
+_MOST_TOKENS = 2**31 - 1  # that are believed
+_WANTED = "takes a string, or a list of token ids that is not empty"
+
+
+class OpenAIEngine:
+    """Options: `jobs.models.engines.upstream_options.OpenAIOptions`."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._options = model, upstream_options.openai(model.options)
+        key = self._options.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._upstream = Requester(model, self._options, headers)
+        self._base = self._options.url.rstrip("/")
+
+    def prepare(
+        self, inputs: Sequence[Any], params: Mapping[str, Any]
+    ) -> list[Prepared | InvalidInput]:
+        why_not = chat.refuse if self._model.does == "chat" else _refuse_embedding
+        return [
+            InvalidInput(f"the model {no}")
+            if (no := why_not(value))
+            else Prepared(self._model.size(value, params), value)
+            for value in inputs
+        ]
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        if self._model.does == "chat":
+            return [self._answer(conversation) for conversation in batch]
+        return self._embed(batch, params)
+
+    def _answer(self, conversation: Mapping[str, Any]) -> Any:
+        """The completion, as the upstream gave it."""
+        body = {**conversation, "model": self._options.model, "stream": False}
+        found = self._ask("/chat/completions", body)
+        if isinstance(found, Exception):
+            return found
+        if not (isinstance(found, dict) and isinstance(found.get("choices"), list)):
+            return Permanent("upstream's answer is no chat completion: it has no list of choices")
+        tokens = _tokens(found)
+        return Metered(found, tokens) if tokens else found
+
+    def _embed(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        """A vector each; raises what one of several inputs may be guilty of."""
+        body = {
+            "model": self._options.model,
+            "input": list(batch),
+            "encoding_format": self._options.encoding_format,
+            **params,
+        }
+        # What it says may quote one of them, and others be another tenant's.
+        found = self._ask("/embeddings", body, quoting=len(batch) == 1)
+        if isinstance(found, InvalidInput):
+            raise found
+        if isinstance(found, Exception):
+            return [found] * len(batch)
+        try:
+            vectors = _vectors(found, len(batch))
+        except (LookupError, TypeError, ValueError, OverflowError):
+            wrong = Permanent("upstream's answer is no list of one embedding for each input")
+            return [wrong] * len(batch)
+        return _metered(vectors, _tokens(found), batch)
+
+    def _ask(self, path: str, body: Mapping[str, Any], *, quoting: bool = True) -> Any:
+        raw = orjson.dumps(body)
+        return self._upstream.ask("POST", self._base + path, raw, quoting=quoting)
+
+    def room(self) -> Room:
+        return self._upstream.room()
+
+    def samples(self) -> Sequence[Any]:
+        """None: its first requests are somebody's."""
+        return ()
+
+    def memory_mb(self) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        self._upstream.close()
+
+
+def _refuse_embedding(value: Any) -> str | None:
+    ids = isinstance(value, list) and value and all(type(token) is int for token in value)
+    return None if isinstance(value, str) or ids else _WANTED
+
+
+def _vectors(answer: Any, count: int) -> list[Any]:
+    """By their index, whatever their order. Raises LookupError, TypeError, ValueError or
+    OverflowError where that is not what there is."""
+    by_index = {one["index"]: one["embedding"] for one in answer["data"]}
+    if len(by_index) != count or len(answer["data"]) != count:
+        raise ValueError
+    return [_vector(by_index[n]) for n in range(count)]
+
+
+def _vector(embedding: Any) -> Any:
+    """A list of numbers, or little-endian float32 as base64: what was asked for is not what every
+    server gives."""
+    if isinstance(embedding, str):
+        return np.frombuffer(b64decode(embedding, validate=True), "<f4")
+    vector = np.array(embedding, np.float32)
+    if vector.ndim != 1:
+        raise ValueError
+    return vector
+
+
+def _tokens(answer: Any) -> int:
+    """What it says that it used; 0 where it doesn't."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return min(total, _MOST_TOKENS) if type(total) is int and total > 0 else 0
+
+
+def _metered(vectors: Sequence[Any], tokens: int, batch: Sequence[Any]) -> Sequence[Any]:
+    """The tokens of a request are told for all of it: each input has its share by its length, and
+    all together no more and no less, where there are as many."""
+    if not tokens:
+        return vectors
+    lengths = [max(1, len(value)) for value in batch]
+    whole, before, metered = sum(lengths), 0, list[Metered]()
+    for vector, length in zip(vectors, lengths, strict=True):
+        share = tokens * (before + length) // whole - tokens * before // whole
+        metered.append(Metered(vector, max(1, share)))
+        before += length
+    return metered

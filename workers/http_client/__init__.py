@@ -1,0 +1,1 @@
+"""Outgoing HTTP with one deadline: webhooks and upstreams."""

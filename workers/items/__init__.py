@@ -1,0 +1,1 @@
+"""Items of a leased slice: inputs, payloads, results as rows."""

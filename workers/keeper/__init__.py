@@ -1,0 +1,1 @@
+"""The maintenance process (`python -m workers.keeper`): one file a periodic service."""

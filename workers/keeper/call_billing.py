@@ -1,0 +1,64 @@
+"""What calls used, from Redis to the ledger: minutes that are over.
+
+A minute is stored first, and then forgotten. Whoever dies in between, or comes second, stores it
+once more: the ledger has it, and keeps what it has.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine as Database
+
+from jobs.calls import redis as call_redis
+from jobs.calls.lanes import CallLanes
+from jobs.calls.messages import Used
+from jobs.models.model import Model
+from jobs.models.pricing import FREE
+from jobs.models.watcher import ModelsFile
+from jobs.store.billing import ledger
+from jobs.store.billing.ledger import Minute
+
+
+class CallBilling:
+    """Moves the minutes of every model, declared no more included."""
+
+    def __init__(
+        self,
+        redis_url: str,
+        database: Database,
+        file: ModelsFile,
+        lanes: Callable[[str], CallLanes] | None = None,
+    ) -> None:
+        self._client, self._database, self._file = call_redis.connect(redis_url), database, file
+        self._new = lanes or (lambda key: call_redis.RedisLanes(self._client, key))
+        self._lanes: dict[str, CallLanes] = {}
+        self._seen: dict[str, Model] = {}
+        self._looked = False
+
+    def run_once(self) -> int:
+        """Returns how many rows it moved. Raises RedisError, and what the database raises."""
+        if not self._looked:  # for what was declared before we came
+            self._lanes |= {key: self._new(key) for key in call_redis.with_usage(self._client)}
+            self._looked = True
+        for model in self._file.models:
+            self._seen[model.key] = model
+            if model.key not in self._lanes:
+                self._lanes[model.key] = self._new(model.key)
+        return sum(self._move(key, lanes) for key, lanes in self._lanes.items())
+
+    def _move(self, key: str, lanes: CallLanes) -> int:
+        used = lanes.used()
+        if used:
+            model = self._seen.get(key)
+            with self._database.begin() as tx:
+                price = model.price if model else FREE
+                ledger.bill_calls(tx, [_minute(key, one) for one in used], price)
+            lanes.forget_used(used)
+        return len(used)
+
+
+def _minute(key: str, used: Used) -> Minute:
+    name, _, version = key.rpartition("@")
+    at = datetime.fromtimestamp(used.minute * 60, UTC)
+    counts = used.succeeded, used.failed, used.units, used.device_us
+    return Minute(at, used.tenant, name, version, used.job_class, *counts)

@@ -1,0 +1,1 @@
+"""A worker process: runtime, slices in hand, models in memory, status."""
