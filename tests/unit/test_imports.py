@@ -36,7 +36,17 @@ ORDER = {
         ["__main__"],
     ],
     "jobs": [
-        "api_keys clock encryption errors identity ids limits ssrf states".split(),
+        [
+            "api_keys",
+            "clock",
+            "encryption",
+            "errors",
+            "identity",
+            "ids",
+            "limits",
+            "ssrf",
+            "states",
+        ],
         ["blobs"],
         ["settings"],
         ["models", "telemetry"],
