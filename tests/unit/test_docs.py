@@ -13,7 +13,7 @@ from ops.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "ops" / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 SETTINGS = {f"MILLRACE_{f.name.upper()}" for f in fields(Settings)}
 SETTINGS |= {f"MILLRACE_{f.name.upper()}_FILE" for f in fields(Settings) if is_secret(f)}
 OUTSIDE_SETTINGS = {
@@ -25,7 +25,7 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*")
 ]
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @each_page
@@ -62,3 +62,37 @@ def test_commands_that_a_page_names_exist(page: Path) -> None:
 def test_the_page_of_guarantees_names_every_invariant() -> None:
     text = (DOCS / "semantics.md").read_text()
     assert [found.name for found in INVARIANTS if f"`{found.name}`" not in text] == []
+
+
+def test_files_and_modules_that_the_code_names_exist() -> None:
+    """Docstrings, comments and texts: paths of Python files, and dotted names in backticks."""
+    names = re.compile(
+        r"(?<![\w/.])((?:api|jobs|migrations|ops|tests|workers)/[\w/]+\.py)"
+        r"|`((?:api|jobs|migrations|ops|tests|workers)(?:\.\w+)+)`"
+    )
+    missing = {
+        f"{path.relative_to(ROOT)}: {file or dotted}"
+        for package in ("api", "jobs", "migrations", "ops", "tests", "workers")
+        for path in (ROOT / package).rglob("*.py")
+        for file, dotted in names.findall(path.read_text())
+        if not (_exists(file) if file else _is_defined(dotted))
+    }
+    assert missing == set()
+
+
+def _is_defined(dotted: str) -> bool:
+    """True if the name is a module, or defined in one (a class's attribute included)."""
+    parts = dotted.split(".")
+    for n in range(len(parts), 0, -1):
+        module = ROOT.joinpath(*parts[:n])
+        source = module.with_suffix(".py") if n > 1 else module / "__init__.py"
+        if module.is_dir() and n == len(parts):
+            return True
+        if not source.exists():
+            source = module / "__init__.py"
+        if source.exists() and n < len(parts):
+            words = set(re.findall(r"\w+", source.read_text()))
+            return set(parts[n:]) <= words
+        if source.exists():
+            return True
+    return False
