@@ -13,7 +13,7 @@ from jobs import clock
 from jobs.blobs.store import open_store, parse
 from jobs.errors import BlobsAway, PayloadLost
 from jobs.settings import Settings
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 Condition = Literal["ok", "slow", "away", "unknown"]
 
@@ -56,15 +56,15 @@ def parts(
     ]
 
 
-def _api(reading: Reading) -> Part:
-    count = len(reading.of("api").reports)
+def _api(reading: ReportSet) -> Part:
+    count = len(reading.by_kind("api").reports)
     lag_s = reading.gauge("millrace_event_loop_lag_seconds") or 0.0
     said = f"{count} {_plural('process', count, 'es')}, event loop late by {_ms(lag_s)} at most"
     return Part("API", "slow" if lag_s > _LAG_S else "ok", said if count else "this process")
 
 
-def _keeper(reading: Reading) -> Part:
-    count = len(reading.of("keeper").reports)
+def _keeper(reading: ReportSet) -> Part:
+    count = len(reading.by_kind("keeper").reports)
     if not count:
         unknown = not reading.reports
         return Part("Keeper", "unknown" if unknown else "away", "none has reported lately")
@@ -83,7 +83,7 @@ def _workers(workers: Mapping[str, int] | None) -> Part:
     return Part("Workers", "slow" if workers.get("loading") else "away", said)
 
 
-def _database(reading: Reading, database_s: float | None) -> Part:
+def _database(reading: ReportSet, database_s: float | None) -> Part:
     if database_s is None:
         return Part("PostgreSQL", "away", "it can't be reached from here")
     probe_s = reading.gauge("millrace_database_probe_seconds")
@@ -97,7 +97,7 @@ def _database(reading: Reading, database_s: float | None) -> Part:
     return Part("PostgreSQL", "slow" if slow else "ok", ", ".join(said))
 
 
-def _redis(reading: Reading, redis_s: float | None) -> Part:
+def _redis(reading: ReportSet, redis_s: float | None) -> Part:
     if redis_s is None:
         return Part("Redis", "away", "calls are refused until it is back; jobs go on")
     p95_s = reading.quantile("millrace_redis_seconds", 0.95)
@@ -108,9 +108,9 @@ def _redis(reading: Reading, redis_s: float | None) -> Part:
     return Part("Redis", "slow" if errors or redis_s > _REDIS_S else "ok", ", ".join(said))
 
 
-def _broker(reading: Reading, settings: Settings) -> Part:
+def _broker(reading: ReportSet, settings: Settings) -> Part:
     kind = "RabbitMQ" if settings.broker.startswith("amqp") else "Redis"
-    if not reading.of("keeper").reports:
+    if not reading.by_kind("keeper").reports:
         return Part("Broker", "unknown", f"{kind}; no keeper tells of it")
     nudges = reading.rate("millrace_nudges_total")
     if failed := reading.increase("millrace_keeper_runs_total", service="nudge", outcome="failed"):
@@ -118,7 +118,7 @@ def _broker(reading: Reading, settings: Settings) -> Part:
     return Part("Broker", "ok", f"{kind}, {formatting.rate(nudges)} nudges/s")
 
 
-def _webhooks(reading: Reading) -> Part:
+def _webhooks(reading: ReportSet) -> Part:
     pending = reading.gauge("millrace_webhooks_pending")
     oldest_s = reading.gauge("millrace_webhook_oldest_seconds") or 0.0
     tries = reading.increase_by("millrace_webhook_attempts_total", "outcome")

@@ -10,7 +10,7 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import workers
 from jobs.store.queue.workers import NOWHERE, Standing
 from jobs.telemetry.metrics.metrics import EDGES, STAGES
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 _ROWS = "millrace_launch_rows"
 
@@ -50,19 +50,19 @@ def standing(shared: Context) -> Mapping[str, Standing]:
         return {}
 
 
-def rows(shared: Context, found: Mapping[str, Standing], reading: Reading) -> list[Row]:
+def rows(shared: Context, found: Mapping[str, Standing], reading: ReportSet) -> list[Row]:
     """Those that are declared, and those that are still there. found: how they stand."""
     declared = {model.key: model for model in shared.models}
     keys = (*declared, *sorted(found.keys() - declared.keys()))
     return [row(key, declared.get(key), found.get(key, NOWHERE), reading) for key in keys]
 
 
-def row(key: str, model: Model | None, standing: Standing, reading: Reading) -> Row:
+def row(key: str, model: Model | None, standing: Standing, reading: ReportSet) -> Row:
     target_s = model.target_ms / 1000 if model else 0.0
     return Row(key, model, standing, target_s, figures(reading, key))
 
 
-def figures(now: Reading, key: str) -> dict[str, Any]:
+def figures(now: ReportSet, key: str) -> dict[str, Any]:
     """Of its last minute."""
     met = now.increase_by("millrace_call_target_total", "met", model=key)
     units = now.increase("millrace_launch_units_total", model=key)
@@ -89,7 +89,7 @@ def figures(now: Reading, key: str) -> dict[str, Any]:
     }
 
 
-def stages(reading: Reading, **labels: str) -> dict[str, float]:
+def stages(reading: ReportSet, **labels: str) -> dict[str, float]:
     """Where the time of a call went on average, in ms, by stage."""
     means = {
         stage: reading.mean("millrace_call_stage_seconds", stage=stage, **labels)
@@ -98,7 +98,7 @@ def stages(reading: Reading, **labels: str) -> dict[str, float]:
     return {stage: 1000 * mean for stage, mean in means.items() if mean is not None}
 
 
-def launch_sizes(reading: Reading, **labels: str) -> dict[str, float]:
+def launch_sizes(reading: ReportSet, **labels: str) -> dict[str, float]:
     """How many launches had how many entries, by the upper end of what is counted together."""
     found, low = {}, 0
     for top in EDGES[_ROWS]:
@@ -118,11 +118,11 @@ def trimmed(counts: dict[str, float]) -> dict[str, float]:
     return {name: counts[name] for name in names}
 
 
-def curves(reading: Reading, key: str) -> dict[str, list[tuple[float, float]]]:
+def curves(reading: ReportSet, key: str) -> dict[str, list[tuple[float, float]]]:
     """How long a launch of so many rows is predicted to take, ms, by bucket: as the worker that
     reports first has measured it."""
-    for report in reading.of("worker").reports:
-        profile = report.about.get("models", {}).get(key, {}).get("profile", {})
+    for report in reading.by_kind("worker").reports:
+        profile = report.details.get("models", {}).get(key, {}).get("profile", {})
         if profile:
             return {
                 f"up to {bucket}" if bucket != "0" else "all lengths": [

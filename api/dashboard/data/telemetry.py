@@ -9,14 +9,14 @@ from redis import RedisError
 from api.context import Shared
 from jobs import clock
 from jobs.telemetry.reports.history import Point
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySnapshot:
     """redis_s: how long Redis took to answer; None: it didn't."""
 
-    reading: Reading
+    reading: ReportSet
     history: list[Point]
     redis_s: float | None
 

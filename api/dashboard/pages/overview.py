@@ -25,7 +25,7 @@ from jobs.store.queue import workers
 from jobs.store.queue.workers import Standing
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports import history
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 from jobs.views import jobs as views
 
 router = page_router.router()
@@ -131,9 +131,9 @@ def _seen(shared: Context, whose: str) -> Seen:
     return Seen(jobs, found, models, states, took_s)
 
 
-def busy_of(reading: Reading, incarnation: int) -> float | None:
+def busy_of(reading: ReportSet, incarnation: int) -> float | None:
     """Of one worker's device; None: it hasn't told."""
-    one = reading.one(str(incarnation))
+    one = reading.by_process(str(incarnation))
     if not one.reports:
         return None
     return min(1.0, one.rate("millrace_device_busy_seconds_total"))
@@ -148,7 +148,7 @@ def figures(told: TelemetrySnapshot) -> dict[str, Any]:
     return {
         "calls_s": now.rate("millrace_calls_total"),
         "items_s": now.rate("millrace_items_total"),
-        "failures_s": history.failures_s(now),
+        "failures_s": history.failure_rate(now),
         "retries_s": now.rate("millrace_item_retries_total"),
         "queue_calls": now.gauge_by("millrace_queue_calls", "model"),
         "queue_items": now.gauge_by("millrace_queue_items", "model"),
@@ -159,7 +159,7 @@ def figures(told: TelemetrySnapshot) -> dict[str, Any]:
         "padding": 1 - units / padded if padded else None,
         "launches_s": now.rate("millrace_launches_total"),
         "reasons": now.increase_by("millrace_launches_total", "reason"),
-        "busy": history.busy(now),
+        "busy": history.device_busy_share(now),
         "p50_s": now.quantile("millrace_call_seconds", 0.5),
         "p99_s": now.quantile("millrace_call_seconds", 0.99),
         "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,

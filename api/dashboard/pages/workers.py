@@ -29,14 +29,14 @@ def workers(request: Request, shared: Shared, viewer: Operating, told: StatusRep
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row["incarnation"] for row in rows])
-    reports = {report.name: report for report in told.reading.of("worker").reports}
+    reports = {report.name: report for report in told.reading.by_kind("worker").reports}
     found: list[dict[str, Any]] = [
         {
             "row": row,
             "held": [one for one in held if one["incarnation"] == row["incarnation"]],
             "busy": busy_of(told.reading, row["incarnation"]),
             "memory": _memory(reports.get(str(row["incarnation"]))),
-            "size": told.reading.one(str(row["incarnation"])).mean("millrace_launch_rows"),
+            "size": told.reading.by_process(str(row["incarnation"])).mean("millrace_launch_rows"),
         }
         for row in rows
     ]
@@ -58,9 +58,9 @@ def worker(
         row = json_routes.worker_of(tx, id)
         held = store.held(tx, [id])
         launches = store.launches(tx, [id], _LAUNCHES)
-    now = told.reading.one(str(id))
+    now = told.reading.by_process(str(id))
     report = next(iter(now.reports), None)
-    models: dict[str, Any] = dict(report.about.get("models", {})) if report else {}
+    models: dict[str, Any] = dict(report.details.get("models", {})) if report else {}
     return layout.page(
         request,
         "worker.html",
@@ -101,7 +101,7 @@ def undrain(
 
 def _memory(report: Report | None) -> tuple[float, float] | None:
     """(used, total) bytes of its device."""
-    found = report.about.get("memory") if report else None
+    found = report.details.get("memory") if report else None
     return (found["used"], found["total"]) if found else None
 
 
