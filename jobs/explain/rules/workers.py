@@ -16,7 +16,8 @@ _ADVICE = {
     "hung": "a launch took longer than limits.max_launch_s: the model hangs, or the limit is "
     "too short",
     "killed": "it was killed from outside (out of memory: see dmesg; or an operator), or by a "
-    "call, which then fails as worker_lost, or by the loading of a model; the worker's log says which",
+    "call, which then fails as worker_lost, or by the loading of a model; the worker's "
+    "log says which",
     "silent": "its machine or its network failed, or its process is stopped",
 }
 
