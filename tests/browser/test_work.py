@@ -174,7 +174,7 @@ def test_a_webhook_that_failed_is_sent_again(
     receiver.reply = lambda request: Reply()
     before = len(receiver.received)
     rows.get_by_role("button", name=re.compile(id)).click()
-    expect(page.get_by_role("status").filter(has_text="will be sent again")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="being sent again")).to_be_visible()
     eventually(lambda: len(receiver.received) > before, 20)
     window.go("/dashboard/webhooks?state=delivered")
     expect(rows).to_contain_text(id, timeout=20_000)
