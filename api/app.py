@@ -229,8 +229,8 @@ def serve(settings: Settings) -> None:
     Raises SettingsError where it must not listen on that address.
     """
     _check_door(settings)
-    record.begin("api", settings.metrics)
-    exposition.listen(settings)
+    record.start("api", settings.metrics)
+    exposition.serve(settings)
     # A thread that comes back from the database waits this long for the GIL, not ten times it.
     sys.setswitchinterval(_SWITCH_S)
     # uvicorn raises the signal that ended it once more, when it is done: that is no failure.

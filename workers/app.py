@@ -78,8 +78,8 @@ def _keep_our_logging(**_: Any) -> None:
 
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in hand are given back after their launch."""
-    record.begin("worker", settings.metrics)
-    exposition.listen(settings)
+    record.start("worker", settings.metrics)
+    exposition.serve(settings)
     export.start(settings, "worker")
     app = create_app(settings)
     file = ModelsFile(settings.models)

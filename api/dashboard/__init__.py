@@ -1,5 +1,7 @@
-"""/dashboard: what runs, what is stuck and why, as pages that are made here and need nothing from
-elsewhere. What they show and do is what the API shows and lets do, by the same scopes."""
+"""Dashboard: server-rendered pages under /dashboard, without external assets.
+
+They show and do what the API does, under the same scopes.
+"""
 
 from fastapi import FastAPI
 
@@ -22,10 +24,10 @@ from api.dashboard.rendering import assets, page_router
 
 
 def install(app: FastAPI) -> None:
-    """Serves the pages, and what they are made of."""
-    app.state.patience = SingleFlight()
+    """Installs the pages and their assets."""
+    app.state.single_flight = SingleFlight()
     assets.install(app)
-    of_work = (jobs, bulk_actions, item, job)  # `jobs/all/…` before `jobs/{job_id}/…`
-    for module in (overview, *of_work, models, workers, tenants, keys, webhooks, audit, sign_in):
+    job_pages = (jobs, bulk_actions, item, job)  # `jobs/all/…` before `jobs/{job_id}/…`
+    for module in (overview, *job_pages, models, workers, tenants, keys, webhooks, audit, sign_in):
         app.include_router(module.router)
-    app.include_router(page_router.nowhere)
+    app.include_router(page_router.not_found)

@@ -81,14 +81,14 @@ class InferenceSession:
         if self.caller.spent:
             raise SpendCap
         id = ids.show("call", ids.new())
-        with spans.begun("call", "producer") as span:
-            span.note(
+        with spans.child_span("call", "producer") as span:
+            span.set_attributes(
                 millrace__call__id=id,
                 millrace__tenant=self.caller.tenant,
                 millrace__class=self.job_class,
             )
             called = await self._call(id, value, ways, span.packed)
-            span.note(millrace__model=called.way.model.key, millrace__units=called.units)
+            span.set_attributes(millrace__model=called.way.model.key, millrace__units=called.units)
         return called
 
     async def _call(

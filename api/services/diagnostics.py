@@ -16,7 +16,7 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.monitoring import diagnostics
 from jobs.store.monitoring.observations import LockWait, Observations
 from jobs.store.tenancy import EVERYBODY
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 _PATIENCE_S = 1.0
 _KEPT_S = 1.0
@@ -31,7 +31,7 @@ class DiagnosticsService:
         self._asking: asyncio.Task[Observations] | None = None
         self._asked_s = 0.0
         self._seen = Observations()
-        self._found = self._judge(Reading(()), 0.0)
+        self._found = self._judge(ReportSet(()), 0.0)
         self._until_s = 0.0
         self._turn = asyncio.Lock()
 
@@ -53,9 +53,9 @@ class DiagnosticsService:
                 self._until_s = clock.monotonic() + _KEPT_S
             return self._found
 
-    def _judge(self, reading: Reading, unanswered_s: float) -> tuple[Facts, list[Diagnosis]]:
+    def _judge(self, reading: ReportSet, unanswered_s: float) -> tuple[Facts, list[Diagnosis]]:
         silent_s = self._reports.unanswered_s
-        facts = Facts.of(reading, self._shared.models, self._seen, unanswered_s, silent_s)
+        facts = Facts.from_reports(reading, self._shared.models, self._seen, unanswered_s, silent_s)
         return facts, diagnose(facts)
 
     async def _look(self) -> float:

@@ -26,8 +26,8 @@ from jobs.store import db
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
 from jobs.telemetry.reports import child_processes
-from jobs.telemetry.reports.child_processes import ChildReports
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.reports.child_processes import ChildCounters
+from jobs.telemetry.tracing.context import CURRENT
 
 _PROCESSES = 2
 _NICE = 5  # small things go first
@@ -53,7 +53,7 @@ class IngestPool:
         """What `take` returns, or raises, in a process of its own; all of it is pickled. Raises
         Unavailable where that process was killed."""
         async with self._turns:
-            question = HERE.get(), take, args, kwargs
+            question = CURRENT.get(), take, args, kwargs
             answer = await run_in_threadpool(self._ask, body, question)
         if isinstance(answer, Exception):
             raise answer
@@ -73,7 +73,7 @@ class IngestPool:
             child.kill()
             message = "the process that took the body in was killed; send it once more"
             raise Unavailable(message, retry_after_s=1) from error
-        child_processes.add(counted)
+        child_processes.add_increases(counted)
         with self._lock:
             self._idle.append(child)
         return answer
@@ -129,17 +129,17 @@ def _serve(pipe: Connection, settings: Settings) -> None:
         database,
         Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
     )
-    record.switch(settings.metrics)
-    told = ChildReports()
+    record.set_enabled(settings.metrics)
+    counters = ChildCounters()
     with suppress(EOFError):  # the api is gone
         while True:
             trace, take, args, kwargs = pipe.recv()
-            HERE.set(trace)
+            CURRENT.set(trace)
             with os.fdopen(reduction.recv_handle(pipe), "rb") as body:
                 body.seek(0)
                 file.poll()
                 answer = _outcome(partial(take, resources, body, *args, **kwargs))
-                pipe.send((answer, told.news()))
+                pipe.send((answer, counters.increases()))
 
 
 def _outcome(act: Callable[[], Any]) -> Any:

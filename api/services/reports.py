@@ -13,9 +13,9 @@ from jobs import clock
 from jobs.store import db
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports.history import KEY as HISTORY
-from jobs.telemetry.reports.history import Point, points
+from jobs.telemetry.reports.history import Point, parse_points
 from jobs.telemetry.reports.reporter import FIRST_S
-from jobs.telemetry.reports.reports import KEY, Reading, Report, readable
+from jobs.telemetry.reports.reports import KEY, Report, ReportSet, parse_fresh
 from jobs.telemetry.reports.window import WINDOW_S, Window
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _KEPT_S = 1.0
 """A reading serves everybody for so long."""
 _PATIENCE_S = 1.0
 """Longer than that nobody waits for Redis to know how things are."""
-_NOTHING = Reading(())
+_NOTHING = ReportSet(())
 
 
 class Reports:
@@ -53,7 +53,7 @@ class Reports:
                     await self._pipe.ask("HDEL", KEY, self._name)
         await self._pipe.close()
 
-    async def read(self) -> Reading:
+    async def read(self) -> ReportSet:
         """Of about now; without Redis nobody is heard of: an empty one."""
         async with self._turn:
             if clock.monotonic() > self._until_s:
@@ -72,9 +72,9 @@ class Reports:
         """The half hour before. Raises RedisError, and TimeoutError where it takes too long."""
         async with asyncio.timeout(_PATIENCE_S):
             packed = await self._pipe.ask("LRANGE", HISTORY, 0, -1)
-        return points(packed)
+        return parse_points(packed)
 
-    async def _read(self) -> Reading:
+    async def _read(self) -> ReportSet:
         asked_s = clock.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -85,11 +85,11 @@ class Reports:
             self._owed_s = self._owed_s or asked_s
             return _NOTHING
         self._owed_s = None
-        return Reading(await asyncio.to_thread(self._readable, packed, _unix(now)))
+        return ReportSet(await asyncio.to_thread(self._readable, packed, _unix(now)))
 
     def _readable(self, packed: Collection[bytes], now: float) -> list[Report]:
         """Most of them are those of a second ago."""
-        found = readable(packed, now, self._unpack)
+        found = parse_fresh(packed, now, self._unpack)
         self._known = {raw: self._known[raw] for raw in packed if raw in self._known}
         return found
 
@@ -105,7 +105,7 @@ class Reports:
             await asyncio.sleep(pause_s)
             pause_s = window.every_s
             db.record_connections()
-            stretch = await asyncio.to_thread(window.turn)
+            stretch = await asyncio.to_thread(window.advance)
             try:
                 now = _unix(await self._pipe.ask("TIME"))
                 report = Report(self._name, "api", now, stretch, self._about)

@@ -1,4 +1,4 @@
-"""Why something is slow or stands still, in words: rules over what the processes report."""
+"""Diagnosis: rules that find why something is slow or stuck, from the reports of processes."""
 
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import Facts

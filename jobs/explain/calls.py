@@ -1,98 +1,96 @@
-"""Why one call took as long as it did, or wasn't answered: from what was kept of it."""
+"""Diagnosis of one call, from its record: its latency, or why it failed."""
 
 from jobs.calls.records import CallRecord
 from jobs.explain.diagnosis import Code, Diagnosis, Severity
-from jobs.explain.words import count, percent, span
+from jobs.explain.formatting import count, duration, percent
 
-_MOST_OF_IT = 0.4
-"""Of its time: what took more of it is where it went."""
-_MUCH_PADDING = 0.5
+_DOMINANT_SHARE = 0.4  # of the latency
+_MUCH_PADDING = 0.5  # of the computed size
 
 _ENDS: dict[str, tuple[Code, str, str]] = {
     "overloaded": (
         "overload",
-        "as many calls waited as may wait, and its tenant had its share of them",
-        "come back after Retry-After; more workers make the queue shorter",
+        "the queue of calls was full, and its tenant had used its share of it",
+        "retry after Retry-After; more workers shorten the queue",
     ),
     "no_worker": (
         "no_worker",
         "no worker was ready for it",
-        "`millrace models` says in which state the model is, in how many workers",
+        "`millrace models` shows the state of the model in all workers",
     ),
     "quota_exceeded": (
         "call_refused",
-        "its tenant's limits for calls were used up",
-        "the RateLimit headers of answers say when there is room; `millrace limits` shows them",
+        "its tenant's limits for calls were exhausted",
+        "the RateLimit headers say when there is room again; `millrace limits` shows the limits",
     ),
-    "cancelled": ("call_cancelled", "its client went away before there was an answer", ""),
+    "cancelled": ("call_cancelled", "its client disconnected before the answer", ""),
     "worker_lost": (
         "call_failed",
-        "two workers died while they had it in hand",
-        "`millrace why` says how workers die; the call may be the reason",
+        "two workers died while they processed it",
+        "`millrace why` says how workers died; the call may be the cause",
     ),
     "rate_limited": (
         "upstream_limited",
-        "the server that runs the model said to come back later",
-        "its operator's limits decide",
+        "the upstream server of the model limited the rate",
+        "its operator sets the limits",
     ),
 }
 
 
 def explain_call(record: CallRecord) -> list[Diagnosis]:
-    """What is to be said of it, the most telling first; never nothing."""
+    """Returns the findings, most important first; never none."""
     if record.outcome == "succeeded":
-        return _of_answer(record)
+        return _answered(record)
     if record.outcome == "predicted_wait":
-        return [_of_prediction(record)]
+        return [_rejected(record)]
     if record.outcome == "deadline_passed":
-        return [_of_deadline(record)]
+        return [_timed_out(record)]
     code, words, advice = _ENDS.get(
         record.outcome,
-        ("call_failed", f"it ended as {record.outcome}", "the answer had the error's words"),
+        ("call_failed", f"it ended as {record.outcome}", "its response has the error message"),
     )
-    words = f"the call ended after {span(record.total_ms / 1000)}: {words}"
-    return [_found(record, code, words, advice)]
+    words = f"the call ended after {_ms(record.total_ms)}: {words}"
+    return [_diagnosis(record, code, words, advice)]
 
 
-def _of_prediction(record: CallRecord) -> Diagnosis:
+def _rejected(record: CallRecord) -> Diagnosis:
     needed_s, allowed_s = (record.needed_ms or 0.0) / 1000, (record.allowed_ms or 0.0) / 1000
-    return _found(
+    return _diagnosis(
         record,
         "overload",
-        f"refused at once: an answer was predicted to take {span(needed_s)}, and "
-        f"{span(allowed_s)} were left for it (target {span(record.target_ms / 1000)}, timeout "
-        f"{span(record.timeout_ms / 1000)})",
-        "come back after Retry-After; a longer timeout helps only where the target is longer too; "
-        "more workers answer more calls in time",
+        f"rejected at once: the predicted latency was {duration(needed_s)}, of "
+        f"{duration(allowed_s)} left (target {_ms(record.target_ms)}, timeout "
+        f"{_ms(record.timeout_ms)})",
+        "retry after Retry-After; a longer timeout helps only with a longer target; more workers "
+        "answer more calls in time",
         {"needed_ms": record.needed_ms or 0.0, "allowed_ms": record.allowed_ms or 0.0},
     )
 
 
-def _of_deadline(record: CallRecord) -> Diagnosis:
-    return _found(
+def _timed_out(record: CallRecord) -> Diagnosis:
+    return _diagnosis(
         record,
         "call_late",
-        f"no answer within its timeout of {span(record.timeout_ms / 1000)}: it waited in the lane "
-        f"{record.lane}, or its launch took longer",
-        f"`millrace why {record.key}` says what its model waits for; a longer timeout_ms, if "
-        "later is better than never",
+        f"no answer within its timeout of {_ms(record.timeout_ms)}: it waited in lane "
+        f"{record.lane}, or its launch took too long",
+        f"`millrace why {record.key}` says what its model waits for; a longer timeout_ms if a "
+        "late answer is of use",
         {"timeout_ms": float(record.timeout_ms)},
     )
 
 
-def _of_answer(record: CallRecord) -> list[Diagnosis]:
+def _answered(record: CallRecord) -> list[Diagnosis]:
     total_s, target_s = record.total_ms / 1000, record.target_ms / 1000
     late = total_s > target_s
-    said = f"answered in {span(total_s)}, " + (
-        f"later than its target of {span(target_s)}" if late else f"its target is {span(target_s)}"
-    )
+    verdict = "later than its target of" if late else "its target is"
+    verdict = f"answered in {duration(total_s)}, {verdict} {duration(target_s)}"
     stages = _stages(record)
-    spent = ", ".join(f"{span(ms / 1000)} {what}" for what, ms in stages if ms >= 0.05)
+    spent = ", ".join(f"{_ms(ms)} {what}" for what, ms in stages if ms >= 0.05)
     found = [
-        _found(
+        _diagnosis(
             record,
             "call_late" if late else "call_in_time",
-            f"{said}: {spent}",
+            f"{verdict}: {spent}",
             "",
             {"total_ms": record.total_ms, **dict(stages)},
         )
@@ -101,17 +99,17 @@ def _of_answer(record: CallRecord) -> list[Diagnosis]:
 
 
 def _stages(record: CallRecord) -> list[tuple[str, float]]:
-    """(in words, ms), in their order; what no stage accounts for is the api's."""
+    """Returns (stage in words, ms) in order; the rest of the total is the api's."""
     timing = record.timing
     known = [
-        ("to be prepared", float(timing.get("preprocess_ms", 0.0))),
+        ("in preprocessing", float(timing.get("preprocess_ms", 0.0))),
         ("in its lane", float(timing.get("queue_ms", 0.0))),
-        ("from closing the launch to the device", float(timing.get("batch_ms", 0.0))),
+        ("from flush to the device", float(timing.get("batch_ms", 0.0))),
         ("on the device", float(timing.get("engine_ms", 0.0))),
-        ("after it", float(timing.get("post_ms", 0.0))),
+        ("in postprocessing", float(timing.get("post_ms", 0.0))),
     ]
     rest_ms = max(0.0, record.total_ms - sum(ms for _, ms in known))
-    return [("in the api and on the way", rest_ms), *known]
+    return [("in the api and in transit", rest_ms), *known]
 
 
 def _causes(record: CallRecord) -> list[Diagnosis]:
@@ -119,18 +117,18 @@ def _causes(record: CallRecord) -> list[Diagnosis]:
     queue_ms, engine_ms = float(timing.get("queue_ms", 0.0)), float(timing.get("engine_ms", 0.0))
     gateway_ms = _stages(record)[0][1]
     found = []
-    if queue_ms >= _MOST_OF_IT * total_ms:
-        found.append(_of_waiting(record, queue_ms))
-    if engine_ms >= _MOST_OF_IT * total_ms:
-        found.append(_of_engine(record, engine_ms))
-    if gateway_ms >= _MOST_OF_IT * total_ms:
-        words = f"{span(gateway_ms / 1000)} of it went by in the api and on the way"
-        advice = "more api processes, on CPUs of their own; `millrace why` says how busy it is"
-        found.append(_found(record, "api_busy", words, advice, {"gateway_ms": gateway_ms}))
+    if queue_ms >= _DOMINANT_SHARE * total_ms:
+        found.append(_queued(record, queue_ms))
+    if engine_ms >= _DOMINANT_SHARE * total_ms:
+        found.append(_launched(record, engine_ms))
+    if gateway_ms >= _DOMINANT_SHARE * total_ms:
+        words = f"{_ms(gateway_ms)} of it passed in the api and in transit"
+        advice = "more api processes, on CPUs of their own; `millrace why` says how busy the api is"
+        found.append(_diagnosis(record, "api_busy", words, advice, {"gateway_ms": gateway_ms}))
     return found
 
 
-def _of_waiting(record: CallRecord, queue_ms: float) -> Diagnosis:
+def _queued(record: CallRecord, queue_ms: float) -> Diagnosis:
     reason, own = record.timing.get("flush", ""), int(record.timing.get("batch_size", 1))
     share = percent(queue_ms / max(1e-9, record.total_ms))
     evidence: dict[str, float | str] = {
@@ -140,44 +138,43 @@ def _of_waiting(record: CallRecord, queue_ms: float) -> Diagnosis:
     }
     if reason in ("pace", "deadline", "drain"):
         words = (
-            f"it waited {span(queue_ms / 1000)} ({share}) in the lane {record.lane}, and left "
-            f"because its time was up ({reason}), with {count(own, 'entry', 'entries')} of its own "
-            "tenant: it waited for a device that others had, or for company"
+            f"it waited {_ms(queue_ms)} ({share}) in lane {record.lane}, and left because its "
+            f"time was up ({reason}), with {count(own, 'entry', 'entries')} of its own tenant: it "
+            "waited for a device that was busy, or for a larger batch"
         )
-        return _found(
+        return _diagnosis(
             record,
             "waiting_to_batch",
             words,
-            f"`millrace why {record.key}` says whether devices were busy: more replicas if they "
-            "were, fewer lanes (parameters, buckets) or a shorter target_ms if they weren't",
+            f"`millrace why {record.key}` says if devices were busy: then more replicas, else "
+            "fewer lanes (parameters, buckets) or a shorter target_ms",
             evidence,
         )
     words = (
-        f"it waited {span(queue_ms / 1000)} ({share}) in the lane {record.lane} for a device, and "
-        f"left in a launch that was {reason or 'full'}: there were others before it"
+        f"it waited {_ms(queue_ms)} ({share}) in lane {record.lane} for a device behind "
+        f"others, and left in a launch that was {reason or 'full'}"
     )
-    advice = "more workers, or a larger limits.max_batch where a launch can take more"
-    return _found(record, "waiting_for_device", words, advice, evidence)
+    advice = "more workers, or a larger limits.max_batch if launches can take more"
+    return _diagnosis(record, "waiting_for_device", words, advice, evidence)
 
 
-def _of_engine(record: CallRecord, engine_ms: float) -> Diagnosis:
+def _launched(record: CallRecord, engine_ms: float) -> Diagnosis:
     predicted_ms = float(record.timing.get("predicted_ms", 0.0))
     padding = float(record.timing.get("padding", 0.0))
-    padded = f"; {percent(padding)} of what it computed for its tenant was padding"
-    return _found(
+    padded = f"; {percent(padding)} of its tenant's part of it was padding"
+    return _diagnosis(
         record,
         "slow_model",
-        f"its launch took {span(engine_ms / 1000)} on the device (predicted: "
-        f"{span(predicted_ms / 1000)}), of a target of {span(record.target_ms / 1000)}"
-        + padded
-        * (padding >= _MUCH_PADDING),
-        "a faster device; a smaller limits.max_batch or max_tokens where launches are long because "
-        "they are full; or a target_ms that the model can make",
+        f"its launch took {_ms(engine_ms)} on the device (predicted: "
+        f"{_ms(predicted_ms)}), of a target of {_ms(record.target_ms)}"
+        f"{padded if padding >= _MUCH_PADDING else ''}",
+        "a faster device; a smaller limits.max_batch or max_tokens if launches are long because "
+        "they are full; or a target_ms that the model can meet",
         {"engine_ms": engine_ms, "predicted_ms": predicted_ms, "padding": padding},
     )
 
 
-def _found(
+def _diagnosis(
     record: CallRecord,
     code: Code,
     words: str,
@@ -186,3 +183,7 @@ def _found(
 ) -> Diagnosis:
     severity: Severity = "info" if code in ("call_in_time", "call_cancelled") else "warning"
     return Diagnosis(code, severity, f"call:{record.id}", words, advice, evidence or {})
+
+
+def _ms(milliseconds: float) -> str:
+    return duration(milliseconds / 1000)

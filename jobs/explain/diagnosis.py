@@ -1,12 +1,11 @@
-"""What a rule finds: a cause, its figures, and what to do about it."""
+"""Findings: a cause, its figures, and advice."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 Severity = Literal["info", "warning", "critical"]
-"""info: worth knowing; warning: some get less than they should; critical: something stands
-still."""
+"""info: worth knowing; warning: degraded service; critical: something stands still."""
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
@@ -51,59 +50,58 @@ Code = Literal[
     "waiting_to_batch",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
-"""Each has a line in ops/docs/why.md."""
+"""All codes; ops/docs/why.md has a line for each."""
 
 VISIBLE_TO_TENANTS: Mapping[Code, str] = {
-    "api_busy": "the api is busy: calls wait for it",
-    "database_stalls": "the database stalls: nothing is claimed or recorded until it goes on",
+    "api_busy": "the api is overloaded: calls wait for it",
+    "database_stalls": "the database stalls: nothing is claimed or recorded until it recovers",
     "device_saturated": "",
     "fragmented_lanes": "",
     "misprediction": "",
     "model_failed": "",
-    "model_fails": "some of what the model is given fails, and not for what is in it",
+    "model_fails": "the model fails on some inputs, and the inputs are not the cause",
     "model_loading": "the model is being loaded",
     "no_reports": "",
     "no_worker": "no worker is ready for the model",
-    "overload": "more calls come than the model answers in time: some are refused",
+    "overload": "more calls arrive than the model can answer in time: some are rejected",
     "redis_slow": "Redis is slow: every call waits for it",
     "slow_model": "",
     "waiting_for_device": "",
     "waiting_to_batch": "",
 }
-"""What tenants are told of a model and of the platform, and in which words: its own (""), where
-they count nobody's calls and name nothing of ours."""
+"""Findings that tenants may see, and their wording: "" keeps the finding's own, which must not
+count the calls of others or name internals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One cause. about: "model:m@1", "tenant:t", "worker:12", "webhooks", "database", "job:job_…",
-    …; words: what is the matter, with its figures; advice: what to change; evidence: the figures,
-    in base units."""
+    """Finding with one cause."""
 
     code: Code
     severity: Severity
-    about: str
-    words: str
+    about: str  #: subject: "model:m@1", "tenant:t", "worker:12", "database", "job:job_…", …
+    words: str  #: problem, with its figures
     advice: str = ""
+    #: figures, in base units
     evidence: Mapping[str, float | str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Figures to four significant digits."""
-        shown = {
+        """Returns the finding with figures of four significant digits."""
+        evidence = {
             name: float(f"{value:.4g}") if isinstance(value, float) else value
             for name, value in self.evidence.items()
         }
-        return {**asdict(self), "evidence": shown}
+        return {**asdict(self), "evidence": evidence}
 
 
-def most_severe_first(found: Iterable[Diagnosis]) -> list[Diagnosis]:
-    """Of those that are as severe, the order is kept."""
-    return sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
+def most_severe_first(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Sorts by severity; stable."""
+    return sorted(diagnoses, key=lambda one: -SEVERITIES.index(one.severity))
 
 
-def visible_to_tenants(found: Iterable[Diagnosis]) -> list[Diagnosis]:
-    """Without those, and without the figures, that say something of other tenants."""
-    return [_plain(one) for one in found if one.code in VISIBLE_TO_TENANTS]
+def visible_to_tenants(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Drops findings and figures that reveal other tenants."""
+    return [_plain(one) for one in diagnoses if one.code in VISIBLE_TO_TENANTS]
 
 
 def _plain(one: Diagnosis) -> Diagnosis:

@@ -1,4 +1,4 @@
-"""Why one item took as long as it did, or isn't done: from its rows."""
+"""Diagnosis of one item, from its rows: its latency, or what it waits for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,23 +8,22 @@ import orjson
 
 from jobs import ids
 from jobs.explain.diagnosis import Code, Diagnosis
+from jobs.explain.formatting import count, duration, percent
 from jobs.explain.timing import ItemTiming
-from jobs.explain.words import count, percent, span
 
-_MOST_OF_IT = 0.4
-_NOTHING_S = 0.05
-"""What is over so soon has no cause worth telling."""
+_DOMINANT_SHARE = 0.4  # of the total time
+_NEGLIGIBLE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """Jobs for the same model that were open when this one was queued. others: of other tenants;
-    None: who asks isn't to know."""
+class EarlierJobs:
+    """Number of open jobs of the same model when this one was queued."""
 
     own: int
-    others: int | None
+    others: int | None  #: of other tenants; None: the caller may not know
 
     def in_words(self) -> str:
+        """Returns a phrase for findings."""
         if self.others is None:
             own = count(self.own, "earlier job") + " of its own tenant" if self.own else ""
             return f"{own or 'no earlier job of its own tenant'} and other work before it"
@@ -38,50 +37,50 @@ class Before:
         return f"{count(self.own + self.others, 'earlier job')} before it ({words})"
 
 
-def explain_item(job: Mapping[str, Any], row: Mapping[str, Any], before: Before) -> list[Diagnosis]:
-    """What is to be said of it, the most telling first. job: its job's row; row: of
-    `jobs.store.jobs.read.item`; both may be everything that is known."""
+def explain_item(
+    job: Mapping[str, Any], row: Mapping[str, Any], before: EarlierJobs
+) -> list[Diagnosis]:
+    """Returns the findings, most important first. job: its job's row; row: of
+    `jobs.store.jobs.read.item`."""
     about = f"job:{ids.show('job', job['id'])}"
-    timing = ItemTiming.of(row)
+    timing = ItemTiming.from_row(row)
     if row["outcome"] is None:
-        return _of_open(about, job, row, timing, before)
-    found = [*_retries(about, row), *_where(about, row, timing, before)]
-    return found or [Diagnosis("item_waits", "info", about, f"it ended as {row['outcome']}")]
+        return _open(about, job, row, timing, before)
+    findings = [*_retries(about, row), *_stages(about, row, timing, before)]
+    return findings or [Diagnosis("item_waits", "info", about, f"it ended as {row['outcome']}")]
 
 
-def _of_open(
+def _open(
     about: str,
     job: Mapping[str, Any],
     row: Mapping[str, Any],
     timing: ItemTiming,
-    before: Before,
+    before: EarlierJobs,
 ) -> list[Diagnosis]:
     waited_s = (timing.waiting_ms or 0.0) / 1000
     if job["state"] in ("paused", "cancelling", "validating"):
-        words = f"its job is {job['state']}: nothing of it is started"
+        words = f"its job is {job['state']}: no item is started"
         return [
-            Diagnosis(
-                "job_held", "info", about, words, "`millrace resume` goes on with a paused job"
-            )
+            Diagnosis("job_held", "info", about, words, "`millrace resume` resumes a paused job")
         ]
     retries = _retries(about, row)
     if row["slice_state"] == "leased":
         words = (
-            f"it is in the hands of worker {row['worker']}, after {span(waited_s)}: read, "
-            "waiting in its lane, or in a launch"
+            f"worker {row['worker']} claimed it {duration(waited_s)} after it was queued: it is in "
+            "preprocessing, in its lane, or in a launch"
         )
         return [*retries, Diagnosis("item_waits", "info", about, words)]
     if row["suspect"]:
         words = (
-            f"a worker died with its slice in hand ({count(row['deaths'], 'death')}): it runs "
-            "alone now, in turns with the usual work"
+            f"a worker died while it ran its slice ({count(row['deaths'], 'death')}): the slice "
+            "runs alone now, alternating with other work"
         )
-        advice = "`millrace why` says how workers die; this item may be the reason"
+        advice = "`millrace why` says how workers died; this item may be the cause"
         return [*retries, Diagnosis("suspect_slices", "warning", about, words, advice)]
     if retries:
         return retries
-    words = f"it has waited {span(waited_s)} for a device: {before.in_words()}"
-    advice = "more workers of the model's pool; a higher priority goes first within a tenant"
+    words = f"it has waited {duration(waited_s)} for a device: {before.in_words()}"
+    advice = "more workers in the model's pool; within a tenant, a higher priority goes first"
     return [Diagnosis("item_waits", "info", about, words, advice, {"waited_s": waited_s})]
 
 
@@ -91,19 +90,19 @@ def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
         return []
     last = orjson.loads(row["last_failure"] or "{}")
     words = (
-        f"it failed {count(failures, 'time')} for now, last as {last.get('code', 'an error')}, and "
-        f"was tried again after {span(row['backoff_s'] or 0.0)}"
+        f"it failed {count(failures, 'time')}, last as {last.get('code', 'an error')}, and was "
+        f"retried after {duration(row['backoff_s'] or 0.0)}"
     )
-    advice = "limits.max_attempts and backoff_ms of the model say how often and how soon"
+    advice = "limits.max_attempts and backoff_ms of the model set how often and how soon"
     return [
         Diagnosis("item_retried", "warning", about, words, advice, {"failures": float(failures)})
     ]
 
 
-def _where(
-    about: str, row: Mapping[str, Any], timing: ItemTiming, before: Before
+def _stages(
+    about: str, row: Mapping[str, Any], timing: ItemTiming, before: EarlierJobs
 ) -> list[Diagnosis]:
-    """Each part that took most of the time, and what it says."""
+    """Returns a finding for each stage that dominates."""
     parts: dict[str, float] = {
         "waiting": (timing.waiting_ms or 0.0) / 1000,
         "preprocess": (timing.preprocess_ms or 0.0) / 1000,
@@ -112,44 +111,46 @@ def _where(
         "record": (timing.record_ms or 0.0) / 1000,
     }
     total_s = max(sum(parts.values()), 1e-9)
-    said: dict[str, tuple[Code, str, str]] = {
+    texts: dict[str, tuple[Code, str, str]] = {
         "waiting": (
             "item_waits",
             f"waiting for a device: {before.in_words()}",
-            "more workers of the model's pool; a higher priority goes first within a tenant",
+            "more workers in the model's pool; within a tenant, a higher priority goes first",
         ),
         "preprocess": (
             "item_waits",
-            "to be read and prepared (tokenized), with all of its slice",
+            "in preprocessing (reading, tokenization), with its whole slice",
             "smaller slices (limits.slice_items); payloads in the blob store take longer to read",
         ),
         "queue": (
             "waiting_for_device",
-            "in its lane: what came before it had the device",
+            "in its lane, behind other work for the device",
             "smaller slices (limits.slice_items) spread a job over more workers",
         ),
         "engine": (
             "slow_model",
             "on the device, in its launch",
-            "a faster device, or a smaller limits.max_batch where full launches take long",
+            "a faster device, or a smaller limits.max_batch if full launches take long",
         ),
         "record": (
             "recording",
-            "for the rest of its slice to be done and recorded together",
-            "smaller slices (limits.slice_items) are recorded sooner; `millrace why` says whether "
-            "the database stalls",
+            "waiting for the rest of its slice, which is recorded together",
+            "smaller slices (limits.slice_items) are recorded sooner; `millrace why` says if the "
+            "database stalls",
         ),
     }
     return [
         Diagnosis(
-            said[part][0],
+            texts[part][0],
             "info",
             about,
-            f"it spent {span(took_s)} of {span(total_s)} ({percent(took_s / total_s)}) "
-            f"{said[part][1]}",
-            said[part][2],
+            f"it spent {duration(took_s)} of {duration(total_s)} ({percent(took_s / total_s)}) "
+            f"{texts[part][1]}",
+            texts[part][2],
             {"seconds": took_s, "total_s": total_s},
         )
         for part, took_s in sorted(parts.items(), key=lambda part: -part[1])
-        if took_s >= _NOTHING_S and took_s >= _MOST_OF_IT * total_s
-    ] or [Diagnosis("item_waits", "info", about, f"it took {span(total_s)}, no part of it long")]
+        if took_s >= _NEGLIGIBLE_S and took_s >= _DOMINANT_SHARE * total_s
+    ] or [
+        Diagnosis("item_waits", "info", about, f"it took {duration(total_s)}, no stage of it long")
+    ]

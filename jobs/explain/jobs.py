@@ -1,44 +1,44 @@
-"""Why a job stands where it does: from its row, its slices, and what its model suffers from."""
+"""Diagnosis of one job, from its row, its slices, and the errors of its items."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from jobs import ids
 from jobs.explain.diagnosis import Diagnosis
-from jobs.explain.items import Before
-from jobs.explain.words import count, percent, span
+from jobs.explain.formatting import count, duration, percent
+from jobs.explain.items import EarlierJobs
 from jobs.states import TERMINAL
 
-QUIET_S = 30.0
-"""A job that runs and of which nothing ended for so long is worth a word."""
+QUIET_S = 30.0  # without progress: a running job becomes a warning
 
 
 def explain_job(
     job: Mapping[str, Any],
     slices: Mapping[str, Any],
     errors: Mapping[str, int],
-    before: Before,
+    before: EarlierJobs,
 ) -> list[Diagnosis]:
-    """What is to be said of it, the most telling first. job: a row of
-    `jobs.store.jobs.read`; slices,
-    errors: what `jobs.store.monitoring.diagnostics` says of it."""
+    """Returns the findings, most important first.
+
+    job: a row of `jobs.store.jobs.read`; slices, errors: from `jobs.store.monitoring.diagnostics`.
+    """
     about = f"job:{ids.show('job', job['id'])}"
     if job["state"] in TERMINAL:
         return [*_failures(about, job, errors), _ended(about, job, slices)]
     rules = (_held(about, job), _suspects(about, slices), _postponed(about, slices))
-    found = [one for one in rules if one]
-    return [*found, *_failures(about, job, errors), _stands(about, job, slices, before)]
+    findings = [one for one in rules if one]
+    return [*findings, *_failures(about, job, errors), _progress(about, job, slices, before)]
 
 
 def _held(about: str, job: Mapping[str, Any]) -> Diagnosis | None:
     why = {
         "validating": (
             "its items are still being read: "
-            + (job["transfer_error"] or "a keeper does that, one job after the other"),
+            + (job["transfer_error"] or "a keeper reads one job after the other"),
             "`millrace job` shows the last error of the transfer; a keeper must run",
         ),
-        "paused": ("it was paused: nothing of it is started", "`millrace resume` goes on with it"),
-        "cancelling": ("it is being cancelled: its launches end, the rest is written off", ""),
+        "paused": ("it is paused: no item is started", "`millrace resume` resumes it"),
+        "cancelling": ("it is being cancelled: running launches end, the rest is dropped", ""),
     }.get(job["state"])
     return why and Diagnosis("job_held", "info", about, *why)
 
@@ -50,10 +50,10 @@ def _suspects(about: str, slices: Mapping[str, Any]) -> Diagnosis | None:
         "suspect_slices",
         "warning",
         about,
-        f"{count(slices['suspect'], 'slice')} of it were in the hands of workers that died "
+        f"{count(slices['suspect'], 'slice')} of it were leased by workers that died "
         f"({count(slices['deaths'], 'death')} at most): they run alone, one at a time, and are "
-        "split until the guilty item stands alone",
-        "`millrace why` says how workers die; an item that kills three fails as worker_lost",
+        "split until the failing item is isolated",
+        "`millrace why` says how workers died; an item that kills three fails as worker_lost",
         {"suspect": float(slices["suspect"]), "deaths": float(slices["deaths"])},
     )
 
@@ -66,9 +66,9 @@ def _postponed(about: str, slices: Mapping[str, Any]) -> Diagnosis | None:
         "item_retried",
         "warning",
         about,
-        f"{count(slices['postponed'], 'slice')} wait to be tried again, the next in "
-        f"{span(next_s)}: some of their items failed for now",
-        "limits.backoff_ms and max_attempts of the model say how soon and how often",
+        f"{count(slices['postponed'], 'slice')} wait to be retried, the next in "
+        f"{duration(next_s)}: some of their items failed with a transient error",
+        "limits.backoff_ms and max_attempts of the model set how soon and how often",
         {"postponed": float(slices["postponed"]), "next_s": next_s},
     )
 
@@ -85,8 +85,8 @@ def _failures(about: str, job: Mapping[str, Any], errors: Mapping[str, int]) -> 
             about,
             f"{count(failed, 'item')} of {job['total']:,} failed ({percent(share)}), most as "
             f"{most or 'an unnamed error'}",
-            "its items have the errors (`millrace results JOB` prints them too); once the job has "
-            "ended, Retry, or `millrace retry JOB`, runs them again",
+            "the items show their errors, as does `millrace results JOB`; once the job has ended, "
+            "Retry or `millrace retry JOB` runs them again",
             {"failed": float(failed), "code": most},
         )
     ]
@@ -96,17 +96,17 @@ def _ended(about: str, job: Mapping[str, Any], slices: Mapping[str, Any]) -> Dia
     queued_at = job["queued_at"] or job["created_at"]
     total_s = (job["finished_at"] - queued_at).total_seconds()
     waited = ""
-    if slices["first_claimed_at"] and job["started_at"]:  # which who ends it unclaimed sets too
+    if slices["first_claimed_at"] and job["started_at"]:  # set too by an end without a claim
         waited_s = max(0.0, (job["started_at"] - queued_at).total_seconds())
         waited = (
-            f": {span(waited_s)} until its first slice was claimed, then {span(total_s - waited_s)}"
+            f": {duration(waited_s)} until the first claim, then {duration(total_s - waited_s)}"
         )
-    words = f"it ended as {job['state']} after {span(total_s)}{waited}"
+    words = f"it ended as {job['state']} after {duration(total_s)}{waited}"
     return Diagnosis("job_ended", "info", about, words, "", {"total_s": total_s})
 
 
-def _stands(
-    about: str, job: Mapping[str, Any], slices: Mapping[str, Any], before: Before
+def _progress(
+    about: str, job: Mapping[str, Any], slices: Mapping[str, Any], before: EarlierJobs
 ) -> Diagnosis:
     queued_at = job["queued_at"] or job["created_at"]
     waited_s = max(0.0, (job["read_at"] - queued_at).total_seconds())
@@ -116,16 +116,16 @@ def _stands(
             "job_waits",
             "warning" if quiet_s >= QUIET_S else "info",
             about,
-            f"none of its {count(slices['ready'], 'slice')} that could be claimed is in hand, for "
-            f"{span(quiet_s)}: {before.in_words()}",
-            "more workers of the model's pool; a higher priority goes first within a tenant",
+            f"no worker has claimed one of its {count(slices['ready'], 'ready slice')} for "
+            f"{duration(quiet_s)}: {before.in_words()}",
+            "more workers in the model's pool; within a tenant, a higher priority goes first",
             {"ready": float(slices["ready"]), "quiet_s": quiet_s},
         )
     quiet = slices["quiet_s"] is not None and slices["quiet_s"] >= QUIET_S
     words = (
-        f"{count(slices['leased'], 'slice')} of it in workers' hands, {slices['ready']} wait to be "
-        f"claimed; queued {span(waited_s)} ago"
+        f"{count(slices['leased'], 'slice')} of it leased by workers, {slices['ready']} ready; "
+        f"queued {duration(waited_s)} ago"
     )
     if quiet:
-        words += f", and no slice ended for {span(slices['quiet_s'])}"
+        words += f", and no slice ended for {duration(slices['quiet_s'])}"
     return Diagnosis("job_runs", "warning" if quiet else "info", about, words)

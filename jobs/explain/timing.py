@@ -1,4 +1,4 @@
-"""Where the time of one item went, told from its rows."""
+"""Timing of one item, by stage, from its rows."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,28 +8,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ItemTiming:
-    """In milliseconds; None: it hasn't come to that, or nobody knows.
+    """Timing of an item, by stage; None: not reached, or unknown."""
 
-    waiting_ms: from when its job was queued until a worker claimed its slice, or until its job
-    ended, or so far; preprocess_ms: until
-    it was in its lane; queue_ms: until its launch was closed; batch_ms: until the device had it;
-    engine_ms: its launch; record_ms: until all of its slice was done and recorded; total_ms: all of
-    it. wait_ms: in the lane and on the way to the device. Where a slice was claimed more than once,
-    waiting_ms goes on until the item was in the lane that it left for its launch.
-    """
-
+    #: from the queueing of its job until its slice was claimed, its job ended, or now; if the slice
+    #: was claimed more than once: until the item entered the lane that it was launched from
     waiting_ms: float | None = None
-    preprocess_ms: float | None = None
-    queue_ms: float | None = None
-    batch_ms: float | None = None
-    engine_ms: float | None = None
-    record_ms: float | None = None
+    preprocess_ms: float | None = None  #: until it entered its lane
+    queue_ms: float | None = None  #: until its launch was closed
+    batch_ms: float | None = None  #: until the device started
+    engine_ms: float | None = None  #: device time of its launch
+    record_ms: float | None = None  #: until its slice was recorded
     total_ms: float | None = None
-    wait_ms: float | None = None
+    wait_ms: float | None = None  #: queue_ms and batch_ms
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "ItemTiming":
-        """From a row of `jobs.store.jobs.read.item`."""
+    def from_row(cls, row: Mapping[str, Any]) -> "ItemTiming":
+        """Computes the timing from a row of `jobs.store.jobs.read.item`."""
         queued_at: datetime = row["queued_at"] or row["created_at"]
         claimed_at, started_at = row["claimed_at"], row["started_at"]
         wait_ms, batch_ms, engine_ms = row["wait_ms"], row["batch_ms"], row["engine_ms"]
@@ -55,6 +49,7 @@ class ItemTiming:
         )
 
     def as_json(self) -> dict[str, float | None]:
+        """Returns all stages by name."""
         return asdict(self)
 
 

@@ -1,1 +1,1 @@
-"""What the processes tell of themselves: metrics, reports of the last minute, traces, logs."""
+"""Telemetry of processes: metrics, reports of the last minute, traces, logs."""

@@ -1,5 +1,4 @@
-"""Logging of a process: one line an event, on standard error. JSON, or words for who reads them on
-a terminal."""
+"""Logging of a process: one line per event on standard error, as JSON or as text for terminals."""
 
 import logging
 import os
@@ -14,63 +13,63 @@ from typing import Any
 
 import orjson
 
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.tracing.context import CURRENT
 
 FIELDS = (
     "request_id", "call_id", "job_id", "tenant", "model", "worker", "webhook_id",
 )  # fmt: skip
-"""What a line may be about: by `about`, `always`, or a record's `extra`. Others are left out, as
-they may hold payloads."""
+"""Fields of a line: from `bound_fields`, `set_process_fields` or a record's `extra`. All others
+are dropped, as they may hold payloads."""
 
 _ROWS = re.compile(r"\n(?:DETAIL|CONTEXT):[^\n]*")
-"""What PostgreSQL adds to an error: it quotes the row, which is a payload."""
+"""Lines of PostgreSQL's errors that quote the row, which is a payload."""
 
 _QUIET = (
     "alembic", "boto3", "botocore", "celery", "httpx", "kombu", "s3transfer", "uvicorn",
 )  # fmt: skip
 
-_always: dict[str, str] = {}
-_about: ContextVar[dict[str, str] | None] = ContextVar("about", default=None)
+_process_fields: dict[str, str] = {}
+_bound: ContextVar[dict[str, str] | None] = ContextVar("bound", default=None)
 
 
 @contextmanager
-def about(**fields: str) -> Iterator[None]:
-    """Lines that are written within are about these FIELDS too."""
-    token = _about.set({**(_about.get() or {}), **fields})
+def bound_fields(**fields: str) -> Iterator[None]:
+    """Adds FIELDS to the lines that are written within."""
+    token = _bound.set({**(_bound.get() or {}), **fields})
     try:
         yield
     finally:
-        _about.reset(token)
+        _bound.reset(token)
 
 
-def always(**fields: str) -> None:
-    """All lines of this process are about these FIELDS."""
-    _always.update(fields)
+def set_process_fields(**fields: str) -> None:
+    """Adds FIELDS to all lines of this process."""
+    _process_fields.update(fields)
 
 
 def configure(process: str, form: str = "auto") -> None:
-    """form: json, human, or auto, which is human on a terminal."""
+    """Configures logging. `form` is json, human, or auto: human on a terminal."""
     human = form == "human" or (form == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler()
-    handler.setFormatter(_Words(process) if human else _Json(process))
+    handler.setFormatter(_HumanFormatter(process) if human else _JsonFormatter(process))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     if not human:
-        sys.excepthook = _last_words
+        sys.excepthook = _log_uncaught
     for noisy in _QUIET:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, str]:
-    """What a line is about, and in which span it was written."""
-    found = {**_always, **(_about.get() or {})}
-    found |= {name: str(getattr(record, name)) for name in FIELDS if hasattr(record, name)}
-    if here := HERE.get():
-        found |= {"trace_id": f"{here.trace_id:032x}", "span_id": f"{here.span_id:016x}"}
-    return found
+def record_fields(record: logging.LogRecord) -> dict[str, str]:
+    """Returns the fields of a line, and the ids of the span that it was written in."""
+    fields = {**_process_fields, **(_bound.get() or {})}
+    fields |= {name: str(getattr(record, name)) for name in FIELDS if hasattr(record, name)}
+    if here := CURRENT.get():
+        fields |= {"trace_id": f"{here.trace_id:032x}", "span_id": f"{here.span_id:016x}"}
+    return fields
 
 
-class _Words(logging.Formatter):
+class _HumanFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
         super().__init__(f"%(asctime)s {process} %(levelname)s %(name)s: %(message)s")
 
@@ -78,11 +77,11 @@ class _Words(logging.Formatter):
         return _ROWS.sub("", super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        said = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
-        return super().formatMessage(record) + (f" [{said}]" if said else "")
+        fields = " ".join(f"{name}={value}" for name, value in record_fields(record).items())
+        return super().formatMessage(record) + (f" [{fields}]" if fields else "")
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def __init__(self, process: str) -> None:
         super().__init__()
         self._process = {"process": process, "pid": os.getpid()}
@@ -96,7 +95,7 @@ class _Json(logging.Formatter):
             "message": _plain(record.getMessage()),
             **self._process,
             "thread": record.threadName,
-            **fields_of(record),
+            **record_fields(record),
         }
         if record.exc_info:
             line["exception"] = _plain(self.formatException(record.exc_info))
@@ -104,15 +103,14 @@ class _Json(logging.Formatter):
 
 
 def _plain(text: str) -> str:
-    """Without rows, and as JSON can have it."""
+    """Returns the text without quoted rows and lone surrogates."""
     return _ROWS.sub("", text).encode("utf-8", "replace").decode()
 
 
-def _last_words(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Of a process that an exception ends: one line, as all others."""
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
         return
     logging.getLogger(threading.current_thread().name).critical(
-        "ended by %s", kind.__name__, exc_info=(kind, error, trace)
+        "terminated by %s", kind.__name__, exc_info=(kind, error, trace)
     )

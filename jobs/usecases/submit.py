@@ -109,7 +109,7 @@ def submit(
             dialect=dialect,
             asked=_json(asked),
             target=_json(target),
-            traceparent=spans.passed_on(),
+            traceparent=spans.current_context(),
         )
         with acting(database, tenant) as tx:
             if claim:
@@ -162,7 +162,7 @@ def submit_source(
         expires_in_s=order.expires_in_s,
         webhook_url=order.webhook_url,
         key=key,
-        traceparent=spans.passed_on(),
+        traceparent=spans.current_context(),
     )
     with acting(database, tenant) as tx:
         if claim:

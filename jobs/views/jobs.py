@@ -115,7 +115,7 @@ def item_object(
         "usage": {unit: row["units"]} if outcome else None,
         "attempts": row["attempts"] or 0,
         "deliveries": row["epoch"],
-        "timing": ItemTiming.of(row).as_json(),
+        "timing": ItemTiming.from_row(row).as_json(),
         "launch": _launch(row, whole_launch),
         "why": [one.as_json() for one in why],
     }

@@ -1,4 +1,4 @@
-"""Writes the dashboards."""
+"""Command that writes the dashboards."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ FOLDER = Path(__file__).parents[1] / "deploy" / "grafana" / "dashboards"
 
 
 def text_of(dashboard: Dashboard) -> str:
+    """Returns the dashboard as JSON text."""
     return json.dumps(dashboard.as_json(), indent=2) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A dashboard as Grafana's JSON: panels in rows of three, and the variables that they use."""
+"""Dashboards as Grafana's JSON: panels in rows of three, and their variables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines over time. unit: Grafana's own word; lines: expression and legend of each; most: where
-    the axis ends, for what has an end; red: from here on it is bad."""
+    """Panel with lines over time."""
 
     title: str
-    unit: str
-    lines: Sequence[tuple[str, str]]
+    unit: str  #: Grafana's unit id
+    lines: Sequence[tuple[str, str]]  #: (expression, legend)
     description: str
-    most: float | None = None
-    red: float | None = None
+    most: float | None = None  #: end of the axis; None: automatic
+    red: float | None = None  #: threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """variables: of _VARIABLES, those that its panels use."""
+    """Dashboard of several panels."""
 
     name: str
     title: str
-    variables: Sequence[str]
+    variables: Sequence[str]  #: keys of _VARIABLES
     panels: Sequence[Panel]
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the dashboard in Grafana's format."""
         return {
             "uid": f"millrace-{self.name}",
             "title": f"Millrace: {self.title}",

@@ -86,7 +86,7 @@ class Platform:
         """
         _check_port(self.settings)
         for its in self._listening:
-            exposition.check(its)
+            exposition.check_port(its)
         try:
             self.servers.start()
             _prepare(self.settings)

@@ -98,7 +98,7 @@ class Scraped:
 
     def has(self, metric: Metric) -> bool:
         """Gauges by being there, others by having counted."""
-        name = catalog.name_of(metric)
+        name = catalog.exposed_name(metric)
         if metric._type == "gauge":
             return any(True for _ in self._found(name, {}))
         return self.sum(f"{name}_count" if metric._type == "histogram" else name) > 0
@@ -203,10 +203,10 @@ def all_is_told(seen: Scraped) -> bool:
 
 def missing(seen: Scraped, unseen: Collection[str]) -> list[str]:
     return [
-        catalog.name_of(metric)
+        catalog.exposed_name(metric)
         for found in SECTIONS.values()
         for metric in found
-        if catalog.name_of(metric) not in unseen and not seen.has(metric)
+        if catalog.exposed_name(metric) not in unseen and not seen.has(metric)
     ]
 
 
@@ -309,7 +309,7 @@ def test_a_death_is_counted_by_its_kind(played: Played) -> None:
 
 
 def test_each_process_reports(played: Played) -> None:
-    about = {report.kind: report.about for report in played.reports}
+    about = {report.kind: report.details for report in played.reports}
     assert about.keys() == {"api", "keeper", "worker"}
     assert about["api"]["url"].startswith("http://127.0.0.1:")
     echo = about["worker"]["models"]["echo@1"]
@@ -322,8 +322,8 @@ def test_a_port_that_is_taken_is_told_at_the_start(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         found = Settings(home=tmp_path, metrics_port=taken.getsockname()[1])
-        for start in (exposition.check, exposition.listen):
-            with pytest.raises(SettingsError, match=r"MILLRACE_METRICS_PORT.*can't be listened on"):
+        for start in (exposition.check_port, exposition.serve):
+            with pytest.raises(SettingsError, match=r"MILLRACE_METRICS_PORT.*can't listen on"):
                 start(found)
 
 

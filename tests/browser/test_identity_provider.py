@@ -59,4 +59,4 @@ def test_an_answer_to_another_sign_in_is_refused(opened: Sign, provider: Identit
     window.others.add(provider.issuer)
     window.go("/dashboard")
     page.get_by_role("link", name=re.compile("organization")).click()
-    expect(page.get_by_role("alert")).to_contain_text("not to this sign-in")
+    expect(page.get_by_role("alert")).to_contain_text("belongs to another sign-in")

@@ -174,7 +174,7 @@ def test_a_webhook_that_failed_is_sent_again(
     receiver.reply = lambda request: Reply()
     before = len(receiver.received)
     rows.get_by_role("button", name=re.compile(id)).click()
-    expect(page.get_by_role("status").filter(has_text="will be sent again")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="being sent again")).to_be_visible()
     eventually(lambda: len(receiver.received) > before, 20)
     window.go("/dashboard/webhooks?state=delivered")
     expect(rows).to_contain_text(id, timeout=20_000)
@@ -182,11 +182,11 @@ def test_a_webhook_that_failed_is_sent_again(
 
 def test_a_key_is_made_and_seen_once(window: Watched) -> None:
     page = window.go("/dashboard/tenants/acme")
-    form = page.locator("form", has=page.get_by_role("button", name="Make the key"))
+    form = page.locator("form", has=page.get_by_role("button", name="Create the key"))
     form.get_by_label("Name").fill("of a browser")
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create the key").click()
     expect(page.locator("pre.secret")).to_have_text(re.compile("^mk_"))
-    page.get_by_role("link", name="To the tenant").click()
+    page.get_by_role("link", name="Back to the tenant").click()
     expect(page.get_by_role("group", name="Keys")).to_contain_text("of a browser")
     expect(page.locator("main")).not_to_contain_text(re.compile("mk_[A-Za-z0-9_-]{20}"))
 

@@ -17,7 +17,7 @@ from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
 from jobs.telemetry.metrics import record
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.tracing.context import CURRENT
 from workers.device import bisection
 from workers.device.backpressure import Backpressure
 from workers.device.call_puller import CallPuller
@@ -93,7 +93,7 @@ class ModelHost:
         """The life of launches, one after the other."""
         while launch := self._next_launch(slot):
             trace = tracing.of(launch)
-            HERE.set(trace.here if trace else None)
+            CURRENT.set(trace.here if trace else None)
             launch.started_s = clock.monotonic()
             self._ends[slot] = launch.started_s + launch.predicted_s, launch.predicted_s
             batch = [entry.data for entry in launch.entries]
@@ -118,7 +118,7 @@ class ModelHost:
                 self._failures.tell(self.model, launch, outputs)
             self._deliver(launch, _weighed(launch, outputs), trace)
             launch_metrics.launched(self.model, launch, self.scheduler.rules)
-            HERE.set(None)
+            CURRENT.set(None)
 
     def _run_engine(
         self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]

@@ -13,7 +13,7 @@ import httpcore
 
 from jobs import clock
 from jobs.models.engines.upstream_options import Upstream
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.tracing.context import CURRENT
 from workers.http_client import secrets
 
 _IDLE_S = 15.0  # a connection is kept; most servers close theirs later
@@ -75,7 +75,7 @@ class Client:
         TooLarge."""
         timeout_s = timeout_s or self._options.timeout_s
         headers = self._headers
-        if here := HERE.get():
+        if here := CURRENT.get():
             headers = [*headers, *((n.encode(), v.encode()) for n, v in here.headers.items())]
         if body is not None:
             size = str(len(body)).encode()

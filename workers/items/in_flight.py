@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.store.queue.claim import Lease
-from jobs.telemetry.tracing.spans import NOTHING, Span
+from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class InFlightSlice:
     released: bool = False
     finished: bool = False
     ended_s: float = 0.0
-    span: Span = NOTHING
+    span: Span = NO_SPAN
 
     def expect(self, items: int) -> None:
         """So many items will end."""

@@ -21,11 +21,11 @@ from jobs.store.monitoring import gauges
 from jobs.store.monitoring.gauges import Queued
 from jobs.store.queue import workers
 from jobs.telemetry.metrics import metrics, record
-from jobs.telemetry.metrics.gauge_table import Table
+from jobs.telemetry.metrics.gauge_table import GaugeTable
 from jobs.telemetry.metrics.label_limit import OTHER
 from jobs.telemetry.metrics.metrics import TENANTS
 from jobs.telemetry.reports import reader
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 EVERY_S = 5.0
 RESTS = 100
@@ -49,7 +49,7 @@ class _Heard:
     """What Redis says: of all processes' last minute; of each model, how many calls wait, and how
     long its launches take."""
 
-    minute: Reading
+    minute: ReportSet
     calls: dict[str, int] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
 
@@ -63,12 +63,12 @@ class GaugeCollector:
         self._ended: Mapping[str, int] = {}
         self._moved_s: dict[str, float] = {}  # by model, when items of it were last seen to end
         self._waited: deque[set[str]] = deque(maxlen=_LOOKS)  # tenants, look by look
-        self._jobs, self._stuck = Table(metrics.JOBS), Table(metrics.JOBS_STUCK)
-        self._items, self._calls = Table(metrics.QUEUE_ITEMS), Table(metrics.QUEUE_CALLS)
-        self._ages, self._drain = Table(metrics.QUEUE_AGE_S), Table(metrics.DRAIN_S)
-        self._workers, self._ready = Table(metrics.WORKERS), Table(metrics.READY)
-        self._transfers = Table(metrics.TRANSFERS_WAITING)
-        self._shares = Table(metrics.TENANT_SHARE)
+        self._jobs, self._stuck = GaugeTable(metrics.JOBS), GaugeTable(metrics.JOBS_STUCK)
+        self._items, self._calls = GaugeTable(metrics.QUEUE_ITEMS), GaugeTable(metrics.QUEUE_CALLS)
+        self._ages, self._drain = GaugeTable(metrics.QUEUE_AGE_S), GaugeTable(metrics.DRAIN_S)
+        self._workers, self._ready = GaugeTable(metrics.WORKERS), GaugeTable(metrics.READY)
+        self._transfers = GaugeTable(metrics.TRANSFERS_WAITING)
+        self._shares = GaugeTable(metrics.TENANT_SHARE)
 
     def run_once(self, database: Database) -> None:
         """One look. Redis may be away: then nothing is known of calls."""
@@ -134,7 +134,7 @@ class GaugeCollector:
         now_s = clock.monotonic()
         self._count_s = now_s + min(RESTS * (now_s - since_s), _MOST_PAUSE_S)
 
-    def _note_moves(self, seen: Reading, queued: Iterable[Queued]) -> None:
+    def _note_moves(self, seen: ReportSet, queued: Iterable[Queued]) -> None:
         now_s = clock.monotonic()
         for one in queued:
             self._moved_s.setdefault(one.model, now_s)
@@ -163,7 +163,7 @@ class GaugeCollector:
             drain[model.pool, model.key] = waiting * _entry_s(model, heard) / replicas
         self._drain.set(drain)
 
-    def _set_shares(self, tx: Tx, queued: Iterable[Queued], seen: Reading) -> None:
+    def _set_shares(self, tx: Tx, queued: Iterable[Queued], seen: ReportSet) -> None:
         self._waited.append({one.tenant for one in queued if one.claimable})
         owed = set.intersection(*self._waited) if len(self._waited) == _LOOKS else set[str]()
         used = seen.increase_by("millrace_tenant_device_seconds_total", "tenant")

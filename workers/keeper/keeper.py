@@ -140,7 +140,7 @@ class Keeper:
     def _about(self) -> dict[str, Any]:
         db.record_connections()
         with suppress(RedisError):  # it has lost them all, perhaps
-            reader.tidy(self._redis)
+            reader.remove_stale(self._redis)
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def run(self) -> None:
@@ -194,7 +194,7 @@ class Keeper:
         while not self._stopping.is_set():
             since_s = clock.monotonic()
             try:
-                with record.duty("census"):
+                with record.keeper_run("census"):
                     self._census.run_once(self._database)
             except (SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("census: %s", error)
@@ -214,7 +214,7 @@ class Keeper:
         """Whether the database was there."""
         try:
             while not self._stopping.is_set():
-                with record.duty(service.name):
+                with record.keeper_run(service.name):
                     self._let_others_first()
                     with self._database.begin() as tx:
                         done = service.run_once(tx)
@@ -247,7 +247,7 @@ class Keeper:
         """On a thread of its own: calls need no database, and wait for none."""
         while not self._stopping.is_set():
             try:
-                with record.duty("recover calls"):
+                with record.keeper_run("recover calls"):
                     record.calls_recovered(self._calls.run_once())
             except RedisError as error:
                 _log.warning("recovering calls: %s", error)
@@ -256,7 +256,7 @@ class Keeper:
     def _bill(self) -> None:
         while not self._stopping.is_set():
             try:
-                with record.duty("bill calls"):
+                with record.keeper_run("bill calls"):
                     self._meter.run_once()
             except (RedisError, SQLAlchemyError, psycopg.Error) as error:
                 _log.warning("billing calls: %s", error)
@@ -264,7 +264,7 @@ class Keeper:
 
     def _remember(self) -> None:
         """How it goes, for those who look later."""
-        while not self._stopping.wait(history.EVERY_S):
+        while not self._stopping.wait(history.INTERVAL_S):
             try:
                 history.write(self._redis, reader.read(self._redis))
             except RedisError as error:
@@ -276,7 +276,7 @@ class Keeper:
             heard.execute(f"LISTEN {db.WORK_CHANNEL}")
             heard.execute(f"LISTEN {db.TRANSFERS_CHANNEL}")
             while not self._stopping.is_set():
-                with record.duty("nudge"), self._database.begin() as tx:
+                with record.keeper_run("nudge"), self._database.begin() as tx:
                     self._nudger.run_once(tx)
                 self._stopping.wait(_CALM_S)
                 wait_s = self._settings.keeper_interval_s
@@ -296,8 +296,8 @@ def _write_to(database: Database) -> None:
 def run_keeper(settings: Settings) -> None:
     """Keeps until SIGTERM or SIGINT."""
     threading.excepthook = end_process
-    record.begin("keeper", settings.metrics)
-    exposition.listen(settings)
+    record.start("keeper", settings.metrics)
+    exposition.serve(settings)
     export.start(settings, "keeper")
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -323,7 +323,7 @@ class SliceRunner:
             pause_s = min(2 * pause_s, 2.0)
         launch_metrics.settled(finished, results, attempts, clock.monotonic() - since_s, settled)
         if settled < len(leases):
-            with logs.about(**_about(leases)):
+            with logs.bound_fields(**_about(leases)):
                 _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
         return settled
 
@@ -350,7 +350,7 @@ class SliceRunner:
                 workers.insert_launches(tx, launches)
                 return settle.settle(tx, leases, results, attempts, prices, pool=self._pool)
         except CONNECTION_ERRORS as error:
-            with logs.about(**_about(leases)):
+            with logs.bound_fields(**_about(leases)):
                 _log.warning("can't record %d results yet: %s", len(results), error)
             with self._lock:
                 self._launches += launches

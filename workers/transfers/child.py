@@ -20,7 +20,7 @@ from jobs.store.jobs.transfers import Transfer
 from jobs.store.tenancy import acting
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
-from jobs.telemetry.reports.child_processes import ChildReports
+from jobs.telemetry.reports.child_processes import ChildCounters
 from workers.transfers import exporting, importing
 from workers.transfers.shared import NotOurs, Shared
 
@@ -107,8 +107,8 @@ def serve(pipe: Connection, settings: Settings) -> None:
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
         score.write(_FIRST_TO_GO)
     logs.configure("transfers", settings.log_format)
-    record.switch(settings.metrics)
-    told = ChildReports()
+    record.set_enabled(settings.metrics)
+    counters = ChildCounters()
     with suppress(EOFError):  # the keeper is gone
         try:
             shared = Shared.of(settings)
@@ -120,8 +120,8 @@ def serve(pipe: Connection, settings: Settings) -> None:
         while True:
             mine = pipe.recv()
             shared.file.poll()
-            with logs.about(**mine.named):
-                pipe.send((_outcome(shared, mine), told.news()))
+            with logs.bound_fields(**mine.named):
+                pipe.send((_outcome(shared, mine), counters.increases()))
 
 
 def _outcome(shared: Shared, mine: Transfer) -> Wait | None:

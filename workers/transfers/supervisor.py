@@ -67,8 +67,11 @@ class TransferSupervisor:
             mine = transfers.claim(tx, self._settings.lease_s)
         if mine is None:
             return False
-        with logs.about(**mine.named), spans.part_of(mine.traceparent, mine.kind) as span:
-            span.note(
+        with (
+            logs.bound_fields(**mine.named),
+            spans.span_in_trace(mine.traceparent, mine.kind) as span,
+        ):
+            span.set_attributes(
                 millrace__job__id=mine.named["job_id"],
                 millrace__tenant=mine.tenant,
                 millrace__tries=mine.tries,
@@ -150,7 +153,7 @@ class _Process:
         """Raises EOFError where the process is gone."""
         found: Wait | None
         found, counted = self._pipe.recv()
-        child_processes.add(counted)
+        child_processes.add_increases(counted)
         return found
 
     def kill(self) -> None:

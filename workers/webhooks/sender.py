@@ -104,7 +104,7 @@ class WebhookSender:
         """One try, from its secret to its record."""
         about, since_s = _about(delivery), clock.monotonic()
         try:
-            with logs.about(**about):
+            with logs.bound_fields(**about):
                 answer, asked = self._try(delivery, about)
                 took_s = clock.monotonic() - since_s
                 if answer.error is not None:
@@ -112,7 +112,7 @@ class WebhookSender:
                 found = self._record(delivery, answer, asked)
                 record.webhook_tried(_OUTCOMES[found.state], took_s)
         except Exception as error:  # a thread of a pool would keep it to itself
-            with logs.about(**about):
+            with logs.bound_fields(**about):
                 _log.warning("it is sent again: %s", error)
         finally:
             with self._counting:
@@ -130,14 +130,14 @@ class WebhookSender:
         except Exception:  # a message that can't be built uses up its tries like any other
             _log.exception("a webhook can't be built")
             return WebhookResponse(error="this is our fault; the log has it"), False
-        with spans.part_of(delivery.traceparent, "POST", "client") as span:
+        with spans.span_in_trace(delivery.traceparent, "POST", "client") as span:
             if span.context:
                 headers |= span.context.headers
             answer = post(
                 delivery.url, headers, body, allow=self._allow, tls=self._tls,
                 timeout_s=self._timeout_s,
             )  # fmt: skip
-            span.note(
+            span.set_attributes(
                 http__request__method="POST",
                 http__request__resend_count=delivery.tries - 1,
                 http__response__status_code=answer.status,

@@ -158,7 +158,7 @@ def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: s
         metadata=_text(asked.metadata or {}),
         expires_in_s=window_s,
         key=caller.key_id,
-        traceparent=spans.passed_on(),
+        traceparent=spans.current_context(),
     )
 
 

@@ -1,1 +1,1 @@
-"""Who looks: viewer, session cookie, OIDC login."""
+"""Authentication of viewers: session cookie, sign-in, OIDC."""

@@ -1,5 +1,4 @@
-"""Signing in at an identity provider (OpenID Connect): the authorization code flow, with PKCE, a
-state and a nonce."""
+"""Sign-in by OpenID Connect: authorization code flow with PKCE, state and nonce."""
 
 import base64
 import secrets
@@ -20,33 +19,37 @@ _UNREADABLE = (httpx.HTTPError, ValueError, TypeError, LookupError)
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """What only the browser that began it has, in a sealed cookie. next: where to go then."""
+    """Sign-in in progress, kept in a sealed cookie of its browser."""
 
     state: str
     nonce: str
-    verifier: str
-    next: str
+    verifier: str  #: of PKCE
+    next: str  #: page to open afterwards
 
-    def is_of(self, state: str) -> bool:
+    def matches(self, state: str) -> bool:
+        """Returns True if the state is this attempt's; in constant time."""
         return secrets.compare_digest(self.state.encode(), state.encode())
 
 
 def begin(next: str) -> LoginAttempt:
+    """Starts a sign-in."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     return LoginAttempt(state, nonce, verifier, next)
 
 
 class Provider:
-    """Blocks while it asks; from any thread. Every method raises Unavailable where the provider
-    gives no answer of use."""
+    """Identity provider. Methods block and may run on any thread.
+
+    Raises Unavailable where the provider gives no usable answer.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._tokens = settings, TokenVerifier(settings)
 
     def sign_in_url(self, begun: LoginAttempt, back: str) -> str:
-        """Where the browser goes; back: where it comes back to."""
+        """Returns the URL of the provider's page; `back`: URL to return to."""
         challenge = base64.urlsafe_b64encode(sha256(begun.verifier.encode()).digest())
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self._settings.oidc_client_id,
             "redirect_uri": back,
@@ -56,16 +59,16 @@ class Provider:
             "code_challenge": challenge.decode().rstrip("="),
             "code_challenge_method": "S256",
         }
-        where = self._endpoint("authorization_endpoint")
-        return f"{where}{'&' if '?' in where else '?'}{urlencode(asked)}"
+        url = self._endpoint("authorization_endpoint")
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(parameters)}"
 
     def credential(self, begun: LoginAttempt, code: str, back: str) -> str:
-        """The token that the api takes, for a code that the browser brought. Raises Forbidden."""
-        said = self._exchange(begun, code, back)
-        identity = self._tokens.claims(said["id_token"], self._settings.oidc_client_id)
+        """Exchanges a code for a token that the api accepts. Raises Forbidden."""
+        tokens = self._exchange(begun, code, back)
+        identity = self._tokens.claims(tokens["id_token"], self._settings.oidc_client_id)
         if identity is None or identity.get("nonce") != begun.nonce:
-            raise Forbidden("the identity provider's answer is not to this sign-in; try again")
-        for token in (said.get("access_token", ""), said["id_token"]):
+            raise Forbidden("the identity provider's answer belongs to another sign-in; try again")
+        for token in (tokens.get("access_token", ""), tokens["id_token"]):
             if self._tokens.read(token):
                 return token
         raise Forbidden(
@@ -83,27 +86,31 @@ class Provider:
         }
         secret = settings.oidc_client_secret
         auth = httpx.BasicAuth(settings.oidc_client_id, secret) if secret else None
-        where = self._endpoint("token_endpoint")
+        url = self._endpoint("token_endpoint")
         try:
-            answer = httpx.post(where, data=form, auth=auth, timeout=_TIMEOUT_S)
+            answer = httpx.post(url, data=form, auth=auth, timeout=_TIMEOUT_S)
             if answer.status_code in (400, 401, 403):
-                raise Forbidden("the identity provider refuses this sign-in; try again")
-            said = answer.raise_for_status().json()
-            return {"id_token": str(said["id_token"]), "access_token": str(said["access_token"])}
+                raise Forbidden("the identity provider rejected this sign-in; try again")
+            tokens = answer.raise_for_status().json()
+            return {
+                "id_token": str(tokens["id_token"]),
+                "access_token": str(tokens["access_token"]),
+            }
         except _UNREADABLE as error:
-            raise _away() from error
+            raise _unavailable() from error
 
     def _endpoint(self, name: str) -> str:
         try:
             return self._tokens.discovered(name)[0]
         except _UNREADABLE as error:
-            raise _away() from error
+            raise _unavailable() from error
 
 
 @lru_cache(maxsize=8)
-def provider_of(settings: Settings) -> Provider:
+def provider(settings: Settings) -> Provider:
+    """Returns the provider of these settings, cached."""
     return Provider(settings)
 
 
-def _away() -> Unavailable:
-    return Unavailable("the identity provider gives no answer of use", retry_after_s=2)
+def _unavailable() -> Unavailable:
+    return Unavailable("the identity provider gives no usable answer", retry_after_s=2)

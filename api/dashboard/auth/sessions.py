@@ -1,5 +1,7 @@
-"""Who is signed in: a cookie that holds the credential, sealed. It is recognized anew for every
-request, so what ends the credential ends the session; nothing is stored here."""
+"""Sessions: an encrypted cookie that holds the credential.
+
+The credential is verified on every request, so its end ends the session; the server stores nothing.
+"""
 
 import base64
 import binascii
@@ -18,91 +20,94 @@ from jobs.errors import Malformed, NotConfigured
 from jobs.identity import Caller
 from jobs.settings import Settings
 
-LASTS_S = 12 * 3600.0
+MAX_AGE_S = 12 * 3600.0
 COOKIE = "millrace_session"
 PATH = "/dashboard"
-MOST_COOKIE = 4000
-"""Bytes that every browser keeps of one."""
+MAX_COOKIE = 4000  # bytes that every browser accepts
 
 _OWNER = "dashboard session"
 _NO_KEY = secrets.token_hex(32)
-"""Of this process, for the forms of installations that are open and have no secret key."""
+"""Key of this process for forms, where authentication is off and no secret key is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """id: at random; ends: Unix time. actor, role: as they were at sign-in."""
+    """Session of a viewer."""
 
-    id: str
+    id: str  #: random
     credential: str
-    actor: str
-    role: str
-    ends: float
+    actor: str  #: at sign-in
+    role: str  #: at sign-in
+    ends: float  #: Unix time, s
 
 
 def new_id() -> str:
+    """Returns a random id."""
     return secrets.token_urlsafe(16)
 
 
 def begin(credential: str, caller: Caller) -> Session:
-    ends = clock.now().timestamp() + LASTS_S
+    """Starts a session."""
+    ends = clock.now().timestamp() + MAX_AGE_S
     return Session(new_id(), credential, caller.actor, caller.role, ends)
 
 
-def of(cookies: Mapping[str, str], settings: Settings) -> Session | None:
-    """The session that a request's cookies hold, until its end; None: none that is good."""
-    said = unsealed(cookies.get(COOKIE, ""), settings, _OWNER)
+def from_cookies(cookies: Mapping[str, str], settings: Settings) -> Session | None:
+    """Returns the session of a request's cookies; None if there is no valid one."""
+    fields = unsealed(cookies.get(COOKIE, ""), settings, _OWNER)
     try:
-        session = Session(**said) if said else None
+        session = Session(**fields) if fields else None
     except TypeError:  # of another release
         return None
     return session if session and session.ends > clock.now().timestamp() else None
 
 
-def is_of(session: Session, caller: Caller) -> bool:
-    """Whether the credential still stands for the one who signed in."""
+def matches(session: Session, caller: Caller) -> bool:
+    """Returns True if the credential still belongs to the actor and role that signed in."""
     return (session.actor, session.role) == (caller.actor, caller.role)
 
 
-def keep(response: Response, session: Session, settings: Settings, https: bool) -> None:
-    """https: whether the browser came by it. Raises Malformed where the credential is too long for
-    a cookie."""
-    set_cookie(response, COOKIE, sealed(asdict(session), settings, _OWNER), LASTS_S, https)
+def set_session(response: Response, session: Session, settings: Settings, https: bool) -> None:
+    """Sets the session's cookie; `https`: the browser uses it. Raises Malformed where the
+    credential is too long for a cookie."""
+    set_cookie(response, COOKIE, sealed(asdict(session), settings, _OWNER), MAX_AGE_S, https)
 
 
-def end(response: Response, https: bool) -> None:
+def clear_session(response: Response, https: bool) -> None:
+    """Deletes the session's cookie."""
     set_cookie(response, COOKIE, "", 0, https)
 
 
 def is_https(headers: Mapping[str, str], settings: Settings) -> bool:
-    """Whether the browser came by https: to us, or to the proxy in front of us."""
+    """Returns True if the browser uses https, to us or to the proxy in front."""
     return settings.tls_cert is not None or headers.get("x-forwarded-proto") == "https"
 
 
 def form_token(id: str, settings: Settings) -> str:
-    """What a form must carry to be taken: nobody else can tell it. id: of the session."""
+    """Returns the CSRF token of a session's forms."""
     key = (settings.secret_key or _NO_KEY).encode()
     return hmac.new(key, f"dashboard form {id}".encode(), sha256).hexdigest()
 
 
 def same_token(one: str, other: str) -> bool:
+    """Compares tokens in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def sealed(said: Mapping[str, Any], settings: Settings, owner: str) -> str:
-    """For a cookie. Raises NotConfigured without a secret key."""
+def sealed(fields: Mapping[str, Any], settings: Settings, owner: str) -> str:
+    """Encrypts fields for a cookie. Raises NotConfigured without a secret key."""
     if not settings.secret_key:
         raise NotConfigured(
-            "signing in needs MILLRACE_SECRET_KEY, the same for every api; "
-            "`openssl rand -base64 32` makes one"
+            "signing in needs MILLRACE_SECRET_KEY, the same for all api processes; "
+            "`openssl rand -base64 32` generates one"
         )
-    text = orjson.dumps(said).decode()
+    text = orjson.dumps(fields).decode()
     raw = encryption.seal(settings.secret_key, owner, text)
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")  # which a cookie would quote
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")  # a cookie would quote it
 
 
 def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | None:
-    """What was sealed; None: nothing, or nothing of ours."""
+    """Decrypts a cookie; returns None if it is empty or not ours."""
     if not cookie or not settings.secret_key:
         return None
     try:
@@ -111,21 +116,21 @@ def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | No
         text = encryption.unseal(settings.secret_key, owner, raw)
     except (encryption.Unsealable, binascii.Error, ValueError):
         return None
-    found: dict[str, Any] = orjson.loads(text)
-    return found
+    fields: dict[str, Any] = orjson.loads(text)
+    return fields
 
 
 def set_cookie(
-    response: Response, name: str, value: str, lasts_s: float, https: bool,
+    response: Response, name: str, value: str, max_age_s: float, https: bool,
     samesite: Literal["strict", "lax"] = "strict",
 ) -> None:  # fmt: skip
-    """For the pages alone, and no script. lasts_s: 0: it is taken away."""
-    if len(value) > MOST_COOKIE:
-        raise Malformed("this token is too long for a browser's cookie; use an API key")
+    """Sets a cookie for the dashboard only, hidden from scripts; `max_age_s` 0 deletes it."""
+    if len(value) > MAX_COOKIE:
+        raise Malformed("this token is too long for a cookie; use an API key")
     response.set_cookie(
         name,
         value,
-        max_age=int(lasts_s),
+        max_age=int(max_age_s),
         path=PATH,
         secure=https,
         httponly=True,

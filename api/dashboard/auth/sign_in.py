@@ -1,4 +1,4 @@
-"""Signing in with a key or at an identity provider, and out."""
+"""Sign-in with a key or at an identity provider, and sign-out."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -16,53 +16,53 @@ from jobs.errors import Forbidden, MillraceError, NotFound, Unauthenticated
 
 router = page_router.router()
 
-_BEGUN = "millrace_sign_in"
+_ATTEMPT = "millrace_sign_in"
 _OWNER = "dashboard sign-in"
-_BEGUN_S = 600.0
-_MOST_NEXT = 2000
+_ATTEMPT_S = 600.0
+_MAX_NEXT = 2000
 
 
 @router.get("/sign-in")
 async def sign_in(
     request: Request,
     shared: Shared,
-    next: Annotated[str, Query(max_length=_MOST_NEXT)] = layout.PREFIX,
+    next: Annotated[str, Query(max_length=_MAX_NEXT)] = layout.PREFIX,
 ) -> Response:
-    """The form; whoever is signed in, or needn't, goes on."""
+    """Shows the form, or goes on if sign-in isn't needed."""
     try:
         await viewer.recognize_viewer(request, shared)
     except MillraceError as error:
         if not isinstance(error, Unauthenticated):
             raise
         return form(request, shared, next)
-    return layout.go(inside(next))
+    return layout.redirect(inside(next))
 
 
 def form(
     request: Request, shared: Context, next: str, problem: str = "", status: int = 200
 ) -> Response:
-    """With a token that a cookie holds too: no other site signs a browser in."""
+    """Renders the form, with a token that a cookie repeats against CSRF."""
     id = sessions.new_id()
     token = sessions.form_token(id, shared.settings)
     response = layout.page(
         request, "sign_in.html", viewer=None, status=status, token=token, next=inside(next),
         problem=problem, oidc=bool(shared.settings.oidc_client_id),
     )  # fmt: skip
-    sessions.set_cookie(response, _BEGUN, id, _BEGUN_S, _is_https(request, shared))
+    sessions.set_cookie(response, _ATTEMPT, id, _ATTEMPT_S, _is_https(request, shared))
     return response
 
 
 @router.post("/sign-in")
 async def sign_in_by_key(request: Request, shared: Shared) -> Response:
-    """A key that is none is as slow, and as bounded, as at any other route."""
+    """Signs in with a key; wrong ones are rate-limited as at any other route."""
     viewer.refuse_other_sites(request)
     sent = await viewer.fields(request)
-    expected = sessions.form_token(request.cookies.get(_BEGUN, ""), shared.settings)
+    expected = sessions.form_token(request.cookies.get(_ATTEMPT, ""), shared.settings)
     if not sessions.same_token(sent.get("token", ""), expected):
         raise Forbidden("this form has expired; go back, load the page, and try again")
     key, next = sent.get("key", "").strip(), sent.get("next", "")
     if not api_keys.is_key(key):
-        problem = "That is not an API key: one begins with mk_ and has 46 characters."
+        problem = "That is not an API key: keys begin with mk_ and have 46 characters."
         return form(request, shared, next, problem, 401)
     return await _signed_in(request, shared, key, next)
 
@@ -74,54 +74,54 @@ async def _signed_in(request: Request, shared: Context, credential: str, next: s
     except Unauthenticated:
         problem = "This key is unknown, expired or revoked."
         return form(request, shared, next, problem, 401)
-    response, https = layout.go(inside(next)), _is_https(request, shared)
-    sessions.keep(response, sessions.begin(credential, caller), shared.settings, https)
-    sessions.set_cookie(response, _BEGUN, "", 0, https)
+    response, https = layout.redirect(inside(next)), _is_https(request, shared)
+    sessions.set_session(response, sessions.begin(credential, caller), shared.settings, https)
+    sessions.set_cookie(response, _ATTEMPT, "", 0, https)
     return response
 
 
 @router.get("/sign-in/oidc")
-async def sign_in_elsewhere(
+async def sign_in_by_oidc(
     request: Request,
     shared: Shared,
-    next: Annotated[str, Query(max_length=_MOST_NEXT)] = layout.PREFIX,
+    next: Annotated[str, Query(max_length=_MAX_NEXT)] = layout.PREFIX,
 ) -> Response:
-    """On to the identity provider."""
+    """Redirects to the identity provider."""
     if not shared.settings.oidc_client_id:
         raise NotFound("no identity provider is configured: MILLRACE_OIDC_CLIENT_ID")
-    begun = oidc_login.begin(inside(next))
-    found = oidc_login.provider_of(shared.settings)
-    url = await run_in_threadpool(found.sign_in_url, begun, _back(request, shared))
+    attempt = oidc_login.begin(inside(next))
+    provider = oidc_login.provider(shared.settings)
+    url = await run_in_threadpool(provider.sign_in_url, attempt, _back(request, shared))
     response = RedirectResponse(url, 303, layout.HEADERS)
-    sealed = sessions.sealed(asdict(begun), shared.settings, _OWNER)
-    # Lax: the browser comes back from elsewhere.
+    sealed = sessions.sealed(asdict(attempt), shared.settings, _OWNER)
+    # Lax: the browser returns from another site.
     https = _is_https(request, shared)
-    sessions.set_cookie(response, _BEGUN, sealed, _BEGUN_S, https, "lax")
+    sessions.set_cookie(response, _ATTEMPT, sealed, _ATTEMPT_S, https, "lax")
     return response
 
 
 @router.get("/sign-in/back")
-async def come_back(
+async def finish_oidc(
     request: Request,
     shared: Shared,
     state: Annotated[str, Query(max_length=200)] = "",
     code: Annotated[str, Query(max_length=4000)] = "",
 ) -> Response:
-    """From the identity provider, with a code for a token."""
-    said = sessions.unsealed(request.cookies.get(_BEGUN, ""), shared.settings, _OWNER)
-    begun = oidc_login.LoginAttempt(**said) if said else None
-    if begun is None or not begun.is_of(state) or not code:
+    """Finishes the sign-in with the code that the identity provider sent."""
+    fields = sessions.unsealed(request.cookies.get(_ATTEMPT, ""), shared.settings, _OWNER)
+    attempt = oidc_login.LoginAttempt(**fields) if fields else None
+    if attempt is None or not attempt.matches(state) or not code:
         return form(request, shared, layout.PREFIX, "That sign-in has expired; try again.", 401)
-    found = oidc_login.provider_of(shared.settings)
+    provider = oidc_login.provider(shared.settings)
     try:
-        token = await run_in_threadpool(found.credential, begun, code, _back(request, shared))
+        token = await run_in_threadpool(provider.credential, attempt, code, _back(request, shared))
     except Forbidden as error:
-        return form(request, shared, begun.next, error.detail, 403)
-    return await _signed_in(request, shared, token, begun.next)
+        return form(request, shared, attempt.next, error.detail, 403)
+    return await _signed_in(request, shared, token, attempt.next)
 
 
 def _back(request: Request, shared: Context) -> str:
-    """Where the browser comes back to, as it calls us."""
+    """Returns the URL to return to, under the host that the browser uses."""
     scheme = "https" if _is_https(request, shared) else "http"
     return f"{scheme}://{request.headers.get('host', '')}{layout.PREFIX}/sign-in/back"
 
@@ -132,13 +132,14 @@ def _is_https(request: Request, shared: Context) -> bool:
 
 @router.post("/sign-out")
 async def sign_out(request: Request, shared: Shared, form: Form) -> Response:
-    response = layout.go(f"{layout.PREFIX}/sign-in", "You are signed out.")
-    sessions.end(response, _is_https(request, shared))
+    """Ends the session."""
+    response = layout.redirect(f"{layout.PREFIX}/sign-in", "You are signed out.")
+    sessions.clear_session(response, _is_https(request, shared))
     return response
 
 
 def inside(path: str) -> str:
-    """That, where it is a page of the dashboard; else the first one."""
+    """Returns the path if it is a page of the dashboard, else the overview."""
     ours = path == layout.PREFIX or path.startswith((f"{layout.PREFIX}/", f"{layout.PREFIX}?"))
     plain = path.isascii() and path.isprintable() and "\\" not in path and "//" not in path
     return path if ours and plain and "/../" not in path else layout.PREFIX

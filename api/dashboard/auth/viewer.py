@@ -1,4 +1,4 @@
-"""Who looks at a page, and what it may show them."""
+"""Viewer of a page: credential, rights and form token."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,25 +19,26 @@ _EVERYBODY = "everybody"
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """token: what their forms must carry; open: nobody needs to sign in."""
+    """Viewer of a page."""
 
     caller: Caller
-    token: str = field(repr=False)
-    open: bool = False
+    token: str = field(repr=False)  #: CSRF token of their forms
+    open: bool = False  #: authentication is off
 
     def may(self, scope: Scope) -> bool:
+        """Returns True if the viewer has the scope."""
         return self.caller.may(scope)
 
     @property
     def view(self) -> tuple[object, ...]:
-        """Whoever has the same sees the same."""
+        """Key of what the viewer sees: equal for viewers who see the same."""
         return self.caller.tenant, self.caller.actor, self.caller.scopes
 
 
 async def recognize_viewer(request: Request, shared: Context) -> Viewer:
-    """By the session's cookie, by what programs send, or as everybody. Raises Unauthenticated,
-    and what `Authenticator.recognize` raises."""
-    session = sessions.of(request.cookies, shared.settings)
+    """Identifies the viewer by session cookie or by a request's credential. Raises Unauthenticated,
+    and what `Authenticator.authenticate` raises."""
+    session = sessions.from_cookies(request.cookies, shared.settings)
     headers = request.scope["headers"]
     if session:
         headers = with_credential(headers, session.credential)
@@ -45,7 +46,7 @@ async def recognize_viewer(request: Request, shared: Context) -> Viewer:
     id = session.id if session else caller.actor
     if is_open := caller.actor == OPEN.actor:
         id = _EVERYBODY
-    elif session and not sessions.is_of(session, caller):
+    elif session and not sessions.matches(session, caller):
         raise Unauthenticated("the rights of this credential have changed; sign in again")
     viewer = Viewer(caller, sessions.form_token(id, shared.settings), is_open)
     request.state.viewer = viewer
@@ -53,16 +54,16 @@ async def recognize_viewer(request: Request, shared: Context) -> Viewer:
 
 
 def with_credential(headers: Headers, credential: str) -> Headers:
-    """As a program would send it."""
+    """Returns headers with this credential."""
     others = [pair for pair in headers if pair[0] not in _CREDENTIALS]
     return [*others, (b"authorization", f"Bearer {credential}".encode())]
 
 
-async def _recognized(request: Request, shared: Shared) -> Viewer:
+async def _viewer(request: Request, shared: Shared) -> Viewer:
     return await recognize_viewer(request, shared)
 
 
-Somebody = Annotated[Viewer, Depends(_recognized)]
+Somebody = Annotated[Viewer, Depends(_viewer)]
 
 
 def _may(scope: Scope) -> Callable[..., Awaitable[Viewer]]:
@@ -83,29 +84,31 @@ async def _form(request: Request, viewer: Somebody) -> Mapping[str, str]:
     refuse_other_sites(request)
     form = await fields(request)
     if not sessions.same_token(form.get("token", ""), viewer.token):
-        raise Forbidden("this form is of another session; go back, load the page, and try again")
+        raise Forbidden(
+            "this form belongs to another session; go back, reload the page, and try again"
+        )
     return form
 
 
 Form = Annotated[Mapping[str, str], Depends(_form)]
-"""What a page's own form sent: every POST takes it. Raises Forbidden where it may be another's."""
+"""Fields of a form; required by every POST. Raises Forbidden where the CSRF check fails."""
 
 
 async def fields(request: Request) -> dict[str, str]:
-    """A form's texts; of a name that comes twice, the last. Raises Malformed."""
+    """Returns a form's text fields; the last of each name. Raises Malformed."""
     form = await request.form()
-    found = {name: value for name, value in form.items() if isinstance(value, str)}
+    texts = {name: value for name, value in form.items() if isinstance(value, str)}
     try:
-        "".join(found.values()).encode()
+        "".join(texts.values()).encode()
     except UnicodeEncodeError:  # a form may name its own charset
-        raise Malformed("the form has characters that are none") from None
-    return found
+        raise Malformed("the form contains invalid characters") from None
+    return texts
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Raises Forbidden where the browser doesn't say that a page of ours sent this."""
+    """Raises Forbidden unless the browser says that one of our pages sent the request."""
     site = request.headers.get("sec-fetch-site")
-    if site is None:  # not told over plain http from elsewhere
+    if site is None:  # not sent over plain http from other hosts
         origin = request.headers.get("origin", "").partition("://")[2]
         ours = bool(origin) and origin == request.headers.get("host")
     else:

@@ -1,1 +1,1 @@
-"""What pages ask for: telemetry, filters, caches."""
+"""Data of the pages: telemetry, filters, caches."""

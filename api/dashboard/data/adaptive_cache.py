@@ -1,4 +1,4 @@
-"""What takes the database long, asked for seldom: the longer it took, the longer it is good."""
+"""Cache of slow database queries: the longer a query took, the longer its result is valid."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -8,28 +8,28 @@ from typing import Generic, TypeVar
 from jobs import clock
 
 T = TypeVar("T")
-_SHARE = 0.002
-"""Of a core, at most, goes into one answer that somebody watches."""
-_MOST = 256
+_SHARE = 0.002  # of a core spent on one query, at most
+_MAX_ENTRIES = 256
 
 
 class AdaptiveCache(Generic[T]):
-    """Answers by what they answer. Thread-safe; two threads may look at once."""
+    """Cache by key. Thread-safe; two threads may load the same key at once."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, question: Hashable, look: Callable[[], T]) -> T:
+    def get(self, key: Hashable, load: Callable[[], T]) -> T:
+        """Returns the value of a key, from `load` if it has expired."""
         began_s = clock.monotonic()
         with self._lock:
-            if question in self._kept and self._kept[question][1] > began_s:
-                return self._kept[question][0]
-        found = look()
+            if key in self._entries and self._entries[key][1] > began_s:
+                return self._entries[key][0]
+        value = load()
         now_s = clock.monotonic()
         with self._lock:
-            self._kept[question] = (found, now_s + (now_s - began_s) / _SHARE)
-            self._kept.move_to_end(question)
-            if len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
-        return found
+            self._entries[key] = (value, now_s + (now_s - began_s) / _SHARE)
+            self._entries.move_to_end(key)
+            if len(self._entries) > _MAX_ENTRIES:
+                self._entries.popitem(last=False)
+        return value

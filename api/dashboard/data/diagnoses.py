@@ -1,4 +1,4 @@
-"""What stands out, in words: the diagnoses that `millrace why` gives too."""
+"""Findings of `millrace why` that a viewer may see."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -17,9 +17,9 @@ async def _causes(shared: Shared, viewer: Somebody) -> list[Diagnosis]:
 
 
 Causes = Annotated[list[Diagnosis], Depends(_causes)]
-"""All that the viewer may know of, the most severe first."""
+"""Findings that the viewer may see, most severe first."""
 
 
-def about(found: Iterable[Diagnosis], subject: str) -> list[Diagnosis]:
-    """Those about that (`model:m@1`)."""
+def of_subject(found: Iterable[Diagnosis], subject: str) -> list[Diagnosis]:
+    """Returns the findings about a subject (`model:m@1`)."""
     return [one for one in found if one.about == subject]

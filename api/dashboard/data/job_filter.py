@@ -1,4 +1,4 @@
-"""Which jobs a page shows: asked for by its URL, so that a link is the view."""
+"""Filter of jobs, from a page's URL."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,19 +18,18 @@ from jobs.states import JobState
 from jobs.store.jobs.search import Filter
 from jobs.store.tenancy import EVERYBODY
 
-_LONGEST = 200
-Text = Annotated[str, Query(max_length=_LONGEST, pattern=NO_NUL)]
+_MAX_TEXT = 200
+Text = Annotated[str, Query(max_length=_MAX_TEXT, pattern=NO_NUL)]
 Moment = Annotated[str, Query(pattern=r"^(\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?)?$")]
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The words of the URL, as they came; filter: what they mean. tenant: "" where the viewer named
-    none."""
+    """Parameters of the URL, and the filter that they stand for."""
 
     state: tuple[str, ...]
     model: str
-    tenant: str
+    tenant: str  #: "": not given
     since: str
     until: str
     text: str
@@ -40,17 +39,18 @@ class JobFilter:
 
     @property
     def is_all(self) -> bool:
+        """True if the filter selects all jobs."""
         return not self.query
 
     @property
     def query(self) -> str:
-        """The URL's, so that it says the same again."""
+        """Query string of the filter."""
         return urlencode(list(self.pairs))
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """What a form carries on: only what says something."""
-        told = {
+        """Non-empty parameters, for hidden fields."""
+        values = {
             "state": ",".join(self.state),
             "model": self.model,
             "tenant": self.tenant,
@@ -59,12 +59,12 @@ class JobFilter:
             "text": self.text,
             "unsuccessful": "1" if self.unsuccessful else "",
         }
-        return *((name, value) for name, value in told.items() if value), *(
+        return *((name, value) for name, value in values.items() if value), *(
             ("job", id) for id in self.ids
         )
 
     def of_state(self, state: str) -> str:
-        """The URL's query for this one alone."""
+        """Returns the query string with this state instead."""
         return replace(self, state=(state,) if state else ()).query
 
 
@@ -78,7 +78,7 @@ def parse_filter(
     unsuccessful: bool = False,
     job: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> JobFilter:
-    """Raises Invalid."""
+    """Parses the parameters. Raises Invalid."""
     states = _states(state or [])
     name, _, version = model.strip().partition("@")
     chosen = Filter(
@@ -97,38 +97,38 @@ def parse_filter(
     )
 
 
-Asked = Annotated[JobFilter, Depends(parse_filter)]
+Filtered = Annotated[JobFilter, Depends(parse_filter)]
 
 
 def _states(given: list[str]) -> tuple[JobState, ...]:
-    """One each, or several with commas between them; in the order of a job's life."""
+    """Parses states, comma-separated or repeated, into the order of a job's life."""
     named = {word for one in given for word in one.split(",") if word}
     if unknown := named - {*get_args(JobState)}:
-        raise _fault("state", f"there is no state {min(unknown)}")
+        raise _fault("state", f"unknown state {min(unknown)}")
     return tuple(state for state in get_args(JobState) if state in named)
 
 
 def _job(given: str) -> UUID:
     if id := ids.parse(PREFIXES, given):
         return id
-    raise _fault("job", f"{given[:50]!r} is no id of a job")  # left out, it would mean all of them
+    raise _fault("job", f"{given[:50]!r} is not a job id")  # dropping it would select all jobs
 
 
 def moment(name: str, given: str) -> datetime | None:
-    """In UTC; a day is its beginning."""
+    """Parses a time in UTC; a date is its midnight. Raises Invalid."""
     try:
         return datetime.fromisoformat(given).replace(tzinfo=UTC) if given else None
     except ValueError:
-        raise _fault(name, f"{given} is no time; write 2026-01-31T12:00") from None
+        raise _fault(name, f"{given} is not a time; write 2026-01-31T12:00") from None
 
 
 def _fault(name: str, why: str) -> Invalid:
     return Invalid(why, faults=[Fault(("query", name), "invalid", why)])
 
 
-def whose(viewer: Viewer, tenant: str) -> str:
-    """Whose jobs: the viewer's own, or for operators the named tenant's, else everybody's. Raises
-    Forbidden."""
+def tenant_scope(viewer: Viewer, tenant: str) -> str:
+    """Returns the tenant whose jobs are shown: the viewer's own; for operators the given one, or
+    EVERYBODY. Raises Forbidden."""
     if viewer.may("operate"):
         return tenant or EVERYBODY
     if tenant not in ("", viewer.caller.tenant):

@@ -1,4 +1,4 @@
-"""Models as pages show them: every version's figures, from the database and the last minute."""
+"""Statistics of model versions, from the database and the reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,28 +10,29 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import workers
 from jobs.store.queue.workers import NOWHERE, Standing
 from jobs.telemetry.metrics.metrics import EDGES, STAGES
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 _ROWS = "millrace_launch_rows"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One version. model: None: it is declared no more."""
+    """Model version."""
 
     key: str
-    model: Model | None
+    model: Model | None  #: None: no longer declared
     standing: Standing
     target_s: float
     figures: Mapping[str, Any]
 
     @property
     def ready(self) -> int:
+        """Number of workers in which it is ready."""
         return self.standing.states.get("ready", 0)
 
     @property
     def condition(self) -> tuple[str, str]:
-        """A word, and what kind of one."""
+        """State in words, and its colour class."""
         states = self.standing.states
         if states.get("ready"):
             return "ready", "good"
@@ -42,7 +43,7 @@ class Row:
 
 
 def standing(shared: Context) -> Mapping[str, Standing]:
-    """By name@version; nothing where the database is away."""
+    """Returns the states of models in workers by name@version; {} without the database."""
     try:
         with shared.database.connect() as tx:
             return workers.standing(tx, 2 * shared.settings.lease_s)
@@ -50,20 +51,21 @@ def standing(shared: Context) -> Mapping[str, Standing]:
         return {}
 
 
-def rows(shared: Context, found: Mapping[str, Standing], reading: Reading) -> list[Row]:
-    """Those that are declared, and those that are still there. found: how they stand."""
+def rows(shared: Context, found: Mapping[str, Standing], reports: ReportSet) -> list[Row]:
+    """Returns rows of all models that are declared or still in workers (`found`)."""
     declared = {model.key: model for model in shared.models}
     keys = (*declared, *sorted(found.keys() - declared.keys()))
-    return [row(key, declared.get(key), found.get(key, NOWHERE), reading) for key in keys]
+    return [row(key, declared.get(key), found.get(key, NOWHERE), reports) for key in keys]
 
 
-def row(key: str, model: Model | None, standing: Standing, reading: Reading) -> Row:
+def row(key: str, model: Model | None, standing: Standing, reports: ReportSet) -> Row:
+    """Returns the row of one version."""
     target_s = model.target_ms / 1000 if model else 0.0
-    return Row(key, model, standing, target_s, figures(reading, key))
+    return Row(key, model, standing, target_s, figures(reports, key))
 
 
-def figures(now: Reading, key: str) -> dict[str, Any]:
-    """Of its last minute."""
+def figures(now: ReportSet, key: str) -> dict[str, Any]:
+    """Returns the figures of a model over the last minute."""
     met = now.increase_by("millrace_call_target_total", "met", model=key)
     units = now.increase("millrace_launch_units_total", model=key)
     padded = now.increase("millrace_launch_padded_units_total", model=key)
@@ -89,40 +91,40 @@ def figures(now: Reading, key: str) -> dict[str, Any]:
     }
 
 
-def stages(reading: Reading, **labels: str) -> dict[str, float]:
-    """Where the time of a call went on average, in ms, by stage."""
+def stages(reports: ReportSet, **labels: str) -> dict[str, float]:
+    """Returns the mean time of calls by stage, ms."""
     means = {
-        stage: reading.mean("millrace_call_stage_seconds", stage=stage, **labels)
+        stage: reports.mean("millrace_call_stage_seconds", stage=stage, **labels)
         for stage in STAGES
     }
     return {stage: 1000 * mean for stage, mean in means.items() if mean is not None}
 
 
-def launch_sizes(reading: Reading, **labels: str) -> dict[str, float]:
-    """How many launches had how many entries, by the upper end of what is counted together."""
+def launch_sizes(reports: ReportSet, **labels: str) -> dict[str, float]:
+    """Returns launches by number of entries, in ranges."""
     found, low = {}, 0
     for top in EDGES[_ROWS]:
         name = f"{top:.0f}" if top - low <= 1 else f"{low + 1}–{top:.0f}"
-        found[name] = reading.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
+        found[name] = reports.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
         low = int(top)
-    if rest := reading.increase(f"{_ROWS}_bucket", le="+Inf", **labels):
+    if rest := reports.increase(f"{_ROWS}_bucket", le="+Inf", **labels):
         found[f"{low + 1}+"] = rest
     return trimmed(found)
 
 
 def trimmed(counts: dict[str, float]) -> dict[str, float]:
-    """Without the empty ones after the last that isn't."""
+    """Drops empty ranges at the end."""
     names = list(counts)
     while len(names) > 4 and not counts[names[-1]]:
         names.pop()
     return {name: counts[name] for name in names}
 
 
-def curves(reading: Reading, key: str) -> dict[str, list[tuple[float, float]]]:
-    """How long a launch of so many rows is predicted to take, ms, by bucket: as the worker that
-    reports first has measured it."""
-    for report in reading.of("worker").reports:
-        profile = report.about.get("models", {}).get(key, {}).get("profile", {})
+def curves(reports: ReportSet, key: str) -> dict[str, list[tuple[float, float]]]:
+    """Returns predicted launch times, (rows, ms), by bucket, from the first worker that reports
+    them."""
+    for report in reports.by_kind("worker").reports:
+        profile = report.details.get("models", {}).get(key, {}).get("profile", {})
         if profile:
             return {
                 f"up to {bucket}" if bucket != "0" else "all lengths": [

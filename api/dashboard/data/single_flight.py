@@ -1,4 +1,4 @@
-"""Questions that may go unanswered for long: the database may be what is the matter."""
+"""Single-flight queries with a timeout, for a database that may be stuck."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -7,21 +7,21 @@ from typing import Any, TypeVar
 from fastapi.concurrency import run_in_threadpool
 
 T = TypeVar("T")
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 
 
 class SingleFlight:
-    """One question of a kind at a time: whoever asks meanwhile waits for the same answer, so those
-    that never come take no more than a thread each."""
+    """Runs one query of a kind at a time; concurrent callers share its result, so that stuck
+    queries hold one thread per kind."""
 
     def __init__(self) -> None:
-        self._asked: dict[Hashable, asyncio.Task[Any]] = {}
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
-    async def ask(self, kind: Hashable, ask: Callable[[], T]) -> T | None:
-        """None: no answer within a second. Raises what `ask` raises."""
-        task: asyncio.Task[T] | None = self._asked.get(kind)
+    async def run(self, kind: Hashable, query: Callable[[], T]) -> T | None:
+        """Returns the result, or None after a second without one. Raises what `query` raises."""
+        task: asyncio.Task[T] | None = self._running.get(kind)
         if task is None:
-            task = self._asked[kind] = asyncio.create_task(run_in_threadpool(ask))
-            task.add_done_callback(lambda _: self._asked.pop(kind))
-        done, _ = await asyncio.wait({task}, timeout=_PATIENCE_S)
+            task = self._running[kind] = asyncio.create_task(run_in_threadpool(query))
+            task.add_done_callback(lambda _: self._running.pop(kind))
+        done, _ = await asyncio.wait({task}, timeout=_TIMEOUT_S)
         return task.result() if done else None

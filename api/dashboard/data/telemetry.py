@@ -1,4 +1,4 @@
-"""What the processes told of themselves, for pages: their last minute, and the half hour before."""
+"""Telemetry for pages: reports of the last minute, and history of the last half hour."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,30 +9,30 @@ from redis import RedisError
 from api.context import Shared
 from jobs import clock
 from jobs.telemetry.reports.history import Point
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySnapshot:
-    """redis_s: how long Redis took to answer; None: it didn't."""
+    """Telemetry that a page shows."""
 
-    reading: Reading
-    history: list[Point]
-    redis_s: float | None
+    reports: ReportSet  #: last minute
+    history: list[Point]  #: last half hour
+    redis_s: float | None  #: response time of Redis; None: no response
 
     def latest(self, figure: str) -> list[float | None]:
-        """One figure of the last half hour, the oldest first."""
+        """Returns one figure of the last half hour, oldest first."""
         return [getattr(point, figure) for point in self.history]
 
 
-async def _told(shared: Shared) -> TelemetrySnapshot:
-    reading = await shared.reports.read()
+async def _load(shared: Shared) -> TelemetrySnapshot:
+    reports = await shared.reports.read()
     since_s = clock.monotonic()
     try:
         points = await shared.reports.history()
     except (RedisError, TimeoutError):
-        return TelemetrySnapshot(reading, [], None)
-    return TelemetrySnapshot(reading, points, clock.monotonic() - since_s)
+        return TelemetrySnapshot(reports, [], None)
+    return TelemetrySnapshot(reports, points, clock.monotonic() - since_s)
 
 
-StatusReporter = Annotated[TelemetrySnapshot, Depends(_told)]
+Telemetry = Annotated[TelemetrySnapshot, Depends(_load)]

@@ -1,1 +1,1 @@
-"""One file a page."""
+"""Pages of the dashboard: each loads its data and renders a template."""

@@ -1,4 +1,4 @@
-"""The page of the audit log: who did what, when, to what."""
+"""Page of the audit log."""
 
 from typing import Annotated
 from urllib.parse import urlencode
@@ -30,6 +30,7 @@ def read_audit(
     until: Moment = "",
     after: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
 ) -> Response:
+    """Shows the audit log, filtered."""
     who = tenant or EVERYBODY
     with shared.acting(who) as tx:
         rows = audit.page(
@@ -38,10 +39,10 @@ def read_audit(
         )  # fmt: skip
     names = ("actor", "act", "target", "tenant", "since", "until")
     values = (actor, act, target, tenant, since, until)
-    asked = dict(zip(names, values, strict=True))
+    filters = dict(zip(names, values, strict=True))
     return layout.page(
-        request, "audit.html", viewer=viewer, asked=asked, after=after,
-        query=urlencode({name: value for name, value in asked.items() if value}),
+        request, "audit.html", viewer=viewer, filters=filters, after=after,
+        query=urlencode({name: value for name, value in filters.items() if value}),
         entries=[(row, orjson.loads(row["detail"])) for row in rows[:_ROWS]],
         next=rows[_ROWS - 1]["id"] if len(rows) > _ROWS else None,
     )  # fmt: skip

@@ -1,8 +1,7 @@
-"""One verb for all jobs that a filter finds: shown and counted first, then done one by one.
+"""Bulk actions: a verb for all jobs that match a filter, confirmed first, then applied one by one.
 
-What is done is what was confirmed: jobs that came later are not in it, and one that left the
-filter's states before its turn is left alone. Each has its transaction, its checks and its note,
-as if it had been the only one.
+Only confirmed jobs are changed: later ones are excluded, and one that has left the filter's states
+is skipped. Each job has its own transaction, checks and audit entry.
 """
 
 from collections import Counter
@@ -19,7 +18,7 @@ from fastapi import Path, Query, Request, Response
 
 from api.context import Context, Shared
 from api.dashboard.auth.viewer import Form, Submitting, Viewer
-from api.dashboard.data.job_filter import Asked, JobFilter, whose
+from api.dashboard.data.job_filter import Filtered, JobFilter, tenant_scope
 from api.dashboard.rendering import layout, page_router
 from api.routes.jobs import verbs
 from api.routes.jobs.lookup import PREFIXES
@@ -35,93 +34,92 @@ Bulk = Literal["cancel", "pause", "resume", "retry"]
 _Verb = Annotated[Bulk, Path()]
 _EXAMPLES = 10
 _STEP = 500
-PATIENCE_S = 20.0
-"""One request goes on for so long; what is left then is gone on with by another."""
-MOST_AT_WORK = 4
-"""Of an api process at a time, and one of a tenant: each keeps a thread and a connection."""
+MAX_S = 20.0  # per request; another one continues with the rest
+MAX_CONCURRENT = 4
+"""Bulk actions per api process, one per tenant: each holds a thread and a connection."""
 
-_at_work: set[str] = set()
+_active: set[str] = set()
 _lock = Lock()
 
-FITTING: dict[Bulk, frozenset[JobState]] = {
+APPLICABLE: dict[Bulk, frozenset[JobState]] = {
     "cancel": frozenset(JOB_STATES) - TERMINAL - {"cancelling"},
     "pause": frozenset(s for s in JOB_STATES if "paused" in TRANSITIONS[s]),
     "resume": frozenset({"paused"}),
     "retry": TERMINAL,
 }
-"""The states that each verb changes something in."""
+"""States in which each verb has an effect."""
 
 
 class _Changed(MillraceError):
-    """Since it was found it went on to another state."""
+    """The job has left the filter's states."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What became of them. changed: were in another state when their turn came; refused: by why;
-    last: the id of the last one that had its turn, where not all had."""
+    """Result of a bulk action."""
 
     done: int = 0
-    changed: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    last: UUID | None = None
+    changed: int = 0  #: skipped: had changed state or were deleted
+    refused: Counter[str] = field(default_factory=Counter)  #: by reason
+    examples: dict[str, str] = field(default_factory=dict)  #: job id by reason
+    last: UUID | None = None  #: last job processed, if time ran out
 
 
 @router.get("/jobs/all/{verb}")
 def confirm(
-    request: Request, shared: Shared, viewer: Submitting, verb: _Verb, asked: Asked
+    request: Request, shared: Shared, viewer: Submitting, verb: _Verb, filters: Filtered
 ) -> Response:
-    """How many it would be, and some of them."""
-    return _shown(request, shared, viewer, verb, asked)
+    """Shows how many jobs it would change, and some of them."""
+    return _confirmation(request, shared, viewer, verb, filters)
 
 
 @router.post("/jobs/all/{verb}")
 def do(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, verb: _Verb, asked: Asked,
-    after: Annotated[str, Query()] = "",
+    request: Request, shared: Shared, viewer: Submitting, form: Form, verb: _Verb,
+    filters: Filtered, after: Annotated[str, Query()] = "",
 ) -> Response:  # fmt: skip
+    """Applies the verb, or asks again if more jobs match now."""
     made_before, confirmed = _confirmed(form)
-    tenant, filter = whose(viewer, asked.tenant), _fitting(asked.filter, verb)
+    tenant, filter = tenant_scope(viewer, filters.tenant), _applicable(filters.filter, verb)
     last = ids.parse(PREFIXES, after)
-    with _turn_of(viewer.caller.tenant):
+    with _slot(viewer.caller.tenant):
         if last is None and _count(shared, tenant, filter, made_before) > confirmed:
-            return _shown(request, shared, viewer, verb, asked, confirmed)
-        found = _each(shared, tenant, filter, made_before, last)
-        summary = _perform(found, partial(_one, request, shared, viewer, verb, filter))
+            return _confirmation(request, shared, viewer, verb, filters, confirmed)
+        job_ids = _each(shared, tenant, filter, made_before, last)
+        summary = _perform(job_ids, partial(_one, request, shared, viewer, verb, filter))
     return layout.page(
-        request, "many_done.html", viewer=viewer, verb=verb, asked=asked, summary=summary,
+        request, "many_done.html", viewer=viewer, verb=verb, filters=filters, summary=summary,
         made_before=form["made_before"], count=confirmed,
         after=ids.show("job", summary.last) if summary.last else "",
     )  # fmt: skip
 
 
 @contextmanager
-def _turn_of(tenant: str) -> Iterator[None]:
-    """Raises Overloaded."""
+def _slot(tenant: str) -> Iterator[None]:
+    """Holds one of the concurrent slots. Raises Overloaded."""
     with _lock:
-        if tenant in _at_work or len(_at_work) >= MOST_AT_WORK:
-            raise Overloaded("many jobs are being changed already; go on in a moment")
-        _at_work.add(tenant)
+        if tenant in _active or len(_active) >= MAX_CONCURRENT:
+            raise Overloaded("too many bulk actions are running; try again in a moment")
+        _active.add(tenant)
     try:
         yield
     finally:
         with _lock:
-            _at_work.remove(tenant)
+            _active.remove(tenant)
 
 
 def _confirmed(form: Mapping[str, str]) -> tuple[datetime, int]:
-    """(until when they came, how many there were). Raises Malformed."""
+    """Parses (creation time of the newest job, number of jobs). Raises Malformed."""
     try:
         count = min(int(form["count"]), MOST_COUNTED + 1)
         return datetime.fromisoformat(form["made_before"]), count
     except (KeyError, ValueError):
-        raise Malformed("the form doesn't say what was confirmed; load the page again") from None
+        raise Malformed("the form lacks the confirmation; reload the page") from None
 
 
-def _fitting(filter: Filter, verb: Bulk) -> Filter:
-    """Of these, those that the verb does something to. Without a state it would mean all."""
-    states = tuple(s for s in filter.states or JOB_STATES if s in FITTING[verb])
+def _applicable(filter: Filter, verb: Bulk) -> Filter:
+    """Restricts the filter to states in which the verb has an effect."""
+    states = tuple(s for s in filter.states or JOB_STATES if s in APPLICABLE[verb])
     return replace(filter, states=states, unsuccessful=filter.unsuccessful or verb == "retry")
 
 
@@ -130,20 +128,20 @@ def _count(shared: Context, tenant: str, filter: Filter, made_before: datetime) 
         return sum(search.counts(tx, tenant, filter, made_before).values()) * bool(filter.states)
 
 
-def _shown(
-    request: Request, shared: Context, viewer: Viewer, verb: Bulk, asked: JobFilter,
+def _confirmation(
+    request: Request, shared: Context, viewer: Viewer, verb: Bulk, filters: JobFilter,
     confirmed: int | None = None,
 ) -> Response:  # fmt: skip
-    """confirmed: so many were, and now there are more."""
-    tenant, filter = whose(viewer, asked.tenant), _fitting(asked.filter, verb)
+    """Renders the confirmation; `confirmed`: number confirmed before, if more match now."""
+    tenant, filter = tenant_scope(viewer, filters.tenant), _applicable(filters.filter, verb)
     with shared.acting(tenant) as tx:
         now = search.now(tx)
-        all = search.counts(tx, tenant, asked.filter, now)
+        all = search.counts(tx, tenant, filters.filter, now)
         counts = search.counts(tx, tenant, filter, now) if filter.states else {}
         rows = search.page(tx, tenant, filter, limit=_EXAMPLES) if filter.states else []
     count = sum(counts.values())
     return layout.page(
-        request, "many.html", viewer=viewer, verb=verb, asked=asked, counts=counts, count=count,
+        request, "many.html", viewer=viewer, verb=verb, filters=filters, counts=counts, count=count,
         left_alone={s: n - counts.get(s, 0) for s, n in all.items() if n > counts.get(s, 0)},
         is_exact=count <= MOST_COUNTED, jobs=[(row, jobs.job_object(row)) for row in rows],
         made_before=now.isoformat(), as_of=now, confirmed=confirmed,
@@ -153,7 +151,7 @@ def _shown(
 def _each(
     shared: Context, tenant: str, filter: Filter, made_before: datetime, after: UUID | None
 ) -> Iterator[UUID]:
-    """Those that are left when their turn comes, the newest first."""
+    """Yields the matching jobs, newest first."""
     while filter.states:
         with shared.acting(tenant) as tx:
             found = search.named(tx, tenant, filter, made_before, after=after, limit=_STEP)
@@ -173,10 +171,10 @@ def _one(
     verbs.perform(request, shared, viewer.caller, verb, id, check)
 
 
-def _perform(found: Iterator[UUID], act: "partial[None]") -> Summary:
-    """Until all had their turn, or the time is up."""
-    summary, until_s = Summary(), clock.monotonic() + PATIENCE_S
-    for id in found:
+def _perform(job_ids: Iterator[UUID], act: "partial[None]") -> Summary:
+    """Applies `act` to all jobs, until the time is up."""
+    summary, until_s = Summary(), clock.monotonic() + MAX_S
+    for id in job_ids:
         shown = ids.show("job", id)
         try:
             act(shown)

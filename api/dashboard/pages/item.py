@@ -1,4 +1,4 @@
-"""The page of one item: what came in, what came out, and what happened between."""
+"""Page of one item: input, output, timing, attempts."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,8 +16,7 @@ from jobs.store.jobs import detail
 from jobs.views import jobs
 
 router = page_router.router()
-MOST_SHOWN = 20_000
-"""Characters of an input or output that a page shows; all of it can be downloaded."""
+MOST_SHOWN = 20_000  # characters of an input or output; the rest can be downloaded
 
 _Seq = Annotated[int, Path(ge=0, le=2**31 - 1)]
 
@@ -26,14 +25,15 @@ _Seq = Annotated[int, Path(ge=0, le=2**31 - 1)]
 def show_item(
     request: Request, shared: Shared, viewer: Viewing, job_id: JobId, seq: _Seq
 ) -> Response:
+    """Shows an item."""
     item = item_of(shared, viewer.caller, job_id, seq)
     with find_job(shared, viewer.caller, job_id) as (tx, row):
-        tried = detail.attempts(tx, row["tenant_id"], row["id"], seq)
+        attempts = detail.attempts(tx, row["tenant_id"], row["id"], seq)
     return layout.page(
         request, "item.html", viewer=viewer, row=row, job=jobs.job_object(row), item=item,
         input=pretty(item["input"]), output=pretty(item["output"]), error=pretty(item["error"]),
         params=pretty(item["params"]), most_shown=MOST_SHOWN,
-        attempts=[{**one, "error": orjson.loads(one["error"])} for one in tried],
+        attempts=[{**one, "error": orjson.loads(one["error"])} for one in attempts],
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def download(
     shared: Shared, viewer: Viewing, job_id: JobId, seq: _Seq,
     side: Annotated[Literal["input", "output"], Path()],
 ) -> Response:  # fmt: skip
-    """All of it, as JSON."""
+    """Sends the whole input or output as JSON."""
     value = item_of(shared, viewer.caller, job_id, seq)[side]
     name = f"{job_id}-{seq}-{side}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -50,23 +50,23 @@ def download(
 
 
 def pretty(value: Any) -> str:
-    """As JSON over several lines; texts as they are in it."""
+    """Formats a value as indented JSON."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def in_short(row: RowMapping) -> dict[str, Any]:
-    """An item of a list: its row with an error that can be read, and a state."""
+def summary(row: RowMapping) -> dict[str, Any]:
+    """Returns the row of an item for lists, with parsed error and state."""
     waits = "running" if row["slice_state"] == "leased" else "pending"
     return {
         **row,
         "state": row["outcome"] or waits,
-        "input": _beginning(row["input"]),
-        "output": _beginning(row["output"]),
+        "input": _excerpt(row["input"]),
+        "output": _excerpt(row["output"]),
         "error": orjson.loads(row["error"]) if row["error"] else None,
     }
 
 
-def _beginning(text: str | None) -> str:
+def _excerpt(text: str | None) -> str:
     if text and text.startswith(REFERENCE_MARK):
-        return "(long: kept apart)"
+        return "(large: in the blob store)"
     return text or ""

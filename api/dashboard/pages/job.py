@@ -1,4 +1,4 @@
-"""The page of one job: how far it is, where it ran, how its items ended; and its verbs."""
+"""Page of one job: progress, slices, items, launches, webhooks; and its verbs."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from api.dashboard.auth.viewer import Form, Submitting, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Text
 from api.dashboard.pages import item as items
-from api.dashboard.pages.bulk_actions import FITTING
+from api.dashboard.pages.bulk_actions import APPLICABLE
 from api.dashboard.rendering import layout, page_router
 from api.dashboard.rendering.timeline import MOST_RUNS, timeline
 from api.routes import why
@@ -32,26 +32,27 @@ _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
 _rows: AdaptiveCache[Sequence[RowMapping]] = AdaptiveCache()
 
 
-async def _explained(shared: Shared, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
+async def _causes(shared: Shared, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
     return await why.of_job(shared, viewer.caller, job_id)
 
 
 @router.get("/jobs/{job_id}")
 def show_job(
     request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
-    causes: Annotated[list[Diagnosis], Depends(_explained)],
+    causes: Annotated[list[Diagnosis], Depends(_causes)],
     outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
     code: Text = "",
     custom_id: Text = "",
     after: _Seq = -1,
 ) -> Response:  # fmt: skip
+    """Shows a job, and its items by outcome or error code."""
     with find_job(shared, viewer.caller, job_id) as (tx, row):
         job = jobs.job_object(row)
         if custom_id:
             seq = detail.seq_of(tx, row["tenant_id"], row["id"], custom_id)
             if seq is not None:
-                return layout.go(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
-        inside = _inside(tx, row)
+                return layout.redirect(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
+        details = _details(tx, row)
         pruned = row["items_pruned"] or row["results_pruned"]
         found = [] if pruned else detail.items(
             tx, row["tenant_id"], row["id"], outcome=_outcome(outcome, code), code=code,
@@ -59,44 +60,45 @@ def show_job(
         )  # fmt: skip
     return layout.page(
         request, "job.html", viewer=viewer, row=row, job=job, causes=causes,
-        fitting=_fitting(job["state"]), timeline=timeline(inside.pop("runs"), row["read_at"]),
-        **inside, outcomes=OUTCOMES,
+        fitting=_applicable(job["state"]), timeline=timeline(details.pop("runs"), row["read_at"]),
+        **details, outcomes=OUTCOMES,
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
-        items=[items.in_short(item) for item in found[:_ITEMS]],
+        items=[items.summary(item) for item in found[:_ITEMS]],
         next=found[_ITEMS - 1]["seq"] if len(found) > _ITEMS else None,
         params=items.pretty(job["params"]), metadata=items.pretty(job["metadata"]),
     )  # fmt: skip
 
 
 def _outcome(outcome: str, code: str) -> Outcome | None:
-    """An error is of what failed."""
+    """Returns the outcome to filter by; an error code implies failed."""
     return "failed" if code else next((name for name in OUTCOMES if name == outcome), None)
 
 
-def _inside(tx: Tx, row: RowMapping) -> dict[str, Any]:
-    """What takes longer, the larger the job is."""
+def _details(tx: Tx, row: RowMapping) -> dict[str, Any]:
+    """Loads the parts whose queries grow with the job, cached."""
     its, key = (tx, row["tenant_id"], row["id"]), (row["id"], row["generation"], row["state"])
-    looks = {
+    queries = {
         "runs": lambda: detail.runs(*its, MOST_RUNS),
         "slices": lambda: detail.slice_states(*its),
         "codes": lambda: detail.error_codes(*its) if row["failed"] else [],
         "launches": lambda: detail.launches(*its, _LAUNCHES),
     }
-    found: dict[str, Any] = {name: _rows.of((name, *key), look) for name, look in looks.items()}
-    return found | {"deliveries": deliveries.of_job(*its)}
+    rows: dict[str, Any] = {name: _rows.get((name, *key), query) for name, query in queries.items()}
+    return rows | {"deliveries": deliveries.of_job(*its)}
 
 
-def _fitting(state: Any) -> list[Verb]:
-    """The verbs that do something in this state."""
+def _applicable(state: Any) -> list[Verb]:
+    """Returns the verbs that have an effect in this state."""
     if state in TERMINAL:
         return ["retry", "delete"]
-    return [verb for verb in FITTING if state in FITTING[verb]]
+    return [verb for verb in APPLICABLE if state in APPLICABLE[verb]]
 
 
 @router.get("/jobs/{job_id}/slices")
 def show_slices(
     request: Request, shared: Shared, viewer: Viewing, job_id: JobId, after: _Seq = -1
 ) -> Response:
+    """Shows a job's slices."""
     with find_job(shared, viewer.caller, job_id) as (tx, row):
         found = detail.slices(tx, row["tenant_id"], row["id"], after=after, limit=_SLICES + 1)
     return layout.page(
@@ -110,7 +112,7 @@ def download_results(
     request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
     outcome: Outcome | None = None,
 ) -> Response:  # fmt: skip
-    """All that there are now, as `GET /jobs/{job_id}/results` sends them."""
+    """Sends all current results, as `GET /jobs/{job_id}/results` does."""
     lines = results.get_results(
         request, shared, viewer.caller, job_id, after=-1, limit=None, outcome=outcome, gaps=True
     )
@@ -120,6 +122,7 @@ def download_results(
 
 @router.get("/jobs/{job_id}/delete")
 def confirm_delete(request: Request, shared: Shared, viewer: Submitting, job_id: JobId) -> Response:
+    """Asks before a job is deleted."""
     with find_job(shared, viewer.caller, job_id) as (_, row):
         return layout.page(request, "delete.html", viewer=viewer, job=jobs.job_object(row))
 
@@ -128,11 +131,12 @@ def confirm_delete(request: Request, shared: Shared, viewer: Submitting, job_id:
 def redeliver(
     request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
+    """Sends the latest delivery again."""
     sent: dict[str, Any] = orjson.loads(
         webhooks.redeliver(request, shared, viewer.caller, job_id).body
     )
-    said = f"{sent['type']} will be sent to {sent['url']} again, now"
-    return layout.go(_path(job_id), said)
+    notice = f"{sent['type']} is being sent to {sent['url']} again"
+    return layout.redirect(_path(job_id), notice)
 
 
 @router.post("/jobs/{job_id}/{verb}")
@@ -140,17 +144,18 @@ def do(
     request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId,
     verb: Annotated[Verb, Path()],
 ) -> Response:  # fmt: skip
+    """Applies a verb."""
     before = verbs.perform(request, shared, viewer.caller, verb, job_id)
     if verb == "delete":
-        return layout.go(f"{layout.PREFIX}/jobs", f"{job_id} is deleted")
-    return layout.go(_path(job_id), _told(shared, viewer, job_id, verb, before))
+        return layout.redirect(f"{layout.PREFIX}/jobs", f"{job_id} is deleted")
+    return layout.redirect(_path(job_id), _notice(shared, viewer, job_id, verb, before))
 
 
-def _told(shared: Context, viewer: Viewing, job_id: str, verb: Verb, before: str) -> str:
+def _notice(shared: Context, viewer: Viewing, job_id: str, verb: Verb, before: str) -> str:
     with find_job(shared, viewer.caller, job_id) as (_, row):
         now = row["state"]
     if now == before:
-        return f"{verb}: nothing to do, the job is {now}"
+        return f"{verb}: no effect, the job is {now}"
     return f"{verb}: the job was {before} and is {now}"
 
 

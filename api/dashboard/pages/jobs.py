@@ -1,4 +1,4 @@
-"""The page of jobs: filtered by its URL, with counts of each state, live."""
+"""Page of jobs, filtered by its URL, with live counts of states."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 from api.context import Shared
 from api.dashboard.auth.viewer import Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
-from api.dashboard.data.job_filter import Asked, whose
+from api.dashboard.data.job_filter import Filtered, tenant_scope
 from api.dashboard.rendering import layout, page_router
 from api.routes.jobs.lookup import JOB_ID, PREFIXES
 from jobs import ids
@@ -29,21 +29,22 @@ def list_jobs(
     request: Request,
     shared: Shared,
     viewer: Viewing,
-    asked: Asked,
+    filters: Filtered,
     after: Annotated[str, Query(pattern=rf"^$|{JOB_ID}")] = "",
 ) -> Response:
-    tenant = whose(viewer, asked.tenant)
+    """Lists jobs."""
+    tenant = tenant_scope(viewer, filters.tenant)
     last = ids.parse(PREFIXES, after)
     with shared.acting(tenant) as tx:
-        rows = search.page(tx, tenant, asked.filter, after=last, limit=ROWS + 1)
+        rows = search.page(tx, tenant, filters.filter, after=last, limit=ROWS + 1)
         if after or len(rows) > ROWS:
-            look = partial(search.counts, tx, tenant, asked.filter)
-            counts = _counts.of((tenant, asked.filter), look)
+            load = partial(search.counts, tx, tenant, filters.filter)
+            counts = _counts.get((tenant, filters.filter), load)
         else:  # the page has all of them
             counts = Counter(row["state"] for row in rows)
     total = sum(counts.values())
     return layout.page(
-        request, "jobs.html", viewer=viewer, asked=asked, states=JOB_STATES, counts=counts,
+        request, "jobs.html", viewer=viewer, filters=filters, states=JOB_STATES, counts=counts,
         jobs=[(row, jobs.job_object(row)) for row in rows[:ROWS]],
         total=total, is_exact=total <= MOST_COUNTED, models=_models(shared), after=after,
         next=ids.show("job", rows[ROWS - 1]["id"]) if len(rows) > ROWS else "",

@@ -1,4 +1,4 @@
-"""Making, rotating and revoking keys, for admins. A secret is shown in the answer alone."""
+"""Creation, rotation and revocation of keys, for admins. A secret is shown only once."""
 
 import re
 from typing import Annotated
@@ -20,15 +20,16 @@ _KeyId = Annotated[str, Path(pattern=KEY_ID)]
 
 @router.post("/keys")
 def make(request: Request, shared: Shared, viewer: Administering, form: Form) -> Response:
+    """Creates a key."""
     days = forms.number(form, "days")
-    asked = {
+    body = {
         "tenant": form.get("tenant", "").strip(),
         "name": form.get("name", "").strip(),
         "role": form.get("role", "tenant"),
         "scopes": ["read"] if form.get("read_only") else None,
         "expires_in_s": None if days is None else days * _DAY_S,
     }
-    key = keys.make(request, shared, viewer.caller, forms.checked(KeyRequest, asked))
+    key = keys.make(request, shared, viewer.caller, forms.validate(KeyRequest, body))
     return layout.page(request, "key_made.html", viewer=viewer, key=key, instead_of="")
 
 
@@ -36,6 +37,7 @@ def make(request: Request, shared: Shared, viewer: Administering, form: Form) ->
 def rotate(
     request: Request, shared: Shared, viewer: Administering, form: Form, key_id: _KeyId
 ) -> Response:
+    """Rotates a key."""
     key = keys.rotate(request, shared, viewer.caller, key_id, OVERLAP_S)
     return layout.page(request, "key_made.html", viewer=viewer, key=key, instead_of=key_id)
 
@@ -44,7 +46,8 @@ def rotate(
 def revoke(
     request: Request, shared: Shared, viewer: Administering, form: Form, key_id: _KeyId
 ) -> Response:
+    """Revokes a key."""
     keys.revoke_key(request, shared, viewer.caller, key_id)
     tenant = form.get("tenant", "")
     back = f"/tenants/{tenant}" if re.fullmatch(TENANT, tenant) else "/tenants"
-    return layout.go(layout.PREFIX + back, f"{key_id} is revoked")
+    return layout.redirect(layout.PREFIX + back, f"{key_id} is revoked")

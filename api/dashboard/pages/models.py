@@ -1,4 +1,4 @@
-"""Models: all of them, and one with its curves, its lanes, and how it is used."""
+"""Pages of models: all of them, and one with its curves and lanes."""
 
 import json
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from api.context import Context, Shared
 from api.dashboard.auth.viewer import Viewing
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
-from api.dashboard.data.telemetry import StatusReporter, TelemetrySnapshot
+from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
 from api.dashboard.rendering import layout, page_router
 from api.schemas.common import NO_NUL
 from jobs.errors import NotFound
@@ -18,7 +18,7 @@ from jobs.store.queue.workers import NOWHERE
 
 router = page_router.router()
 
-_MOST_LANES = 30
+_MAX_LANES = 30
 _INPUTS: dict[str, Any] = {
     "embedding": "how do I parse JSON",
     "chat": [{"role": "user", "content": "hello"}],
@@ -26,8 +26,9 @@ _INPUTS: dict[str, Any] = {
 
 
 @router.get("/models")
-def models(request: Request, shared: Shared, viewer: Viewing, told: StatusReporter) -> Response:
-    found = model_stats.rows(shared, model_stats.standing(shared), told.reading)
+def models(request: Request, shared: Shared, viewer: Viewing, telemetry: Telemetry) -> Response:
+    """Lists models."""
+    found = model_stats.rows(shared, model_stats.standing(shared), telemetry.reports)
     return layout.page(request, "models.html", viewer=viewer, models=found)
 
 
@@ -36,12 +37,12 @@ def model(
     request: Request,
     shared: Shared,
     viewer: Viewing,
-    told: StatusReporter,
+    telemetry: Telemetry,
     found: Causes,
     key: Annotated[str, Path(max_length=200, pattern=NO_NUL)],
 ) -> Response:
-    """key: name@version, or the name of a model of which there is one."""
-    row = _row(shared, told, key)
+    """Shows a model; `key`: name@version, or a declared name."""
+    row = _row(shared, telemetry, key)
     detail = viewer.may("operate")
     return layout.page(
         request,
@@ -49,23 +50,23 @@ def model(
         viewer=viewer,
         row=row,
         detail=detail,
-        causes=diagnoses.about(found, f"model:{row.key}"),
+        causes=diagnoses.of_subject(found, f"model:{row.key}"),
         example=_example(shared, row.model),
-        **(_figures(told, row.key) if detail else {}),
+        **(_figures(telemetry, row.key) if detail else {}),
     )
 
 
-def _row(shared: Context, told: TelemetrySnapshot, key: str) -> model_stats.Row:
+def _row(shared: Context, telemetry: TelemetrySnapshot, key: str) -> model_stats.Row:
     found, declared = model_stats.standing(shared), {m.key: m for m in shared.models}
     if "@" not in key:
         key = next((one for one in declared if one.partition("@")[0] == key), key)
     if key not in declared and key not in found:
         raise NotFound(f"there is no model {key}")
-    return model_stats.row(key, declared.get(key), found.get(key, NOWHERE), told.reading)
+    return model_stats.row(key, declared.get(key), found.get(key, NOWHERE), telemetry.reports)
 
 
-def _figures(told: TelemetrySnapshot, key: str) -> dict[str, Any]:
-    now = told.reading
+def _figures(telemetry: TelemetrySnapshot, key: str) -> dict[str, Any]:
+    now = telemetry.reports
     entries = now.increase_by("millrace_lane_entries_total", "lane", model=key)
     launches = now.increase_by("millrace_lane_launches_total", "lane", model=key)
     waits = now.increase_by("millrace_lane_wait_seconds_total", "lane", model=key)
@@ -79,15 +80,15 @@ def _figures(told: TelemetrySnapshot, key: str) -> dict[str, Any]:
         "errors": now.increase_by("millrace_item_errors_total", "code", model=key),
         "lanes": [
             (lane, count, count / launches.get(lane, count), waits.get(lane, 0.0) / count)
-            for lane, count in list(entries.items())[:_MOST_LANES]
+            for lane, count in list(entries.items())[:_MAX_LANES]
             if count
         ],
-        "more_lanes": max(0, len(entries) - _MOST_LANES),
+        "more_lanes": max(0, len(entries) - _MAX_LANES),
     }
 
 
 def _example(shared: Context, model: Model | None) -> str:
-    """A call, as a shell takes it."""
+    """Returns a call as a shell command."""
     if model is None:
         return ""
     body = json.dumps({"model": model.key, "input": _INPUTS.get(model.does, "…")})

@@ -1,4 +1,4 @@
-"""The first page: what runs, what is stuck, and why."""
+"""Overview: figures, health, findings, models, running jobs, workers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from api.dashboard.auth.viewer import Viewer, Viewing
 from api.dashboard.data import health, model_stats
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.single_flight import SingleFlight
-from api.dashboard.data.telemetry import StatusReporter, TelemetrySnapshot
+from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
 from api.dashboard.rendering import layout, page_router
 from jobs import clock
 from jobs.explain import Diagnosis
@@ -25,53 +25,58 @@ from jobs.store.queue import workers
 from jobs.store.queue.workers import Standing
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports import history
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 from jobs.views import jobs as views
 
 router = page_router.router()
 
-_MOST_JOBS = 8
+_MAX_JOBS = 8
 _LIVING = ("ready", "loading", "draining")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the database says; took_s: how long it took, None: it is away."""
+class Observations:
+    """Data from the database."""
 
     jobs: Sequence[dict[str, Any]] = ()
     workers: Sequence[RowMapping] = ()
     models: Mapping[str, Standing] = field(default_factory=dict)
     states: Mapping[str, int] | None = None
-    took_s: float | None = None
+    took_s: float | None = None  #: duration of the query; None: database unreachable
 
 
 @router.get("/")
-async def the_same() -> Response:
-    return layout.go(layout.PREFIX)
+async def redirect() -> Response:
+    """Redirects to the path without a slash."""
+    return layout.redirect(layout.PREFIX)
 
 
 @router.get("")
 async def overview(
-    request: Request, shared: Shared, viewer: Viewing, told: StatusReporter, found: Causes
+    request: Request, shared: Shared, viewer: Viewing, telemetry: Telemetry, found: Causes
 ) -> Response:
-    """Shown within a second or two, whatever the database does. Rendered on a thread that nothing
-    else holds: those of FastAPI may all be waiting for it."""
+    """Shows the overview within two seconds, even if the database is stuck.
+
+    It renders on asyncio's threads, as FastAPI's may all be waiting for the database.
+    """
     operator = viewer.may("operate")
-    whose = EVERYBODY if operator else viewer.caller.tenant
-    patience: SingleFlight = request.app.state.patience
-    seen = await patience.ask(whose, partial(_seen, shared, whose)) or Seen()
-    show = _of_everybody if operator else _of_tenant
-    return await asyncio.to_thread(show, request, shared, viewer, told, found, seen)
+    tenant = EVERYBODY if operator else viewer.caller.tenant
+    single_flight: SingleFlight = request.app.state.single_flight
+    observations = (
+        await single_flight.run(tenant, partial(_observe, shared, tenant)) or Observations()
+    )
+    show = _for_operators if operator else _for_tenant
+    return await asyncio.to_thread(show, request, shared, viewer, telemetry, found, observations)
 
 
-def _of_everybody(
+def _for_operators(
     request: Request, shared: Context, viewer: Viewer,
-    told: TelemetrySnapshot, found: list[Diagnosis],
-    seen: Seen,
+    telemetry: TelemetrySnapshot, found: list[Diagnosis],
+    observations: Observations,
 ) -> Response:  # fmt: skip
-    alive = [worker for worker in seen.workers if worker["state"] in _LIVING]
+    alive = [worker for worker in observations.workers if worker["state"] in _LIVING]
     states: dict[str, int] | None = None
-    if seen.took_s is not None:
+    if observations.took_s is not None:
         states = {
             state: count
             for state in _LIVING
@@ -81,74 +86,74 @@ def _of_everybody(
         request,
         "overview.html",
         viewer=viewer,
-        told=told,
-        figures=figures(told),
+        telemetry=telemetry,
+        figures=figures(telemetry),
         causes=found,
-        parts=health.parts(shared, told, states, seen.took_s),
-        models=model_stats.rows(shared, seen.models, told.reading),
-        stages=model_stats.stages(told.reading),
-        jobs=seen.jobs,
-        states=told.reading.gauge_by("millrace_jobs", "state"),
-        stuck=told.reading.gauge_by("millrace_jobs_stuck", "model"),
-        workers=[(worker, busy_of(told.reading, worker["incarnation"])) for worker in alive],
+        parts=health.parts(shared, telemetry, states, observations.took_s),
+        models=model_stats.rows(shared, observations.models, telemetry.reports),
+        stages=model_stats.stages(telemetry.reports),
+        jobs=observations.jobs,
+        states=telemetry.reports.gauge_by("millrace_jobs", "state"),
+        stuck=telemetry.reports.gauge_by("millrace_jobs_stuck", "model"),
+        workers=[(worker, busy_of(telemetry.reports, worker["incarnation"])) for worker in alive],
     )
 
 
-def _of_tenant(
+def _for_tenant(
     request: Request, shared: Context, viewer: Viewer,
-    told: TelemetrySnapshot, found: list[Diagnosis],
-    seen: Seen,
+    telemetry: TelemetrySnapshot, found: list[Diagnosis],
+    observations: Observations,
 ) -> Response:  # fmt: skip
-    """A tenant's own: nothing of others shows."""
+    """Renders a tenant's own overview."""
     return layout.page(
         request,
         "overview_tenant.html",
         viewer=viewer,
         causes=found,
-        models=model_stats.rows(shared, seen.models, told.reading),
-        jobs=seen.jobs,
-        states=seen.states,
-        away=seen.took_s is None,
+        models=model_stats.rows(shared, observations.models, telemetry.reports),
+        jobs=observations.jobs,
+        states=observations.states,
+        away=observations.took_s is None,
     )
 
 
-def _seen(shared: Context, whose: str) -> Seen:
+def _observe(shared: Context, tenant: str) -> Observations:
     since_s = clock.monotonic()
     try:
-        with shared.acting(whose) as tx:
-            if whose == EVERYBODY:
+        with shared.acting(tenant) as tx:
+            if tenant == EVERYBODY:
                 found, states = fleet.page(tx), None
             else:
-                found, states = (), reading.open_states(tx, whose)
+                found, states = (), reading.open_states(tx, tenant)
             models = workers.standing(tx, 2 * shared.settings.lease_s)
             took_s = clock.monotonic() - since_s
             jobs = [
                 {**views.job_object(row), "tenant": row["tenant_id"]}
-                for row in reading.running(tx, whose, _MOST_JOBS)
+                for row in reading.running(tx, tenant, _MAX_JOBS)
             ]
     except CONNECTION_ERRORS:
-        return Seen()
-    return Seen(jobs, found, models, states, took_s)
+        return Observations()
+    return Observations(jobs, found, models, states, took_s)
 
 
-def busy_of(reading: Reading, incarnation: int) -> float | None:
-    """Of one worker's device; None: it hasn't told."""
-    one = reading.one(str(incarnation))
+def busy_of(reading: ReportSet, incarnation: int) -> float | None:
+    """Returns the busy share of a worker's device, 0 to 1; None if it doesn't report."""
+    one = reading.by_process(str(incarnation))
     if not one.reports:
         return None
     return min(1.0, one.rate("millrace_device_busy_seconds_total"))
 
 
-def figures(told: TelemetrySnapshot) -> dict[str, Any]:
-    """Of everything together, for the tiles."""
-    now = told.reading
+def figures(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+    """Returns the totals for the tiles."""
+    now = telemetry.reports
     units = now.increase("millrace_launch_units_total")
     padded = now.increase("millrace_launch_padded_units_total")
     met = now.increase_by("millrace_call_target_total", "met")
     return {
         "calls_s": now.rate("millrace_calls_total"),
         "items_s": now.rate("millrace_items_total"),
-        "failures_s": history.failures_s(now),
+        "failures_s": history.failure_rate(now),
         "retries_s": now.rate("millrace_item_retries_total"),
         "queue_calls": now.gauge_by("millrace_queue_calls", "model"),
         "queue_items": now.gauge_by("millrace_queue_items", "model"),
@@ -159,7 +164,7 @@ def figures(told: TelemetrySnapshot) -> dict[str, Any]:
         "padding": 1 - units / padded if padded else None,
         "launches_s": now.rate("millrace_launches_total"),
         "reasons": now.increase_by("millrace_launches_total", "reason"),
-        "busy": history.busy(now),
+        "busy": history.device_busy_share(now),
         "p50_s": now.quantile("millrace_call_seconds", 0.5),
         "p99_s": now.quantile("millrace_call_seconds", 0.99),
         "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,

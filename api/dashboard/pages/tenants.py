@@ -1,5 +1,4 @@
-"""The pages of tenants: their shares, what they used, their terms and limits. Each tenant sees its
-own."""
+"""Pages of tenants: shares, usage, terms and limits. A tenant sees its own only."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
@@ -28,7 +27,7 @@ from jobs.views.usage import Report
 router = page_router.router()
 _ROWS, _KEYS = 50, 200
 _NUMBERS = tuple(one.name for one in fields(Limit) if one.name not in ("model", "key"))
-_standing: AdaptiveCache[Any] = AdaptiveCache()
+_standings: AdaptiveCache[Any] = AdaptiveCache()
 Tenant = Annotated[str, Path(pattern=TENANT)]
 
 
@@ -37,10 +36,11 @@ def list_tenants(
     request: Request, shared: Shared, viewer: Viewing,
     after: Annotated[str, Query(pattern=rf"^$|{TENANT}")] = "",
 ) -> Response:  # fmt: skip
+    """Lists tenants, or redirects to the viewer's own."""
     if not viewer.may("operate"):
-        return layout.go(f"{layout.PREFIX}/tenants/{viewer.caller.tenant}")
+        return layout.redirect(f"{layout.PREFIX}/tenants/{viewer.caller.tenant}")
     with shared.acting(EVERYBODY) as tx:
-        rows = _standing.of(
+        rows = _standings.get(
             ("page", after),
             lambda: stats.standing(tx, EVERYBODY, after=after, limit=_ROWS + 1),
         )
@@ -55,25 +55,26 @@ def list_tenants(
 
 @router.get("/tenants/{tenant}")
 def show_tenant(request: Request, shared: Shared, viewer: Viewing, tenant: Tenant) -> Response:
-    _let_in(viewer, tenant)
+    """Shows a tenant."""
+    _check(viewer, tenant)
     today, own = clock.now().date(), tenant == viewer.caller.tenant
     with shared.acting(tenant) as tx:
         rows = stats.standing(tx, tenant, limit=1)
         used = usage.sums(tx, tenant, ["model"], today.replace(day=1), today + timedelta(days=1))
         found = limits.get(tx, tenant)
-        made = api_keys.page(tx, tenant, None, _KEYS) if own or viewer.may("admin") else None
+        keys = api_keys.page(tx, tenant, None, _KEYS) if own or viewer.may("admin") else None
     if not rows:
         raise NotFound(f"there is no tenant {tenant}")
     return layout.page(
         request, "tenant.html", viewer=viewer, tenant=tenant, row=rows[0], numbers=_NUMBERS,
         usage=Report(["model"], used, shared.models).as_json(),
         limits=[asdict(limit) for limit in found], now=clock.now(), rights=ROLES,
-        keys=None if made is None else [(row, key_object(row)) for row in made],
+        keys=None if keys is None else [(row, key_object(row)) for row in keys],
     )  # fmt: skip
 
 
-def _let_in(viewer: Viewer, tenant: str) -> None:
-    """Raises NotFound, as for one that isn't there."""
+def _check(viewer: Viewer, tenant: str) -> None:
+    """Raises NotFound for other tenants, as for unknown ones."""
     if tenant != viewer.caller.tenant and not viewer.may("operate"):
         raise NotFound(f"there is no tenant {tenant}")
 
@@ -82,11 +83,12 @@ def _let_in(viewer: Viewer, tenant: str) -> None:
 def set_terms(
     request: Request, shared: Shared, viewer: Administering, form: Form, tenant: Tenant
 ) -> Response:
+    """Sets weight and caps."""
     names = ("weight", "soft_cap", "hard_cap")
     typed = {name: _float(form, name) for name in names if form.get(name, "").strip()}
-    asked = forms.checked(TenantTerms, typed)
-    tenant_routes.put_tenant(request, shared, viewer.caller, tenant, asked)
-    return layout.go(_path(tenant), "The share and the caps are set")
+    body = forms.validate(TenantTerms, typed)
+    tenant_routes.put_tenant(request, shared, viewer.caller, tenant, body)
+    return layout.redirect(_path(tenant), "Share and caps have been set")
 
 
 def _float(form: Mapping[str, str], name: str) -> float | None:
@@ -98,10 +100,10 @@ def _float(form: Mapping[str, str], name: str) -> float | None:
 def set_limits(
     request: Request, shared: Shared, viewer: Administering, form: Form, tenant: Tenant
 ) -> Response:
-    """All of them; a row without a number is taken away."""
-    asked = forms.checked(LimitList, {"data": list(_typed(form))})
-    limit_routes.put_limits(request, shared, viewer.caller, tenant, asked)
-    return layout.go(_path(tenant), "The limits are set, for what comes from now on")
+    """Replaces all limits; a row without a number is deleted."""
+    body = forms.validate(LimitList, {"data": list(_typed(form))})
+    limit_routes.put_limits(request, shared, viewer.caller, tenant, body)
+    return layout.redirect(_path(tenant), "The limits have been set, for new requests")
 
 
 def _typed(form: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -109,8 +111,8 @@ def _typed(form: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for n in rows:
         numbers = {name: forms.number(form, f"limit-{n}-{name}") for name in _NUMBERS}
         if any(value is not None for value in numbers.values()):
-            whose = {name: form.get(f"limit-{n}-{name}", "").strip() for name in ("model", "key")}
-            yield whose | numbers
+            scope = {name: form.get(f"limit-{n}-{name}", "").strip() for name in ("model", "key")}
+            yield scope | numbers
 
 
 def _path(tenant: str) -> str:

@@ -1,4 +1,4 @@
-"""The page of webhooks: what was told to whom, what couldn't be, and the secret that signs."""
+"""Page of webhooks: endpoints, deliveries, and the signing secret."""
 
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping
 from api.context import Shared
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
-from api.dashboard.data.job_filter import whose
+from api.dashboard.data.job_filter import tenant_scope
 from api.dashboard.rendering import forms, layout, page_router
 from api.routes.jobs import webhooks
 from api.routes.jobs.lookup import TENANT_OR_ALL, JobId
@@ -37,28 +37,29 @@ def list_deliveries(
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
     after: Annotated[str, Query(pattern=rf"^$|{ids.pattern(ID_PREFIX)}")] = "",
 ) -> Response:  # fmt: skip
-    who = whose(viewer, tenant)
+    """Lists endpoints and deliveries."""
+    who = tenant_scope(viewer, tenant)
     last = ids.parse(ID_PREFIX, after)
     with shared.acting(who) as tx:
         rows = store.page(
             tx, who, state=state or None, url=url or None, after=last, limit=_ROWS + 1
         )
-        endpoints = _endpoints.of(who, lambda: store.by_endpoint(tx, who, _ENDPOINTS))
+        endpoints = _endpoints.get(who, lambda: store.by_endpoint(tx, who, _ENDPOINTS))
     with shared.acting(viewer.caller.tenant) as tx:
         own_url = spend.endpoint(tx, viewer.caller.tenant)
         secrets = webhook_secrets.live(tx, viewer.caller.tenant)
-    asked = {"state": state, "url": url, "tenant": tenant}
+    filters = {"state": state, "url": url, "tenant": tenant}
     return layout.page(
         request, "webhooks.html", viewer=viewer, states=STATES, state=state, url=url,
         tenant=tenant, endpoints=endpoints, deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
-        query=urlencode({name: value for name, value in asked.items() if value}), after=after,
+        query=urlencode({name: value for name, value in filters.items() if value}), after=after,
         own_url=own_url or "", secrets=secrets,
         next=ids.show(ID_PREFIX, rows[_ROWS - 1]["id"]) if len(rows) > _ROWS else "",
     )  # fmt: skip
 
 
 def _job(row: RowMapping) -> str:
-    """The id of the job that it is of; "" where it is of none."""
+    """Returns the id of the delivery's job, or ""."""
     return ids.show("job", row["job_id"]) if row["job_id"] else ""
 
 
@@ -66,9 +67,10 @@ def _job(row: RowMapping) -> str:
 def redeliver(
     request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
+    """Sends the latest delivery of a job again."""
     answer = webhooks.redeliver(request, shared, viewer.caller, job_id)
-    return layout.go(
-        _PATH, f"{orjson.loads(answer.body)['type']} of {job_id} will be sent again, now"
+    return layout.redirect(
+        _PATH, f"{orjson.loads(answer.body)['type']} of {job_id} is being sent again"
     )
 
 
@@ -80,16 +82,17 @@ def secret(
     form: Form,
     act: Annotated[Literal["show", "rotate"], Path()],
 ) -> Response:
-    """`show`: where nobody has seen it yet; `rotate`: a new one. The answer is the only place."""
-    does = webhooks.rotate_secret if act == "rotate" else webhooks.look_at_secret
-    found = does(request, shared, viewer.caller)
+    """Shows the signing secret if it has never been shown, or rotates it."""
+    action = webhooks.rotate_secret if act == "rotate" else webhooks.look_at_secret
+    found = action(request, shared, viewer.caller)
     return layout.page(request, "secret.html", viewer=viewer, found=found)
 
 
 @router.post("/webhooks/endpoint")
 def set_endpoint(request: Request, shared: Shared, viewer: Submitting, form: Form) -> Response:
-    asked = forms.checked(Endpoint, {"url": form.get("url", "").strip() or None})
-    webhooks.set_endpoint(request, shared, viewer.caller, asked)
-    return layout.go(
-        _PATH, "Your endpoint is set" if asked.url else "You are told nothing any more"
+    """Sets the tenant's default endpoint."""
+    endpoint = forms.validate(Endpoint, {"url": form.get("url", "").strip() or None})
+    webhooks.set_endpoint(request, shared, viewer.caller, endpoint)
+    return layout.redirect(
+        _PATH, "Your endpoint has been set" if endpoint.url else "Your endpoint has been removed"
     )

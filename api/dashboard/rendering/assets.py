@@ -1,5 +1,4 @@
-"""Style and script of the pages: read once, named by their content, and kept by browsers for as
-long as they like."""
+"""Static files, with a content hash in the URL so that browsers cache them forever."""
 
 from hashlib import sha256
 from importlib import resources
@@ -19,17 +18,18 @@ _HEADERS = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 def url(name: str) -> str:
-    """Where a file is: another content, another address."""
+    """Returns the URL of a file, with its hash."""
     return f"{KEPT}{sha256(_FILES[name]).hexdigest()[:12]}/{name}"
 
 
 def install(app: FastAPI) -> None:
-    found = {url(name): name for name in _FILES}
+    """Adds the route of the files."""
+    files = {url(name): name for name in _FILES}
 
     async def file(request: Request) -> Response:
-        name = found.get(request.url.path)
+        name = files.get(request.url.path)
         if name is None:
-            raise NotFound("there is no such file; the page is of another release, load it again")
+            raise NotFound("no such file; the page is from another release, reload it")
         return Response(_FILES[name], headers=_HEADERS, media_type=_TYPES[name])
 
     app.add_route(f"{KEPT}{{content}}/{{name}}", file, include_in_schema=False)

@@ -1,5 +1,4 @@
-"""Charts as SVG that is a part of the page: no script, colours by the page's style, and their
-figures in words for whoever doesn't see them."""
+"""Inline SVG charts: no script, colours from the style sheet, figures repeated as ARIA labels."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
@@ -13,7 +12,7 @@ _LEFT, _BOTTOM, _TOP, _RIGHT = 46, 30, 8, 10
 
 
 def spark(values: Sequence[float | None], label: str) -> Markup:
-    """How a figure went lately, the newest at the right; gaps where nobody told of it."""
+    """Draws a figure over time, newest at the right, with gaps for None."""
     most = max((v for v in values if v is not None), default=0.0) or 1.0
     step = 120 / max(1, len(values) - 1)
     lines: list[list[str]] = [[]]
@@ -26,16 +25,16 @@ def spark(values: Sequence[float | None], label: str) -> Markup:
         f'<polyline class="line" points="{" ".join(line)}"/>' for line in lines if len(line) > 1
     )
     last = next((v for v in reversed(values) if v is not None), None)
-    told = label if last is None else f"{label}: now {last:.3g}, at most {most:.3g}"
+    description = label if last is None else f"{label}: now {last:.3g}, at most {most:.3g}"
     return Markup(
         '<svg class="chart spark" viewBox="0 0 120 34" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(told)}"><line class="axis" x1="0" y1="32" x2="120" y2="32"/>'
+        f'aria-label="{escape(description)}"><line class="axis" x1="0" y1="32" x2="120" y2="32"/>'
         f"{drawn}</svg>"
     )
 
 
 def meter(ratio: float | None, label: str, kind: int = 0) -> Markup:
-    """A part of a whole."""
+    """Draws a bar of a ratio of 0 to 1."""
     part = min(1.0, max(0.0, ratio or 0.0))
     return Markup(
         f'<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" '
@@ -46,7 +45,7 @@ def meter(ratio: float | None, label: str, kind: int = 0) -> Markup:
 
 
 def stack(parts: Mapping[str, float], label: str, unit: str = "ms") -> Markup:
-    """What a sum is made of, as one bar; `legend` names the colours."""
+    """Draws the parts of a sum as one bar; `legend` names the colours."""
     whole, at, drawn = sum(parts.values()) or 1.0, 0.0, []
     for n, (name, value) in enumerate(parts.items()):
         width = 600 * value / whole
@@ -56,32 +55,31 @@ def stack(parts: Mapping[str, float], label: str, unit: str = "ms") -> Markup:
             f"<title>{escape(name)}: {value:.3g} {escape(unit)}</title></rect>"
         )
         at += width
-    told = ", ".join(f"{name} {value:.3g} {unit}" for name, value in parts.items())
+    description = ", ".join(f"{name} {value:.3g} {unit}" for name, value in parts.items())
     return Markup(
         '<svg class="chart stack" viewBox="0 0 600 16" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(label)}: {escape(told)}">{"".join(drawn)}</svg>'
+        f'aria-label="{escape(label)}: {escape(description)}">{"".join(drawn)}</svg>'
     )
 
 
 def legend(parts: Mapping[str, str], hints: Mapping[str, str] = _NO_HINTS) -> Markup:
-    """Names with their colours, and what is said of each; hints: what a name means, for a pointer
-    that rests on it."""
+    """Lists names with their colours and texts; `hints`: tooltips by name."""
     rows = "".join(
         f'<li title="{escape(hints.get(name, ""))}"><svg viewBox="0 0 10 10" aria-hidden="true">'
         f'<rect class="{_colour(n)}" width="10" height="10" rx="2"/></svg>'
-        f"{escape(name)} {escape(said)}</li>"
-        for n, (name, said) in enumerate(parts.items())
+        f"{escape(name)} {escape(text)}</li>"
+        for n, (name, text) in enumerate(parts.items())
     )
     return Markup(f'<ul class="legend">{rows}</ul>')
 
 
 def _colour(n: int) -> str:
-    """Six of them; what comes after is dashed."""
+    """Returns the class of the n-th of six colours; later ones are dashed."""
     return f"c{n % 6}" if n < 6 else f"c{n % 6} later"
 
 
 def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
-    """counts: by what stands under each bar; what: is counted along the axis."""
+    """Draws a histogram; `counts`: by label of the bar; `what`: label of the axis."""
     width, height = 480, 150
     most, bars, names = max(counts.values(), default=0.0) or 1.0, [], []
     step = (width - _LEFT - _RIGHT) / max(1, len(counts))
@@ -97,15 +95,15 @@ def histogram(counts: Mapping[str, float], label: str, what: str) -> Markup:
             f'<text x="{x + step / 2:.1f}" y="{height - _BOTTOM + 13}" text-anchor="middle">'
             f"{escape(name)}</text>"
         )
-    told = ", ".join(f"{name}: {count:,.0f}" for name, count in counts.items() if count)
+    description = ", ".join(f"{name}: {count:,.0f}" for name, count in counts.items() if count)
     return _framed(
-        width, height, f"{label}: {told or 'nothing'}",
+        width, height, f"{label}: {description or 'nothing'}",
         _axes(width, height, what, _ticks(most), most) + "".join(bars) + "".join(names),
     )  # fmt: skip
 
 
 def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float = 0.0) -> Markup:
-    """Lines over a common x; aim: a level to be under, 0: none."""
+    """Draws lines over a common x; `aim`: upper limit to mark, 0: none."""
     width, height = 480, 200
     points = [point for line in series.values() for point in line]
     most_x = max((p[0] for p in points), default=1.0) or 1.0
@@ -135,27 +133,27 @@ def curve(series: Mapping[str, Points], label: str, x: str, y: str, aim: float =
         for tick in _ticks(most_x)
         if tick <= most_x
     )
-    told = "; ".join(
+    description = "; ".join(
         f"{name}: {line[0][1]:.3g} to {line[-1][1]:.3g} {y}"
         for name, line in series.items()
         if line
     )
     unit = f'<text x="{_LEFT - 6}" y="{height - _BOTTOM + 13}" text-anchor="end">{escape(y)}</text>'
     return _framed(
-        width, height, f"{label}: {told or 'nothing'}",
+        width, height, f"{label}: {description or 'nothing'}",
         unit + _axes(width, height, x, _ticks(most_y), most_y) + marks + "".join(drawn),
     )  # fmt: skip
 
 
-def _framed(width: int, height: int, told: str, drawn: str) -> Markup:
+def _framed(width: int, height: int, description: str, drawn: str) -> Markup:
     return Markup(
         f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{escape(told)}">{drawn}</svg>'
+        f'aria-label="{escape(description)}">{drawn}</svg>'
     )
 
 
 def _axes(width: int, height: int, what: str, ticks: Sequence[float], most: float) -> str:
-    """Lines with their numbers at the left, and what the bottom is."""
+    """Draws grid lines with their numbers, and the label of the x axis."""
     drawn = []
     for tick in ticks:
         if tick > most:
@@ -171,7 +169,7 @@ def _axes(width: int, height: int, what: str, ticks: Sequence[float], most: floa
 
 
 def _ticks(most: float) -> list[float]:
-    """Round numbers from 0 to most or just beyond, three to six of them."""
+    """Returns three to six round numbers from 0 to `most` or just beyond."""
     power: float = 10.0 ** floor(log10(most / 4)) if most > 0 else 1.0
     step = next(s * power for s in (1, 2, 2.5, 5, 10) if most / (s * power) <= 5)
     return [n * step for n in range(ceil(most / step) + 1)]

@@ -1,4 +1,4 @@
-"""What goes wrong, as a page: what, where, and how to mend it."""
+"""Error pages: problem, place, and remedy."""
 
 import logging
 
@@ -24,30 +24,30 @@ from jobs.errors import (
 from jobs.store.db import CONNECTION_ERRORS
 
 _log = logging.getLogger(__name__)
-_MEND: tuple[tuple[type[MillraceError], str], ...] = (
+_REMEDIES: tuple[tuple[type[MillraceError], str], ...] = (
     (Forbidden, "Sign in with a credential that has this right; an admin can make one: "
      "`millrace keys create --role operator`."),
-    (NotFound, "It may have been deleted, or it belongs to another tenant. Look for it in a list."),
-    (NotConfigured, "Set it for every api process and start them again."),
-    (Unavailable, "Jobs are safe. This page can be loaded again in a moment."),
-    (Invalid, "Correct what was given, and try again."),
+    (NotFound, "It may have been deleted, or it belongs to another tenant. Search the lists."),
+    (NotConfigured, "Set it for every api process and restart them."),
+    (Unavailable, "Jobs are safe. Reload this page in a moment."),
+    (Invalid, "Correct the input and try again."),
 )  # fmt: skip
-_THEIRS = "Nothing was done. Go back, and load the page again."
-_OURS = "This is our fault. The log of the api has more under this request's id."
+_CLIENT_ERROR = "Nothing has been changed. Go back and reload the page."
+_SERVER_ERROR = "This is a server error. The api's log has details under this request id."
 
 
 def answer(request: Request, error: Exception) -> Response:
-    """The page that an error is; to sign in, where nobody is."""
+    """Returns the page of an error, or a redirect to the sign-in."""
     known = _known(request, error)
     if request.headers.get("accept", "") == "text/event-stream":
         return Response(known.detail, known.status, media_type="text/plain")
     if isinstance(known, Unauthenticated) and not request.url.path.endswith("/sign-in"):
         return _sign_in(request)
-    other = _OURS if known.status >= 500 else _THEIRS
-    mend = next((words for kind, words in _MEND if isinstance(known, kind)), other)
+    other = _SERVER_ERROR if known.status >= 500 else _CLIENT_ERROR
+    remedy = next((words for kind, words in _REMEDIES if isinstance(known, kind)), other)
     viewer = getattr(request.state, "viewer", None)
     return layout.page(
-        request, "failure.html", viewer=viewer, status=known.status, error=known, mend=mend,
+        request, "failure.html", viewer=viewer, status=known.status, error=known, remedy=remedy,
         path=request.url.path,
     )  # fmt: skip
 
@@ -65,19 +65,22 @@ def _known(request: Request, error: Exception) -> MillraceError:
         case ClientDisconnect():
             return Malformed("the body ended early")
         case RedisError():
-            return Unavailable("Redis can't be reached")
+            return Unavailable("Redis is unreachable")
     if isinstance(error, CONNECTION_ERRORS):
-        return Unavailable("the database can't be reached")
-    _log.error("%s: unexpected", request_id(request.scope), exc_info=error)
-    return MillraceError("something went wrong here")
+        return Unavailable("the database is unreachable")
+    _log.error("%s: unexpected error", request_id(request.scope), exc_info=error)
+    return MillraceError("internal error")
 
 
 def _sign_in(request: Request) -> Response:
-    """A browser that comes by a link from elsewhere keeps the session's cookie to itself; asked
-    once more by a page of ours, it sends it."""
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    """Redirects to the sign-in.
+
+    After a link from another site the browser withholds the strict cookie; a page of ours that
+    reloads makes it send the cookie.
+    """
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     if request.method != "GET":
-        return layout.go(layout.to_sign_in(layout.PREFIX))
+        return layout.redirect(layout.to_sign_in(layout.PREFIX))
     if request.headers.get("sec-fetch-site") == "cross-site":
-        return layout.page(request, "again.html", viewer=None, path=asked)
-    return layout.go(layout.to_sign_in(asked))
+        return layout.page(request, "again.html", viewer=None, path=path)
+    return layout.redirect(layout.to_sign_in(path))

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them; filters of the templates."""
+"""Template filters that format numbers, sizes and times."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -14,34 +14,34 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """12,345; 0.42 with digits."""
+    """Formats 12,345; or 0.42 with digits."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def exact(value: float | None) -> str:
-    """As it was set: 2.5; 1000000."""
+    """Formats without rounding: 2.5; 1000000."""
     return NONE if value is None else f"{value:.15g}"
 
 
 def rate(value: float | None) -> str:
-    """Per second: 1,234; 12.3; 0.42."""
+    """Formats a rate: 1,234; 12.3; 0.42."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.{1 if value >= 10 else 2}f}"
 
 
 def share(value: float | None) -> str:
-    """0.3: 30 %."""
+    """Formats 0.3 as 30 %."""
     return NONE if value is None else f"{100 * value:.0f} %"
 
 
 def many(count: int, thing: str) -> str:
-    """1 slice; 2,345 slices."""
+    """Formats a count: 1 slice; 2,345 slices."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def milliseconds(seconds: float | None) -> str:
-    """0.0123: 12.3 ms; 4.5: 4.50 s; for short things."""
+    """Formats a short time: 0.0123 as 12.3 ms, 4.5 as 4.50 s."""
     if seconds is None:
         return NONE
     ms = 1000 * seconds
@@ -53,7 +53,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """75: 1 min 15 s; for things that people wait for."""
+    """Formats a long time: 75 as 1 min 15 s."""
     if seconds is None:
         return NONE
     if seconds < 0.0005:
@@ -77,7 +77,7 @@ def duration(seconds: float | None) -> str:
 
 
 def between(least: float, most: float) -> str:
-    """457 and 685: 8 to 12 min; of a guess, no more than is known."""
+    """Formats an estimated range in one unit: 457 and 685 as 8 to 12 min."""
     sizes = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     size, unit = next((one for one in sizes if most >= 2 * one[0]), sizes[-1])
     first, last = max(1, round(least / size)), ceil(most / size)
@@ -85,7 +85,7 @@ def between(least: float, most: float) -> str:
 
 
 def size(count: float | None) -> str:
-    """Of bytes."""
+    """Formats bytes: 1.5 MiB."""
     if count is None:
         return NONE
     power = 0
@@ -95,11 +95,12 @@ def size(count: float | None) -> str:
 
 
 def ago(at: datetime | None) -> str:
+    """Formats the time since then: 1 min 15 s ago."""
     return NONE if at is None else f"{duration((clock.now() - at).total_seconds())} ago"
 
 
 def age(at: datetime | None) -> str:
-    """The same in one unit: in a list it rarely changes."""
+    """Formats the time since then in one unit, which rarely changes: 3 min ago."""
     if at is None:
         return NONE
     whole = max(0, round((clock.now() - at).total_seconds()))
@@ -110,17 +111,17 @@ def age(at: datetime | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """2026-05-01 12:34:56, UTC."""
+    """Formats a time in UTC: 2026-05-01 12:34:56."""
     return NONE if at is None else at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """Adds a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def coded(text: str) -> Markup:
-    """What stands in backticks as code."""
+    """Renders text in backticks as code."""
     parts = (
         Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
         for n, part in enumerate(text.split("`"))
@@ -129,28 +130,28 @@ def coded(text: str) -> Markup:
 
 
 REASONS = {
-    "full": "it has all that a launch may have now",
-    "deadline": "waiting longer would make somebody late",
-    "knee": "more entries would save next to nothing",
-    "pace": "its first call has waited for its turn among the pool's launches",
+    "full": "it has the maximum of entries or size",
+    "deadline": "waiting longer would make an entry late",
+    "knee": "more entries would save hardly any time",
+    "pace": "its first call has waited its share of the pool's launches",
     "drain": "the worker is stopping",
 }
-"""Why launches leave."""
+"""Flush reasons of launches."""
 
 
 def spoken(ms: Mapping[str, float]) -> dict[str, str]:
-    """Milliseconds by name, for a legend."""
+    """Formats milliseconds by name, for a legend."""
     return {name: milliseconds(value / 1000) for name, value in ms.items()}
 
 
 def counted(counts: Mapping[str, float]) -> dict[str, str]:
-    """Shares of the whole by name, for a legend."""
+    """Formats shares of the sum by name, for a legend."""
     whole = sum(counts.values()) or 1.0
     return {name: share(value / whole) for name, value in counts.items()}
 
 
 def named(lines: Mapping[str, object]) -> dict[str, str]:
-    """Names alone, for a legend."""
+    """Returns names without text, for a legend."""
     return dict.fromkeys(lines, "")
 
 

@@ -1,4 +1,4 @@
-"""What people type into forms, as the API would take it."""
+"""Conversion of form fields to API requests."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -12,20 +12,20 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def number(form: Mapping[str, str], name: str) -> float | int | None:
-    """What is empty is None; whole where it is written so. Raises Invalid."""
+    """Parses a number; empty is None. Raises Invalid."""
     typed = form.get(name, "").strip().replace(",", "")
     if not typed:
         return None
     try:
-        number = float(typed)  # of too many digits: inf, which nothing takes
+        number = float(typed)  # inf for too many digits, which validation rejects
         return int(typed) if typed.isdecimal() and isfinite(number) else number
     except ValueError:
-        why = f"{typed[:50]} is no number"
+        why = f"{typed[:50]} is not a number"
         raise Invalid(why, faults=[Fault((name,), "invalid", why)]) from None
 
 
-def checked(model: type[M], values: Mapping[str, Any]) -> M:
-    """By the same rules as a body of the API. Raises Invalid, which says what is wrong."""
+def validate(model: type[M], values: Mapping[str, Any]) -> M:
+    """Validates values like a body of the API. Raises Invalid."""
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What every page of the dashboard has around it."""
+"""Layout of pages: templates, headers, navigation, notices."""
 
 import base64
 import binascii
@@ -17,27 +17,27 @@ from api.http.security import PAGE_POLICY
 from jobs.identity import Scope
 
 PREFIX = "/dashboard"
-SAID = "millrace_said"
+NOTICE = "millrace_notice"
 _POLICY = PAGE_POLICY.replace("form-action 'none'", "form-action 'self'") + (
     "; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
 )
 HEADERS = {
     "Content-Security-Policy": _POLICY,
-    "Referrer-Policy": "same-origin",  # or a form of ours would not say whose it is
+    "Referrer-Policy": "same-origin",  # forms must send their origin
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _THEMES = ("light", "dark")
-_SAID_S = 15
-_MOST_SAID = 600
+_NOTICE_S = 15
+_MAX_NOTICE = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Of the navigation: shown to whoever has the scope."""
+    """Entry of the navigation."""
 
     title: str
     path: str
-    scope: Scope
+    scope: Scope  #: required to see it
 
 
 NAVIGATION = (
@@ -68,52 +68,52 @@ _templates.globals["pieces"] = _templates.get_template("pieces.html").module
 def page(
     request: Request, template: str, /, viewer: Viewer | None, status: int = 200, **values: Any
 ) -> Response:
-    """The page, or only those parts of it that are live. viewer: None: nobody is signed in."""
+    """Renders a page, or only its live parts; `viewer` None: not signed in."""
     values |= {"viewer": viewer, "request_id": request_id(request.scope)}
-    if viewer and live_updates.is_asked_for(request):
-        values["viewer"] = live_updates.shared_by_many(viewer)
+    if viewer and live_updates.is_event_stream(request):
+        values["viewer"] = live_updates.with_placeholder(viewer)
         return live_updates.Parts(_live_parts(template, values))
     values |= {
         "navigation": [] if viewer is None else [e for e in NAVIGATION if viewer.may(e.scope)],
         "here": request.url.path,
         "theme": theme if (theme := request.cookies.get("millrace_theme")) in _THEMES else "",
-        "said": _said(request),
+        "notice": _notice(request),
     }
     html = _templates.get_template(template).render(values)
     response = HTMLResponse(html, status, HEADERS)
-    if SAID in request.cookies:
-        response.delete_cookie(SAID, path=PREFIX)
+    if NOTICE in request.cookies:
+        response.delete_cookie(NOTICE, path=PREFIX)
     return response
 
 
 def _live_parts(template: str, values: dict[str, Any]) -> dict[str, str]:
-    found = _templates.get_template(template)
-    context = found.new_context(values)
+    source = _templates.get_template(template)
+    context = source.new_context(values)
     return {
-        name: "".join(block(context)) for name, block in found.blocks.items()
+        name: "".join(block(context)) for name, block in source.blocks.items()
         if name.startswith("live_")
     }  # fmt: skip
 
 
-def go(path: str, said: str = "") -> Response:
-    """After a form: on to this page, which says once what was done."""
+def redirect(path: str, notice: str = "") -> Response:
+    """Redirects after a form to a page that shows a notice once."""
     response = RedirectResponse(path, 303, HEADERS)
-    if said:
-        text = base64.urlsafe_b64encode(said.encode()[:_MOST_SAID]).decode()
+    if notice:
+        text = base64.urlsafe_b64encode(notice.encode()[:_MAX_NOTICE]).decode()
         response.set_cookie(
-            SAID, text, max_age=_SAID_S, path=PREFIX, httponly=True, samesite="strict"
+            NOTICE, text, max_age=_NOTICE_S, path=PREFIX, httponly=True, samesite="strict"
         )
     return response
 
 
-def _said(request: Request) -> str:
+def _notice(request: Request) -> str:
     try:
-        raw = base64.urlsafe_b64decode(request.cookies.get(SAID, ""))
+        raw = base64.urlsafe_b64decode(request.cookies.get(NOTICE, ""))
     except (binascii.Error, ValueError):
         return ""
-    return raw.decode(errors="replace")[:_MOST_SAID]
+    return raw.decode(errors="replace")[:_MAX_NOTICE]
 
 
 def to_sign_in(path: str) -> str:
-    """Where to sign in, and then come back to this page."""
+    """Returns the path of the sign-in that leads back to `path`."""
     return f"{PREFIX}/sign-in?next={quote(path, safe='')}"

@@ -1,8 +1,7 @@
-"""Pages that go on: their live parts, sent as server-sent events whenever they changed.
+"""Live updates: the live parts of a page as server-sent events, whenever they change.
 
-The page's own route is asked again, every EVERY_S or less often, by one viewer for all who see the
-same. It renders only what is live, with a mark where a form's token stands: that is each viewer's
-own.
+The page's route is rendered every EVERY_S or less often, once for all viewers who see the same,
+live parts only, with a placeholder for the form token, which differs by viewer.
 """
 
 import asyncio
@@ -23,29 +22,26 @@ from jobs.store.db import CONNECTION_ERRORS
 
 _log = logging.getLogger(__name__)
 EVERY_S = 2.0
-MOST_SHARE = 0.01
-"""Of the time at most goes into looking for one page: what takes long is looked at less often."""
-MOST_STREAMS = 100
-"""Of one api process; whoever comes later has the page without news."""
-MOST_OF_A_TENANT = 50
-"""Of those: no tenant takes all."""
+MOST_SHARE = 0.01  # of the time spent rendering one page; slow pages are updated less often
+MOST_STREAMS = 100  # per api process; later pages are not live
+MOST_OF_A_TENANT = 50  # streams
 _HEARTBEAT_S = 15.0
 _RETRY = b"retry: 3000\n\n"
 _HEARTBEAT = b": still here\n\n"
 _EVENTS = "text/event-stream"
-MARK = f"token-{clock.random_bits(128):032x}"
-"""In place of a form's token, in what many viewers share."""
+TOKEN_PLACEHOLDER = f"token-{clock.random_bits(128):032x}"
+"""Placeholder of the form token in shared parts."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def is_asked_for(request: Request) -> bool:
-    """Whether an EventSource asks, not somebody who wants the page."""
+def is_event_stream(request: Request) -> bool:
+    """Returns True if the request comes from an EventSource."""
     return request.method == "GET" and request.headers.get("accept", "") == _EVENTS
 
 
 class Parts(Response):
-    """What is live in a page, by its name, as a page's route gives it."""
+    """Response of a page's route with its live parts by name."""
 
     def __init__(self, parts: dict[str, str]) -> None:
         super().__init__()
@@ -54,20 +50,21 @@ class Parts(Response):
 
 @dataclass(eq=False, slots=True)
 class _Watch:
-    """One viewer's stream. It gets the newest parts when it can take them. parts: None: it ends."""
+    """Stream of one viewer; slow ones skip to the newest parts."""
 
     request: Request
     handle: Handler
     tenant: str
-    parts: dict[str, str] | None
+    parts: dict[str, str] | None  #: newest; None: the stream ends
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def show(self, parts: dict[str, str] | None) -> None:
+        """Sets the newest parts."""
         self.parts = parts
         self.changed.set()
 
     async def wait(self) -> None:
-        """Until there is something to show, or a heartbeat is due."""
+        """Waits for new parts, or until a heartbeat is due."""
         try:
             async with asyncio.timeout(_HEARTBEAT_S):
                 await self.changed.wait()
@@ -77,7 +74,7 @@ class _Watch:
 
 
 class LiveUpdates:
-    """The streams of this process. Every method belongs to the event loop."""
+    """Streams of this process, to be used on the event loop."""
 
     def __init__(self) -> None:
         self._views: dict[Any, set[_Watch]] = {}
@@ -85,51 +82,53 @@ class LiveUpdates:
         self._closed = asyncio.Event()
 
     def close(self) -> None:
-        """Ends every stream: the process stops, and another one will go on."""
+        """Ends all streams; browsers reconnect to another process."""
         self._closed.set()
         for watches in self._views.values():
             for watch in watches:
                 watch.show(None)
 
     async def stop(self) -> None:
+        """Ends all streams and waits for their tasks."""
         self.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def watching(self) -> Counter[str]:
-        """How many streams are open, by tenant."""
+        """Returns the number of open streams by tenant."""
         return Counter(watch.tenant for watches in self._views.values() for watch in watches)
 
     def begin(self, key: Any, watch: _Watch) -> None:
-        """Raises Overloaded."""
+        """Adds a stream to a view. Raises Overloaded."""
         open = self.watching()
         full = open.total() >= MOST_STREAMS or open[watch.tenant] >= MOST_OF_A_TENANT
         if self._closed.is_set() or full:
-            raise Overloaded("too many pages are live here now", retry_after_s=10)
+            raise Overloaded("too many live pages", retry_after_s=10)
         others = self._views.setdefault(key, set())
         others.add(watch)
         if len(others) == 1:
-            task = asyncio.create_task(self._go_on(key, others))
+            task = asyncio.create_task(self._update(key, others))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def end(self, key: Any, watch: _Watch) -> None:
+        """Removes a stream."""
         self._views.get(key, set()).discard(watch)
 
-    async def _go_on(self, key: Any, watches: set[_Watch]) -> None:
-        """Looks for all of them, as one of them, until the last has gone."""
+    async def _update(self, key: Any, watches: set[_Watch]) -> None:
+        """Renders for all viewers of a view, as one of them, until the last has left."""
         wait_s = EVERY_S
         while watches and not await self._is_closed_within(wait_s):
             if not watches:
                 break
             watch, since_s = next(iter(watches)), clock.monotonic()
             try:
-                parts = await parts_of(watch.request, watch.handle)
+                parts = await render_parts(watch.request, watch.handle)
             except Exception as error:
                 if not isinstance(error, (MillraceError, *CONNECTION_ERRORS)):
-                    _log.error("a live page failed", exc_info=error)
+                    _log.error("failed to update a live page", exc_info=error)
                 watches.discard(watch)
-                watch.show(None)  # whoever asks again is told why
+                watch.show(None)  # its reconnect gets the error
                 continue
             for each in watches:
                 each.show(parts)
@@ -146,11 +145,11 @@ class LiveUpdates:
 
 
 async def stream(request: Request, handle: Handler) -> Response:
-    """The answer to an EventSource. Raises what the page's route raises, and Overloaded."""
+    """Answers an EventSource. Raises what the page's route raises, and Overloaded."""
     shared = request.app.state.context
     viewer = await recognize_viewer(request, shared)
     lives: LiveUpdates = request.app.state.lives
-    watch = _Watch(request, handle, viewer.caller.tenant, await parts_of(request, handle))
+    watch = _Watch(request, handle, viewer.caller.tenant, await render_parts(request, handle))
     watch.changed.set()
     key = (request.url.path, request.url.query, viewer.view)
     lives.begin(key, watch)
@@ -179,17 +178,17 @@ async def stream(request: Request, handle: Handler) -> Response:
     return StreamingResponse(pieces(), headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)
 
 
-async def parts_of(request: Request, handle: Handler) -> dict[str, str]:
-    """What is live in the page now."""
+async def render_parts(request: Request, handle: Handler) -> dict[str, str]:
+    """Renders the live parts of a page."""
     response = await handle(Request({**request.scope, "state": {}}, request.receive))
     return response.parts if isinstance(response, Parts) else {}
 
 
-def shared_by_many(viewer: Viewer) -> Viewer:
-    """The viewer whose parts anybody may get who sees the same."""
-    return replace(viewer, token=MARK)
+def with_placeholder(viewer: Viewer) -> Viewer:
+    """Returns the viewer with a placeholder for the form token."""
+    return replace(viewer, token=TOKEN_PLACEHOLDER)
 
 
 def _event(parts: dict[str, str], viewer: Viewer) -> bytes:
-    own = {name: html.replace(MARK, viewer.token) for name, html in parts.items()}
+    own = {name: html.replace(TOKEN_PLACEHOLDER, viewer.token) for name, html in parts.items()}
     return b"event: parts\ndata: %b\n\n" % orjson.dumps(own)

@@ -1,9 +1,8 @@
-"""Routes that answer with pages.
+"""Router of pages.
 
-A page is a sync route on `router()`, so it reads and renders on a thread, that ends with
-`frame.page(…)`. Blocks of its template called `live_…` are what it sends again when they change
-(`live.py`): the same route is asked, and renders those alone, whatever stands around them. What is
-not for everybody says so within the block.
+A page is a sync route on `router()`: it loads data and returns `layout.page(…)`, on a thread.
+Blocks of its template named `live_…` are sent again when they change (`live_updates`): each is
+rendered alone, so it imports its own macros and checks the viewer's scopes itself.
 """
 
 from fastapi import APIRouter, Request, Response
@@ -16,14 +15,15 @@ from jobs.errors import NotFound
 
 
 class PageRoute(APIRoute):
-    """Goes on live where an EventSource asks; what goes wrong is a page too."""
+    """Route that serves live updates to an EventSource, and errors as pages."""
 
     def get_route_handler(self) -> Handler:
+        """Returns the handler."""
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
             try:
-                if live_updates.is_asked_for(request):
+                if live_updates.is_event_stream(request):
                     return await live_updates.stream(request, handle)
                 return await handle(request)
             except Exception as error:
@@ -33,13 +33,14 @@ class PageRoute(APIRoute):
 
 
 def router() -> APIRouter:
+    """Returns a router for pages."""
     return APIRouter(prefix=PREFIX, route_class=PageRoute, include_in_schema=False)
 
 
-nowhere = router()
+not_found = router()
 
 
-@nowhere.get("/{path:path}")
+@not_found.get("/{path:path}")
 async def no_page(path: str) -> Response:
-    """Whatever else is asked for."""
-    raise NotFound("there is no such page")
+    """Answers all unknown paths."""
+    raise NotFound("no such page")

@@ -1,4 +1,4 @@
-"""When slices ran, and where: lines of bars, one or more for each worker."""
+"""Timeline of slices: lines of bars, one or more per worker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ _LEAST = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """x, width: in percent of the time that is shown."""
+    """Run of a slice."""
 
-    x: float
-    width: float
+    x: float  #: start, percent of the timeline
+    width: float  #: percent of the timeline
     run: Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class Line:
-    """Of one worker; bars in it don't overlap."""
+    """Line of a worker; its bars don't overlap."""
 
     worker: int
     name: str
@@ -31,6 +31,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
+    """Timeline of a job."""
+
     since: datetime
     until: datetime
     lines: Sequence[Line]
@@ -38,7 +40,7 @@ class Timeline:
 
 
 def timeline(runs: Sequence[Mapping[str, Any]], now: datetime) -> Timeline | None:
-    """runs: of `inspecting.runs`; one that has no end goes on. None: there is nothing to show."""
+    """Lays out the runs of `jobs.store.jobs.detail.runs`; returns None without runs."""
     if not runs:
         return None
     since = runs[0]["claimed_at"]
@@ -60,7 +62,7 @@ def timeline(runs: Sequence[Mapping[str, Any]], now: datetime) -> Timeline | Non
 
 
 def _line(lines: list[Line], run: Mapping[str, Any]) -> Line | None:
-    """The worker's first line with room, or a new one; None: there are too many."""
+    """Returns the worker's first free line, or a new one; None if there are too many."""
     for line in lines:
         if line.worker == run["worker"] and line.until <= run["claimed_at"]:
             return line

@@ -1,4 +1,4 @@
-// What the pages do beyond links and forms: they go on live, and remember a theme.
+// Live updates of pages, and the theme.
 "use strict";
 (() => {
   const pause = document.getElementById("pause");
@@ -6,7 +6,7 @@
   const theme = document.getElementById("theme");
   const parts = document.querySelectorAll("[data-live]");
 
-  // -- theme: the server reads the cookie, so that a page comes in its colours
+  // -- theme: the server reads the cookie, so pages arrive in the right colours
 
   const dark = () => {
     const chosen = document.documentElement.dataset.theme;
@@ -25,7 +25,7 @@
     });
   }
 
-  // -- changing what changed: focus, scroll, selection and open details stay where they are
+  // -- DOM update: keeps focus, scroll position, selection and open details
 
   const key = (node) => (node.nodeType === 1 && (node.id || node.dataset.key)) || null;
 
@@ -89,7 +89,7 @@
     }
   }
 
-  // -- the stream: open while the page is seen and not paused
+  // -- stream: open while the page is visible and not paused
 
   if (!pause || !parts.length || !window.EventSource) return;
   let source = null;
@@ -121,7 +121,7 @@
     });
   }
 
-  // Who is signed in no more is shown where to sign in; else it may work later.
+  // If the session has ended, reload to the sign-in; else retry later.
   async function refused() {
     stop();
     later = setTimeout(go, 10000);

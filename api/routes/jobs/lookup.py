@@ -13,7 +13,7 @@ from api.services.resources import Resources
 from jobs import ids
 from jobs.api_keys import TENANT
 from jobs.errors import NotFound
-from jobs.explain.items import Before
+from jobs.explain.items import EarlierJobs
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.jobs import read
@@ -52,16 +52,16 @@ def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
     return read.get(tx, tenant, id) if tenant else None
 
 
-def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
+def before_of(tx: Tx, caller: Caller, job: RowMapping) -> EarlierJobs:
     """What came before a job, as far as the caller is to know it. Leaves the transaction to its
     tenant."""
     own = diagnostics.own_before(tx, job)
     if not caller.may("operate"):
-        return Before(own, None)
+        return EarlierJobs(own, None)
     act(tx, EVERYBODY)
     others = diagnostics.others_before(tx, job)
     act(tx, job["tenant_id"])
-    return Before(own, others)
+    return EarlierJobs(own, others)
 
 
 def is_retry(request: Request) -> bool:

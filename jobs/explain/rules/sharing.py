@@ -1,25 +1,20 @@
-"""Rules of tenants beside each other."""
+"""Rules on tenants that share models and devices."""
 
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import Facts, ModelFacts, Use
-from jobs.explain.rules.enough import is_late
-from jobs.explain.words import count, percent, span
+from jobs.explain.formatting import count, duration, percent
+from jobs.explain.rules.thresholds import is_late
 
-LONG_TIMES = 4.0
-"""As long as others' entries, on average: launches with them are of another kind."""
-BIG_SHARE = 0.5
-"""Of a model's work for one tenant: others feel every launch of its."""
-FEW_SHARE = 0.5
-"""Of the entries at most: who has most of the work by many entries is busy, not long."""
+LONG_TIMES = 4.0  # mean input length relative to that of other tenants
+BIG_SHARE = 0.5  # of the model's work
+FEW_SHARE = 0.5  # of the entries at most: more mean many inputs, not long ones
 LEAST_ENTRIES = 5
-STARVED = 0.5
-"""Of its fair share of the device, over a minute in which it always had work: turns are fair within
-seconds, so half of it is no chance."""
+STARVED = 0.5  # of its fair share over a minute; scheduling is fair within seconds
 LEAST_DEVICE_S = 5.0
 
 
 def long_texts(facts: Facts) -> Diagnosis | None:
-    """A few long entries of one tenant take what others' many short ones wait for."""
+    """Finds a tenant whose few long entries delay many short ones of others."""
     return next(filter(None, (_of_model(model) for model in facts.models)), None)
 
 
@@ -44,10 +39,10 @@ def _of_model(model: ModelFacts) -> Diagnosis | None:
         f"{its.tenant} sends {model.key} inputs that are {long / max(1e-9, short):.0f} times as "
         f"long as others' ({long:,.0f} units against {short:,.0f}): {percent(of_entries)} of the "
         f"entries, {percent(of_units)} of the work, {percent(of_device)} of the device's time; "
-        f"p99 of calls is {span(model.calls.p99_s or 0.0)}, the target {span(model.target_s)}",
-        "degrade.truncate for them, or send them as jobs (bulk), which wait for gaps; a smaller "
-        "limits.max_tokens keeps launches with them short; tokens_per_s in the tenant's limits "
-        "says how much of it there may be",
+        f"p99 of calls is {duration(model.calls.p99_s or 0.0)}, the target "
+        f"{duration(model.target_s)}",
+        "degrade.truncate for them, or send them as jobs (bulk), which use gaps; a smaller "
+        "limits.max_tokens keeps launches short; tokens_per_s in the tenant's limits caps them",
         {
             "model": model.key,
             "times_as_long": long / max(1e-9, short),
@@ -64,7 +59,7 @@ def _together(uses: tuple[Use, ...]) -> tuple[float, float]:
 
 
 def starved_tenant(facts: Facts) -> Diagnosis | None:
-    """One has work waiting, and much less of the devices than others by their weights."""
+    """Finds a tenant with a backlog that gets much less than its fair share of the devices."""
     device_s = sum(use.device_s for model in facts.models for use in model.uses)
     starved = min(facts.tenants, key=lambda tenant: tenant.share, default=None)
     if starved is None or len(facts.tenants) < 2 or device_s < LEAST_DEVICE_S:
@@ -77,10 +72,10 @@ def starved_tenant(facts: Facts) -> Diagnosis | None:
         "warning",
         f"tenant:{starved.name}",
         f"{starved.name} had {percent(starved.share)} of its fair share of the devices in the last "
-        f"minute, with work waiting; {best.name} had {percent(best.share)} of its own "
-        f"({count(len(facts.tenants), 'tenant')} have work waiting)",
-        "its work may be for a model that few workers have, or in slices much longer than others' "
-        "(limits.slice_items); its weight is in `millrace tenants`",
+        f"minute although it had a backlog; {best.name} had {percent(best.share)} of its own "
+        f"({count(len(facts.tenants), 'tenant')} have a backlog)",
+        "its work may need a model that few workers have, or have much longer slices "
+        "(limits.slice_items); `millrace tenants` shows its weight",
         {"share": starved.share, "most": best.share, "device_s": device_s},
     )
 

@@ -1,5 +1,4 @@
-"""Writes ops/docs/metrics.md from the metrics: `python -m jobs.telemetry.metrics.catalog`
-writes it anew."""
+"""Generator of ops/docs/metrics.md: `python -m jobs.telemetry.metrics.catalog`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,33 +6,33 @@ from pathlib import Path
 from jobs.telemetry.metrics.metrics import SECTIONS, Metric
 
 PAGE = Path(__file__).parents[3] / "ops/docs/metrics.md"
-_BEGIN = "<!-- from here on: python -m jobs.telemetry.metrics.catalog -->\n"
+_BEGIN = "<!-- generated below this line: python -m jobs.telemetry.metrics.catalog -->\n"
 
 
 def page() -> str:
-    """The page as it should be: what people wrote, then every metric."""
+    """Returns the page: its hand-written part, then a table of all metrics."""
     written, _, _ = PAGE.read_text().partition(_BEGIN)
     return written + _BEGIN + "\n".join(_tables())
 
 
 def _tables() -> Iterator[str]:
-    for (whose, what), found in SECTIONS.items():
-        title = f"{whose}: {what}" if what else whose
-        yield f"\n## {title[0].upper()}{title[1:]}\n"
+    for (process, title), metrics in SECTIONS.items():
+        heading = f"{process}: {title}" if title else process
+        yield f"\n## {heading[0].upper()}{heading[1:]}\n"
         yield "| name | type | labels | meaning |"
         yield "|---|---|---|---|"
-        yield from map(_row, found)
+        yield from map(_row, metrics)
     yield ""
 
 
 def _row(metric: Metric) -> str:
     labels = ", ".join(metric._labelnames)
-    name = name_of(metric)
+    name = exposed_name(metric)
     return f"| `{name}` | {metric._type} | {labels} | {metric._documentation} |"
 
 
-def name_of(metric: Metric) -> str:
-    """As it is scraped: of a histogram, without `_bucket`, `_sum` and `_count`."""
+def exposed_name(metric: Metric) -> str:
+    """Returns the name that is scraped; for histograms without `_bucket`, `_sum` and `_count`."""
     return f"{metric._name}_total" if metric._type == "counter" else metric._name
 
 

@@ -1,5 +1,7 @@
-"""What happened is noted where it happens, and counted a moment later, many at a time: that is done
-in half the time, and no call or launch waits for it."""
+"""Deferred recording: events are queued where they happen and counted a moment later in bulk.
+
+That costs half the time, and no call or launch waits for it.
+"""
 
 import logging
 import threading
@@ -10,46 +12,46 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric
 
 _log = logging.getLogger(__name__)
-_EVERY_S = 0.25
-_MOST = 5000
-"""Noted and not counted: then it is counted at once."""
+_INTERVAL_S = 0.25
+_MAX_QUEUED = 5000  # more than that are flushed at once
 
-_noted: "deque[tuple[Callable[..., None], tuple[Any, ...], dict[str, Any]]]" = deque()
-_counting = threading.RLock()
-
-
-def note(act: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """act will be called with these; they must not change any more."""
-    _noted.append((act, args, kwargs))
-    if len(_noted) > _MOST:
-        count()
+_queue: "deque[tuple[Callable[..., None], tuple[Any, ...], dict[str, Any]]]" = deque()
+_flushing = threading.RLock()
 
 
-def count() -> None:
-    """All that was noted before."""
-    with _counting:
-        while _noted:
-            act, args, kwargs = _noted.popleft()
+def defer(act: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    """Queues a call of `act`; its arguments must not change any more."""
+    _queue.append((act, args, kwargs))
+    if len(_queue) > _MAX_QUEUED:
+        flush()
+
+
+def flush() -> None:
+    """Runs all queued calls. Logs what they raise."""
+    with _flushing:
+        while _queue:
+            act, args, kwargs = _queue.popleft()
             try:
                 act(*args, **kwargs)
-            except Exception:  # nobody else would hear of it, and others are to be counted
-                _log.exception("something that happened wasn't counted")
+            except Exception:  # must not stop the events behind it
+                _log.exception("failed to record a metric")
 
 
 def start() -> None:
-    """From now on it is done again and again."""
-    threading.Thread(target=_go_on, name="metrics", daemon=True).start()
+    """Starts the thread that flushes the queue periodically."""
+    threading.Thread(target=_run, name="metrics", daemon=True).start()
 
 
-def _go_on() -> None:
+def _run() -> None:
     never = threading.Event()
-    while not never.wait(_EVERY_S):
-        count()
+    while not never.wait(_INTERVAL_S):
+        flush()
 
 
 class Registry(CollectorRegistry):
-    """Whoever reads it reads all that happened."""
+    """Registry that flushes the queue before it is read."""
 
     def collect(self) -> Iterator[Metric]:
-        count()
+        """Yields all metrics, with everything queued so far."""
+        flush()
         yield from super().collect()

@@ -1,4 +1,4 @@
-"""/metrics of a process: as Prometheus reads it."""
+"""Endpoint /metrics of a process, in Prometheus' formats."""
 
 import socket
 
@@ -9,14 +9,14 @@ from jobs.settings import Settings, SettingsError
 from jobs.telemetry.metrics.metrics import REGISTRY
 
 
-def exposed(accept: str) -> tuple[bytes, str]:
-    """All samples, and their media type: what the asker's Accept asks for."""
+def render(accept: str) -> tuple[bytes, str]:
+    """Returns all samples and their media type, negotiated from an Accept header."""
     encode, media_type = choose_encoder(accept)
     return encode(REGISTRY), media_type
 
 
-def listen(settings: Settings) -> None:
-    """A process's own /metrics, where a port is set. Raises SettingsError where it is taken."""
+def serve(settings: Settings) -> None:
+    """Serves /metrics if a port is set. Raises SettingsError where the port is taken."""
     if settings.metrics and settings.metrics_port:
         try:
             start_http_server(settings.metrics_port, settings.metrics_host, REGISTRY)
@@ -24,8 +24,8 @@ def listen(settings: Settings) -> None:
             raise _taken(settings, error) from error
 
 
-def check(settings: Settings) -> None:
-    """Raises SettingsError where `listen` would, in a process that is started for this one."""
+def check_port(settings: Settings) -> None:
+    """Raises SettingsError where `serve` would, before the process is started."""
     if settings.metrics and settings.metrics_port:
         family = socket.AF_INET6 if ":" in settings.metrics_host else socket.AF_INET
         with socket.socket(family) as probe:
@@ -37,16 +37,16 @@ def check(settings: Settings) -> None:
 
 
 def url(settings: Settings) -> str:
-    """Where it is."""
+    """Returns the address of the endpoint."""
     host = settings.metrics_host
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.metrics_port}/metrics"
 
 
 def _taken(settings: Settings, error: OSError) -> SettingsError:
-    where = f"{settings.metrics_host}:{settings.metrics_port}"
+    address = f"{settings.metrics_host}:{settings.metrics_port}"
     return SettingsError(
         [
-            f"MILLRACE_METRICS_PORT: {where} can't be listened on ({error.strerror}); end what "
-            "uses it, or set another port: each process on a machine needs its own"
+            f"MILLRACE_METRICS_PORT: can't listen on {address} ({error.strerror}); stop the "
+            "process that uses it, or set another port: each process of a machine needs its own"
         ]
     )

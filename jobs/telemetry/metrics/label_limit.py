@@ -1,10 +1,10 @@
-"""Labels whose values clients choose: so many get a series of their own, the rest share one."""
+"""Limit on label values that clients choose: the first ones get a series, the rest share one."""
 
 OTHER = "other"
 
 
-class Bounded:
-    """The first `most` names are kept as they are; every later one is OTHER."""
+class LabelLimit:
+    """Keeps the first `most` values and replaces every later one by OTHER."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,12 +1,12 @@
-"""What happens, as metrics: one call for each kind of event, so that code which does something says
-what it did and the names of metrics stand here.
+"""Events that are counted in metrics: one function per kind of event.
 
-Each function only notes it (`noting`), and is nothing but a test where metrics are switched off.
+Each function only queues the event (`deferred`), and does nothing while metrics are off.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, wraps
+from importlib.metadata import version
 from typing import ParamSpec
 
 from prometheus_client import Counter, Histogram
@@ -17,117 +17,118 @@ from jobs.telemetry.metrics.metrics import LANES, ROUTES, TENANTS, UPSTREAMS
 
 P = ParamSpec("P")
 
-VERSION = "0.1.0"
-_MOST_LANE = 100  # characters of a lane's name, which has a client's parameters in it
-_BRIEF_S = 0.001  # nobody has to predict what is over sooner
+_MAX_LANE = 100  # characters of a lane's name, which contains a client's parameters
+_BRIEF_S = 0.001  # shorter launches are rounded up: their prediction doesn't matter
 
 _on = True
 
 
-def switch(on: bool) -> None:
-    """Whether this process keeps metrics at all."""
+def set_enabled(on: bool) -> None:
+    """Switches the metrics of this process on or off."""
     global _on
     _on = on
 
 
-def is_on() -> bool:
+def is_enabled() -> bool:
+    """Returns True if metrics are on."""
     return _on
 
 
-def noted(act: Callable[P, None]) -> Callable[P, None]:
-    """For a function that counts something: it will be called in a moment, unless metrics are
-    switched off."""
+def run_later(act: Callable[P, None]) -> Callable[P, None]:
+    """Decorator of a function that counts an event: defers its call, or drops it if metrics are
+    off."""
 
     @wraps(act)
     def later(*args: P.args, **kwargs: P.kwargs) -> None:
         if _on:
-            deferred.note(act, *args, **kwargs)
+            deferred.defer(act, *args, **kwargs)
 
     return later
+
+
+# Looking up a series by its labels takes longer than counting: frequent ones are cached.
+
+
+@lru_cache(16384)
+def _counter(metric: Counter, *labels: str) -> Counter:
+    return metric.labels(*labels)
 
 
 # -- every process
 
 
-def begin(kind: str, on: bool) -> None:
-    """This process is of that kind, and keeps metrics or not."""
-    switch(on)
+def start(kind: str, on: bool) -> None:
+    """Starts the metrics of a process; `kind`: api, worker or keeper."""
+    set_enabled(on)
     if on:
-        metrics.keep_those_of(kind)
-        metrics.BUILD.labels(VERSION, kind).set(1)
+        metrics.keep_for_process(kind)
+        metrics.BUILD.labels(version("millrace"), kind).set(1)
         deferred.start()
 
 
-@noted
+@run_later
 def transaction(seconds: float) -> None:
+    """Counts a database transaction; `seconds`: it held a connection."""
     metrics.DATABASE_S.observe(seconds)
 
 
-@noted
+@run_later
 def database_error() -> None:
+    """Counts a failed statement or connection."""
     metrics.DATABASE_ERRORS.inc()
 
 
-@noted
+@run_later
 def connections(used: int, idle: int) -> None:
+    """Sets the number of database connections."""
     metrics.DATABASE_CONNECTIONS.labels("used").set(used)
     metrics.DATABASE_CONNECTIONS.labels("idle").set(idle)
 
 
-@noted
+@run_later
 def redis_answered(seconds: float) -> None:
+    """Counts a Redis command or pipeline."""
     metrics.REDIS_S.observe(seconds)
 
 
-@noted
+@run_later
 def redis_error() -> None:
+    """Counts a failed Redis command."""
     metrics.REDIS_ERRORS.inc()
 
 
 # -- api
 
 
-@noted
+@run_later
 def request(method: str, route: str, status: int, seconds: float | None) -> None:
-    """One that was answered. seconds: until the end of its answer; None: of a call, which counts
-    elsewhere, or of a stream that has no end."""
+    """Counts an HTTP request.
+
+    seconds: until the end of the response; None for calls, which have a histogram of their own,
+    and for endless streams.
+    """
     route = ROUTES(route)
-    _requests(method, route, status).inc()
+    _counter(metrics.HTTP, method, route, str(status)).inc()
     if seconds is not None:
         metrics.HTTP_S.labels(route).observe(seconds)
 
 
-@lru_cache(4096)
-def _requests(method: str, route: str, status: int) -> Counter:
-    return metrics.HTTP.labels(method, route, str(status))
-
-
-@noted
+@run_later
 def call(model: str, job_class: str, outcome: str, met: bool | None) -> None:
-    """One that ended. met: whether its model's target was; None: it has nothing to do with it."""
-    _ended(model, job_class, outcome).inc()
+    """Counts a call; `met`: its model's latency target was met, None if that doesn't apply."""
+    _counter(metrics.CALLS, model, job_class, outcome).inc()
     if met is not None:
-        _target(model, met).inc()
+        _counter(metrics.CALL_TARGET, model, "true" if met else "false").inc()
 
 
-@noted
+@run_later
 def call_answered(model: str, job_class: str, seconds: float, stages: Mapping[str, float]) -> None:
-    """stages: seconds; what is missing of the whole is the gateway's."""
+    """Counts a succeeded call; `stages`: seconds, the rest is the gateway's."""
     whole, parts = _answered(model, job_class)
     whole.observe(seconds)
     parts["gateway"].observe(max(0.0, seconds - sum(stages.values())))
     for stage, part in stages.items():
         parts[stage].observe(part)
-
-
-@lru_cache(4096)
-def _ended(model: str, job_class: str, outcome: str) -> Counter:
-    return metrics.CALLS.labels(model, job_class, outcome)
-
-
-@lru_cache(1024)
-def _target(model: str, met: bool) -> Counter:
-    return metrics.CALL_TARGET.labels(model, "true" if met else "false")
 
 
 @lru_cache(1024)
@@ -136,8 +137,9 @@ def _answered(model: str, job_class: str) -> tuple[Histogram, dict[str, Histogra
     return metrics.CALL_S.labels(model, job_class), stages
 
 
-@noted
+@run_later
 def job_submitted(model: str, job_class: str, items: int) -> None:
+    """Counts a job and its items."""
     metrics.JOBS_SUBMITTED.labels(model, job_class).inc()
     metrics.ITEMS_SUBMITTED.labels(model).inc(items)
 
@@ -145,43 +147,46 @@ def job_submitted(model: str, job_class: str, items: int) -> None:
 # -- slices, items and what runs them
 
 
-@noted
+@run_later
 def claim(seconds: float, model: str, slices: int, suspect: bool) -> None:
-    """slices: 0 where there was nothing; then of no model."""
+    """Counts a claim of slices; 0: there were none, of no model."""
     metrics.CLAIM_S.observe(seconds)
     if slices:
         metrics.CLAIMS.labels(model, "true" if suspect else "false").inc(slices)
 
 
-@noted
+@run_later
 def settlement(seconds: float, lost: int) -> None:
-    """lost: leases that had gone."""
+    """Counts a settlement; `lost`: leases that had been taken away."""
     metrics.SETTLE_S.observe(seconds)
     metrics.LEASES_LOST.inc(lost)
 
 
-@noted
+@run_later
 def items_ended(model: str, outcome: str, count: int) -> None:
+    """Counts items with a final result."""
     metrics.ITEMS.labels(model, outcome).inc(count)
 
 
-@noted
+@run_later
 def item_errors(model: str, code: str, count: int) -> None:
+    """Counts failures of items."""
     metrics.ITEM_ERRORS.labels(model, code).inc(count)
 
 
-@noted
+@run_later
 def item_retries(model: str, count: int) -> None:
+    """Counts failures that are retried."""
     metrics.ITEM_RETRIES.labels(model).inc(count)
 
 
-@noted
+@run_later
 def postprocessed(model: str, seconds: float) -> None:
-    """From the end of a launch until its calls are answered, or a slice of its items recorded."""
+    """Counts the time from the end of a launch until its results are sent or recorded."""
     _stages(model)["postprocess"].observe(seconds)
 
 
-@noted
+@run_later
 def launch(
     model: str,
     reason: str,
@@ -194,8 +199,8 @@ def launch(
     padded_units: int,
     stages: Mapping[str, float],
 ) -> None:
-    """entries: by kind; stages: seconds, on average over them."""  # fmt: skip
-    _launches(model, reason).inc()
+    """Counts a launch; `entries`: by kind; `stages`: mean seconds of its entries."""
+    _counter(metrics.LAUNCHES, model, reason).inc()
     rows, full, took, prediction, counted, padded, busy = _launched(model)
     rows.observe(sum(entries.values()))
     full.observe(fill)
@@ -207,26 +212,26 @@ def launch(
     busy.inc(device_s)
     for kind, count in entries.items():
         if count:
-            _entries(model, kind).inc(count)
-    of = _stages(model)
+            _counter(metrics.ENTRIES, model, kind).inc(count)
+    histograms = _stages(model)
     for stage, part in stages.items():
-        of[stage].observe(max(0.0, part))
+        histograms[stage].observe(max(0.0, part))
 
 
-@noted
-def launch_of_lane(model: str, lane: str, count: int, waited_s: float) -> None:
-    """A part of a launch: so many entries, which waited so long together."""
-    launches, entries, waited = _lane(model, LANES(lane[:_MOST_LANE]))
+@run_later
+def lane_launch(model: str, lane: str, count: int, waited_s: float) -> None:
+    """Counts the entries of one lane in a launch; `waited_s`: their total wait."""
+    launches, entries, waited = _lane(model, LANES(lane[:_MAX_LANE]))
     launches.inc()
     entries.inc(count)
     waited.inc(waited_s)
 
 
-@noted
-def launch_of_tenant(
+@run_later
+def tenant_launch(
     model: str, tenant: str, kind: str, count: int, units: int, device_s: float, waited_s: float
 ) -> None:
-    """A part of a launch: so many entries of one kind, and what they took together."""
+    """Counts the entries of one tenant and kind in a launch, with totals over them."""
     entries, sizes, device, waited = _tenant(model, TENANTS(tenant), kind)
     entries.inc(count)
     sizes.inc(units)
@@ -234,30 +239,17 @@ def launch_of_tenant(
     waited.inc(waited_s)
 
 
-# Finding a series by its labels takes longer than counting: those of launches are kept.
-
-
-@lru_cache(4096)
-def _launches(model: str, reason: str) -> Counter:
-    return metrics.LAUNCHES.labels(model, reason)
-
-
-@lru_cache(4096)
-def _entries(model: str, kind: str) -> Counter:
-    return metrics.ENTRIES.labels(model, kind)
-
-
 @lru_cache(4096)
 def _lane(model: str, lane: str) -> tuple[Counter, Counter, Counter]:
-    found = metrics.LANE_LAUNCHES, metrics.LANE_ENTRIES, metrics.LANE_WAIT_S
-    launches, entries, waited = (metric.labels(model, lane) for metric in found)
+    counters = metrics.LANE_LAUNCHES, metrics.LANE_ENTRIES, metrics.LANE_WAIT_S
+    launches, entries, waited = (metric.labels(model, lane) for metric in counters)
     return launches, entries, waited
 
 
 @lru_cache(16384)
 def _tenant(model: str, tenant: str, kind: str) -> tuple[Counter, Counter, Counter, Counter]:
-    found = metrics.TENANT_UNITS, metrics.TENANT_DEVICE_S, metrics.TENANT_WAIT_S
-    units, device, waited = (metric.labels(tenant, model) for metric in found)
+    counters = metrics.TENANT_UNITS, metrics.TENANT_DEVICE_S, metrics.TENANT_WAIT_S
+    units, device, waited = (metric.labels(tenant, model) for metric in counters)
     return metrics.TENANT_ENTRIES.labels(tenant, model, kind), units, device, waited
 
 
@@ -282,33 +274,35 @@ def _stages(model: str) -> dict[str, Histogram]:
     return {stage: metrics.LAUNCH_STAGE_S.labels(model, stage) for stage in metrics.STAGES[1:]}
 
 
-@noted
+@run_later
 def device_busy(device: str, seconds: float) -> None:
+    """Counts busy time of a device."""
     metrics.DEVICE_BUSY_S.labels(device).inc(seconds)
 
 
-@noted
+@run_later
 def model_loaded(model: str, outcome: str, seconds: float) -> None:
+    """Counts a load of a model; `outcome`: ready or failed."""
     metrics.MODEL_LOADS.labels(model, outcome).inc()
     if outcome == "ready":
         metrics.MODEL_LOAD_S.labels(model).set(seconds)
 
 
-@noted
-def upstream(name: str, outcome: str, limit: int, closed: bool) -> None:
-    """One request to it has ended; how many it may be sent at a time, and whether it is let be."""
+@run_later
+def upstream(name: str, outcome: str, limit: int, breaker_open: bool) -> None:
+    """Counts a request to an upstream; `limit`: its concurrency limit."""
     name = UPSTREAMS(name)
     metrics.UPSTREAM.labels(name, outcome).inc()
     metrics.UPSTREAM_LIMIT.labels(name).set(limit)
-    metrics.UPSTREAM_OPEN.labels(name).set(closed)
+    metrics.UPSTREAM_OPEN.labels(name).set(breaker_open)
 
 
 # -- keeper
 
 
 @contextmanager
-def duty(name: str) -> Iterator[None]:
-    """One run of it; it fails by raising."""
+def keeper_run(name: str) -> Iterator[None]:
+    """Counts and times a run of a keeper service; it failed if the block raises."""
     since_s, outcome = clock.monotonic(), "failed"
     try:
         yield
@@ -319,32 +313,38 @@ def duty(name: str) -> Iterator[None]:
             metrics.KEEPER_RUN_S.labels(name).observe(clock.monotonic() - since_s)
 
 
-@noted
+@run_later
 def reaped(leases: int) -> None:
+    """Counts reaped leases."""
     metrics.REAPED.inc(leases)
 
 
-@noted
+@run_later
 def worker_died(how: str, count: int = 1) -> None:
+    """Counts unclean ends of workers."""
     metrics.WORKER_DEATHS.labels(how).inc(count)
 
 
-@noted
+@run_later
 def calls_recovered(count: int) -> None:
+    """Counts calls recovered from dead workers."""
     metrics.CALLS_RECOVERED.inc(count)
 
 
-@noted
+@run_later
 def nudged(pool: str, count: int) -> None:
+    """Counts nudges sent."""
     metrics.NUDGES.labels(pool).inc(count)
 
 
-@noted
+@run_later
 def webhook_tried(outcome: str, seconds: float) -> None:
+    """Counts a delivery attempt."""
     metrics.WEBHOOKS.labels(outcome).inc()
     metrics.WEBHOOK_S.observe(seconds)
 
 
-@noted
+@run_later
 def transferred(kind: str, outcome: str) -> None:
+    """Counts an import or export that ended."""
     metrics.TRANSFERS.labels(kind, outcome).inc()

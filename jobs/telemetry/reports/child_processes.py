@@ -1,25 +1,26 @@
-"""What a child process counted, told to its parent: only that one is asked for metrics."""
+"""Counter increases of a child process, added to its parent: only the parent is scraped."""
 
 from jobs.telemetry.metrics.metrics import COUNTERS, REGISTRY
-from jobs.telemetry.reports.window import Series, between, snapshot
+from jobs.telemetry.reports.window import Series, difference, snapshot
 
-Counted = dict[Series, float]
+CounterIncreases = dict[Series, float]
 
 
-class ChildReports:
-    """The child's side: what it counted since it said so last."""
+class ChildCounters:
+    """Counters of a child process."""
 
     def __init__(self) -> None:
         self._last = snapshot(REGISTRY)
 
-    def news(self) -> Counted:
+    def increases(self) -> CounterIncreases:
+        """Returns the increases since the last call, to be sent to the parent."""
         before, self._last = self._last, snapshot(REGISTRY)
-        grown = between(before, self._last).increases
+        grown = difference(before, self._last).increases
         return {series: by for series, by in grown.items() if series[0] in COUNTERS}
 
 
-def add(counted: Counted) -> None:
-    """The parent's side."""
-    for (name, labels), by in counted.items():
+def add_increases(increases: CounterIncreases) -> None:
+    """Adds a child's increases to the counters of this process."""
+    for (name, labels), by in increases.items():
         counter = COUNTERS[name]
         (counter.labels(**dict(labels)) if labels else counter).inc(by)

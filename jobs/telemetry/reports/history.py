@@ -1,5 +1,7 @@
-"""How the system went lately: a few figures every EVERY_S, in a Redis list. A keeper writes it; the
-dashboard draws it. Redis may lose it; then it begins anew."""
+"""History of the last half hour: a point every INTERVAL_S in a Redis list.
+
+A keeper writes it and the dashboard draws it. If Redis loses it, it starts anew.
+"""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -7,89 +9,89 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 if TYPE_CHECKING:
     from redis import Redis
 
 KEY = "millrace:history"
-EVERY_S = 10.0
-MOST = 180
-"""Points that are kept: half an hour."""
+INTERVAL_S = 10.0
+MAX_POINTS = 180  # half an hour
 _TURN = "millrace:history:turn"
-_KEPT_S = 3600
+_TTL_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """at: Unix time by Redis' clock. None: nobody told of it."""
+    """State of the system at one time; None: not reported."""
 
-    at: float
-    calls_s: float
-    items_s: float
-    failures_s: float
-    waiting: float | None
-    busy: float | None
-    rows: float | None
-    p99_s: float | None
+    at: float  #: Unix time by Redis' clock, s
+    calls_s: float  #: calls per second
+    items_s: float  #: items per second
+    failures_s: float  #: failures per second
+    waiting: float | None  #: calls and items without a result
+    busy: float | None  #: mean share of time that devices are busy, 0 to 1
+    rows: float | None  #: mean entries per launch
+    p99_s: float | None  #: 99th percentile of call latency, s
 
     @classmethod
-    def of(cls, reading: Reading, at: float) -> "Point":
+    def from_reports(cls, reports: ReportSet, at: float) -> "Point":
+        """Returns the point of the last minute; `at`: Unix time, s."""
         queues = [
-            reading.gauge_by(f"millrace_queue_{what}", "model").values()
+            reports.gauge_by(f"millrace_queue_{what}", "model").values()
             for what in ("calls", "items")
         ]
         return cls(
             at=at,
-            calls_s=reading.rate("millrace_calls_total"),
-            items_s=reading.rate("millrace_items_total"),
-            failures_s=failures_s(reading),
+            calls_s=reports.rate("millrace_calls_total"),
+            items_s=reports.rate("millrace_items_total"),
+            failures_s=failure_rate(reports),
             waiting=sum(map(sum, queues)) if any(queues) else None,
-            busy=busy(reading),
-            rows=reading.mean("millrace_launch_rows"),
-            p99_s=reading.quantile("millrace_call_seconds", 0.99),
+            busy=device_busy_share(reports),
+            rows=reports.mean("millrace_launch_rows"),
+            p99_s=reports.quantile("millrace_call_seconds", 0.99),
         )
 
 
-def failures_s(reading: Reading) -> float:
-    """Calls and items a second that ended otherwise than well, those that clients gave up aside."""
-    calls = reading.rate_by("millrace_calls_total", "outcome")
-    items = reading.rate_by("millrace_items_total", "outcome")
+def failure_rate(reports: ReportSet) -> float:
+    """Returns failed calls and items per second, without calls that clients cancelled."""
+    calls = reports.rate_by("millrace_calls_total", "outcome")
+    items = reports.rate_by("millrace_items_total", "outcome")
     return (
         sum(calls.values())
         + items.get("failed", 0.0)
-        - sum(calls.get(fine, 0.0) for fine in ("succeeded", "cancelled"))
+        - sum(calls.get(outcome, 0.0) for outcome in ("succeeded", "cancelled"))
     )
 
 
-def busy(reading: Reading) -> float | None:
-    """Of the workers' devices, on average; None: there is no worker."""
-    workers = reading.of("worker").reports
+def device_busy_share(reports: ReportSet) -> float | None:
+    """Returns the mean busy share of the workers' devices, 0 to 1; None without workers."""
+    workers = reports.by_kind("worker").reports
     if not workers:
         return None
-    shares = (Reading([one]).rate("millrace_device_busy_seconds_total") for one in workers)
+    shares = (ReportSet([one]).rate("millrace_device_busy_seconds_total") for one in workers)
     return sum(min(1.0, share) for share in shares) / len(workers)
 
 
-def write(redis: "Redis", reading: Reading) -> bool:
-    """One point, unless another keeper has just written one. Raises RedisError."""
-    if not redis.set(_TURN, 1, nx=True, px=int(900 * EVERY_S)):
+def write(redis: "Redis", reports: ReportSet) -> bool:
+    """Appends a point; returns False if another keeper has just done so. Raises RedisError."""
+    if not redis.set(_TURN, 1, nx=True, px=int(900 * INTERVAL_S)):
         return False
     seconds, _ = redis.time()
     with redis.pipeline() as steps:
-        steps.rpush(KEY, orjson.dumps(asdict(Point.of(reading, seconds))))
-        steps.ltrim(KEY, -MOST, -1)
-        steps.expire(KEY, _KEPT_S)
+        steps.rpush(KEY, orjson.dumps(asdict(Point.from_reports(reports, seconds))))
+        steps.ltrim(KEY, -MAX_POINTS, -1)
+        steps.expire(KEY, _TTL_S)
         steps.execute()
     return True
 
 
-def points(packed: Iterable[bytes]) -> list[Point]:
-    """Those that are of this release, the oldest first."""
-    found = []
+def parse_points(packed: Iterable[bytes]) -> list[Point]:
+    """Returns the points that this release can read, oldest first."""
+    points = []
     for one in packed:
         try:
-            found.append(Point(**orjson.loads(one)))
+            points.append(Point(**orjson.loads(one)))
         except (ValueError, TypeError):
             continue
-    return found
+    return points

@@ -1,37 +1,36 @@
-"""The reports of all processes, read from Redis: for the command line and the keeper."""
+"""Reader of all reports in Redis, for the command line and the keeper."""
 
 from contextlib import suppress
 
 import orjson
 from redis import Redis, RedisError
 
-from jobs.telemetry.reports.reports import KEY, Reading, readable
+from jobs.telemetry.reports.reports import KEY, ReportSet, parse_fresh
 
-_FORGOTTEN_S = 60.0
-"""A report that is so old is of a process that ended without a goodbye."""
+_ABANDONED_S = 60.0  # age of a report whose process must have ended uncleanly
 
 
-def read(redis: "Redis") -> Reading:
-    """Without Redis nobody is heard of: an empty one."""
+def read(redis: "Redis") -> ReportSet:
+    """Returns the current reports; none if Redis is unavailable."""
     with suppress(RedisError):
         (seconds, micros), packed = redis.time(), redis.hvals(KEY)
-        return Reading(readable(packed, seconds + micros / 1e6))  # type: ignore[arg-type]
-    return Reading(())
+        return ReportSet(parse_fresh(packed, seconds + micros / 1e6))  # type: ignore[arg-type]
+    return ReportSet(())
 
 
-def tidy(redis: "Redis") -> int:
-    """Removes reports of processes that are gone. Returns their number; raises RedisError."""
+def remove_stale(redis: "Redis") -> int:
+    """Removes abandoned reports and returns their number. Raises RedisError."""
     seconds, _ = redis.time()
-    gone = [
+    stale = [
         name
         for name, packed in redis.hgetall(KEY).items()
-        if _written(packed) < seconds - _FORGOTTEN_S
+        if _written(packed) < seconds - _ABANDONED_S
     ]
-    return int(redis.hdel(KEY, *gone)) if gone else 0
+    return int(redis.hdel(KEY, *stale)) if stale else 0
 
 
 def _written(packed: bytes | str) -> float:
-    """When; 0 where it can't be read."""
+    """Returns the time of a report, Unix s; 0 if it can't be read."""
     with suppress(ValueError, LookupError, TypeError):
         return float(orjson.loads(packed)["at"])
     return 0.0

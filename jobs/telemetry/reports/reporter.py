@@ -1,5 +1,4 @@
-"""A process tells of itself: every few seconds its last minute goes to Redis, from a thread of its
-own."""
+"""Thread that writes a process's report of its last minute to Redis every few seconds."""
 
 import logging
 import threading
@@ -14,33 +13,35 @@ from jobs.telemetry.reports.reports import KEY, ProcessKind, Report
 from jobs.telemetry.reports.window import WINDOW_S, Window
 
 _log = logging.getLogger(__name__)
-FIRST_S = 1.0
-"""After which a process that has just started is heard of."""
+FIRST_S = 1.0  # delay of a new process's first report
 
 
 class Reporter:
-    """name: the process's; about: asked before each look at the metrics, so that it may set what is
-    to be seen there."""
+    """Reporter of one process.
+
+    `details` is called before the metrics are read, so it may set gauges.
+    """
 
     def __init__(
         self,
         redis: "Redis",
         name: str,
         kind: ProcessKind,
-        about: Callable[[], Mapping[str, Any]],
+        details: Callable[[], Mapping[str, Any]],
         window_s: float = WINDOW_S,
     ) -> None:
-        self._redis, self._name, self._kind, self._about = redis, name, kind, about
+        self._redis, self._name, self._kind, self._details = redis, name, kind, details
         self._window = Window(REGISTRY, window_s)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Starts the thread."""
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Says goodbye: what is gone has nothing to report."""
+        """Stops the thread and deletes the report."""
         self._stopping.set()
         if self._thread:
             self._thread.join()
@@ -54,12 +55,12 @@ class Reporter:
             try:
                 self._report()
             except RedisError as error:
-                _log.debug("no report: %s", error)
-            except Exception:  # on a thread of its own: nobody else would hear of it
-                _log.exception("a report went wrong")
+                _log.debug("can't write the report: %s", error)
+            except Exception:  # the thread must go on
+                _log.exception("failed to write the report")
 
     def _report(self) -> None:
-        about, stretch = self._about(), self._window.turn()
+        details, delta = self._details(), self._window.advance()
         seconds, micros = self._redis.time()
-        report = Report(self._name, self._kind, seconds + micros / 1e6, stretch, about)
+        report = Report(self._name, self._kind, seconds + micros / 1e6, delta, details)
         self._redis.hset(KEY, self._name, report.pack())

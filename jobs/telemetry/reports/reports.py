@@ -1,7 +1,7 @@
-"""What every process reports of its last minute, in Redis, and how all of it reads together.
+"""Reports: the last minute of every process's metrics, kept in Redis.
 
-The dashboard and `millrace why` need no Prometheus for that: the same metrics, a minute of them.
-Redis may lose them; they are there again after EVERY_S.
+The dashboard and `millrace why` read them, so neither needs Prometheus. If Redis loses them, they
+are there again after EVERY_S.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,120 +12,122 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from jobs.telemetry.metrics.metrics import EDGES
-from jobs.telemetry.reports.window import EVERY_S, Series, Stretch, flat, unflat
+from jobs.telemetry.reports.window import EVERY_S, Series, WindowDelta, from_rows, to_rows
 
 ProcessKind = Literal["api", "worker", "keeper"]
 
 KEY = "millrace:reports"
-"""A hash: process name → `Report.pack()`."""
-STALE_S = 4 * EVERY_S
-"""A report that is older says nothing of now: its process may be gone."""
+"""Redis hash: process name → `Report.pack()`."""
+STALE_S = 4 * EVERY_S  # older reports are ignored: their process may have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One process over its last minute. name: `api_…`, `keeper_…`, or a worker's incarnation;
-    at: Unix time in seconds by Redis' clock, when it was written; about: what else is known of it
-    (host, pid, pool, device, models, the launch that it is in, …)."""
+    """Last minute of one process."""
 
-    name: str
+    name: str  #: `api_…`, `keeper_…`, or a worker's incarnation
     kind: ProcessKind
-    at: float
-    stretch: Stretch
-    about: Mapping[str, Any]
+    at: float  #: time of writing, Unix s by Redis' clock
+    delta: WindowDelta
+    details: Mapping[str, Any]  #: host, pid, pool, device, models, current launches, …
 
     def pack(self) -> bytes:
-        stretch = self.stretch
+        """Returns the report as JSON."""
+        delta = self.delta
         return orjson.dumps(
             {
                 "name": self.name,
                 "kind": self.kind,
                 "at": self.at,
-                "seconds": stretch.seconds,
-                "increases": flat(stretch.increases),
-                "gauges": flat(stretch.gauges),
-                "about": self.about,
+                "seconds": delta.seconds,
+                "increases": to_rows(delta.increases),
+                "gauges": to_rows(delta.gauges),
+                "about": self.details,
             }
         )
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Report":
-        """Raises ValueError, LookupError or TypeError where it is of another release."""
-        found = orjson.loads(packed)
-        stretch = Stretch(found["seconds"], unflat(found["increases"]), unflat(found["gauges"]))
-        return cls(found["name"], found["kind"], found["at"], stretch, found["about"])
+        """Parses JSON. Raises ValueError, LookupError or TypeError if another release wrote it."""
+        raw = orjson.loads(packed)
+        delta = WindowDelta(raw["seconds"], from_rows(raw["increases"]), from_rows(raw["gauges"]))
+        return cls(raw["name"], raw["kind"], raw["at"], delta, raw["about"])
 
 
-def readable(
+def parse_fresh(
     packed: Iterable[bytes], now: float, unpack: Callable[[bytes], Report] = Report.unpack
 ) -> list[Report]:
-    """Those that are of now, and of this release. now: Unix time by Redis' clock."""
-    found = []
+    """Returns the reports that aren't stale and that this release can read, by name.
+
+    now: Unix time by Redis' clock, s.
+    """
+    reports = []
     for raw in packed:
         try:
             report = unpack(raw)
         except (ValueError, LookupError, TypeError, AttributeError):
             continue
-        if abs(report.at - now) < STALE_S:  # after it too: a clock may be set back
-            found.append(report)
-    return sorted(found, key=lambda report: report.name)
+        if abs(report.at - now) < STALE_S:  # absolute: a clock may be set back
+            reports.append(report)
+    return sorted(reports, key=lambda report: report.name)
 
 
-class Reading:
-    """Reports read together. Labels are asked for by keyword; those that are left out are summed
-    over (`class` is spelled `class_`)."""
+class ReportSet:
+    """Metrics of several processes together.
+
+    Labels are selected by keyword (`class_` for `class`) and summed over where omitted.
+    """
 
     def __init__(self, reports: Iterable[Report]) -> None:
         self.reports = list(reports)
-        self._counts: dict[str, list[_Found]] | None = None
-        self._stands: dict[str, list[_Found]] | None = None
+        self._counts_by_name: dict[str, list[_Sample]] | None = None
+        self._gauges_by_name: dict[str, list[_Sample]] | None = None
 
-    def of(self, *kinds: ProcessKind) -> "Reading":
-        """Those of such processes alone."""
-        return Reading(report for report in self.reports if report.kind in kinds)
+    def by_kind(self, *kinds: ProcessKind) -> "ReportSet":
+        """Returns the reports of these kinds of processes."""
+        return ReportSet(report for report in self.reports if report.kind in kinds)
 
-    def one(self, name: str) -> "Reading":
-        """That of one process."""
-        return Reading(report for report in self.reports if report.name == name)
+    def by_process(self, name: str) -> "ReportSet":
+        """Returns the report of one process, or none."""
+        return ReportSet(report for report in self.reports if report.name == name)
 
     def increase(self, metric: str, **labels: str) -> float:
-        """By how much a counter grew, all processes together."""
+        """Returns the increase of a counter over all processes."""
         return sum(value for _, value, _ in self._increases(metric, labels))
 
     def rate(self, metric: str, **labels: str) -> float:
-        """The same per second: each process by the time that it reports of."""
+        """Returns the increase per second, each process over its own window."""
         return sum(value / max(1e-9, s) for _, value, s in self._increases(metric, labels))
 
     def increase_by(self, metric: str, label: str, **labels: str) -> dict[str, float]:
-        """The increase for each value of one label, the largest first."""
-        return _by(label, ((found, v) for found, v, _ in self._increases(metric, labels)))
+        """Returns the increase by values of a label, largest first."""
+        return _by(label, ((its, value) for its, value, _ in self._increases(metric, labels)))
 
     def rate_by(self, metric: str, label: str, **labels: str) -> dict[str, float]:
-        """The rate for each value of one label, the largest first."""
-        found = self._increases(metric, labels)
-        return _by(label, ((its, value / max(1e-9, s)) for its, value, s in found))
+        """Returns the rate by values of a label, largest first."""
+        samples = self._increases(metric, labels)
+        return _by(label, ((its, value / max(1e-9, s)) for its, value, s in samples))
 
     def mean(self, histogram: str, **labels: str) -> float | None:
-        """Of what a histogram saw; None: nothing."""
+        """Returns the mean of a histogram; None if it is empty."""
         count = self.increase(f"{histogram}_count", **labels)
         return self.increase(f"{histogram}_sum", **labels) / count if count else None
 
     def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
-        """By linear interpolation within the bucket, as Prometheus' histogram_quantile; None: it
-        saw nothing."""
+        """Returns a quantile as Prometheus' histogram_quantile does: by linear interpolation
+        within the bucket; None if the histogram is empty."""
         tops = dict.fromkeys((*EDGES[histogram], inf), 0.0)
-        for found, value, _ in self._increases(f"{histogram}_bucket", labels):
-            top = inf if found["le"] == "+Inf" else float(found["le"])
+        for its, value, _ in self._increases(f"{histogram}_bucket", labels):
+            top = float(its["le"])
             tops[top] = tops.get(top, 0.0) + value
         return _quantile(sorted(tops.items()), q)
 
     def gauge(
         self, metric: str, fold: Callable[[list[float]], float] = max, **labels: str
     ) -> float | None:
-        """Folded (max, sum, …) over processes and the labels that are left out; None: no process
-        has it."""
-        found = [value for _, value, _ in self._gauges(metric, labels)]
-        return fold(found) if found else None
+        """Returns a gauge, folded over processes and omitted labels; None if no process has it."""
+        values = [value for _, value, _ in self._gauges(metric, labels)]
+        return fold(values) if values else None
 
     def gauge_by(
         self,
@@ -134,52 +136,52 @@ class Reading:
         fold: Callable[[list[float]], float] = max,
         **labels: str,
     ) -> dict[str, float]:
-        """The same for each value of one label."""
+        """Returns a gauge by values of a label."""
         groups: dict[str, list[float]] = {}
-        for found, value, _ in self._gauges(metric, labels):
-            groups.setdefault(found.get(label, ""), []).append(value)
+        for its, value, _ in self._gauges(metric, labels):
+            groups.setdefault(its.get(label, ""), []).append(value)
         return {name: fold(values) for name, values in groups.items()}
 
-    def _increases(self, metric: str, labels: Mapping[str, str]) -> "Iterator[_Found]":
-        if self._counts is None:
-            self._counts = _by_name(self.reports, lambda stretch: stretch.increases)
-        return _matching(self._counts.get(metric, ()), labels)
+    def _increases(self, metric: str, labels: Mapping[str, str]) -> "Iterator[_Sample]":
+        if self._counts_by_name is None:
+            self._counts_by_name = _by_name(self.reports, lambda delta: delta.increases)
+        return _matching(self._counts_by_name.get(metric, ()), labels)
 
-    def _gauges(self, metric: str, labels: Mapping[str, str]) -> "Iterator[_Found]":
-        if self._stands is None:
-            self._stands = _by_name(self.reports, lambda stretch: stretch.gauges)
-        return _matching(self._stands.get(metric, ()), labels)
+    def _gauges(self, metric: str, labels: Mapping[str, str]) -> "Iterator[_Sample]":
+        if self._gauges_by_name is None:
+            self._gauges_by_name = _by_name(self.reports, lambda delta: delta.gauges)
+        return _matching(self._gauges_by_name.get(metric, ()), labels)
 
 
-_Found: TypeAlias = tuple[dict[str, str], float, float]
-"""A sample's labels, its value, and the seconds that its process reports of."""
+_Sample: TypeAlias = tuple[dict[str, str], float, float]
+"""Labels and value of a sample, and the length of its window in seconds."""
 
 
 def _by_name(
-    reports: Iterable[Report], part: Callable[[Stretch], Mapping[Series, float]]
-) -> dict[str, list[_Found]]:
-    found: dict[str, list[_Found]] = {}
+    reports: Iterable[Report], part: Callable[[WindowDelta], Mapping[Series, float]]
+) -> dict[str, list[_Sample]]:
+    samples: dict[str, list[_Sample]] = {}
     for report in reports:
-        for (name, labels), value in part(report.stretch).items():
-            found.setdefault(name, []).append((dict(labels), value, report.stretch.seconds))
-    return found
+        for (name, labels), value in part(report.delta).items():
+            samples.setdefault(name, []).append((dict(labels), value, report.delta.seconds))
+    return samples
 
 
-def _matching(samples: Iterable[_Found], labels: Mapping[str, str]) -> Iterator[_Found]:
+def _matching(samples: Iterable[_Sample], labels: Mapping[str, str]) -> Iterator[_Sample]:
     wanted = {key.rstrip("_"): value for key, value in labels.items()}.items()
     return (sample for sample in samples if wanted <= sample[0].items())
 
 
-def _by(label: str, found: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:
+def _by(label: str, samples: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:
     sums: dict[str, float] = {}
-    for labels, value in found:
+    for labels, value in samples:
         key = labels.get(label, "")
         sums[key] = sums.get(key, 0.0) + value
     return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 
 def _quantile(buckets: list[tuple[float, float]], q: float) -> float | None:
-    """buckets: (upper end, what fell into it), ascending."""
+    """buckets: (upper bound, count in it alone), ascending."""
     total = sum(count for _, count in buckets)
     if not total:
         return None

@@ -1,4 +1,4 @@
-"""A process's metrics over the last minute, as plain numbers: what it reports, and `why` reads."""
+"""Metrics of a process over the last minute, as plain numbers."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry
 from jobs import clock
 
 WINDOW_S = 60.0
-EVERY_S = 5.0
-"""A process looks at its own metrics so often, where its window is that long."""
+EVERY_S = 5.0  # between two snapshots of a window of WINDOW_S
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Series: TypeAlias = tuple[str, Labels]
@@ -20,21 +19,20 @@ Series: TypeAlias = tuple[str, Labels]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """at_s: on the process's clock. counts: counters and the parts of histograms, each bucket with
-    what fell into it alone; gauges: as they are."""
+    """Samples of a registry at one time."""
 
-    at_s: float
-    counts: Mapping[Series, float]
+    at_s: float  #: on the process's clock
+    counts: Mapping[Series, float]  #: counters and histograms; buckets aren't cumulative
     gauges: Mapping[Series, float]
 
 
 def snapshot(registry: CollectorRegistry) -> Snapshot:
-    """All samples of a registry now."""
+    """Returns all samples of a registry."""
     counts: dict[Series, float] = {}
     gauges: dict[Series, float] = {}
     for metric in registry.collect():
         into = gauges if metric.type == "gauge" else counts
-        below = 0.0  # what Prometheus' buckets, which come in order, have of those before
+        below = 0.0  # Prometheus' buckets are cumulative and in order
         for sample in metric.samples:
             value = sample.value
             if sample.name.endswith("_bucket"):
@@ -46,48 +44,47 @@ def snapshot(registry: CollectorRegistry) -> Snapshot:
 
 
 class Window:
-    """The last `window_s` of a registry, from snapshots taken every `every_s`: twelve of them."""
+    """Sliding window over the last `window_s` of a registry, of twelve snapshots."""
 
     def __init__(self, registry: CollectorRegistry, window_s: float = WINDOW_S) -> None:
         self._registry, self._window_s = registry, window_s
         self.every_s = window_s * EVERY_S / WINDOW_S
-        self._kept: deque[Snapshot] = deque([Snapshot(clock.monotonic(), {}, {})])
+        self._snapshots: deque[Snapshot] = deque([Snapshot(clock.monotonic(), {}, {})])
 
-    def turn(self) -> "Stretch":
-        """Takes a snapshot; what happened since the one that is `window_s` old."""
+    def advance(self) -> "WindowDelta":
+        """Takes a snapshot and returns the change since the one that is `window_s` old."""
         now = snapshot(self._registry)
-        self._kept.append(now)
-        while len(self._kept) > 2 and self._kept[1].at_s <= now.at_s - self._window_s:
-            self._kept.popleft()
-        return between(self._kept[0], now)
+        self._snapshots.append(now)
+        while len(self._snapshots) > 2 and self._snapshots[1].at_s <= now.at_s - self._window_s:
+            self._snapshots.popleft()
+        return difference(self._snapshots[0], now)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """seconds: how long; increases: by how much counters grew, those that did; gauges: as they are
-    at its end."""
+class WindowDelta:
+    """Change of a process's metrics over a window."""
 
-    seconds: float
-    increases: Mapping[Series, float]
-    gauges: Mapping[Series, float]
+    seconds: float  #: length of the window
+    increases: Mapping[Series, float]  #: of the counters that grew
+    gauges: Mapping[Series, float]  #: at its end
 
 
-def between(before: Snapshot, after: Snapshot) -> Stretch:
-    """What happened from one snapshot to the next of the same process."""
+def difference(before: Snapshot, after: Snapshot) -> WindowDelta:
+    """Returns the change between two snapshots of the same process."""
     grown = (
         (series, value - before.counts.get(series, 0.0)) for series, value in after.counts.items()
     )
     increases = {series: by for series, by in grown if by > 0}
-    return Stretch(after.at_s - before.at_s, increases, after.gauges)
+    return WindowDelta(after.at_s - before.at_s, increases, after.gauges)
 
 
-def flat(series: Mapping[Series, float]) -> list[tuple[str, Labels, float]]:
-    """As it travels."""
+def to_rows(series: Mapping[Series, float]) -> list[tuple[str, Labels, float]]:
+    """Returns the series as lists for JSON."""
     return [(name, labels, value) for (name, labels), value in series.items()]
 
 
-def unflat(rows: Iterable[tuple[str, Iterable[tuple[str, str]], float]]) -> dict[Series, float]:
-    """From what `flat` gave, and JSON made lists of."""
+def from_rows(rows: Iterable[tuple[str, Iterable[tuple[str, str]], float]]) -> dict[Series, float]:
+    """Parses what `to_rows` returned."""
     return {
         (name, tuple((key, value) for key, value in labels)): number
         for name, labels, number in rows

@@ -1,4 +1,4 @@
-"""W3C trace context: read, begun, passed on (https://www.w3.org/TR/trace-context/)."""
+"""W3C trace context (https://www.w3.org/TR/trace-context/)."""
 
 import re
 from contextvars import ContextVar
@@ -13,60 +13,59 @@ _SAMPLED = 0x01
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Which trace something belongs to, and the span that it is a part of. state: `tracestate`,
-    which others wrote and we pass on."""
+    """Trace and span that something belongs to."""
 
-    trace_id: int
-    span_id: int
+    trace_id: int  #: 128 bits
+    span_id: int  #: 64 bits
     sampled: bool
-    state: str = ""
+    state: str = ""  #: `tracestate` of the client, passed on unchanged
 
     @property
     def header(self) -> str:
-        """As `traceparent` has it."""
+        """Value of `traceparent`."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request that is a part of this span is sent with."""
+        """Headers of a request that is part of this span."""
         return {"traceparent": self.header} | ({"tracestate": self.state} if self.state else {})
 
     def pack(self) -> str:
-        """Both headers as one text, for a row or a message."""
+        """Returns both headers as one text, for a row or a message."""
         return f"{self.header} {self.state}".rstrip()
 
     def child(self) -> "TraceContext":
-        """The context of a new span in this trace."""
+        """Returns the context of a new span in this trace."""
         return TraceContext(self.trace_id, _new_id(64), self.sampled, self.state)
 
 
-HERE: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
-"""What runs here is a part of this span."""
+CURRENT: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
+"""Span that the current code runs in."""
 
 
 def parse(header: str | None, state: str | None = None) -> TraceContext | None:
-    """What a `traceparent` says, with a `tracestate` that is fit to be passed on; None: nothing, or
-    nothing that can be read."""
-    found = _PARENT.fullmatch(header.strip()) if header else None
-    if not found:
+    """Parses `traceparent` and `tracestate`; returns None if the first is missing or invalid, and
+    drops the second if it is invalid."""
+    match = _PARENT.fullmatch(header.strip()) if header else None
+    if not match:
         return None
-    trace_id, span_id, flags = (int(part, 16) for part in found.groups())
+    trace_id, span_id, flags = (int(part, 16) for part in match.groups())
     if not trace_id or not span_id:
         return None
-    kept = state.strip() if state else ""
+    state = (state or "").strip()
     return TraceContext(
-        trace_id, span_id, bool(flags & _SAMPLED), kept if _STATE.fullmatch(kept) else ""
+        trace_id, span_id, bool(flags & _SAMPLED), state if _STATE.fullmatch(state) else ""
     )
 
 
 def unpack(packed: str | None) -> TraceContext | None:
-    """From what `pack` gave."""
+    """Parses what `pack` returned."""
     header, _, state = (packed or "").partition(" ")
     return parse(header, state)
 
 
-def begin(share: float) -> TraceContext:
-    """A trace of our own; share: of those that are sampled, 0 to 1."""
+def new_trace(share: float) -> TraceContext:
+    """Starts a trace; `share`: probability that it is sampled, 0 to 1."""
     sampled = clock.chance(share)
     return TraceContext(_new_id(128), _new_id(64), sampled)
 

@@ -1,12 +1,12 @@
-"""Starts the export of spans over OTLP, where an endpoint is configured."""
+"""Export of spans over OTLP."""
 
 from jobs.settings import Settings
-from jobs.telemetry.tracing.spans import send_to
+from jobs.telemetry.tracing.spans import set_receiver
 
 
 def start(settings: Settings, process: str) -> None:
-    """process: what kind of one this is."""
+    """Starts the export if an endpoint is configured; `process`: api, worker or keeper."""
     if settings.otlp_endpoint:
         from jobs.telemetry.tracing.otlp import OtlpReceiver
 
-        send_to(OtlpReceiver(settings.otlp_endpoint, process), settings.trace_share)
+        set_receiver(OtlpReceiver(settings.otlp_endpoint, process), settings.trace_share)

@@ -1,5 +1,7 @@
-"""Sends spans by OTLP over HTTP, in batches, on a thread of its own. A receiver that is away or
-slow loses spans, and slows nobody: they wait in a queue with a bound."""
+"""Export of spans by OTLP over HTTP, in batches, from a thread.
+
+The queue is bounded: if the receiver is unavailable or slow, spans are lost and nothing waits.
+"""
 
 import logging
 import os
@@ -24,36 +26,40 @@ from jobs.telemetry.tracing.spans import Span
 
 _log = logging.getLogger(__name__)
 _PATH = "/v1/traces"
-_FLUSH_S = 3.0
-"""A process that ends waits so long for a receiver, less than its supervisor waits for it."""
-_LOOKS = 3
+_FLUSH_S = 3.0  # at the end of a process; shorter than its supervisor's patience
+_CLOCK_SAMPLES = 3
 
 
 class OtlpReceiver:
-    """endpoint: its address; without a path, the usual one. Headers, certificates, timeouts and
-    the sizes of batches are what the standard OTEL_* variables say, and so is the resource."""
+    """Receiver that sends to an OTLP endpoint.
+
+    endpoint: its address; the path defaults to /v1/traces. The standard OTEL_* variables set
+    headers, certificates, timeouts, batch sizes and the resource.
+    """
 
     def __init__(self, endpoint: str, process: str) -> None:
-        # It says of each try what `_Watched` says once.
+        # It logs each attempt; `_LoggedExporter` logs changes only.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         url = endpoint.rstrip("/")
         url = url if urlsplit(url).path else url + _PATH
-        exporter = _Watched(OTLPSpanExporter(url), shown(url))
+        exporter = _LoggedExporter(OTLPSpanExporter(url), shown(url))
         self._batches = BatchSpanProcessor(exporter)
         self._scope = InstrumentationScope("millrace", version("millrace"))
-        self._resource = resource_of(process)
+        self._resource = _resource(process)
 
     def add(self, spans: Sequence[Span]) -> None:
+        """Queues spans."""
         offset_s = _offset_s()
         for span in spans:
-            self._batches.on_end(self._as_read(span, offset_s))
+            self._batches.on_end(self._readable(span, offset_s))
 
     def stop(self) -> None:
+        """Sends what is queued, for a few seconds at most."""
         flushing = threading.Thread(target=self._batches.shutdown, daemon=True)
         flushing.start()
         flushing.join(_FLUSH_S)
 
-    def _as_read(self, span: Span, offset_s: float) -> ReadableSpan:
+    def _readable(self, span: Span, offset_s: float) -> ReadableSpan:
         assert span.context
         parent = None
         if span.parent:
@@ -61,11 +67,11 @@ class OtlpReceiver:
         error = {"error.type": span.error} if span.error else {}
         return ReadableSpan(
             span.name,
-            _as_told(span.context),
+            _span_context(span.context),
             parent,
             self._resource,
             {name: value for name, value in span.attributes.items() if value is not None} | error,
-            links=[Link(_as_told(link.context), link.attributes) for link in span.links],
+            links=[Link(_span_context(link.context), link.attributes) for link in span.links],
             kind=SpanKind[span.kind.upper()],
             status=Status(StatusCode.ERROR if span.error else StatusCode.UNSET),
             start_time=_unix_ns(span.since_s, offset_s),
@@ -74,28 +80,30 @@ class OtlpReceiver:
         )
 
 
-class _Watched(SpanExporter):
-    """Says once that a receiver takes nothing, and once that it does again."""
+class _LoggedExporter(SpanExporter):
+    """Exporter that logs when the receiver starts to fail and when it recovers."""
 
     def __init__(self, inner: OTLPSpanExporter, address: str) -> None:
         self._inner, self._address, self._failing = inner, address, False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        found = self._inner.export(spans)
-        failed = found is not SpanExportResult.SUCCESS
+        """Sends spans and logs a change of state."""
+        result = self._inner.export(spans)
+        failed = result is not SpanExportResult.SUCCESS
         if failed and not self._failing:
-            _log.warning("%s takes no spans: they are lost until it does", self._address)
+            _log.warning("%s accepts no spans: they are lost until it does", self._address)
         elif self._failing and not failed:
-            _log.info("%s takes spans again", self._address)
+            _log.info("%s accepts spans again", self._address)
         self._failing = failed
-        return found
+        return result
 
     def shutdown(self) -> None:
+        """Closes the exporter."""
         self._inner.shutdown()  # type: ignore[no-untyped-call]
 
 
-def resource_of(process: str) -> Resource:
-    """Who sends: as the OTEL_* variables say or, where they don't, as we do."""
+def _resource(process: str) -> Resource:
+    """Returns the resource of this process; OTEL_* variables override ours."""
     ours: dict[str, str | int] = {
         "service.name": f"millrace-{process}",
         "service.namespace": "millrace",
@@ -107,19 +115,19 @@ def resource_of(process: str) -> Resource:
     return Resource.create().merge(Resource(ours)).merge(OTELResourceDetector().detect())
 
 
-def _as_told(context: TraceContext) -> SpanContext:
+def _span_context(context: TraceContext) -> SpanContext:
     state = TraceState.from_header([context.state]) if context.state else None
     sampled = TraceFlags(TraceFlags.SAMPLED if context.sampled else TraceFlags.DEFAULT)
     return SpanContext(context.trace_id, context.span_id, False, sampled, state)
 
 
 def _offset_s() -> float:
-    """From the process's clock to Unix time: of a few looks the one that was disturbed least."""
-    looks = []
-    for _ in range(_LOOKS):
+    """Returns Unix time minus the process's clock, s: the least disturbed of a few samples."""
+    samples = []
+    for _ in range(_CLOCK_SAMPLES):
         before_s, now, after_s = clock.monotonic(), clock.now(), clock.monotonic()
-        looks.append((after_s - before_s, now.timestamp() - (before_s + after_s) / 2))
-    return min(looks)[1]
+        samples.append((after_s - before_s, now.timestamp() - (before_s + after_s) / 2))
+    return min(samples)[1]
 
 
 def _unix_ns(at_s: float, offset_s: float) -> int:

@@ -1,7 +1,7 @@
-"""Spans of traces that are sampled, made after the fact from times that are known anyway.
+"""Spans of sampled traces, built after the fact from times that are measured anyway.
 
-Where no receiver is configured nothing is made, and OpenTelemetry isn't loaded. What isn't sampled
-costs a look at a header, or a coin.
+Without a receiver no span is built and OpenTelemetry isn't loaded. Traces that aren't sampled cost
+the parsing of a header, or a random number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,15 @@ from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from jobs import clock
-from jobs.telemetry.tracing.context import HERE, TraceContext, begin, parse, unpack
+from jobs.telemetry.tracing.context import CURRENT, TraceContext, new_trace, parse, unpack
 
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
-MOST_LINKS = 128
-"""Of one span, as OpenTelemetry's own default."""
+MOST_LINKS = 128  # of one span, OpenTelemetry's default
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """To a span of this or another trace."""
+    """Link to a span of this or another trace."""
 
     context: TraceContext
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -28,23 +27,22 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """parent: a span's id, 0 for none; *_s: on the process's clock; error: a code, where it failed.
-    As a context manager it lasts until its block ends, and what runs in it is a part of it."""
+    """Span of a trace; as a context manager it covers its block and is current in it."""
 
     name: str
-    context: TraceContext | None
-    parent: int = 0
+    context: TraceContext | None  #: None: not traced
+    parent: int = 0  #: id of the parent span; 0: none
     kind: Kind = "internal"
-    since_s: float = 0.0
-    until_s: float = 0.0
+    since_s: float = 0.0  #: on the process's clock
+    until_s: float = 0.0  #: on the process's clock
     attributes: dict[str, Any] = field(default_factory=dict)
     links: Sequence[Link] = ()
-    error: str = ""
+    error: str = ""  #: error code of a failure
     _token: Token[TraceContext | None] | None = None
 
     def __enter__(self) -> "Span":
         if self.context:
-            self._token, self.since_s = HERE.set(self.context), clock.monotonic()
+            self._token, self.since_s = CURRENT.set(self.context), clock.monotonic()
         return self
 
     def __exit__(
@@ -54,97 +52,106 @@ class Span:
         trace: TracebackType | None,
     ) -> None:
         if self._token:
-            HERE.reset(self._token)
+            CURRENT.reset(self._token)
             self.until_s = clock.monotonic()
             if error is not None:
                 self.error = str(getattr(error, "code", type(error).__name__))
             record(self)
 
-    def note(self, **attributes: Any) -> None:
-        """Adds attributes; `__` in a name stands for a dot."""
+    def set_attributes(self, **attributes: Any) -> None:
+        """Sets attributes; `__` in a name becomes a dot."""
         if self.context:
             self.attributes |= {name.replace("__", "."): v for name, v in attributes.items()}
 
     @property
     def packed(self) -> str:
-        """Its context, for a row or a message; empty: there is none."""
+        """Context of the span for a row or a message; empty if it isn't traced."""
         return self.context.pack() if self.context else ""
 
 
-NOTHING = Span("", None)
-"""What isn't traced."""
+NO_SPAN = Span("", None)
+"""Span of everything that isn't traced."""
 
 
 class Receiver(Protocol):
-    """Where spans go."""
+    """Destination of spans."""
 
-    def add(self, spans: Sequence[Span]) -> None: ...
+    def add(self, spans: Sequence[Span]) -> None:
+        """Takes spans that have ended; must not block."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Sends what is queued, for a few seconds at most."""
 
 
 _receiver: Receiver | None = None
 _share = 0.0
 
 
-def send_to(receiver: Receiver | None, share: float = 1.0) -> None:
-    """share: of requests without a traceparent, so many are traced. None: nothing is."""
+def set_receiver(receiver: Receiver | None, share: float = 1.0) -> None:
+    """Sets the receiver, or switches tracing off (None).
+
+    share: share of requests without a traceparent that are traced, 0 to 1.
+    """
     global _receiver, _share
     _receiver, _share = receiver, share
 
 
 def stop() -> None:
-    """Sends what there is, in a few seconds or never. Nothing is traced from now on."""
+    """Switches tracing off and stops the receiver."""
     receiver = _receiver
-    send_to(None)
+    set_receiver(None)
     if receiver:
         receiver.stop()
 
 
-def is_on() -> bool:
+def is_enabled() -> bool:
+    """Returns True if spans are built."""
     return _receiver is not None
 
 
-def arriving(name: str, traceparent: str | None, tracestate: str | None) -> Span:
-    """The span of a request: of its client's trace, or of one of our own. It has no context where
-    it is not traced, and one that isn't sampled where the client says so: that is passed on."""
+def server_span(name: str, traceparent: str | None, tracestate: str | None) -> Span:
+    """Returns the span of a request, in its client's trace or a new one.
+
+    It has no context if it isn't traced, and an unsampled one, to be passed on, if the client
+    says so.
+    """
     if _receiver is None:
-        return NOTHING
+        return NO_SPAN
     if parent := parse(traceparent, tracestate):
         return Span(name, parent.child(), parent.span_id, "server")
     if clock.chance(_share):
-        return Span(name, begin(1.0), 0, "server")
-    return NOTHING
+        return Span(name, new_trace(1.0), 0, "server")
+    return NO_SPAN
 
 
-def begun(name: str, kind: Kind = "internal", **attributes: Any) -> Span:
-    """A span in the one that goes on here; without a context where that isn't sampled."""
-    here = HERE.get()
-    if here is None or not here.sampled:
-        return NOTHING
-    span = Span(name, here.child(), here.span_id, kind)
-    span.note(**attributes)
-    return span
+def child_span(name: str, kind: Kind = "internal", **attributes: Any) -> Span:
+    """Returns a child of the current span; NO_SPAN if that isn't sampled."""
+    here = CURRENT.get()
+    return _child(here, name, kind, attributes) if here and here.sampled else NO_SPAN
 
 
-def part_of(packed: str | None, name: str, kind: Kind = "internal", **attributes: Any) -> Span:
-    """A span whose parent came by a row or a message."""
+def span_in_trace(
+    packed: str | None, name: str, kind: Kind = "internal", **attributes: Any
+) -> Span:
+    """Returns a span whose parent's context came in a row or a message."""
     parent = unpack(packed) if _receiver and packed else None
-    if parent is None:
-        return NOTHING
+    return _child(parent, name, kind, attributes) if parent else NO_SPAN
+
+
+def _child(parent: TraceContext, name: str, kind: Kind, attributes: dict[str, Any]) -> Span:
     span = Span(name, parent.child(), parent.span_id, kind)
-    span.note(**attributes)
+    span.set_attributes(**attributes)
     return span
 
 
-def passed_on() -> str | None:
-    """What is stored with a job that is submitted here; None: nothing."""
-    here = HERE.get()
+def current_context() -> str | None:
+    """Returns the packed current context, to be stored with a job; None if there is none."""
+    here = CURRENT.get()
     return here.pack() if here else None
 
 
 def record(*spans: Span) -> None:
-    """Spans that have ended; those that aren't sampled are left out."""
+    """Sends the sampled ones of these ended spans."""
     sampled = [span for span in spans if span.context and span.context.sampled]
     if _receiver and sampled:
         _receiver.add(sampled)

@@ -34,7 +34,7 @@ class FailureLog:
         codes = Counter(f"{code_of(outputs[n])} ({type(outputs[n]).__name__})" for n in failed)
         said = ", ".join(f"{count} {code}" for code, count in codes.most_common())
         more = f"; {self._unsaid} more launches failed since the last line" if self._unsaid else ""
-        with logs.about(model=model.key, **_about(launch, failed[0])):
+        with logs.bound_fields(model=model.key, **_about(launch, failed[0])):
             _log.warning("%d of %d entries failed: %s%s", len(failed), len(outputs), said, more)
         self._said_s, self._unsaid = now_s, 0
 

@@ -49,7 +49,7 @@ class _Part:
 def launched(model: Model, launch: Launch, rules: Rules) -> None:
     """It has ended. One of items is summed up at once: what is only noted keeps its entries. One of
     calls is noted: the next of them wait already, and their entries are few."""
-    if launch.items and record.is_on():
+    if launch.items and record.is_enabled():
         _sum_up(model, launch, rules)
     else:
         _sum_up_later(model, launch, rules)
@@ -76,17 +76,17 @@ def _sum_up(model: Model, launch: Launch, rules: Rules) -> None:
         },
     )
     for lane, part in whole.split(launch, _LANE):
-        record.launch_of_lane(model.key, lane, len(part.entries), part.waited_s)
+        record.lane_launch(model.key, lane, len(part.entries), part.waited_s)
     for kind, its in _kinds(launch, whole):
         for tenant, part in its.split(launch, _TENANT):
             rows = len(part.entries)
             share = part.size / max(1, whole.size) if launch.sized else rows / count
-            record.launch_of_tenant(
+            record.tenant_launch(
                 model.key, tenant, kind, rows, part.size, share * device_s, part.waited_s
             )
 
 
-_sum_up_later = record.noted(_sum_up)
+_sum_up_later = record.run_later(_sum_up)
 
 
 def _kinds(launch: Launch, whole: _Part) -> Iterator[tuple[str, _Part]]:
@@ -112,7 +112,7 @@ def settled(
     """Slices were recorded, of which so many leases were still ours. Where some weren't, nobody
     knows whose results they were: none are counted."""
     record.settlement(seconds, len(finished) - ours)
-    if not record.is_on() or ours < len(finished):
+    if not record.is_enabled() or ours < len(finished):
         return
     now_s = clock.monotonic()
     models = {holding.lease.job_id: holding.lease.model for holding in finished}

@@ -7,8 +7,8 @@ from typing import Any
 
 from jobs import clock, ids
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.context import TraceContext, begin, unpack
-from jobs.telemetry.tracing.spans import MOST_LINKS, NOTHING, Link, Span
+from jobs.telemetry.tracing.context import TraceContext, new_trace, unpack
+from jobs.telemetry.tracing.spans import MOST_LINKS, NO_SPAN, Link, Span
 from workers.items.in_flight import InFlightSlice
 from workers.items.results import code_of
 from workers.scheduler.entries import Launch
@@ -27,10 +27,10 @@ def claimed(holdings: Sequence[InFlightSlice], since_s: float) -> None:
     """Begins the spans of slices that were claimed."""
     for holding in holdings:
         if (lease := holding.lease).traceparent:
-            span = spans.part_of(lease.traceparent, "slice", "consumer")
+            span = spans.span_in_trace(lease.traceparent, "slice", "consumer")
             if span.context and span.context.sampled:
                 span.since_s, span.links = since_s, []
-                span.note(
+                span.set_attributes(
                     messaging__operation__type="process",
                     millrace__job__id=ids.show("job", lease.job_id),
                     millrace__tenant=lease.tenant,
@@ -53,7 +53,7 @@ def settled(holdings: Sequence[InFlightSlice], since_s: float, count: int) -> No
             code_of(end.output) for end in holding.ended if isinstance(end.output, BaseException)
         )
         span.until_s, span.error = now_s, "lease_lost" if not count else _worst(failed)
-        span.note(
+        span.set_attributes(
             millrace__rows=len(holding.ended),
             millrace__rows__failed=failed.total(),
             millrace__released=holding.released,
@@ -83,7 +83,7 @@ class LaunchTrace:
         for holding, rows in slices.items():
             assert holding.span.context
             links.append(Link(holding.span.context, {"millrace.rows": rows}))
-        self._own = begin(1.0)
+        self._own = new_trace(1.0)
         self._span = Span("launch", self._own, kind="consumer", links=links[:MOST_LINKS])
         for holding in slices:
             if isinstance(so_far := holding.span.links, list) and len(so_far) < MOST_LINKS:
@@ -140,7 +140,7 @@ class LaunchTrace:
 
 def of(launch: Launch) -> LaunchTrace | None:
     """None: nothing in it is sampled, which is found without a look at each item."""
-    if not spans.is_on():
+    if not spans.is_enabled():
         return None
     calls = [
         (n, context)
@@ -149,7 +149,7 @@ def of(launch: Launch) -> LaunchTrace | None:
     ]
     slices = Counter[InFlightSlice]()
     if _traced and launch.items:
-        slices.update(item.owner for item in launch.items if item.owner.span is not NOTHING)
+        slices.update(item.owner for item in launch.items if item.owner.span is not NO_SPAN)
     return LaunchTrace(launch, calls, slices) if calls or slices else None
 
 

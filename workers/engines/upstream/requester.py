@@ -67,8 +67,10 @@ class Requester:
     def _once(
         self, method: str, url: str, body: bytes, quoting: bool
     ) -> tuple[UpstreamResponse | Failure, Pass]:
-        with self._gate.passing() as one, spans.begun(method, "client") as span:
-            span.note(http__request__method=method, server__address=urlsplit(url).hostname)
+        with self._gate.passing() as one, spans.child_span(method, "client") as span:
+            span.set_attributes(
+                http__request__method=method, server__address=urlsplit(url).hostname
+            )
             return self._send(one, method, url, body, quoting, span), one
 
     def _send(
@@ -84,7 +86,7 @@ class Requester:
         except TooLarge as error:
             one.verdict = "answered"
             return Permanent(f"upstream: {error}")
-        span.note(http__response__status_code=answer.status)
+        span.set_attributes(http__response__status_code=answer.status)
         span.error = str(answer.status) if answer.status >= 400 else ""
         one.verdict, one.asked_s = outcomes.verdict(answer.status), outcomes.asked_s(answer)
         words = outcomes.words_of(answer, self._client.without_secrets) if quoting else ""

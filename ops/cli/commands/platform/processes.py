@@ -72,7 +72,7 @@ def worker(context: click.Context) -> None:
 
     found = defaults.load()
     logs.configure("worker", found.log_format)
-    exposition.check(found)
+    exposition.check_port(found)
     Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), WORKER_GRACE_S)
 
 

@@ -112,7 +112,7 @@ def test_one_that_left_its_state_before_its_turn_is_left_as_it_is(
     monkeypatch.setattr(bulk_actions.verbs, "perform", with_somebody_else)
     told = in_words(people.post("acme", "/jobs/all/cancel?state=paused", **form))
     assert len(turns) == 2
-    assert (told["Cancelled"], told["Changed meanwhile"]) == ("1", "1")
+    assert (told["Cancelled"], told["Skipped"]) == ("1", "1")
     assert (jobs.state(first), jobs.state(second)) == ("queued", "cancelled")
 
 
@@ -129,7 +129,7 @@ def test_who_is_deleted_meanwhile_is_told_as_changed(
 
     monkeypatch.setattr(bulk_actions.verbs, "perform", after_it_went)
     told = in_words(people.post("acme", "/jobs/all/retry", **form))
-    assert (told["Retried"], told["Changed meanwhile"]) == ("0", "1")
+    assert (told["Retried"], told["Skipped"]) == ("0", "1")
 
 
 def test_what_is_refused_is_told_with_why(people: People, jobs: Jobs, database: Engine) -> None:
@@ -152,7 +152,7 @@ def test_what_one_request_has_no_time_for_another_goes_on_with(
 ) -> None:
     made = [jobs.post() for _ in range(3)]
     form = confirmed(people, "acme", "/jobs/all/pause")
-    monkeypatch.setattr(bulk_actions, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(bulk_actions, "MAX_S", 0.0)
     path, requests = "/jobs/all/pause", 0
     while path:
         answer = people.post("acme", path, **form)

@@ -18,7 +18,7 @@ def _once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream is its first parts."""
 
     async def stream(request: Request, handle: Handler) -> Response:
-        return JSONResponse(await live_updates.parts_of(request, handle))
+        return JSONResponse(await live_updates.render_parts(request, handle))
 
     monkeypatch.setattr(live_updates, "stream", stream)
 

@@ -16,7 +16,7 @@ from jobs.store.queue.workers import ModelRow
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports.reports import KEY, Report
-from jobs.telemetry.reports.window import Stretch
+from jobs.telemetry.reports.window import WindowDelta
 from tests.support import store
 from tests.support.wait import eventually
 from workers.keeper.gauges import EVERY_S, STUCK_AFTER_S, GaugeCollector, jain, rest_s, shares
@@ -62,7 +62,7 @@ def test_jobs_queues_and_workers_are_counted(
         ("millrace_entries_total", (("kind", "item"), ("model", "echo@1"))): 10.0,
         ("millrace_model_device_seconds_total", (("model", "echo@1"),)): 5.0,
     }
-    report = Report("1", "worker", clock.now().timestamp(), Stretch(60, busy, {}), {})
+    report = Report("1", "worker", clock.now().timestamp(), WindowDelta(60, busy, {}), {})
     redis_client.hset(KEY, "1", report.pack())
     counted.run_once(database)
     assert gauge("millrace_jobs", state="queued") == 2

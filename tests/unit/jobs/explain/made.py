@@ -7,8 +7,8 @@ from jobs.explain import Diagnosis, Facts, diagnose
 from jobs.models.model import Limits, Model
 from jobs.store.monitoring.observations import Observations
 from jobs.telemetry.metrics.metrics import EDGES
-from jobs.telemetry.reports.reports import ProcessKind, Reading, Report
-from jobs.telemetry.reports.window import Series, Stretch
+from jobs.telemetry.reports.reports import ProcessKind, Report, ReportSet
+from jobs.telemetry.reports.window import Series, WindowDelta
 
 MODEL = Model("m", "1", "echo", target_ms=250, limits=Limits(max_batch=32))
 M = {"model": "m@1"}
@@ -41,7 +41,7 @@ class Process:
         return self
 
     def report(self) -> Report:
-        stretch = Stretch(self._seconds, self._counts, self._gauges)
+        stretch = WindowDelta(self._seconds, self._counts, self._gauges)
         return Report(self._name, self._kind, 0.0, stretch, {})
 
 
@@ -85,7 +85,7 @@ def launched(
 def facts(*processes: Process, seen: Observations | None = None, **more: Any) -> Facts:
     """Of these and of a keeper that has nothing to say."""
     reports = [process.report() for process in (*processes, Process("keeper", "keeper_0"))]
-    return Facts.of(Reading(reports), [MODEL], seen, **more)
+    return Facts.from_reports(ReportSet(reports), [MODEL], seen, **more)
 
 
 def found(

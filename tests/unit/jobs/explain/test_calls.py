@@ -31,8 +31,8 @@ def test_one_in_time_says_where_its_time_went() -> None:
         ({"queue_ms": 310, "flush": "full"}, "waiting_for_device", "a launch that was full"),
         ({"queue_ms": 310, "flush": "deadline"}, "waiting_to_batch", "its time was up (deadline)"),
         ({"engine_ms": 300, "predicted_ms": 90}, "slow_model", "(predicted: 90 ms)"),
-        ({"engine_ms": 300, "padding": 0.8}, "slow_model", "80 % of what it computed"),
-        ({"engine_ms": 40}, "api_busy", "360 ms of it went by in the api"),
+        ({"engine_ms": 300, "padding": 0.8}, "slow_model", "80 % of its tenant's part"),
+        ({"engine_ms": 40}, "api_busy", "360 ms of it passed in the api"),
     ],
 )
 def test_one_that_is_late_says_what_took_most_of_its_time(
@@ -51,12 +51,12 @@ def test_one_that_was_in_time_has_no_causes() -> None:
 @pytest.mark.parametrize(
     ("outcome", "code", "words"),
     [
-        ("predicted_wait", "overload", "to take 700 ms, and 200 ms were left for it"),
-        ("overloaded", "overload", "as many calls waited as may wait"),
+        ("predicted_wait", "overload", "latency was 700 ms, of 200 ms left"),
+        ("overloaded", "overload", "the queue of calls was full"),
         ("no_worker", "no_worker", "no worker was ready"),
-        ("quota_exceeded", "call_refused", "limits for calls were used up"),
+        ("quota_exceeded", "call_refused", "limits for calls were exhausted"),
         ("deadline_passed", "call_late", "no answer within its timeout of 5 s"),
-        ("cancelled", "call_cancelled", "its client went away"),
+        ("cancelled", "call_cancelled", "its client disconnected"),
         ("worker_lost", "call_failed", "two workers died"),
         ("engine_error", "call_failed", "ended as engine_error"),
     ],

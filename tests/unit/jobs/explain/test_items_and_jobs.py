@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from jobs.explain.items import Before, explain_item
+from jobs.explain.items import EarlierJobs, explain_item
 from jobs.explain.jobs import explain_job
 from jobs.explain.timing import ItemTiming
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
-ALONE = Before(0, 0)
+ALONE = EarlierJobs(0, 0)
 JOB: dict[str, Any] = {
     "id": UUID(int=1), "state": "running", "created_at": T, "queued_at": None, "started_at": T,
     "finished_at": None, "read_at": T + timedelta(seconds=50), "total": 10, "failed": 0,
@@ -35,7 +35,7 @@ SLICES: dict[str, Any] = {
 
 
 def test_the_parts_of_an_items_time_are_all_of_it() -> None:
-    timing = ItemTiming.of(DONE)
+    timing = ItemTiming.from_row(DONE)
     assert timing == ItemTiming(
         waiting_ms=1000.0, preprocess_ms=500.0, queue_ms=1495.0, batch_ms=5.0, engine_ms=500.0,
         record_ms=6500.0, total_ms=10_000.0, wait_ms=1500.0,
@@ -47,35 +47,38 @@ def test_the_parts_of_an_items_time_are_all_of_it() -> None:
 
 
 def test_a_slice_that_was_claimed_again_after_the_launch_says_less() -> None:
-    timing = ItemTiming.of(DONE | {"claimed_at": T + timedelta(seconds=8)})
+    timing = ItemTiming.from_row(DONE | {"claimed_at": T + timedelta(seconds=8)})
     assert (timing.waiting_ms, timing.preprocess_ms) == (1500.0, None)
 
 
 def test_clocks_that_differ_make_nothing_negative() -> None:
-    early = ItemTiming.of(DONE | {"slice_finished_at": T, "started_at": T})
+    early = ItemTiming.from_row(DONE | {"slice_finished_at": T, "started_at": T})
     assert all(part is None or part >= 0 for part in early.as_json().values())
 
 
 def test_an_item_that_waits_has_waited_so_far() -> None:
-    assert ItemTiming.of(WAITS) == ItemTiming(waiting_ms=50_000.0)
+    assert ItemTiming.from_row(WAITS) == ItemTiming(waiting_ms=50_000.0)
 
 
 def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
     ended = WAITS | {"outcome": "cancelled", "slice_finished_at": T + timedelta(seconds=2)}
-    assert ItemTiming.of(ended) == ItemTiming(waiting_ms=2_000.0)
+    assert ItemTiming.from_row(ended) == ItemTiming(waiting_ms=2_000.0)
 
 
 @pytest.mark.parametrize(
     ("before", "words"),
     [
         (ALONE, "no earlier job for this model before it"),
-        (Before(1, 0), "1 earlier job before it (1 of its own tenant)"),
-        (Before(1, 3), "4 earlier jobs before it (1 of its own tenant and 3 of other tenants)"),
-        (Before(2, None), "2 earlier jobs of its own tenant and other work before it"),
-        (Before(0, None), "no earlier job of its own tenant and other work before it"),
+        (EarlierJobs(1, 0), "1 earlier job before it (1 of its own tenant)"),
+        (
+            EarlierJobs(1, 3),
+            "4 earlier jobs before it (1 of its own tenant and 3 of other tenants)",
+        ),
+        (EarlierJobs(2, None), "2 earlier jobs of its own tenant and other work before it"),
+        (EarlierJobs(0, None), "no earlier job of its own tenant and other work before it"),
     ],
 )
-def test_what_came_before_is_told_as_far_as_one_may_know(before: Before, words: str) -> None:
+def test_what_came_before_is_told_as_far_as_one_may_know(before: EarlierJobs, words: str) -> None:
     [only] = explain_item(JOB, WAITS, before)
     assert only.code == "item_waits"
     assert f"it has waited 50 s for a device: {words}" in only.words
@@ -85,10 +88,10 @@ def test_what_came_before_is_told_as_far_as_one_may_know(before: Before, words: 
     ("job", "row", "code", "words"),
     [
         ({"state": "paused"}, {}, "job_held", "its job is paused"),
-        ({}, {"slice_state": "leased"}, "item_waits", "in the hands of worker 3"),
+        ({}, {"slice_state": "leased"}, "item_waits", "worker 3 claimed it 50 s after"),
         ({}, {"suspect": True, "deaths": 2}, "suspect_slices", "(2 deaths)"),
         ({}, {"failures": 2, "last_failure": '{"code": "transient"}', "backoff_s": 1.5},
-         "item_retried", "failed 2 times for now, last as transient"),
+         "item_retried", "failed 2 times, last as transient"),
     ],
 )  # fmt: skip
 def test_an_open_item_says_what_it_waits_for(
@@ -102,7 +105,7 @@ def test_an_open_item_says_what_it_waits_for(
 @pytest.mark.parametrize(
     ("row", "code", "words"),
     [
-        ({}, "recording", "it spent 6.5 s of 10 s (65 %) for the rest of its slice"),
+        ({}, "recording", "it spent 6.5 s of 10 s (65 %) waiting for the rest of its slice"),
         ({"claimed_at": T + timedelta(seconds=20), "started_at": T + timedelta(seconds=22),
           "slice_finished_at": T + timedelta(seconds=23)}, "item_waits", "for a device: no"),
         ({"wait_ms": 1900.0, "slice_finished_at": T + timedelta(seconds=3.5)},
@@ -124,21 +127,21 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
         "claimed_at": T, "started_at": T, "wait_ms": 1.0, "engine_ms": 3.0, "slice_finished_at": T,
     }  # fmt: skip
     [only] = explain_item(JOB, quick, ALONE)
-    assert "no part of it long" in only.words
+    assert "no stage of it long" in only.words
 
 
 @pytest.mark.parametrize(
     ("job", "slices", "code", "words"),
     [
-        ({"state": "paused"}, {"leased": 0, "held": 3}, "job_held", "it was paused"),
+        ({"state": "paused"}, {"leased": 0, "held": 3}, "job_held", "it is paused"),
         ({"state": "validating", "transfer_error": "no such key"}, {}, "job_held", "no such key"),
-        ({}, {"suspect": 2, "deaths": 1}, "suspect_slices", "2 slices of it were in the hands"),
-        ({}, {"postponed": 2, "next_s": 4.0}, "item_retried", "2 slices wait to be tried again"),
-        ({}, {}, "job_runs", "1 slice of it in workers' hands"),
+        ({}, {"suspect": 2, "deaths": 1}, "suspect_slices", "2 slices of it were leased"),
+        ({}, {"postponed": 2, "next_s": 4.0}, "item_retried", "2 slices wait to be retried"),
+        ({}, {}, "job_runs", "1 slice of it leased by workers"),
         ({}, {"leased": 0, "ready": 4, "quiet_s": None}, "job_waits", "for 50 s: no earlier job"),
         ({"state": "completed", "finished_at": T + timedelta(seconds=7),
           "started_at": T + timedelta(seconds=2)}, {}, "job_ended",
-         "it ended as completed after 7 s: 2 s until its first slice was claimed, then 5 s"),
+         "it ended as completed after 7 s: 2 s until the first claim, then 5 s"),
         ({"state": "cancelled", "finished_at": T + timedelta(seconds=7)},
          {"first_claimed_at": None}, "job_ended", "it ended as cancelled after 7 s"),
     ],

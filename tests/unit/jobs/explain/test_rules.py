@@ -5,7 +5,7 @@ import pytest
 from jobs.explain import Diagnosis, Facts, diagnose
 from jobs.explain.diagnosis import VISIBLE_TO_TENANTS, visible_to_tenants
 from jobs.store.monitoring.observations import Death, LockWait, Observations, Receiver, Standing
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 from tests.unit.jobs.explain.made import M, Process, api, calls, found, keeper, launched, worker
 
 LATE, FINE = 0.06, 0.04
@@ -329,15 +329,15 @@ def test_the_api_itself_is_busy() -> None:
 
 def test_no_keeper_tells_of_itself() -> None:
     def alone(seconds: float) -> set[str]:
-        reading = Reading([Process("api", seconds=seconds).report()])
-        return {one.code for one in diagnose(Facts.of(reading))}
+        reading = ReportSet([Process("api", seconds=seconds).report()])
+        return {one.code for one in diagnose(Facts.from_reports(reading))}
 
     assert alone(11) == {"keeper_absent"}
     assert alone(9) == set()
 
 
 def test_nobody_tells_of_itself() -> None:
-    [only] = diagnose(Facts.of(Reading(())))
+    [only] = diagnose(Facts.from_reports(ReportSet(())))
     assert (only.code, only.severity) == ("no_reports", "info")
 
 
@@ -346,7 +346,7 @@ def test_a_duty_fails_again_and_again() -> None:
         told = keeper().count("keeper_runs_total", times, service="reap", outcome="failed")
         return found(told.count("keeper_runs_total", done, service="reap", outcome="done"))
 
-    assert "duty reap failed 3 of 6 times" in failing(3, 3)["keeper_failing"].words
+    assert "service reap failed 3 of 6 times" in failing(3, 3)["keeper_failing"].words
     assert failing(2, 0) == {}
     assert failing(3, 4) == {}
 
@@ -356,7 +356,7 @@ def test_a_receiver_that_is_away_is_not_called_slow() -> None:
     one = found(told.seen("webhook_seconds", 0.016, 4))["slow_webhook_receiver"]
     assert one.words.startswith("webhooks fail: a try takes 16 ms, 100 % of 4 failed")
     assert "oldest" not in one.words
-    assert "in reach" in one.advice
+    assert "reachable" in one.advice
 
 
 def test_who_gets_webhooks_is_slow_or_refuses() -> None:

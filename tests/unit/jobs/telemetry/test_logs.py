@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from jobs.telemetry import logs
-from jobs.telemetry.tracing.context import HERE, begin
+from jobs.telemetry.tracing.context import CURRENT, new_trace
 
 Configure = Callable[..., io.StringIO]
 
@@ -22,7 +22,7 @@ Configure = Callable[..., io.StringIO]
 def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Configure]:
     """Logs in such a form, into what it returns."""
     monkeypatch.setattr("sys.excepthook", sys.excepthook)
-    monkeypatch.setattr(logs, "_always", {})
+    monkeypatch.setattr(logs, "_process_fields", {})
 
     def configured(form: str, stream: io.StringIO | None = None) -> io.StringIO:
         stream = stream or io.StringIO()
@@ -96,8 +96,8 @@ def test_an_exception_is_a_field(configure: Configure) -> None:
 
 def test_a_line_says_what_it_is_about(configure: Configure) -> None:
     written = configure("json")
-    logs.always(worker="7")
-    with logs.about(job_id="job_1"), logs.about(tenant="acme"):
+    logs.set_process_fields(worker="7")
+    with logs.bound_fields(job_id="job_1"), logs.bound_fields(tenant="acme"):
         logging.getLogger("a").warning("x", extra={"request_id": "req_1", "input": "a payload"})
     found = line(written)
     about = {name: found[name] for name in logs.FIELDS if name in found}
@@ -108,7 +108,7 @@ def test_a_line_says_what_it_is_about(configure: Configure) -> None:
 
 def test_it_is_about_nothing_any_more_once_that_is_over(configure: Configure) -> None:
     written = configure("json")
-    with logs.about(job_id="job_1"):
+    with logs.bound_fields(job_id="job_1"):
         pass
     logging.getLogger("a").warning("x")
     assert "job_id" not in line(written)
@@ -116,17 +116,17 @@ def test_it_is_about_nothing_any_more_once_that_is_over(configure: Configure) ->
 
 def test_a_line_names_the_span_that_it_is_written_in(configure: Configure) -> None:
     written = configure("json")
-    context = begin(1.0)
-    token = HERE.set(context)
+    context = new_trace(1.0)
+    token = CURRENT.set(context)
     logging.getLogger("a").warning("x")
-    HERE.reset(token)
+    CURRENT.reset(token)
     found = line(written)
     assert context.header == f"00-{found['trace_id']}-{found['span_id']}-01"
 
 
 def test_people_read_the_same_in_words(configure: Configure) -> None:
     written = configure("human")
-    with logs.about(job_id="job_1"):
+    with logs.bound_fields(job_id="job_1"):
         logging.getLogger("a").warning("it waits")
     assert written.getvalue().endswith(" test WARNING a: it waits [job_id=job_1]\n")
 
@@ -142,7 +142,7 @@ def test_a_terminal_gets_words(configure: Configure) -> None:
     assert written.getvalue().endswith(" test WARNING a: it waits\n")
 
 
-def test_warnings_and_last_words_are_lines_too() -> None:
+def test_warnings_and_uncaught_exceptions_are_lines_too() -> None:
     code = (
         "import warnings; from jobs.telemetry import logs; logs.configure('x', 'json');"
         "warnings.warn('old'); raise ValueError('gone')"
@@ -152,5 +152,5 @@ def test_warnings_and_last_words_are_lines_too() -> None:
     )
     first, last = map(orjson.loads, done.stderr.splitlines())
     assert (first["logger"], "old" in first["message"]) == ("py.warnings", True)
-    assert (last["level"], last["message"]) == ("critical", "ended by ValueError")
+    assert (last["level"], last["message"]) == ("critical", "terminated by ValueError")
     assert "gone" in last["exception"]

@@ -20,12 +20,12 @@ ANN = Caller("acme", "operator", ROLES["operator"], "key_ann")
 def kept(session: sessions.Session, settings: Settings = SETTINGS) -> str:
     """The cookie's value."""
     response = Response()
-    sessions.keep(response, session, settings, https=False)
+    sessions.set_session(response, session, settings, https=False)
     return response.headers["set-cookie"].partition("=")[2].partition(";")[0]
 
 
 def found(cookie: str, settings: Settings = SETTINGS) -> sessions.Session | None:
-    return sessions.of({sessions.COOKIE: cookie}, settings)
+    return sessions.from_cookies({sessions.COOKIE: cookie}, settings)
 
 
 def test_what_was_kept_is_found_again() -> None:
@@ -37,7 +37,7 @@ def test_what_was_kept_is_found_again() -> None:
 
 def test_it_ends() -> None:
     session = sessions.begin("mk_secret", ANN)
-    assert found(kept(replace(session, ends=session.ends - sessions.LASTS_S))) is None
+    assert found(kept(replace(session, ends=session.ends - sessions.MAX_AGE_S))) is None
 
 
 def test_none_but_ours_is_taken() -> None:
@@ -53,9 +53,9 @@ def test_none_but_ours_is_taken() -> None:
 
 def test_it_is_of_who_signed_in_with_the_rights_of_then() -> None:
     session = sessions.begin("mk_secret", ANN)
-    assert sessions.is_of(session, ANN)
-    assert not sessions.is_of(session, replace(ANN, role="admin"))
-    assert not sessions.is_of(session, replace(ANN, actor="key_other"))
+    assert sessions.matches(session, ANN)
+    assert not sessions.matches(session, replace(ANN, role="admin"))
+    assert not sessions.matches(session, replace(ANN, actor="key_other"))
 
 
 def test_a_form_is_of_one_session() -> None:
@@ -78,7 +78,7 @@ def test_a_token_that_no_cookie_holds_is_refused() -> None:
 
 def test_under_tls_the_cookie_goes_nowhere_else() -> None:
     response = Response()
-    sessions.keep(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
+    sessions.set_session(response, sessions.begin("mk_x", ANN), SETTINGS, https=True)
     said = response.headers["set-cookie"]
     assert "Secure" in said
     assert "HttpOnly" in said

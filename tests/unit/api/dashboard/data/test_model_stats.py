@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from api.dashboard.data.model_stats import launch_sizes
 from jobs.telemetry.metrics.metrics import EDGES
-from jobs.telemetry.reports.reports import Reading, Report
+from jobs.telemetry.reports.reports import Report, ReportSet
 from jobs.telemetry.reports.window import Window
 
 
@@ -19,7 +19,7 @@ def test_launches_of_each_size_are_counted_where_they_belong() -> None:
     )
     for entries in (1, 1, 1, 2, 3, 8, 25, 5000):
         rows.labels("m@1").observe(entries)
-    reading = Reading([Report("worker_1", "worker", 0.0, Window(registry).turn(), {})])
+    reading = ReportSet([Report("worker_1", "worker", 0.0, Window(registry).advance(), {})])
     sizes = launch_sizes(reading, model="m@1")
     assert {name: count for name, count in sizes.items() if count} == {
         "1": 3, "2": 1, "3–4": 1, "5–8": 1, "17–32": 1, "1025+": 1,

@@ -11,12 +11,14 @@ ALL = [metric for found in SECTIONS.values() for metric in found]
 
 
 def test_the_page_is_current() -> None:
-    assert catalog.page() == catalog.PAGE.read_text(), "run: python -m jobs.telemetry.catalog"
+    assert catalog.page() == catalog.PAGE.read_text(), (
+        "run: python -m jobs.telemetry.metrics.catalog"
+    )
 
 
-@pytest.mark.parametrize("metric", ALL, ids=catalog.name_of)
+@pytest.mark.parametrize("metric", ALL, ids=catalog.exposed_name)
 def test_a_metric_is_named_by_its_base_unit(metric: Metric) -> None:
-    name = catalog.name_of(metric)
+    name = catalog.exposed_name(metric)
     assert re.fullmatch("millrace(_[a-z]+)+", name)
     assert not re.search("_(ms|mb|kb|percent|us|minutes)(_|$)", name)
     assert metric._documentation

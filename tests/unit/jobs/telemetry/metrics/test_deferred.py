@@ -1,4 +1,4 @@
-"""What is noted is counted before anybody reads."""
+"""Deferred events are counted before metrics are read."""
 
 import logging
 import threading
@@ -10,38 +10,38 @@ from jobs.telemetry.metrics import deferred
 from jobs.telemetry.metrics.deferred import Registry
 
 
-def test_who_reads_reads_all_that_was_noted() -> None:
+def test_a_read_sees_all_deferred_events() -> None:
     registry = Registry()
     seen = Counter("seen_total", "", registry=registry)
     for _ in range(3):
-        deferred.note(seen.inc, 2)
+        deferred.defer(seen.inc, 2)
     assert registry.get_sample_value("seen_total") == 6
 
 
-def test_what_goes_wrong_is_logged_and_the_rest_is_counted(
+def test_a_failure_is_logged_and_the_rest_is_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     registry = Registry()
     seen = Counter("seen_total", "", registry=registry)
-    deferred.note(seen.inc, -1)  # a counter refuses that
-    deferred.note(seen.inc)
+    deferred.defer(seen.inc, -1)  # a counter refuses that
+    deferred.defer(seen.inc)
     with caplog.at_level(logging.ERROR):
         assert registry.get_sample_value("seen_total") == 1
-    assert "wasn't counted" in caplog.text
+    assert "failed to record a metric" in caplog.text
 
 
-def test_notes_of_many_threads_are_all_counted_and_never_pile_up() -> None:
+def test_events_of_many_threads_are_all_counted_and_the_queue_is_bounded() -> None:
     registry = Registry()
     seen = Counter("seen_total", "", registry=registry)
 
-    def note_many() -> None:
+    def defer_many() -> None:
         for _ in range(20_000):
-            deferred.note(seen.inc)
+            deferred.defer(seen.inc)
 
-    threads = [threading.Thread(target=note_many) for _ in range(4)]
+    threads = [threading.Thread(target=defer_many) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(deferred._noted) <= deferred._MOST
+    assert len(deferred._queue) <= deferred._MAX_QUEUED
     assert registry.get_sample_value("seen_total") == 80_000

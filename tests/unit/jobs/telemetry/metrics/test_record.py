@@ -6,20 +6,20 @@ import pytest
 
 from jobs import clock
 from jobs.telemetry.metrics import metrics, record
-from jobs.telemetry.metrics.gauge_table import Table
-from jobs.telemetry.metrics.label_limit import OTHER, Bounded
+from jobs.telemetry.metrics.gauge_table import GaugeTable
+from jobs.telemetry.metrics.label_limit import OTHER, LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports import child_processes
-from jobs.telemetry.reports.child_processes import ChildReports
+from jobs.telemetry.reports.child_processes import ChildCounters
 from jobs.telemetry.reports.window import snapshot
 from workers.device.monitoring.utilization import Utilization
 
 
 @pytest.fixture
 def _off() -> Iterator[None]:
-    record.switch(False)
+    record.set_enabled(False)
     yield
-    record.switch(True)
+    record.set_enabled(True)
 
 
 def value(name: str, **labels: str) -> float:
@@ -27,10 +27,10 @@ def value(name: str, **labels: str) -> float:
 
 
 def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "TENANTS", Bounded(100))
+    monkeypatch.setattr(record, "TENANTS", LabelLimit(100))
     before = value("millrace_tenant_units_total", tenant=OTHER, model="many@1")
     for n in range(101):
-        record.launch_of_tenant("many@1", f"tenant-{n}", "call", 1, 1, 0.1, 0.0)
+        record.tenant_launch("many@1", f"tenant-{n}", "call", 1, 1, 0.1, 0.0)
     series = [
         dict(labels)["tenant"]
         for (name, labels) in snapshot(REGISTRY).counts
@@ -42,7 +42,7 @@ def test_the_hundred_and_first_tenant_shares_a_series(monkeypatch: pytest.Monkey
 
 
 def test_a_lane_is_named_at_no_great_length() -> None:
-    record.launch_of_lane("long@1", "x" * 5000, 1, 0.0)
+    record.lane_launch("long@1", "x" * 5000, 1, 0.0)
     found = [
         dict(labels)["lane"]
         for (name, labels) in snapshot(REGISTRY).counts
@@ -71,34 +71,34 @@ def test_switched_off_nothing_is_counted() -> None:
     before = snapshot(REGISTRY).counts
     record.call("off@1", "standard", "succeeded", True)
     record.call_answered("off@1", "standard", 1.0, {"engine": 1.0})
-    with record.duty("off"):
+    with record.keeper_run("off"):
         record.transaction(1.0)
     assert snapshot(REGISTRY).counts == before
 
 
 def test_what_a_child_counted_is_added_to_its_parents() -> None:
-    told = ChildReports()
+    counters = ChildCounters()
     record.job_submitted("child@1", "bulk", 7)
     record.transaction(0.1)
-    news = told.news()
+    news = counters.increases()
     assert news == {
         ("millrace_items_submitted_total", (("model", "child@1"),)): 7,
         ("millrace_jobs_submitted_total", (("class", "bulk"), ("model", "child@1"))): 1,
     }
-    assert told.news() == {}
-    child_processes.add(news)
+    assert counters.increases() == {}
+    child_processes.add_increases(news)
     assert value("millrace_items_submitted_total", model="child@1") == 14
 
 
 def test_a_duty_that_raises_has_failed() -> None:
-    with pytest.raises(ValueError, match="no"), record.duty("failing"):
+    with pytest.raises(ValueError, match="no"), record.keeper_run("failing"):
         raise ValueError("no")
     assert value("millrace_keeper_runs_total", service="failing", outcome="failed") == 1
     assert value("millrace_keeper_runs_total", service="failing", outcome="done") == 0
 
 
 def test_a_table_forgets_what_is_there_no_more() -> None:
-    table = Table(metrics.READY)
+    table = GaugeTable(metrics.READY)
     table.set({("one@1",): 1, ("two@1",): 2})
     table.set({("two@1",): 3})
     assert REGISTRY.get_sample_value("millrace_model_ready_workers", {"model": "one@1"}) is None

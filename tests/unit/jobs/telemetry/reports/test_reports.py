@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from jobs import clock
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.label_limit import OTHER, Bounded
-from jobs.telemetry.reports.reports import STALE_S, Reading, Report, readable
-from jobs.telemetry.reports.window import WINDOW_S, Stretch, Window, between, snapshot
-from jobs.telemetry.tracing.context import begin, parse
+from jobs.telemetry.metrics.label_limit import OTHER, LabelLimit
+from jobs.telemetry.reports.reports import STALE_S, Report, ReportSet, parse_fresh
+from jobs.telemetry.reports.window import WINDOW_S, Window, WindowDelta, difference, snapshot
+from jobs.telemetry.tracing.context import new_trace, parse
 
 
 @pytest.fixture
@@ -28,32 +28,32 @@ def test_a_window_forgets_what_is_older_than_a_minute(now: list[float]) -> None:
     calls.labels("a").inc(5)
     waiting.set(3)
     now[0] += 5
-    first = window.turn()
+    first = window.advance()
     assert first.increases == {("calls_total", (("model", "a"),)): 5}
     assert first.gauges == {("waiting", ()): 3}
     for _ in range(int(WINDOW_S / 5) + 1):
         now[0] += 5
-        last = window.turn()
+        last = window.advance()
     assert last.increases == {}
     assert last.seconds == WINDOW_S
 
 
-def _observed(values: dict[str, list[float]]) -> Stretch:
+def _observed(values: dict[str, list[float]]) -> WindowDelta:
     before = snapshot(metrics.REGISTRY)
     for model, seconds in values.items():
         for value in seconds:
             metrics.CALL_S.labels(model, "standard").observe(value)
-    return between(before, snapshot(metrics.REGISTRY))
+    return difference(before, snapshot(metrics.REGISTRY))
 
 
-def _report(name: str, stretch: Stretch, at: float = 100.0) -> Report:
+def _report(name: str, stretch: WindowDelta, at: float = 100.0) -> Report:
     return Report(name, "api", at, stretch, {"pid": 1})
 
 
 def test_reports_are_summed_over_processes_and_labels_left_out() -> None:
     one = _report("api_1", _observed({"m@1": [0.012, 0.018], "n@1": [0.4]}))
     two = _report("api_2", _observed({"m@1": [0.012] * 2}))
-    reading = Reading([one, Report.unpack(two.pack())])
+    reading = ReportSet([one, Report.unpack(two.pack())])
     assert reading.increase("millrace_call_seconds_count", model="m@1", class_="standard") == 4
     assert reading.increase("millrace_call_seconds_count") == 5
     by_model = reading.increase_by("millrace_call_seconds_count", "model")
@@ -63,19 +63,21 @@ def test_reports_are_summed_over_processes_and_labels_left_out() -> None:
     assert reading.quantile("millrace_call_seconds", 0.5, model="m@1") == pytest.approx(0.015)
     assert 0.3 < (reading.quantile("millrace_call_seconds", 0.99) or inf) <= 0.5
     assert reading.quantile("millrace_call_seconds", 0.5, model="none@1") is None
-    assert reading.one("api_2").increase("millrace_call_seconds_count") == 2
+    assert reading.by_process("api_2").increase("millrace_call_seconds_count") == 2
 
 
 def test_reports_of_processes_that_are_gone_or_of_another_release_are_left_out() -> None:
-    nothing = Stretch(1.0, {}, {})
+    nothing = WindowDelta(1.0, {}, {})
     fresh, old = _report("a", nothing), _report("b", nothing, at=100 - STALE_S - 1)
     ahead = _report("c", nothing, at=100 + STALE_S + 1)  # Redis' clock was set back meanwhile
-    found = readable([fresh.pack(), old.pack(), ahead.pack(), b"{}", b"no json", b"[]"], now=100.0)
+    found = parse_fresh(
+        [fresh.pack(), old.pack(), ahead.pack(), b"{}", b"no json", b"[]"], now=100.0
+    )
     assert [report.name for report in found] == ["a"]
 
 
 def test_so_many_labels_are_kept_and_the_rest_share_one() -> None:
-    bounded = Bounded(2)
+    bounded = LabelLimit(2)
     assert [bounded(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
 
 
@@ -96,9 +98,9 @@ def test_a_traceparent_that_says_nothing_is_none(header: str | None) -> None:
 
 
 def test_a_context_survives_its_header() -> None:
-    context = begin(1.0)
+    context = new_trace(1.0)
     assert parse(context.header) == context
     assert parse(context.header.replace("00-", "cc-", 1) + "-later") == context
     assert context.child().trace_id == context.trace_id
     assert context.child().span_id != context.span_id
-    assert not begin(0.0).sampled
+    assert not new_trace(0.0).sampled

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.telemetry.tracing.context import begin, parse, unpack
+from jobs.telemetry.tracing.context import new_trace, parse, unpack
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = f"00-{TRACE}-{SPAN}-01"
@@ -68,4 +68,4 @@ def test_nothing_unpacks_to_nothing(packed: str | None) -> None:
 
 @pytest.mark.parametrize(("share", "sampled"), [(0.0, False), (1.0, True)])
 def test_a_trace_of_our_own_is_sampled_by_its_share(share: float, sampled: bool) -> None:
-    assert begin(share).sampled is sampled
+    assert new_trace(share).sampled is sampled

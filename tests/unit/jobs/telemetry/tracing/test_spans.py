@@ -7,8 +7,8 @@ import pytest
 from jobs.errors import NotFound
 from jobs.settings import load
 from jobs.telemetry.tracing import spans as tracing
-from jobs.telemetry.tracing.context import HERE, begin
-from jobs.telemetry.tracing.spans import NOTHING, Span
+from jobs.telemetry.tracing.context import CURRENT, new_trace
+from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
 
 class Kept:
@@ -25,17 +25,17 @@ class Kept:
 @pytest.fixture
 def kept() -> Iterator[Kept]:
     made = Kept()
-    tracing.send_to(made, share=0.0)
+    tracing.set_receiver(made, share=0.0)
     yield made
     tracing.stop()
 
 
 def test_what_runs_in_a_span_is_a_part_of_it(kept: Kept) -> None:
-    with tracing.arriving("GET", begin(1.0).header, None) as outer:
-        with tracing.begun("inner", "client") as inner:
-            assert HERE.get() == inner.context
-        assert HERE.get() == outer.context
-    assert HERE.get() is None
+    with tracing.server_span("GET", new_trace(1.0).header, None) as outer:
+        with tracing.child_span("inner", "client") as inner:
+            assert CURRENT.get() == inner.context
+        assert CURRENT.get() == outer.context
+    assert CURRENT.get() is None
     assert kept.spans == [inner, outer]
     assert outer.context
     assert inner.parent == outer.context.span_id
@@ -43,37 +43,37 @@ def test_what_runs_in_a_span_is_a_part_of_it(kept: Kept) -> None:
 
 
 def test_an_exception_is_named_by_its_code(kept: Kept) -> None:
-    with pytest.raises(NotFound), tracing.arriving("GET", begin(1.0).header, None):
+    with pytest.raises(NotFound), tracing.server_span("GET", new_trace(1.0).header, None):
         raise NotFound("what a client wrote")
-    with pytest.raises(KeyError), tracing.arriving("GET", begin(1.0).header, None):
+    with pytest.raises(KeyError), tracing.server_span("GET", new_trace(1.0).header, None):
         raise KeyError("secret")
     assert [span.error for span in kept.spans] == [NotFound.code, "KeyError"]
 
 
 def test_what_is_not_sampled_has_a_context_and_no_spans(kept: Kept) -> None:
-    with tracing.arriving("GET", begin(0.0).header, None) as span:
+    with tracing.server_span("GET", new_trace(0.0).header, None) as span:
         assert span.context
-        assert tracing.begun("inner") is NOTHING
-        assert tracing.passed_on() == span.context.header
+        assert tracing.child_span("inner") is NO_SPAN
+        assert tracing.current_context() == span.context.header
     assert kept.spans == []
 
 
 @pytest.mark.parametrize("header", [None, "malformed"])
 def test_without_a_parent_the_share_decides(header: str | None) -> None:
     made = Kept()
-    tracing.send_to(made, share=0.0)
-    assert tracing.arriving("GET", header, None) is NOTHING
-    tracing.send_to(made, share=1.0)
-    with tracing.arriving("GET", header, None) as span:
+    tracing.set_receiver(made, share=0.0)
+    assert tracing.server_span("GET", header, None) is NO_SPAN
+    tracing.set_receiver(made, share=1.0)
+    with tracing.server_span("GET", header, None) as span:
         assert span.parent == 0
     assert made.spans == [span]
     tracing.stop()
 
 
 def test_without_a_receiver_nothing_is_made() -> None:
-    assert tracing.arriving("GET", begin(1.0).header, None) is NOTHING
-    assert tracing.part_of(begin(1.0).pack(), "slice") is NOTHING
-    assert tracing.passed_on() is None
+    assert tracing.server_span("GET", new_trace(1.0).header, None) is NO_SPAN
+    assert tracing.span_in_trace(new_trace(1.0).pack(), "slice") is NO_SPAN
+    assert tracing.current_context() is None
 
 
 @pytest.mark.parametrize(

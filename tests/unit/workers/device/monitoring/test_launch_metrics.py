@@ -4,7 +4,7 @@ import pytest
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.telemetry.metrics import record
-from jobs.telemetry.metrics.label_limit import Bounded
+from jobs.telemetry.metrics.label_limit import LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
 from workers.device.monitoring import launch_metrics
 from workers.scheduler.entries import Entry, Launch
@@ -25,8 +25,8 @@ def grown(name: str, since: float = 0.0, **labels: str) -> float:
 
 @pytest.fixture(autouse=True)
 def _room_for_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "TENANTS", Bounded(10))
-    monkeypatch.setattr(record, "LANES", Bounded(10))
+    monkeypatch.setattr(record, "TENANTS", LabelLimit(10))
+    monkeypatch.setattr(record, "LANES", LabelLimit(10))
 
 
 def test_a_launch_is_shared_out_among_lanes_and_tenants() -> None:

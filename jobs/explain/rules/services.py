@@ -1,72 +1,68 @@
-"""Rules of what everything stands on: the database, Redis, keepers, the api, who gets webhooks."""
+"""Rules on shared services: database, Redis, keepers, api, webhook receivers."""
 
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.facts import Facts
-from jobs.explain.rules.enough import CALLS, TRIES
-from jobs.explain.words import count, percent, span
+from jobs.explain.formatting import count, duration, percent
+from jobs.explain.rules.thresholds import CALLS, TRIES
 
-STALLED_S = 1.0
-"""A write that commits takes milliseconds; a claim and a settlement, tens of them."""
-SLOW_TRANSACTION_S = 0.5
-"""One in twenty transactions: those of large jobs may take long, they are few."""
+STALLED_S = 1.0  # a committed write takes milliseconds, a claim or settlement tens of them
+SLOW_TRANSACTION_S = 0.5  # p95: the long ones of large jobs are few
 ENOUGH_TRANSACTIONS = 20
-SLOW_REDIS_S = 0.1
-"""A step of Redis takes a tenth of a millisecond, and a call takes four of them."""
+SLOW_REDIS_S = 0.1  # a command takes 0.1 ms, and a call takes four of them
 ENOUGH_COMMANDS = 50
-SLOW_RECEIVER_S = 2.0
-"""A receiver should answer first and work later: within a second or so."""
+SLOW_RECEIVER_S = 2.0  # a receiver should answer within a second
 OVERDUE_S = 30.0
-FAILING_SHARE = 0.5
+FAILING_SHARE = 0.5  # of attempts or runs
 LATE_LOOP_S = 0.1
-GATEWAY_SHARE = 0.5
+GATEWAY_SHARE = 0.5  # of the latency of calls
 LEAST_GATEWAY_S = 0.05
-TOLD_LONG_S = 10.0
-"""Others told of more than that: a keeper that lives would have told too."""
+MIN_WINDOW_S = 10.0  # of a report: a live keeper would have reported by then
 
 
 def no_reports(facts: Facts) -> Diagnosis | None:
-    """There is nothing to judge by."""
+    """Finds that no process reports."""
     if facts.reports or facts.redis.unanswered_s:
         return None
     return Diagnosis(
         "no_reports",
         "info",
         "reports",
-        "no process has told of itself in the last 20 s: what follows is from the database alone",
-        "MILLRACE_METRICS is off, Redis has just come back, or nothing runs",
+        "no process has reported in the last 20 s: all findings are from the database alone",
+        "MILLRACE_METRICS is off, Redis has just restarted, or nothing runs",
     )
 
 
 def database_stalls(facts: Facts) -> Diagnosis | None:
-    """It doesn't answer, transactions wait for a lock, or everything takes long."""
-    database, locks = facts.database, facts.seen.locks
+    """Finds a database that doesn't answer, is slow, or whose transactions wait for a lock."""
+    database, locks = facts.database, facts.observations.locks
     worst_s = max(database.unanswered_s, locks.longest_s, database.probe_s)
     slow = database.transactions >= ENOUGH_TRANSACTIONS and database.p95_s >= SLOW_TRANSACTION_S
     if worst_s < STALLED_S and not slow:
         return None
-    says = [
-        f"it hasn't answered for {span(database.unanswered_s)}" * (database.unanswered_s > 0),
+    symptoms = [
+        f"it hasn't answered for {duration(database.unanswered_s)}" * (database.unanswered_s > 0),
         f"{count(locks.waiting, 'transaction')} wait for a lock, the longest for "
-        f"{span(locks.longest_s)} on {locks.on}, which process {locks.blocker} of PostgreSQL holds"
+        f"{duration(locks.longest_s)} on {locks.on}, which process {locks.blocker} of PostgreSQL "
+        "holds"
         if locks.longest_s >= STALLED_S
         else "",
-        f"the smallest write took {span(database.probe_s)}"
+        f"the smallest write took {duration(database.probe_s)}"
         if database.probe_s >= STALLED_S
         else "",
-        f"one in twenty transactions takes {span(database.p95_s)} or longer" if slow else "",
+        f"one in twenty transactions takes {duration(database.p95_s)} or longer" if slow else "",
     ]
     blocked = locks.longest_s >= STALLED_S
     return Diagnosis(
         "database_stalls",
         "critical" if worst_s >= STALLED_S else "warning",
         "database",
-        f"the database stalls: {'; '.join(filter(None, says))}; nothing is claimed or recorded "
-        "until it goes on, results wait in workers",
+        f"the database stalls: {'; '.join(filter(None, symptoms))}; nothing is claimed or recorded "
+        "until it recovers, results wait in workers",
         f"pg_stat_activity says what process {locks.blocker} does; "
         f"pg_terminate_backend({locks.blocker}) ends it"
         if blocked
-        else "its disk (fsync), its locks (pg_locks) and its load (pg_stat_activity); workers keep "
-        "what they have for a minute",
+        else "check its disk (fsync), its locks (pg_locks) and its load (pg_stat_activity); "
+        "workers keep results for a minute",
         {
             "unanswered_s": database.unanswered_s,
             "longest_lock_wait_s": locks.longest_s,
@@ -78,16 +74,16 @@ def database_stalls(facts: Facts) -> Diagnosis | None:
 
 
 def redis_slow(facts: Facts) -> Diagnosis | None:
-    """Every step of a call waits for it."""
+    """Finds a Redis that is slow or doesn't answer."""
     redis = facts.redis
     if redis.unanswered_s:
         return Diagnosis(
             "redis_slow",
             "critical",
             "redis",
-            f"Redis hasn't answered for {span(redis.unanswered_s)}: calls are refused until it "
-            "does, and nobody hears what processes tell: what follows is from the database alone",
-            "whether it runs, and whether it can be reached; what workers have in hand goes on",
+            f"Redis hasn't answered for {duration(redis.unanswered_s)}: calls are refused until it "
+            "does, and reports are missing: all other findings are from the database alone",
+            "check that it runs and is reachable; leased work continues",
             {"unanswered_s": redis.unanswered_s},
         )
     slow = redis.commands >= ENOUGH_COMMANDS and redis.p95_s >= SLOW_REDIS_S
@@ -97,30 +93,25 @@ def redis_slow(facts: Facts) -> Diagnosis | None:
         "redis_slow",
         "warning",
         "redis",
-        f"Redis is slow: a PING took {span(redis.probe_s)}, one in twenty commands "
-        f"{span(redis.p95_s)} or longer; every call waits for several",
-        "its CPU (it has one), its memory (swap), long commands (SLOWLOG GET), the network",
+        f"Redis is slow: a PING took {duration(redis.probe_s)}, one in twenty commands "
+        f"{duration(redis.p95_s)} or longer; every call waits for several",
+        "check its CPU (it uses one), its memory (swap), slow commands (SLOWLOG GET), the network",
         {"probe_s": redis.probe_s, "p95_s": redis.p95_s, "errors": redis.errors},
     )
 
 
 def api_busy(facts: Facts) -> Diagnosis | None:
-    """Calls wait for the api itself."""
-    gateway_s, total_s = 0.0, 0.0
-    for model in facts.models:
-        if model.calls.answered >= CALLS:
-            its_s = model.calls.stages_s.get("gateway", 0.0) * model.calls.answered
-            gateway_s, total_s = (
-                gateway_s + its_s,
-                total_s + model.calls.mean_s * model.calls.answered,
-            )
-    answered = sum(m.calls.answered for m in facts.models if m.calls.answered >= CALLS)
+    """Finds calls that wait for the api itself."""
+    calls = [m.calls for m in facts.models if m.calls.answered >= CALLS]
+    answered = sum(its.answered for its in calls)
+    gateway_s = sum(its.stages_s.get("gateway", 0.0) * its.answered for its in calls)
+    total_s = sum(its.mean_s * its.answered for its in calls)
     share, mean_s = gateway_s / max(1e-9, total_s), gateway_s / max(1.0, answered)
     slow = share >= GATEWAY_SHARE and mean_s >= LEAST_GATEWAY_S
     if facts.lag_s < LATE_LOOP_S and not slow:
         return None
     of_calls = (
-        f", and calls spend {span(mean_s)} of their time ({percent(share)}) in it and on the way"
+        f", and calls spend {duration(mean_s)} ({percent(share)}) in it and in transit"
         if answered
         else ""
     )
@@ -128,7 +119,7 @@ def api_busy(facts: Facts) -> Diagnosis | None:
         "api_busy",
         "warning",
         "api",
-        f"the api is busy: its event loop was {span(facts.lag_s)} late{of_calls}",
+        f"the api is busy: its event loop was {duration(facts.lag_s)} late{of_calls}",
         "more api processes behind the load balancer, on CPUs of their own; large bodies as jobs "
         "from files or S3",
         {"loop_lag_s": facts.lag_s, "gateway_s": mean_s, "share": share},
@@ -136,22 +127,23 @@ def api_busy(facts: Facts) -> Diagnosis | None:
 
 
 def keeper_absent(facts: Facts) -> Diagnosis | None:
-    """Others report, and no keeper does."""
-    if facts.keepers.there or not facts.reports or facts.told_s < TOLD_LONG_S:
+    """Finds that no keeper reports although other processes do."""
+    if facts.keepers.count or not facts.reports or facts.window_s < MIN_WINDOW_S:
         return None
     return Diagnosis(
         "keeper_absent",
         "critical",
         "keeper",
-        f"no keeper has told of itself in the last 20 s, {count(facts.reports, 'other process')} "
-        "did: nobody nudges workers, reaps leases or sends webhooks",
-        "start one (`millrace keeper`); two or more take turns",
+        "no keeper has reported in the last 20 s, but "
+        f"{count(facts.reports, 'other process', 'other processes')} did: nothing nudges workers, "
+        "reaps leases or sends webhooks",
+        "start one (`millrace keeper`); several share the work",
         {"reports": float(facts.reports)},
     )
 
 
 def keeper_failing(facts: Facts) -> Diagnosis | None:
-    """A duty fails again and again."""
+    """Finds a keeper service that fails repeatedly."""
     runs, failed = facts.keepers.runs, facts.keepers.failed
     failing = {
         service: times
@@ -165,15 +157,16 @@ def keeper_failing(facts: Facts) -> Diagnosis | None:
         "keeper_failing",
         "warning",
         "keeper",
-        f"the keeper's duty {worst} failed {failing[worst]:.0f} of {runs[worst]:.0f} times in the "
-        f"last minute ({count(len(failing), 'duty', 'duties')} fail)",
-        "its log has the reason; most often the database or Redis is out of reach",
+        f"the keeper's service {worst} failed {failing[worst]:.0f} of {runs[worst]:.0f} times in "
+        "the "
+        f"last minute ({count(len(failing), 'service')} fail)",
+        "its log has the cause; most often the database or Redis is unreachable",
         {"service": worst, "failed": failing[worst], "runs": runs[worst]},
     )
 
 
 def slow_webhook_receiver(facts: Facts) -> Diagnosis | None:
-    """Deliveries wait, since who gets them is slow or refuses."""
+    """Finds deliveries that wait because a receiver is slow or fails."""
     webhooks = facts.webhooks
     failed = webhooks.tried - webhooks.tries.get("delivered", 0.0)
     share = failed / max(1.0, webhooks.tried)
@@ -181,22 +174,22 @@ def slow_webhook_receiver(facts: Facts) -> Diagnosis | None:
     tried = webhooks.tried >= TRIES and (slow or share >= FAILING_SHARE)
     if not tried and webhooks.oldest_s < OVERDUE_S:
         return None
-    receivers = facts.seen.receivers
+    receivers = facts.observations.receivers
     host = f"; {receivers[0].waiting} of them wait for {receivers[0].host}" if receivers else ""
     error = f" ({receivers[0].error})" if receivers and receivers[0].error else ""
-    oldest = f", the oldest for {span(webhooks.oldest_s)}" if webhooks.oldest_s else ""
+    oldest = f", the oldest for {duration(webhooks.oldest_s)}" if webhooks.oldest_s else ""
     fails = share >= FAILING_SHARE and not slow
     how = "fail" if fails else "are slow"
-    should = "be in reach and answer 2xx" if fails else "answer 2xx at once and work afterwards"
+    should = "be reachable and answer 2xx" if fails else "answer 2xx at once and work afterwards"
     return Diagnosis(
         "slow_webhook_receiver",
         "warning",
         "webhooks",
-        f"webhooks {how}: a try takes {span(webhooks.mean_s)}, {percent(share)} of "
+        f"webhooks {how}: a try takes {duration(webhooks.mean_s)}, {percent(share)} of "
         f"{webhooks.tried:.0f} failed, {count(webhooks.pending, 'delivery', 'deliveries')} wait"
         f"{oldest}{host}{error}",
-        f"the receiver should {should}; what is not delivered is "
-        "tried again for three days, and `millrace redeliver JOB` sends it now",
+        f"the receiver should {should}; deliveries are retried for three days, and `millrace "
+        "redeliver JOB` sends it now",
         {
             "try_s": webhooks.mean_s,
             "failed": share,

@@ -1,0 +1,23 @@
+"""Thresholds that several rules share."""
+
+from jobs.explain.facts import ModelFacts
+
+CALLS = 20  # minimum for a percentile or a mean
+LAUNCHES = 10  # minimum for a mean
+TRIES = 3  # minimum of webhook attempts or keeper runs: one failure is an accident
+
+LATE_SHARE = 0.05
+"""Share of calls that miss the target; admission accepts 0.03 by design."""
+
+MUCH_WAIT = 0.25
+"""Wait as a share of the target; less than that doesn't make a call late."""
+
+BUSY = 0.9
+"""Busy share of devices above which a queue grows with every burst."""
+IDLE = 0.6
+"""Busy share of devices below which they have spare capacity."""
+
+
+def is_late(model: ModelFacts) -> bool:
+    """Returns True if enough of the model's calls miss their target."""
+    return model.calls.judged >= CALLS and model.calls.missed >= LATE_SHARE
