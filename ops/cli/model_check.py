@@ -175,7 +175,7 @@ def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
     """Launches of 1, 2, 4, … rows, up to what the limits allow."""
-    rules = Rules.of(model)
+    rules = Rules.from_model(model)
     units = sum(entry.size for entry in entries)
     bucket = entries[0].bucket
     view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)

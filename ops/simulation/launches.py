@@ -27,7 +27,7 @@ def measured(model: Model, device: str) -> LaunchTimes:
     from workers.scheduler.snapshot import Rules
 
     engine = engines.load(model, device)
-    found = measure_launch_times(model, engine, Rules.of(model))
+    found = measure_launch_times(model, engine, Rules.from_model(model))
     if not found:
         raise TimesError(f"the engine of {model.key} has no samples; give --launch-ms")
     return LaunchTimes.fitted(found)

@@ -46,7 +46,7 @@ class CallPuller:
         except RedisError as error:
             self._rest(error)
             return Waiting()
-        return Waiting.of(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
+        return Waiting.from_look(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
 
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
         """Pops calls, with their times on our clock, in milliseconds; None where the pool launched
@@ -155,7 +155,7 @@ def _own(launch: Launch) -> dict[str, tuple[int, float]]:
 
 
 def _padding(launch: Launch, sizes: Sequence[int]) -> float:
-    padded = LaunchSize.of(sizes, launch.bucket, pads=launch.pads).units
+    padded = LaunchSize.from_sizes(sizes, launch.bucket, pads=launch.pads).units
     return round(1 - sum(sizes) / max(1.0, padded), 3)
 
 

@@ -50,7 +50,7 @@ def _shapes(
     found: Measured = []
     for rows in sorted({1, (full + 1) // 2, full}):
         batch = [entry.data for entry in entries[:rows]]
-        work = LaunchSize.of([first.size] * rows, first.bucket, pads=model.pads)
+        work = LaunchSize.from_sizes([first.size] * rows, first.bucket, pads=model.pads)
         took = timed(engine, batch, slots, model.limits.in_flight, _ROUNDS, until_s)
         found += [(work, seconds) for seconds in took]
     return found

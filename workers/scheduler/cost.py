@@ -20,7 +20,7 @@ class LaunchSize:
         return cls(rows, rows * size, rows * size * size, bucket)
 
     @classmethod
-    def of(cls, sizes: Sequence[int], bucket: int, *, pads: bool) -> "LaunchSize":
+    def from_sizes(cls, sizes: Sequence[int], bucket: int, *, pads: bool) -> "LaunchSize":
         """Rows of these sizes, each as long as the longest where the engine pads."""
         if pads:
             return cls.alike(len(sizes), max(sizes, default=0), bucket)

@@ -67,7 +67,9 @@ class Launch:
     @property
     def work(self) -> LaunchSize:
         """What the engine works through, padding included."""
-        return LaunchSize.of([entry.size for entry in self.entries], self.bucket, pads=self.pads)
+        return LaunchSize.from_sizes(
+            [entry.size for entry in self.entries], self.bucket, pads=self.pads
+        )
 
     @property
     def device_us(self) -> list[int]:

@@ -30,7 +30,7 @@ class Scheduler:
     decision."""
 
     def __init__(self, model: Model) -> None:
-        self.rules = Rules.of(model)
+        self.rules = Rules.from_model(model)
         self.latency = LatencyModel()
         self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
@@ -182,7 +182,7 @@ class Scheduler:
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float
     ) -> list[Entry]:
         bucket = max(entry.bucket for entry in calls)
-        work = LaunchSize.of([entry.size for entry in calls], bucket, pads=self.rules.pads)
+        work = LaunchSize.from_sizes([entry.size for entry in calls], bucket, pads=self.rules.pads)
         view, size = flush.view, float(bucket)
         if not bucket:  # an item may have any size
             mean = view.items_units / view.items if view.items else 0.0

@@ -78,7 +78,7 @@ class Rules:
     sized: bool = False
 
     @classmethod
-    def of(cls, model: Model) -> "Rules":
+    def from_model(cls, model: Model) -> "Rules":
         times = model.target_ms / 1000, model.margin_ms / 1000
         return cls(model.limits, model.pads, *times, sized=bool(model.kind.buckets))
 
@@ -119,7 +119,7 @@ class Waiting:
     offset_s: float = 0.0
 
     @classmethod
-    def of(cls, look: Look, slot: str, slots: int, offset_s: float) -> "Waiting":
+    def from_look(cls, look: Look, slot: str, slots: int, offset_s: float) -> "Waiting":
         """slot: who looked; slots: launches at a time of one replica."""
 
         def ours(ms: float) -> float:

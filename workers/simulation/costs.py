@@ -58,7 +58,7 @@ class LaunchTimes:
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
         """What a worker's warm-up would measure: one, half of a launch and a whole one of each
         bucket, side by side."""
-        rules = Rules.of(model)
+        rules = Rules.from_model(model)
         launches = _ROUNDS * model.limits.in_flight
         return [
             (work, self.draw_s(work, random))

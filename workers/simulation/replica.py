@@ -85,7 +85,7 @@ class Replica:
         assert self._deciding is not None
         self._stage.looks += 1
         slot = self._deciding
-        waiting = Waiting.of(self._lanes.look(slot), slot, self._slots, 0.0)
+        waiting = Waiting.from_look(self._lanes.look(slot), slot, self._slots, 0.0)
         self._agenda.after(self._step_s, self._decide, waiting)
 
     def _decide(self, waiting: Waiting) -> None:

@@ -36,7 +36,7 @@ MOST_FAULTS = 100  # that a job's error names; it says how many there are
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Postponed:
     """It is to be tried again. died: its process came to no end of its own, or none it knew of."""
 
     wait_s: float
@@ -44,7 +44,7 @@ class Wait:
     died: bool = False
 
 
-def carry(shared: Shared, mine: Transfer) -> Wait | None:
+def run_transfer(shared: Shared, mine: Transfer) -> Postponed | None:
     """Does it; or says when to try again, and why. None: it has ended, or is not ours any more."""
     try:
         with acting(shared.database, mine.tenant) as tx:
@@ -59,7 +59,7 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
             record.transferred(mine.kind, "done")
         except MillraceError as error:
             if _may_pass(error) and not (mine.kind == "export" and exporting.give_up(job)):
-                return Wait(_pause_s(mine.tries), error.detail)
+                return Postponed(_pause_s(mine.tries), error.detail)
             why = described(error)
             _log.warning("%s failed: %s", mine, why["code"])
             fail = importing.fail if mine.kind == "import" else exporting.fail
@@ -69,10 +69,10 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
         _log.info("%s is another's now, or nobody's", mine)
     except db.CONNECTION_ERRORS as error:
         _log.warning("%s: %s", mine, error)
-        return Wait(_pause_s(mine.tries), "the database can't be reached")
+        return Postponed(_pause_s(mine.tries), "the database can't be reached")
     except OSError as error:
         _log.warning("%s: %s", mine, error)
-        return Wait(_pause_s(mine.tries), f"its process can't go on: {error.strerror}")
+        return Postponed(_pause_s(mine.tries), f"its process can't go on: {error.strerror}")
     return None
 
 
@@ -115,7 +115,7 @@ def serve(pipe: Connection, settings: Settings) -> None:
         except Exception as error:  # of the configuration: no fault of what is to be done
             pipe.recv()
             _log.error("transfers can't start: %s", error)
-            pipe.send((Wait(_NO_START_S, "its process can't start: see the keeper's log"), {}))
+            pipe.send((Postponed(_NO_START_S, "its process can't start: see the keeper's log"), {}))
             return
         while True:
             mine = pipe.recv()
@@ -124,12 +124,14 @@ def serve(pipe: Connection, settings: Settings) -> None:
                 pipe.send((_outcome(shared, mine), told.news()))
 
 
-def _outcome(shared: Shared, mine: Transfer) -> Wait | None:
+def _outcome(shared: Shared, mine: Transfer) -> Postponed | None:
     try:
-        return carry(shared, mine)
+        return run_transfer(shared, mine)
     except Exception as error:
         _log.exception("%s", mine)
-        return Wait(_pause_s(mine.tries), f"an error of ours: {type(error).__name__}", died=True)
+        return Postponed(
+            _pause_s(mine.tries), f"an error of ours: {type(error).__name__}", died=True
+        )
 
 
 def _die_with_parent() -> None:

@@ -17,7 +17,7 @@ from jobs.telemetry import logs
 from jobs.telemetry.reports import child_processes
 from jobs.telemetry.tracing import spans
 from workers.transfers import child
-from workers.transfers.child import Wait
+from workers.transfers.child import Postponed
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,9 @@ class TransferSupervisor:
         except (EOFError, OSError):
             process.kill()
             _log.error("the process with the %s was killed", mine)
-            self._end(mine, Wait(_AGAIN_S, "the process that had it in hand was killed", died=True))
+            self._end(
+                mine, Postponed(_AGAIN_S, "the process that had it in hand was killed", died=True)
+            )
             return "process_lost"
 
     def _started(self) -> "_Process":
@@ -121,7 +123,7 @@ class TransferSupervisor:
             return transfers.renew(tx, mine, self._settings.lease_s)
         return True
 
-    def _end(self, mine: Transfer, outcome: Wait | None) -> None:
+    def _end(self, mine: Transfer, outcome: Postponed | None) -> None:
         if outcome:
             _log.warning("%s waits: %s", mine, outcome.error)
             error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
@@ -146,9 +148,9 @@ class _Process:
     def answered(self, timeout_s: float) -> bool:
         return self._pipe.poll(timeout_s)
 
-    def answer(self) -> Wait | None:
+    def answer(self) -> Postponed | None:
         """Raises EOFError where the process is gone."""
-        found: Wait | None
+        found: Postponed | None
         found, counted = self._pipe.recv()
         child_processes.add(counted)
         return found

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobs import clock
-from workers.http_client.post import WebhookResponse
+from workers.webhooks.post import Attempt
 
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 
@@ -44,7 +44,7 @@ class Verdict:
     wait_s: float = 0.0
 
 
-def verdict(answer: WebhookResponse, tries: int) -> Verdict:
+def verdict(answer: Attempt, tries: int) -> Verdict:
     """tries: those that were made, this one included."""
     if answer.error is None:
         return Verdict("delivered")

@@ -29,8 +29,8 @@ from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
 from jobs.usecases import webhook_messages, webhook_secret
-from workers.http_client.post import TIMEOUT_S, WebhookResponse, post
 from workers.webhooks import retry_policy
+from workers.webhooks.post import TIMEOUT_S, Attempt, post
 from workers.webhooks.retry_policy import Verdict
 
 _log = logging.getLogger(__name__)
@@ -119,17 +119,17 @@ class WebhookSender:
                 self._in_flight[delivery.endpoint] -= 1
             self._woken.set()
 
-    def _try(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[WebhookResponse, bool]:
+    def _try(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[Attempt, bool]:
         """How it ended, and whether the endpoint was asked at all."""
         try:
             headers, body = self._message(delivery)
         except db.CONNECTION_ERRORS:
             raise
         except (NotConfigured, Unsealable) as error:
-            return WebhookResponse(error=str(error)), False
+            return Attempt(error=str(error)), False
         except Exception:  # a message that can't be built uses up its tries like any other
             _log.exception("a webhook can't be built")
-            return WebhookResponse(error="this is our fault; the log has it"), False
+            return Attempt(error="this is our fault; the log has it"), False
         with spans.part_of(delivery.traceparent, "POST", "client") as span:
             if span.context:
                 headers |= span.context.headers
@@ -156,7 +156,7 @@ class WebhookSender:
         id = ids.show(webhook_messages.ID_PREFIX, delivery.id)
         return webhook_messages.headers(id, int(clock.now().timestamp()), body, keys), body
 
-    def _record(self, delivery: Delivery, answer: WebhookResponse, asked: bool) -> Verdict:
+    def _record(self, delivery: Delivery, answer: Attempt, asked: bool) -> Verdict:
         found = retry_policy.verdict(answer, delivery.tries)
         with self._database.begin() as tx:
             ours = store.record(

@@ -38,7 +38,7 @@ def sorted_launches(
     """The launches that the platform would make of them, shortest first."""
     made = [entry for entry in engine.prepare(texts, {}) if isinstance(entry, Prepared)] * rounds
     made.sort(key=lambda entry: entry.size)
-    rules, launches = Rules.of(model), list[list[Any]]()
+    rules, launches = Rules.from_model(model), list[list[Any]]()
     for bucket, same in groupby(made, lambda entry: bucket_of(entry.size, model.buckets)):
         launches += _cut(list(same), rules.most_rows(bucket), rules.most_units)
     return launches

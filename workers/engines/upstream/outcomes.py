@@ -15,8 +15,7 @@ import orjson
 from jobs.clock import jitter
 from workers.engines.protocol import InvalidInput, Permanent, RateLimited, Transient
 from workers.engines.upstream.limiter import Verdict
-from workers.http_client.pooled import UpstreamResponse
-from workers.http_client.post import retry_after_s
+from workers.http_client.client import Response
 
 _THE_INPUT = (400, 413, 415, 422)
 _FOR_NOW = (408, 425)
@@ -36,14 +35,14 @@ def verdict(status: int) -> Verdict:
     return "failed" if status in _FOR_NOW or status >= 500 else "answered"
 
 
-def asked_s(answer: UpstreamResponse) -> float | None:
+def asked_s(answer: Response) -> float | None:
     """For how long it asks to be left alone, where it refuses."""
     if answer.status not in (429, 503):
         return None
-    return retry_after_s(answer.headers.get("retry-after", ""))
+    return answer.retry_after_s
 
 
-def failure(answer: UpstreamResponse, words: str) -> Failure | None:
+def failure(answer: Response, words: str) -> Failure | None:
     """What became of the input; None: it was served. words: what the upstream said, as far as it
     may be repeated."""
     status, said = answer.status, f"upstream answered {answer.status}{words and ': '}{words}"
@@ -62,7 +61,7 @@ def failure(answer: UpstreamResponse, words: str) -> Failure | None:
     return Permanent(f"{said} (its address, model or key in the models file may be wrong)")
 
 
-def words_of(answer: UpstreamResponse, hide: Callable[[str], str]) -> str:
+def words_of(answer: Response, hide: Callable[[str], str]) -> str:
     """The beginning of what it said, in one line: the message of an error in JSON, or the text.
     hide: takes out what is secret, before a cut could leave a part of it."""
     try:

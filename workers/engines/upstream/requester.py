@@ -13,9 +13,10 @@ from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import Span
 from workers.engines.protocol import Permanent, RateLimited, Room, Transient
 from workers.engines.upstream import outcomes
+from workers.engines.upstream.client import UpstreamClient
 from workers.engines.upstream.limiter import Limiter, Pass
 from workers.engines.upstream.outcomes import Failure
-from workers.http_client.pooled import Client, Slow, TooLarge, Unreachable, UpstreamResponse
+from workers.http_client.client import NoResponse, Response, Slow, TooLarge
 
 _WAIT_S = 0.3
 _PATIENCE_S = 2.0
@@ -25,13 +26,13 @@ database."""
 
 
 class Requester:
-    """For any thread. Raises ValueError where a secret can't be read, and Unreachable where a
+    """For any thread. Raises ValueError where a secret can't be read, and NoResponse where a
     health check is declared and fails: the model is loaded when it doesn't."""
 
     def __init__(
         self, model: Model, options: Upstream, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._client, self._health = Client(options, headers), options.health
+        self._client, self._health = UpstreamClient(options, headers), options.health
         self._gate = Limiter(model.key, options.concurrency, options.breaker)
         # Of what a launch may take, what one request leaves.
         self._spare_s = model.limits.max_launch_s - options.timeout_s - options.connect_timeout_s
@@ -54,7 +55,7 @@ class Requester:
             if wait_s <= _PATIENCE_S and clock.monotonic() + wait_s <= until_s:
                 clock.sleep(wait_s)
                 answered, one = self._once(method, url, body, quoting)
-        if not isinstance(answered, UpstreamResponse):
+        if not isinstance(answered, Response):
             return _without_cost(answered) if one.tries else answered
         try:
             return orjson.loads(answered.body)
@@ -66,19 +67,19 @@ class Requester:
 
     def _once(
         self, method: str, url: str, body: bytes, quoting: bool
-    ) -> tuple[UpstreamResponse | Failure, Pass]:
+    ) -> tuple[Response | Failure, Pass]:
         with self._gate.passing() as one, spans.begun(method, "client") as span:
             span.note(http__request__method=method, server__address=urlsplit(url).hostname)
             return self._send(one, method, url, body, quoting, span), one
 
     def _send(
         self, one: Pass, method: str, url: str, body: bytes, quoting: bool, span: Span
-    ) -> UpstreamResponse | Failure:
+    ) -> Response | Failure:
         try:
             if one.tries:
                 self._check_health()
             answer = self._client.send(method, url, body)
-        except Unreachable as error:
+        except NoResponse as error:
             one.verdict = span.error = "silent" if isinstance(error, Slow) else "failed"
             return Transient(f"upstream: {error}")
         except TooLarge as error:
@@ -92,7 +93,7 @@ class Requester:
 
     def _check_health(self) -> None:
         if self._health and not 200 <= (status := self._client.get(self._health).status) < 300:
-            raise Unreachable(f"its health check answered {status}")
+            raise NoResponse(f"its health check answered {status}")
 
 
 def _without_cost(failure: Failure) -> Failure:

@@ -19,7 +19,7 @@ from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import ECHO
-from workers.transfers.child import Wait, carry
+from workers.transfers.child import Postponed, run_transfer
 from workers.transfers.shared import Shared
 
 
@@ -91,10 +91,10 @@ class World:
         assert found is not None
         return found
 
-    def carry(self) -> Wait | None:
+    def carry(self) -> Postponed | None:
         """What is due, as the keeper would: with what comes of it recorded."""
         mine = self.take()
-        outcome = carry(self.shared, mine)
+        outcome = run_transfer(self.shared, mine)
         if outcome:
             with self.database.begin() as tx:
                 transfers.postpone(tx, mine, 0, outcome.error, died=outcome.died)

@@ -22,7 +22,7 @@ from tests.support.s3 import BUCKET, S3, times
 from tests.support.store import job
 from workers.keeper.cleanup import _expire_files
 from workers.transfers import exporting
-from workers.transfers.child import carry
+from workers.transfers.child import run_transfer
 
 URL = f"s3://{BUCKET}/open/out/"
 NASTY = 'ü"\\\u2028/\U0001f600'
@@ -284,7 +284,7 @@ def test_of_two_keepers_one_writes_the_files(world: World) -> None:
     id = world.going(["a"], {"files": {}}, webhook_url=HOOK)
     first = world.take()
     assert world.carry() is None
-    assert carry(world.shared, first) is None
+    assert run_transfer(world.shared, first) is None
     [part] = manifest(world, id)["parts"]
     assert content(world, part["file"]) == read_by_route(world, id)
     assert len(stored_files(world)) == 1
@@ -306,7 +306,7 @@ def test_an_export_that_a_retry_overtakes_leaves_nothing(
 
     monkeypatch.setattr(transfers, "finish", overtaken)
     for _ in range(2):
-        assert carry(world.shared, world.take()) is None
+        assert run_transfer(world.shared, world.take()) is None
     assert stored_files(world) == []
     assert s3.keys(f"open/out/{ids.show('job', id)}/") == []
     monkeypatch.undo()
@@ -329,7 +329,7 @@ def test_a_job_that_is_deleted_meanwhile_leaves_nothing(
             verbs.delete(tx, id)
 
     monkeypatch.setattr(read, "result_rows", overtaken)
-    assert carry(world.shared, mine) is None
+    assert run_transfer(world.shared, mine) is None
     assert stored_files(world) == []
     assert world.scalar("SELECT count(*) FROM files") == 0
 
@@ -344,7 +344,7 @@ def test_who_is_killed_before_its_job_is_deleted_leaves_nothing_for_good(
 
     monkeypatch.setattr(transfers, "finish", killed)
     with pytest.raises(KeyboardInterrupt):
-        carry(world.shared, world.take())
+        run_transfer(world.shared, world.take())
     with world.database.begin() as tx:
         verbs.delete(tx, id)
         tx.execute(text("UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL"))

@@ -25,7 +25,7 @@ from tests.integration.workers.transfers.conftest import World
 from tests.support.s3 import BUCKET, S3, times
 from tests.support.store import job
 from workers.transfers import child
-from workers.transfers.child import carry
+from workers.transfers.child import run_transfer
 
 LINES = b'{"custom_id": "a", "input": "one"}\n"two"\n{"input": "three", "params": {}}\n'
 
@@ -349,7 +349,7 @@ def test_a_database_that_is_away_is_waited_for(
 
     with monkeypatch.context() as patch:
         patch.setattr(insert, "_copy_items", away)
-        outcome = carry(world.shared, mine)
+        outcome = run_transfer(world.shared, mine)
     assert outcome is not None
     assert "database" in outcome.error
     assert world.carry() is None
@@ -372,7 +372,7 @@ def test_a_cancel_wins_over_what_is_read(
         return finish(tx, mine)
 
     monkeypatch.setattr(transfers, "finish", overtaken)
-    assert carry(world.shared, mine) is None
+    assert run_transfer(world.shared, mine) is None
     assert items(world, id) == []
     assert job(world.database, id)["state"] == "validating"
     monkeypatch.undo()
@@ -387,7 +387,7 @@ def test_of_two_keepers_only_the_last_one_stores_and_the_first_takes_nothing_awa
     id = world.coming({"url": s3.put("open/in.jsonl", long)})
     first = world.take()
     assert world.carry() is None
-    assert carry(world.shared, first) is None
+    assert run_transfer(world.shared, first) is None
     assert world.scalar("SELECT count(*) FROM items") == 1
     [(_, _, _, reference)] = items(world, id)
     assert (
