@@ -145,6 +145,7 @@ class _FileTarget:
         self._stored: list[dict[str, Any]] = []
 
     def put(self, part: Written) -> dict[str, Any]:
+        """Stores a part."""
         job = ids.show("job", self._job["id"])
         named = (job, str(self._transfer.generation), part.part, str(part.number))
         id = ids.derived(self._job["finished_at"], *named)
@@ -160,9 +161,11 @@ class _FileTarget:
         self._stored.append({name: stored[name] for name in ("id", "bytes", "sha256")})
         return described | {"file": ids.show("file", id)}
 
-    def seal(self, manifest: Mapping[str, Any]) -> None: ...
+    def seal(self, manifest: Mapping[str, Any]) -> None:
+        """Does nothing: the job's row holds the manifest."""
 
     def record(self, tx: Tx) -> None:
+        """Completes the files' rows."""
         for file in self._stored:
             row = file_rows.complete(
                 tx, self._transfer.tenant, expires_in_s=self._expires_in_s, **file
@@ -171,6 +174,7 @@ class _FileTarget:
                 raise BlobsAway("a file was given up while others were written")
 
     def discard(self) -> None:
+        """Marks the files as given up."""
         with self._acting() as tx:
             for id in self._put:
                 file_rows.give_up(tx, self._transfer.tenant, id)
@@ -200,6 +204,7 @@ class _ObjectTarget:
         self._put: list[s3_locations.Place] = []
 
     def put(self, part: Written) -> dict[str, Any]:
+        """Stores a part."""
         at = self._folder.below(f"{part.part}-{part.number:05}{part.suffix}")
         described = part.described() | {"url": str(at)}
         self._put.append(at)
@@ -207,13 +212,16 @@ class _ObjectTarget:
         return described
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest."""
         at = self._folder.below("manifest.json")
         self._put.append(at)
         content = BytesIO(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         self._objects.put_stream(at, content, self._encryption)
 
     def discard(self) -> None:
+        """Deletes the objects, the last first."""
         for at in reversed(self._put):
             self._objects.discard(at)
 
-    def record(self, tx: Tx) -> None: ...
+    def record(self, tx: Tx) -> None:
+        """Records nothing."""

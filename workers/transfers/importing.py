@@ -76,6 +76,7 @@ class _Import:
         self._limits = [limit for limit in tenant_limits if limit.key in ("", job["key_id"])]
 
     def read_items(self) -> Intake:
+        """Reads the source into an intake."""
         source = orjson.loads(self._job["source"])
         max_line_bytes = self._context.models.max_line_bytes
         max_bytes = self._context.settings.max_ndjson_mb * _MIB
@@ -100,6 +101,7 @@ class _Import:
         return taken
 
     def new_job(self, taken: Intake) -> NewJob:
+        """Describes the job with its items."""
         assert self._model is not None
         job = self._job
         return NewJob(
@@ -119,6 +121,7 @@ class _Import:
         )
 
     def close(self) -> None:
+        """Drops the intakes' files."""
         for taken in self._intakes:
             taken.close()
 
@@ -152,9 +155,11 @@ class _Checked(RawIOBase):
         self._raw, self._digest, self._seen = raw, digest, hashlib.sha256()
 
     def readable(self) -> bool:
+        """Returns True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads the next bytes. Raises PayloadCorrupt."""
         chunk = self._raw.read(len(buffer))
         if not chunk and self._seen.digest() != self._digest:
             raise PayloadCorrupt("the file is not what was handed in: hand it in once more")
@@ -163,5 +168,6 @@ class _Checked(RawIOBase):
         return len(chunk)
 
     def close(self) -> None:
+        """Closes the file."""
         self._raw.close()
         super().close()

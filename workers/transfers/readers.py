@@ -66,9 +66,11 @@ class _Bounded(RawIOBase):
         self._raw, self._max, self._left = raw, max_bytes, max_bytes
 
     def readable(self) -> bool:
+        """Returns True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads the next bytes. Raises Untransferable past the bound."""
         chunk = self._raw.read(len(buffer))
         self._left -= len(chunk)
         if self._left < 0:

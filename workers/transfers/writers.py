@@ -94,9 +94,11 @@ class _Growing(Protocol):
     suffix: str
     items: int
 
-    def add(self, entry: Any) -> None: ...
+    def add(self, entry: Any) -> None:
+        """Adds a line or a row."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Completes the file."""
 
 
 def _growing(target: Mapping[str, Any]) -> _Growing:
@@ -116,10 +118,12 @@ class _Lines:
         )
 
     def add(self, entry: bytes) -> None:
+        """Adds a line."""
         self._out.write(entry + b"\n")
         self.items += 1
 
     def finish(self) -> None:
+        """Completes the file."""
         if self._out is not self.file:
             self._out.close()
 
@@ -152,6 +156,7 @@ class _Table:
         self._bytes = 0
 
     def add(self, entry: Row) -> None:
+        """Adds a row."""
         row = {name: entry[name] for name in self._schema.names}
         for name in ("output", "error"):
             if isinstance(row[name], bytes):
@@ -168,5 +173,6 @@ class _Table:
         self._rows, self._bytes = [], 0
 
     def finish(self) -> None:
+        """Completes the file."""
         self._flush()
         self._out.close()

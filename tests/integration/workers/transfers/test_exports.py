@@ -125,7 +125,7 @@ def test_parts_have_so_many_items_and_are_packed(world: World, s3: S3) -> None:
 def test_a_manifest_names_a_thousand_parts_at_most(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "_MOST_PARTS", 3)
+    monkeypatch.setattr(exporting, "_MAX_PARTS", 3)
     id = world.going([f"n {n}" for n in range(10)], {"url": URL, "part_items": 1})
     world.carry()
     assert [part["items"] for part in manifest(world, id)["parts"]] == [4, 4, 2]
