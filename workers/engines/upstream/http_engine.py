@@ -8,11 +8,11 @@ import orjson
 from jobs.models.engines import upstream_options
 from jobs.models.engines.upstream_options import INPUT, PARAMS
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Permanent, Prepared, Room
-from workers.engines.upstream.requester import Requester
+from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.upstream.requester import Requester, UpstreamEngine
 
 
-class HttpEngine:
+class HttpEngine(UpstreamEngine):
     """Sends inputs as HTTP requests; options: `upstream_options.HttpOptions`."""
 
     def __init__(self, model: Model) -> None:
@@ -41,22 +41,6 @@ class HttpEngine:
             return _at(answer, self._options.output)
         except (LookupError, ValueError):
             return Permanent(f"upstream's answer has nothing at {self._options.output}")
-
-    def room(self) -> Room:
-        """Returns the room of the limiter."""
-        return self._upstream.room()
-
-    def samples(self) -> Sequence[Any]:
-        """Returns none: requests cost the upstream."""
-        return ()
-
-    def memory_mb(self) -> float:
-        """Returns 0."""
-        return 0.0
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._upstream.close()
 
 
 def _filled(template: Any, value: Any, params: Mapping[str, Any]) -> Any:

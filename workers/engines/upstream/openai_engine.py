@@ -13,14 +13,14 @@ import orjson
 from jobs.models.engines import upstream_options
 from jobs.models.inputs import chat
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Room
-from workers.engines.upstream.requester import Requester
+from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared
+from workers.engines.upstream.requester import Requester, UpstreamEngine
 
 _MAX_TOKENS = 2**31 - 1  # a larger count isn't believed
 _WANTED = "takes a string, or a list of token ids that is not empty"
 
 
-class OpenAIEngine:
+class OpenAIEngine(UpstreamEngine):
     """Sends conversations or texts to embed; options: `upstream_options.OpenAIOptions`."""
 
     def __init__(self, model: Model) -> None:
@@ -83,22 +83,6 @@ class OpenAIEngine:
     def _ask(self, path: str, body: Mapping[str, Any], *, quoting: bool = True) -> Any:
         raw = orjson.dumps(body)
         return self._upstream.ask("POST", self._base + path, raw, quoting=quoting)
-
-    def room(self) -> Room:
-        """Returns the room of the limiter."""
-        return self._upstream.room()
-
-    def samples(self) -> Sequence[Any]:
-        """Returns none: requests cost the upstream."""
-        return ()
-
-    def memory_mb(self) -> float:
-        """Returns 0."""
-        return 0.0
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._upstream.close()
 
 
 def _refuse_embedding(value: Any) -> str | None:

@@ -1,6 +1,6 @@
 """Requester: sends one body to an upstream and returns JSON or a failure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -95,6 +95,28 @@ class Requester:
     def _check_health(self) -> None:
         if self._health and not 200 <= (status := self._client.get(self._health).status) < 300:
             raise NoResponse(f"its health check answered {status}")
+
+
+class UpstreamEngine:
+    """Base of the engines that send requests to an upstream."""
+
+    _upstream: Requester
+
+    def room(self) -> Room:
+        """Returns the room of the limiter."""
+        return self._upstream.room()
+
+    def samples(self) -> Sequence[Any]:
+        """Returns none: requests cost the upstream."""
+        return ()
+
+    def memory_mb(self) -> float:
+        """Returns 0."""
+        return 0.0
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._upstream.close()
 
 
 def _without_cost(failure: Failure) -> Failure:
