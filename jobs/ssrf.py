@@ -1,7 +1,7 @@
 """Where webhooks may go: to public addresses, and to what MILLRACE_WEBHOOK_ALLOW names.
 
 A tenant's URL makes our machine connect somewhere. Its form is checked when a job is submitted; the
-addresses behind its name are checked again whenever it is sent (`workers/http_client/post.py`).
+addresses behind its name are checked again whenever it is sent (`workers/webhooks/post.py`).
 """
 
 import re

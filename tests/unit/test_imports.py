@@ -50,7 +50,7 @@ ORDER = {
         ["blobs"],
         ["settings"],
         ["models", "telemetry"],
-        ["intake", "calls"],
+        ["intake", "calls", "processes"],
         ["store", "dialects"],
         ["explain"],
         ["views"],

@@ -1,2 +1,1 @@
-"""Engines, each in its file. One is imported when it is chosen: torch loads with `minilm` or
-`encoder`."""
+"""Engines, a file each; one is imported when a model uses it, torch with the first to need it."""

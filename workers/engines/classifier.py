@@ -1,5 +1,4 @@
-"""A small image classifier with random weights: what one costs and how it is asked, not what it
-sees. Its answers mean nothing."""
+"""Small image classifier with random weights, for measurements: its answers mean nothing."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +7,8 @@ _CLASSES = 10
 
 
 class RandomClassifier(nn.Module):
-    """UINT8 images [n, height, width, 3] to probabilities [n, classes]. seed: of its weights."""
+    """Maps UINT8 images [n, height, width, 3] to probabilities [n, classes]; seed determines the
+    weights."""
 
     def __init__(self, seed: int = 0, classes: int = _CLASSES, width: int = 16) -> None:
         super().__init__()
@@ -27,5 +27,6 @@ class RandomClassifier(nn.Module):
             )
 
     def forward(self, images: Tensor) -> Tensor:
+        """Returns float32 [n, classes]."""
         scores: Tensor = self.layers(images.permute(0, 3, 1, 2).float() / 255)
         return scores.softmax(1)

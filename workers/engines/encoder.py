@@ -1,4 +1,4 @@
-"""The `encoder` engine: a BERT encoder of any size with random weights, to measure with."""
+"""Engine `encoder`: a BERT encoder of any size with random weights, for measurements."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -10,15 +10,15 @@ from torch import Tensor
 from jobs.models.inputs.input_size import POSITIONS, WORDS
 from workers.engines.common.embedding import Embedder
 
-_SPREAD = 0.02  # of the weights, as BERT starts out
+_SPREAD = 0.02  # standard deviation of the weights, as in BERT's initialization
 
 
 class RandomEncoder(Embedder):
-    """What BERT-large costs, unless options say otherwise; its vectors mean nothing.
+    """Encoder with the cost of BERT-large by default; its vectors mean nothing.
 
-    hidden, layers, heads, intermediate: the shape. vocabulary: rows of the word embeddings, at
-    least as many as MiniLM's tokenizer has words. seed: of the weights. The other options, and
-    the params, are those of `Embedder`.
+    `hidden`, `layers`, `heads` and `intermediate` are its shape, `vocabulary` the rows of the word
+    embeddings, at least as many as MiniLM's tokenizer has words, `seed` determines the weights. The
+    other options, and the params, are those of `Embedder`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ def _weights(
 def _shapes(
     hidden: int, layers: int, intermediate: int, words: int
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of `BertModel`'s parameters, without the pooler."""
+    """Yields names and shapes of the parameters of `BertModel`, without the pooler."""
     for name, rows in (("word", words), ("position", POSITIONS), ("token_type", 2)):
         yield f"embeddings.{name}_embeddings.weight", (rows, hidden)
     yield from _affine("embeddings.LayerNorm", hidden)

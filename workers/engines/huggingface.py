@@ -1,7 +1,7 @@
-"""`huggingface`: a folder as Hugging Face's libraries save it, for texts to labels, tokens to
-labels, texts to vectors, and pairs to scores.
+"""Engine `huggingface`: a folder saved by Hugging Face's libraries, for classification, token
+labels, embeddings and reranking.
 
-Nothing but the folder is read: no code of it, no pickle, no network.
+Only the folder is read: no code in it runs, no pickle, no network.
 """
 
 import inspect
@@ -32,15 +32,18 @@ except ImportError as error:
     raise ImportError(message) from error
 
 _DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
-_PAIR_TOKENS = 16_384  # of a forward pass over pairs, padding included
+_PAIR_TOKENS = 16_384  # tokens of a forward pass over pairs, padding included
 _SAMPLES = (3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # tokens
 _SAMPLE_DOCUMENTS = (1, 8)
 
 
 class HuggingFace:
-    """task: what it does. path: the folder; sha256: of its model.safetensors. max_tokens: texts
-    are cut to fewer tokens than the model could take. dtype: of its weights. pooling, normalize:
-    of embeddings; activation: of reranking; where the folder doesn't say, or says it otherwise.
+    """Model of one folder.
+
+    `task` is what it does; `sha256` that of its model.safetensors; `max_tokens` cuts texts below
+    the model's own limit; `dtype` is that of its weights. `pooling` and `normalize` (embeddings)
+    and `activation` (reranking) override what the folder says. Raises ValueError where options or
+    folder don't fit.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class HuggingFace:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """Rows: one for a text, one for each document of a query."""
+        """Prepares rows: one for a text, one for each document of a query."""
         if self._pairs:
             return [self._prepare_pairs(value) for value in inputs]
         made = self._tokens.texts(inputs, min(self._most, params.get("truncate", self._most)))
@@ -88,7 +91,7 @@ class HuggingFace:
         ]
 
     def run(self, batch: Sequence[Sequence[Row]], params: Mapping[str, Any]) -> Sequence[Any]:
-        """batch: rows of each item."""
+        """Runs the rows of each item; returns an output for each item."""
         rows = [row for item in batch for row in item]
         found: list[Any] = [None] * len(rows)
         for places in self._passes(rows):
@@ -100,7 +103,7 @@ class HuggingFace:
         return list(_regrouped(found, batch)) if self._pairs else found
 
     def samples(self) -> Sequence[Any]:
-        """Texts over the range of lengths; one query with few and with more documents."""
+        """Returns texts over the range of lengths, or queries with few and with more documents."""
         if self._pairs:
             text = "word " * (self._most // 4)
             return [{"query": "word", "documents": [text] * n} for n in _SAMPLE_DOCUMENTS]
@@ -108,10 +111,12 @@ class HuggingFace:
         return ["word " * (tokens - 2) for tokens in (*shorter, self._most)]
 
     def memory_mb(self) -> float:
+        """Returns the size of the weights, MiB."""
         held = [*self._network.parameters(), *self._network.buffers()]
         return sum(tensor.nbytes for tensor in held) / 2**20
 
     def close(self) -> None:
+        """Frees the weights."""
         del self._network
         self._device.release()
 
@@ -122,8 +127,8 @@ class HuggingFace:
         return Prepared(pair_characters(value), rows)
 
     def _passes(self, rows: Sequence[Row]) -> Iterator[list[int]]:
-        """Which rows go through the network together. Pairs may be any number, of any length:
-        those that are about as long, up to a bound."""
+        """Yields the rows of each forward pass. Pairs come in any number and length: those of
+        similar length share a pass, up to a bound."""
         if not self._pairs:
             yield list(range(len(rows)))
             return
@@ -145,7 +150,7 @@ class HuggingFace:
 
 
 def _regrouped(scores: Sequence[float], batch: Sequence[Sequence[Row]]) -> Iterator[list[float]]:
-    """The scores of each item."""
+    """Yields the scores of each item."""
     ends = np.cumsum([len(item) for item in batch])
     for end, item in zip(ends, batch, strict=True):
         yield list(scores[end - len(item) : end])
@@ -170,8 +175,8 @@ def _head(
 
 
 def _network(folder: Path, head: Head, dtype: torch.dtype, place: torch.device) -> nn.Module:
-    """Raises ValueError where the folder has no weights for a part of it, which transformers would
-    make up."""
+    """Loads the network. Raises ValueError where the folder lacks weights, which transformers would
+    initialize at random."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     network, found = getattr(transformers, head.auto).from_pretrained(

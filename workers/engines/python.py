@@ -1,8 +1,8 @@
-"""`python`: a file, or a module, with `predict(batch)`, and what it may have beside it.
+"""Engine `python`: a file or module with `predict(batch)` and optional hooks.
 
-load()            called once; what it returns is the model
-predict(batch)    or predict(model, batch): a list with one output for each input of a launch
-prepare(input)    an input as `predict` gets it; off the device; raising refuses the input
+load()            called once; returns the model
+predict(batch)    or predict(model, batch): returns a list with one output for each input
+prepare(input)    returns an input as `predict` gets it; off the device; raising refuses it
 SAMPLES           inputs to warm up and to measure with
 """
 
@@ -19,7 +19,8 @@ from workers.engines.protocol import InvalidInput, Permanent, Prepared
 
 
 class PythonCode(FunctionCallEngine):
-    """text_only: whether its inputs are strings. code: where it is, as `Source` takes it."""
+    """Code of the operator. `text_only` refuses inputs other than strings; `code` is passed to
+    `Source`."""
 
     def __init__(self, *, text_only: bool = False, **code: str) -> None:
         self._source = Source(**code)
@@ -32,13 +33,15 @@ class PythonCode(FunctionCallEngine):
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """Sizes are those of the inputs as they came: whoever sizes calls doesn't run this code."""
+        """Prepares inputs; sizes are those of the original inputs, as the api sizes calls without
+        this code."""
         prepared = super().prepare(inputs, params)
         if self._prepare is None:
             return prepared
         return [self._own(one) if isinstance(one, Prepared) else one for one in prepared]
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        """Calls predict. Raises Permanent where it returns no list."""
         outputs = self._source.call(self._function, list(batch))
         if not isinstance(outputs, list | tuple | np.ndarray):
             kind = type(outputs).__name__
@@ -46,6 +49,7 @@ class PythonCode(FunctionCallEngine):
         return list(outputs)
 
     def close(self) -> None:
+        """Forgets the code and its model."""
         del self._function
         self._source.forget()
 
@@ -58,7 +62,7 @@ class PythonCode(FunctionCallEngine):
 
 
 def _bound(predict: Callable[..., Any], model: Any) -> Callable[[list[Any]], Any]:
-    """A function of the batch alone."""
+    """Returns predict as a function of the batch alone."""
     takes = positional(predict)
     if takes not in (1, 2):
         raise Faulty(f"predict takes {takes} arguments; it must be (batch) or (model, batch)")

@@ -1,4 +1,4 @@
-"""From a model's entry to the engine that runs it."""
+"""Registry of engines: creates the engine of a model's entry."""
 
 import os
 from importlib import import_module
@@ -24,7 +24,8 @@ _UPSTREAM = {"http", "openai"}
 
 
 def load(model: Model, device: str) -> Engine:
-    """Creates the engine, with the model's options. device: a torch device, or "" to choose."""
+    """Creates an engine with the model's options. `device` is a torch device, or "" for the
+    default."""
     module, _, name = _FACTORIES[model.engine].partition(":")
     factory = getattr(import_module(module), name)
     if model.engine in _UPSTREAM:

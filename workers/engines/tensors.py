@@ -1,4 +1,4 @@
-"""`tensors`: serves a function of numpy arrays, or a torch module, by named inputs and outputs."""
+"""Engine `tensors`: serves a function of numpy arrays, or a torch module, by named tensors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,36 +23,39 @@ Arrays = Mapping[str, NDArray[Any]]
 _SAMPLES = (1, 4)  # rows
 
 
-class Runs(Protocol):
-    """Whatever turns arrays into arrays, by their names."""
+class TensorCallable(Protocol):
+    """Maps named arrays to named arrays."""
 
-    def __call__(self, arrays: Arrays) -> Arrays: ...
+    def __call__(self, arrays: Arrays) -> Arrays:
+        """Returns the outputs for inputs [rows, …]."""
 
-    def memory_mb(self) -> float: ...
+    def memory_mb(self) -> float:
+        """Returns the device memory of the weights, MiB."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Frees the weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One request: its arrays, and what is wanted of it."""
+    """One request and its arrays."""
 
-    asked: TensorRequest
+    request: TensorRequest
     arrays: Arrays
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of one row: only those that are alike can be joined."""
+        """Shapes of one row: only requests with equal ones can be joined."""
         return tuple(array.shape[1:] for array in self.arrays.values())
 
 
 class TensorEngine:
-    """Joins the rows of all requests of a launch, runs them as one, and takes them apart again.
+    """Joins the rows of all requests of a launch, runs them as one, and splits the outputs.
 
-    inputs, outputs: what is declared, each {name, datatype, shape}. function: "package.module:name"
-    of one that takes a dict of arrays [rows, …] and returns such a dict; or module: of a torch
-    module's class, made with `arguments` on `device` (`Module` says how it is called). max_rows: of
-    one request; 0: no bound.
+    `inputs` and `outputs` declare tensors, each {name, datatype, shape}. `function`
+    ("package.module:name") takes a dict of arrays [rows, …] and returns such a dict; or `module`
+    names a torch module's class, created with `arguments` on `device` and called as `Module` says.
+    `max_rows` bounds the rows of one request; 0: no bound. Raises ValueError.
     """
 
     def __init__(
@@ -67,79 +70,85 @@ class TensorEngine:
     ) -> None:
         if bool(function) == bool(module):
             raise ValueError("options must have a function or a module, and not both")
-        self._takes = Signature(tensors.specs(inputs), tensors.specs(outputs), max_rows)
-        self._runs: Runs
+        self._signature = Signature(tensors.specs(inputs), tensors.specs(outputs), max_rows)
+        self._callable: TensorCallable
         if function:
-            self._runs = _Function(_imported("function", function))
+            self._callable = _Function(_imported("function", function))
         else:
             from workers.engines.common.modules import Module
 
             made = _imported("module", module)(**(arguments or {}))
-            self._runs = Module(made, list(self._takes.inputs), list(self._takes.outputs), device)
+            names = list(self._signature.inputs), list(self._signature.outputs)
+            self._callable = Module(made, *names, device)
 
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
+        """Prepares inputs, as `Engine.prepare`."""
         return [self._prepared(value) for value in inputs]
 
     def _prepared(self, value: Any) -> Prepared | InvalidInput:
         try:
-            asked = tensors.read(value, self._takes)
-        except TensorError as wrong:
-            return InvalidInput(str(wrong))
-        arrays = {name: asked.tensors[name].array() for name in self._takes.inputs}
-        return Prepared(asked.rows, _Entry(asked, arrays))
+            request = tensors.read(value, self._signature)
+        except TensorError as error:
+            return InvalidInput(str(error))
+        arrays = {name: request.tensors[name].array() for name in self._signature.inputs}
+        return Prepared(request.rows, _Entry(request, arrays))
 
     def run(self, batch: Sequence[_Entry], params: Mapping[str, Any]) -> list[NamedTensors]:
-        """The wanted outputs of each, with its own rows."""
-        alike: dict[Any, list[int]] = {}
+        """Runs all requests; returns the wanted outputs of each, with its own rows."""
+        by_shapes: dict[Any, list[int]] = {}
         for place, entry in enumerate(batch):
-            alike.setdefault(entry.shapes, []).append(place)
+            by_shapes.setdefault(entry.shapes, []).append(place)
         found: dict[int, NamedTensors] = {}
-        for places in alike.values():
-            outputs = self._together([batch[place] for place in places])
+        for places in by_shapes.values():
+            outputs = self._run_joined([batch[place] for place in places])
             found |= zip(places, outputs, strict=True)
         return [found[place] for place in range(len(batch))]
 
-    def _together(self, entries: Sequence[_Entry]) -> Iterator[NamedTensors]:
-        """Entries whose rows are alike, as one."""
+    def _run_joined(self, entries: Sequence[_Entry]) -> Iterator[NamedTensors]:
+        """Runs requests whose rows have equal shapes as one."""
         joined = {
             name: np.concatenate([entry.arrays[name] for entry in entries])
-            for name in self._takes.inputs
+            for name in self._signature.inputs
         }
-        stops = np.cumsum([entry.asked.rows for entry in entries]).tolist()
-        found = self._runs(joined)
+        stops = np.cumsum([entry.request.rows for entry in entries]).tolist()
+        found = self._callable(joined)
         whole = {
-            name: _checked(spec, found, stops[-1]) for name, spec in self._takes.outputs.items()
+            name: _checked(spec, found, stops[-1]) for name, spec in self._signature.outputs.items()
         }
         for start, entry in zip([0, *stops], entries, strict=False):
-            asked, own = entry.asked, slice(start, start + entry.asked.rows)
+            request, own = entry.request, slice(start, start + entry.request.rows)
             tensor = Tensor.of_array
             yield NamedTensors(
                 (
-                    (n, tensor(self._takes.outputs[n].datatype, whole[n][own]))
-                    for n in asked.outputs
+                    (n, tensor(self._signature.outputs[n].datatype, whole[n][own]))
+                    for n in request.outputs
                 ),
-                plain=asked.plain,
+                plain=request.plain,
             )
 
     def samples(self) -> list[dict[str, Any]]:
-        """Zeros, of some rows."""
-        counts = (n for n in _SAMPLES if not self._takes.most_rows or n <= self._takes.most_rows)
+        """Returns requests of zeros."""
+        most = self._signature.most_rows or max(_SAMPLES)
+        inputs = self._signature.inputs.items()
         return [
-            {"inputs": {name: spec.zeros(n).as_json() for name, spec in self._takes.inputs.items()}}
-            for n in counts
+            {"inputs": {name: spec.zeros(n).as_json() for name, spec in inputs}}
+            for n in _SAMPLES
+            if n <= most
         ]
 
     def memory_mb(self) -> float:
-        return self._runs.memory_mb()
+        """Returns the size of the weights, MiB."""
+        return self._callable.memory_mb()
 
     def close(self) -> None:
-        self._runs.close()
+        """Frees the weights."""
+        self._callable.close()
 
 
 class _Function:
-    """A function that holds nothing on a device."""
+    """Function that holds nothing on a device."""
 
     def __init__(self, function: Callable[[Arrays], Arrays]) -> None:
         self._function = function
@@ -148,10 +157,11 @@ class _Function:
         return self._function(arrays)
 
     def memory_mb(self) -> float:
+        """Returns 0."""
         return 0.0
 
     def close(self) -> None:
-        pass
+        """Does nothing."""
 
 
 def _imported(option: str, name: str) -> Callable[..., Any]:
@@ -165,15 +175,15 @@ def _imported(option: str, name: str) -> Callable[..., Any]:
 
 
 def _checked(spec: Spec, found: Arrays, rows: int) -> NDArray[Any]:
-    """The output of that name, where it is as declared. Raises ValueError."""
+    """Returns the output of that name. Raises ValueError where it isn't as declared."""
     if not isinstance(found, Mapping) or spec.name not in found:
         raise ValueError(f"the model gave no output {spec.name!r}, which it declares")
     array = np.asarray(found[spec.name])
     try:
         spec.check(spec.datatype, array.shape)
         Tensor.of_array(spec.datatype, array[:0])  # whether it is of that type
-    except TensorError as wrong:
-        raise ValueError(f"the output {spec.name} {wrong}") from None
+    except TensorError as error:
+        raise ValueError(f"the output {spec.name} {error}") from None
     if len(array) != rows:
         raise ValueError(f"the output {spec.name} has {len(array)} rows for {rows} of input")
     return array

@@ -1,4 +1,4 @@
-"""`torch`: a network that takes one tensor an item, built by Python code or exported."""
+"""Engine `torch`: a network that takes one tensor an item, built by Python code or exported."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,13 +21,13 @@ Array = NDArray[Any]
 class TorchModule:
     """Inputs are numbers or nested lists of them; outputs are rows of what the network returns.
 
-    file, module, file_sha256: the code. build, arguments: what makes the network; weights, sha256:
-    what it holds. export, export_sha256: an archive in its place. dtype, shape: of an input; shape
-    has -1 for any length. samples: inputs to warm up with. device: of torch; threads: torch's
-    intra-op threads; None leaves them.
+    `file`, `module` and `file_sha256` name the code; `build` and `arguments` create the network
+    from it, `weights` and `sha256` its weights. `export` and `export_sha256` name an exported
+    archive instead. `dtype` and `shape` are those of an input; -1 stands for any length. `samples`
+    are inputs to warm up with, `threads` torch's intra-op threads; None leaves them.
 
-    Where the code has preprocess(input), that makes an input's tensor; where it has
-    postprocess(output), that gets an item's output as an array.
+    The code's preprocess(input) makes an input's tensor, and its postprocess(output) gets an item's
+    output as an array, where it has them. Raises Faulty.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TorchModule:
         else:
             raise Faulty("options takes one of file, module, export; there is none")
         self._dtype = np.dtype(dtype or _name(self._network.dtype) or "float32")
-        self._shape = self._network.shape if shape is None else _free(shape)
+        self._shape = self._network.shape if shape is None else _shape(shape)
         self._before, self._after = self._hook("preprocess"), self._hook("postprocess")
         self._samples = samples or self._zeros()
         self._device.release()
@@ -66,10 +66,11 @@ class TorchModule:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
+        """Prepares inputs, as `Engine.prepare`."""
         return [self._prepared(value) for value in inputs]
 
     def run(self, batch: Sequence[Array], params: Mapping[str, Any]) -> Sequence[Any]:
-        """batch: arrays; those of one shape are stacked."""
+        """Runs a launch; arrays of one shape are stacked."""
         outputs: list[Any] = [None] * len(batch)
         for places in _alike(batch):
             stacked = np.stack([batch[place] for place in places])
@@ -79,12 +80,15 @@ class TorchModule:
         return outputs
 
     def samples(self) -> Sequence[Any]:
+        """Returns sample inputs."""
         return self._samples
 
     def memory_mb(self) -> float:
+        """Returns the size of the weights, MiB."""
         return self._network.memory_mb
 
     def close(self) -> None:
+        """Frees network and code."""
         del self._network, self._before, self._after
         if self._source:
             self._source.forget()
@@ -113,14 +117,14 @@ class TorchModule:
         output = self._network.forward(send(stacked))
         if not isinstance(output, Tensor) or output.dim() < 1 or len(output) != len(stacked):
             raise Permanent(
-                f"the network returned {_what(output)} for {len(stacked)} rows; "
+                f"the network returned {_shown(output)} for {len(stacked)} rows; "
                 "it must return a tensor with a row for each"
             )
         return output.float() if output.dtype == torch.bfloat16 else output
 
 
 def _array(value: Any, dtype: np.dtype[Any]) -> Array:
-    """Raises ValueError where it is no tensor of that type."""
+    """Converts a value. Raises ValueError where it is no tensor of that type."""
     try:
         array = np.asarray(value)
     except ValueError:
@@ -130,8 +134,8 @@ def _array(value: Any, dtype: np.dtype[Any]) -> Array:
         raise ValueError(f"the input must be {numbers}, alone or in lists")
     with np.errstate(over="ignore"):
         made = array.astype(dtype)
-    kept = made == array if dtype.kind == "i" else np.isfinite(made)
-    if not kept.all():
+    same = made == array if dtype.kind == "i" else np.isfinite(made)
+    if not same.all():
         raise ValueError(f"the input holds a number that is no {dtype}")
     return made
 
@@ -141,12 +145,12 @@ def _fits(found: tuple[int, ...], wanted: Shape) -> bool:
     return len(found) == len(wanted) and all(m is None or n == m for n, m in same)
 
 
-def _free(shape: Sequence[int]) -> Shape:
+def _shape(shape: Sequence[int]) -> Shape:
     return tuple(None if n < 0 else n for n in shape)
 
 
 def _alike(batch: Sequence[Array]) -> Iterator[list[int]]:
-    """The places of arrays that have one shape."""
+    """Yields the indexes of arrays that have one shape."""
     found: dict[tuple[int, ...], list[int]] = {}
     for place, array in enumerate(batch):
         found.setdefault(array.shape, []).append(place)
@@ -157,5 +161,5 @@ def _name(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.") if dtype else ""
 
 
-def _what(output: Any) -> str:
+def _shown(output: Any) -> str:
     return f"{list(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"

@@ -1,1 +1,1 @@
-"""Outgoing HTTP with one deadline: webhooks and upstreams."""
+"""Outgoing HTTP for webhooks and upstreams: a deadline for each request, checked addresses."""

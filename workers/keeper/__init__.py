@@ -1,1 +1,1 @@
-"""The maintenance process (`python -m workers.keeper`): one file a periodic service."""
+"""Keeper, the maintenance process (`python -m workers.keeper`): a file for each service."""

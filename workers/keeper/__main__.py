@@ -5,6 +5,6 @@ from jobs.telemetry import logs
 from workers.keeper.keeper import run_keeper
 
 if __name__ == "__main__":
-    found = settings.load()
-    logs.configure("keeper", found.log_format)
-    run_keeper(found)
+    loaded = settings.load()
+    logs.configure("keeper", loaded.log_format)
+    run_keeper(loaded)

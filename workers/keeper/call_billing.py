@@ -1,9 +1,10 @@
-"""What calls used, from Redis to the ledger: minutes that are over.
+"""Billing of calls: minutes that are over move from Redis to the ledger.
 
-A minute is stored first, and then forgotten. Whoever dies in between, or comes second, stores it
-once more: the ledger has it, and keeps what it has.
+A minute is stored first and deleted from Redis then. A keeper that dies in between, or comes
+second, stores it again: the ledger keeps the first.
 """
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -17,10 +18,15 @@ from jobs.models.pricing import FREE
 from jobs.models.watcher import ModelsFile
 from jobs.store.billing import ledger
 from jobs.store.billing.ledger import Minute
+from jobs.telemetry.metrics import record
+
+_INTERVAL_S = 5.0
 
 
 class CallBilling:
-    """Moves the minutes of every model, declared no more included."""
+    """Keeper service for the calls of every model, also of those declared no more."""
+
+    name = "bill calls"
 
     def __init__(
         self,
@@ -29,27 +35,29 @@ class CallBilling:
         file: ModelsFile,
         lanes: Callable[[str], CallLanes] | None = None,
     ) -> None:
+        self.interval_s, self.wake = _INTERVAL_S, threading.Event()
         self._client, self._database, self._file = call_redis.connect(redis_url), database, file
         self._new = lanes or (lambda key: call_redis.RedisLanes(self._client, key))
         self._lanes: dict[str, CallLanes] = {}
-        self._seen: dict[str, Model] = {}
-        self._looked = False
+        self._known: dict[str, Model] = {}
+        self._scanned = False
 
     def run_once(self) -> int:
-        """Returns how many rows it moved. Raises RedisError, and what the database raises."""
-        if not self._looked:  # for what was declared before we came
-            self._lanes |= {key: self._new(key) for key in call_redis.with_usage(self._client)}
-            self._looked = True
-        for model in self._file.models:
-            self._seen[model.key] = model
-            if model.key not in self._lanes:
-                self._lanes[model.key] = self._new(model.key)
-        return sum(self._move(key, lanes) for key, lanes in self._lanes.items())
+        """Returns how many rows it moved. Raises RedisError and database errors."""
+        with record.duty(self.name):
+            if not self._scanned:  # for models that were declared before this keeper started
+                self._lanes |= {key: self._new(key) for key in call_redis.with_usage(self._client)}
+                self._scanned = True
+            for model in self._file.models:
+                self._known[model.key] = model
+                if model.key not in self._lanes:
+                    self._lanes[model.key] = self._new(model.key)
+            return sum(self._move(key, lanes) for key, lanes in self._lanes.items())
 
     def _move(self, key: str, lanes: CallLanes) -> int:
         used = lanes.used()
         if used:
-            model = self._seen.get(key)
+            model = self._known.get(key)
             with self._database.begin() as tx:
                 price = model.price if model else FREE
                 ledger.bill_calls(tx, [_minute(key, one) for one in used], price)

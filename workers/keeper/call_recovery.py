@@ -1,27 +1,37 @@
-"""Calls that a worker had in hand when it died: once more elsewhere, alone, or given up."""
+"""Recovery of calls that a worker held when it died: they run again alone, or are given up."""
 
 import logging
+import threading
 
 from jobs.calls import redis as call_redis
 from jobs.models.watcher import ModelsFile
+from jobs.settings import Settings
+from jobs.telemetry.metrics import record
 
 _log = logging.getLogger(__name__)
 
 
 class CallRecovery:
-    """Looks after the lanes of every model, declared no more included; cheap while no worker has
-    died."""
+    """Keeper service for the lanes of every model, also of those declared no more.
 
-    def __init__(self, redis_url: str, file: ModelsFile) -> None:
-        self._client, self._file = call_redis.connect(redis_url), file
+    It needs no database, and is cheap while no worker has died.
+    """
+
+    name = "recover calls"
+
+    def __init__(self, settings: Settings, file: ModelsFile) -> None:
+        self.interval_s, self.wake = settings.keeper_interval_s, threading.Event()
+        self._client, self._file = call_redis.connect(settings.redis_url), file
         self._lanes: dict[str, call_redis.RedisLanes] = {}
 
     def run_once(self) -> int:
         """Returns how many calls were recovered. Raises RedisError."""
-        for model in self._file.models:
-            if model.key not in self._lanes:
-                self._lanes[model.key] = call_redis.RedisLanes(self._client, model.key)
-        recovered = sum(lanes.recover() for lanes in self._lanes.values())
+        with record.duty(self.name):
+            for model in self._file.models:
+                if model.key not in self._lanes:
+                    self._lanes[model.key] = call_redis.RedisLanes(self._client, model.key)
+            recovered = sum(lanes.recover() for lanes in self._lanes.values())
+            record.calls_recovered(recovered)
         if recovered:
-            _log.info("recovered %d calls of workers that are gone", recovered)
+            _log.info("recovered %d calls of dead workers", recovered)
         return recovered

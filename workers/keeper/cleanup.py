@@ -1,4 +1,4 @@
-"""What the keeper removes: deleted jobs at once, others at the end of their retention."""
+"""Removal of deleted jobs at once, and of others at the end of their retention."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -13,22 +13,22 @@ from jobs.store.jobs import deletion, retention
 from jobs.store.jobs import files as stored_files
 from jobs.store.tenants import erasure
 from jobs.usecases import tenant_files
+from workers.keeper.service import Duty
 from workers.keeper.tenant_cleanup import TenantCleanup
 
-Duty = tuple[str, float, Callable[[Tx], int]]
-"""name, seconds between two turns, what is done in a transaction: repeated until it returns 0."""
-
-_SOON_S, _NOW_AND_THEN_S, _SELDOM_S = 1.0, 60.0, 3600.0
+_SECOND_S, _MINUTE_S, _HOUR_S = 1.0, 60.0, 3600.0
 
 
 def duties(settings: Settings) -> Iterator[Duty]:
-    """Everything that this configuration removes."""
-    yield "erase rows", _SOON_S, deletion.erase_rows
+    """Yields the duties that this configuration asks for."""
     payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
-    yield "erase payloads", _SOON_S, lambda tx: deletion.erase_payloads(tx, payloads.delete_job)
-    yield "erase tenants", _SOON_S, erasure.continue_erasing
-    yield "expire files", _SOON_S, partial(_expire_files, tenant_files.store_of(settings))
-    yield "erase traces", _NOW_AND_THEN_S, TenantCleanup(settings).run_once
+    yield Duty("erase rows", _SECOND_S, deletion.erase_rows)
+    yield Duty(
+        "erase payloads", _SECOND_S, lambda tx: deletion.erase_payloads(tx, payloads.delete_job)
+    )
+    yield Duty("erase tenants", _SECOND_S, erasure.continue_erasing)
+    yield Duty("expire files", _SECOND_S, partial(_expire_files, tenant_files.store_of(settings)))
+    yield Duty("erase traces", _MINUTE_S, TenantCleanup(settings).run_once)
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
         "results": settings.keep_results_days,
@@ -39,16 +39,16 @@ def duties(settings: Settings) -> Iterator[Duty]:
                 _aged(days, partial(act, kind=kind))
                 for act in (retention.mark, retention.drop_a_week, retention.delete_strays)
             )
-            yield f"mark {kind}", _NOW_AND_THEN_S, mark
-            yield f"drop {kind}", _NOW_AND_THEN_S, drop
-            yield f"strays of {kind}", _SELDOM_S, strays
+            yield Duty(f"mark {kind}", _MINUTE_S, mark)
+            yield Duty(f"drop {kind}", _MINUTE_S, drop)
+            yield Duty(f"strays of {kind}", _HOUR_S, strays)
     if days := settings.keep_jobs_days:
-        yield "forget jobs", _NOW_AND_THEN_S, _aged(days, retention.forget_jobs)
-        yield "forget launches", _NOW_AND_THEN_S, _aged(days, retention.forget_launches)
+        yield Duty("forget jobs", _MINUTE_S, _aged(days, retention.forget_jobs))
+        yield Duty("forget launches", _MINUTE_S, _aged(days, retention.forget_launches))
 
 
 def _expire_files(blobs: BlobStore, tx: Tx) -> int:
-    """Whoever dies in between leaves a row that has expired: its bytes are deleted once more."""
+    """Deletes expired files. A crash in between leaves the row: the bytes are deleted again."""
     keys = stored_files.forget_expired(tx, clock.now())
     for key in keys:
         blobs.delete(key)

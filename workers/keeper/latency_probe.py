@@ -1,41 +1,43 @@
-"""How long the smallest thing takes, told while it is still waited for."""
+"""Latency of the smallest operation of a dependency, measured while it is still waited for."""
 
 import logging
 import threading
 from collections.abc import Callable
 
+from prometheus_client import Gauge
+
 from jobs import clock
 
 _log = logging.getLogger(__name__)
-_EVERY_S = 1.0
+_INTERVAL_S = 1.0
 
 
 class LatencyProbe:
-    """act: done again and again on a thread of its own; what it raises is a failure."""
+    """Keeper service: performs an operation again and again; any exception is a failure."""
 
-    def __init__(self, name: str, act: Callable[[], object]) -> None:
-        self._name, self._act = name, act
+    def __init__(self, target: str, act: Callable[[], object], gauge: Gauge | None = None) -> None:
+        self.name, self.interval_s = f"probe {target}", _INTERVAL_S
+        self.wake = threading.Event()
+        self._act = act
         self._took_s = 0.0
-        self._since_s: float | None = None  # when the try began that has not succeeded yet
+        self._since_s: float | None = None  # start of the first try that has not succeeded yet
+        if gauge:
+            gauge.set_function(self.seconds)
 
-    def run(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
-            self.run_once()
-            stopping.wait(_EVERY_S)
-
-    def run_once(self) -> None:
-        """One try; one that fails goes on being waited for by the next."""
+    def run_once(self) -> int:
+        """Tries once; the wait of a failed try goes on in the next."""
         since_s = clock.monotonic()
         self._since_s = self._since_s or since_s
         try:
             self._act()
-        except Exception as error:  # whatever it is: it is not there
-            _log.debug("%s: %s", self._name, error)
-            return
-        self._took_s, self._since_s = clock.monotonic() - since_s, None
+        except Exception as error:
+            _log.debug("%s: %s", self.name, error)
+        else:
+            self._took_s, self._since_s = clock.monotonic() - since_s, None
+        return 0
 
     def seconds(self) -> float:
-        """Of the last try or, where that is more, of the one that has not succeeded so far."""
+        """Duration of the last success or, where that is more, the wait for the next one."""
         since_s = self._since_s
         waited_s = clock.monotonic() - since_s if since_s is not None else 0.0
         return max(self._took_s, waited_s)

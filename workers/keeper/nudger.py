@@ -1,43 +1,97 @@
 """Nudges: broker messages that say "there is work". One lost or too many does no harm."""
 
+import threading
+from collections.abc import Sequence
 from math import inf
 
+import psycopg
 from celery import Celery
 from kombu import Connection
+from sqlalchemy import Engine as Database
 
 from jobs import clock
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
+from jobs.store import db
 from jobs.store.db import Tx
-from jobs.store.queue import backlog as waiting
-from jobs.store.queue import workers
+from jobs.store.queue import backlog, workers
 from jobs.telemetry.metrics import record
 from workers import broker
 from workers.broker import WORK, create_app, queue_of
 
+_DEBOUNCE_S = 0.01  # submissions that come closer together than this share one run
 _NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
 _AGAIN = 2  # per ready worker, where all of those were sent a moment ago
-_MOST_NUDGES = 1000
-_CONFIRMED_WITHIN_S = 5.0
+_MAX_NUDGES = 1000
+_CONFIRM_S = 5.0
+_CONNECT_S = 5
 
 
 class Nudger:
-    """Keeps the nudges in each pool's queue near its claimable slices, capped."""
+    """Keeper service: keeps the nudges in each pool's queue near its claimable slices, capped."""
 
-    def __init__(self, settings: Settings, file: ModelsFile) -> None:
-        self._settings, self._file = settings, file
+    name = "nudge"
+
+    def __init__(
+        self,
+        settings: Settings,
+        file: ModelsFile,
+        database: Database,
+        transfers: Sequence[threading.Event] = (),
+    ) -> None:
+        self.interval_s, self.wake = _DEBOUNCE_S, threading.Event()
+        self._settings, self._file, self._database = settings, file, database
+        self._transfers = transfers  # set when a transfer is due
+        self._listening: psycopg.Connection | None = None
         self._all_sent_s: dict[str, float] = {}  # by pool
         self._known: dict[str, Model] = {}  # with versions that are declared no more
         self._app: Celery = create_app(settings)
         self._broker: Connection = self._app.connection_for_write()
 
-    def run_once(self, tx: Tx) -> int:
-        """Returns the number of nudges sent. Raises broker.AWAY."""
+    def run_once(self) -> int:
+        """Waits for a NOTIFY, keeper_interval_s at most, then sends nudges; returns 0.
+
+        Raises database errors and broker.AWAY.
+        """
+        self.interval_s = self._settings.keeper_interval_s  # after a failure
+        try:
+            if db.TRANSFERS_CHANNEL in self._notified():
+                for event in self._transfers:
+                    event.set()
+            with record.duty(self.name), self._database.begin() as tx:
+                self.send(tx)
+        except BaseException:
+            self.close()
+            raise
+        self.interval_s = _DEBOUNCE_S
+        return 0
+
+    def close(self) -> None:
+        """Ends the connection that listens."""
+        if self._listening:
+            self._listening.close()
+            self._listening = None
+
+    def _notified(self) -> set[str]:
+        """Returns the channels with notifications; at once where the connection is new."""
+        if self._listening is None:
+            url = db.plain_url(self._settings.database_url)
+            self._listening = psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S)
+            for channel in (db.WORK_CHANNEL, db.TRANSFERS_CHANNEL):
+                self._listening.execute(f"LISTEN {channel}")
+            return set()
+        wait_s = self._settings.keeper_interval_s
+        found = list(self._listening.notifies(timeout=wait_s, stop_after=1))
+        found += self._listening.notifies(timeout=0)  # those that came together with the first
+        return {each.channel for each in found}
+
+    def send(self, tx: Tx) -> int:
+        """Tops up the queues of all pools; returns the number of nudges. Raises broker.AWAY."""
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
-        claimable = waiting.claimable(tx, self._known.values(), _MOST_NUDGES)
+        claimable = backlog.claimable(tx, self._known.values(), _MAX_NUDGES)
         ready = workers.ready(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
         models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0
@@ -50,8 +104,7 @@ class Nudger:
         return sent
 
     def _cap(self, pool: str, slices: int, workers_ready: int) -> int:
-        """Workers that are full of work make nothing of nudges: each burst of new work need not
-        bring all of them again."""
+        """Limits nudges: busy workers ignore them, so a burst need not reach all workers again."""
         now_s, cap = clock.monotonic(), _NUDGES_AT_ONCE * workers_ready
         if slices < cap:
             return cap
@@ -64,12 +117,12 @@ class Nudger:
         try:
             return self._send(pool, wanted)
         except broker.AWAY:
-            # A connection that was idle may have been closed by a broker that is well.
-            self._connect_anew()
+            # The broker may be well and have closed a connection that was idle.
+            self._reconnect()
         try:
             return self._send(pool, wanted)
         except broker.AWAY:
-            self._connect_anew()
+            self._reconnect()
             raise
 
     def _send(self, pool: str, wanted: int) -> int:
@@ -78,11 +131,11 @@ class Nudger:
         missing = max(0, wanted - int(waiting))
         for _ in range(missing):
             self._app.send_task(
-                WORK, queue=queue, connection=self._broker, confirm_timeout=_CONFIRMED_WITHIN_S
+                WORK, queue=queue, connection=self._broker, confirm_timeout=_CONFIRM_S
             )
         record.nudged(pool, missing)
         return missing
 
-    def _connect_anew(self) -> None:
-        self._broker.collect(socket_timeout=0)  # a silent broker isn't waited for
+    def _reconnect(self) -> None:
+        self._broker.collect(socket_timeout=0)  # doesn't wait for a silent broker
         self._broker = self._app.connection_for_write()

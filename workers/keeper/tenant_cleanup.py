@@ -1,5 +1,7 @@
-"""What Redis knows of tenants that left: answers that were kept under their Idempotency-Keys, what
-is counted against their quotas. It forgets all of that by itself in time; here it is made to."""
+"""Erasure of tenants in Redis: responses kept under Idempotency-Keys, and counts for quotas.
+
+They expire by themselves in time; this deletes them at once.
+"""
 
 import logging
 import re
@@ -15,40 +17,40 @@ from jobs.store.db import Tx
 from jobs.store.tenants import erasure
 
 _log = logging.getLogger(__name__)
-_LONGEST_CALL_S = 600.0
-_AT_ONCE = 1000
+_MAX_CALL_S = 600.0
+_SCAN_KEYS = 1000
 _GLOB = re.compile(r"([\\*?\[\]])")
 
 
 class TenantCleanup:
-    """One duty of the keeper."""
+    """Deletes the keys of tenants that were erased lately."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.redis_url
-        # A call that was let in just before may be answered, and its answer kept, after all that.
-        self._within_s = _LONGEST_CALL_S + settings.call_idempotency_s
+        # A call admitted just before the erasure may end, and be kept, up to this much later.
+        self._within_s = _MAX_CALL_S + settings.call_idempotency_s
 
     def run_once(self, tx: Tx) -> int:
-        """Always 0: what isn't reached now is reached in the next turn."""
-        leaving = erasure.recently_erased(tx, self._within_s)
-        if leaving:
+        """Returns 0: what isn't reached now is reached in the next run."""
+        erased = erasure.recently_erased(tx, self._within_s)
+        if erased:
             try:
                 with call_redis.connect(self._url) as client:
-                    for tenant in leaving:
+                    for tenant in erased:
                         _erase(client, tenant)
             except RedisError as error:
-                _log.warning("traces of tenants can't be erased now: %s", error)
+                _log.warning("keys of erased tenants can't be deleted now: %s", error)
         return 0
 
 
 def _erase(client: "Redis", tenant: str) -> None:
     for pattern in _patterns(tenant):
-        for name in client.scan_iter(pattern, count=_AT_ONCE):
+        for name in client.scan_iter(pattern, count=_SCAN_KEYS):
             client.unlink(name)
 
 
 def _patterns(tenant: str) -> Iterator[str]:
-    """Of all keys that name a tenant, beside the calls of this moment."""
+    """Yields patterns of all keys that name a tenant, other than calls in progress."""
     yield kept_under(_GLOB.sub(r"\\\1", tenant), "*")
     yield f"millrace:rates:{quote(tenant)}"
     yield f"millrace:open:{quote(tenant)}:*"

@@ -1,4 +1,4 @@
-"""What waits in a scheduler, and what leaves it."""
+"""Entries that wait in a scheduler, and launches that leave it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,56 +7,45 @@ from typing import Any, Literal
 from workers.scheduler.cost import LaunchSize
 
 Place = tuple[Any, ...]
-"""What goes first among the items of one tenant: the least."""
+"""Sort key among the items of one tenant: the least goes first."""
 
 FlushReason = Literal["full", "deadline", "knee", "pace", "drain"]
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An item or a call, prepared. owner: who is told of its end; seq: the owner's name for it;
-    part: its place in the list that it is of, where it is of one.
+    """Item or call, prepared."""
 
-    size: in the engine's unit; bucket: 0 for an engine without padding; arrived_s: monotonic;
-    tenant, weight: whose turn an item waits for; place: among those of its tenant; prepare_s: how
-    long it was being prepared, which of an item comes after its arrival, of a call at the end of
-    its waiting.
-    """
-
-    owner: Any
-    seq: int
+    owner: Any  #: notified of its end
+    seq: int  #: the owner's number for it
     lane: str
-    bucket: int
-    size: int
-    data: Any
-    arrived_s: float
-    tenant: str = ""
-    weight: float = 1.0
-    place: Place = ()
-    part: int = 0
+    bucket: int  #: 0 for an engine without padding
+    size: int  #: in the engine's unit
+    data: Any  #: what the engine takes
+    arrived_s: float  #: monotonic
+    tenant: str = ""  #: whose turn an item waits for
+    weight: float = 1.0  #: the tenant's fair share weight
+    place: Place = ()  #: among the tenant's items
+    part: int = 0  #: index in the list of inputs that a call is part of
+    #: seconds of preparation: after an item's arrival, at the end of a call's wait
     prepare_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Launch:
-    """One micro-batch for the engine: calls first, then items. All share `params`.
-
-    predicted_s, engine_s: time on the device, before and after; closed_s, started_s: when its
-    entries were chosen and when the engine got them, monotonic; sized: its time goes by size;
-    width: launches that shared the device, where it has room for many.
-    """
+    """Micro-batch for the engine: calls first, then items; all share `params`."""
 
     params: Mapping[str, Any]
     reason: FlushReason
     calls: Sequence[Entry]
     items: Sequence[Entry]
-    closed_s: float
+    closed_s: float  #: when its entries were chosen, monotonic
     pads: bool = False
-    sized: bool = False
-    predicted_s: float = 0.0
-    started_s: float = 0.0
-    engine_s: float = 0.0
-    width: int = 1
+    sized: bool = False  #: True if its time goes by size
+    predicted_s: float = 0.0  #: time on the device, predicted
+    started_s: float = 0.0  #: when the engine got it, monotonic
+    engine_s: float = 0.0  #: time on the device, measured
+    width: int = 1  #: launches that shared the device, where it runs several
     entries: Sequence[Entry] = field(init=False)
     bucket: int = field(init=False)
 
@@ -66,23 +55,25 @@ class Launch:
 
     @property
     def work(self) -> LaunchSize:
-        """What the engine works through, padding included."""
-        return LaunchSize.of([entry.size for entry in self.entries], self.bucket, pads=self.pads)
+        """Size that the engine works through, padding included."""
+        return LaunchSize.from_sizes(
+            [entry.size for entry in self.entries], self.bucket, pads=self.pads
+        )
 
     @property
     def device_us(self) -> list[int]:
-        """Each entry's share of the time on the device, microseconds: by size where that is what
-        the time goes by."""
+        """Microseconds of device time for each entry: by size where the time goes by that, else
+        equal."""
         shares = [max(1, entry.size) if self.sized else 1 for entry in self.entries]
         each = self.engine_s * 1e6 / self.width / max(1, sum(shares))
         return [round(each * share) for share in shares]
 
     @property
     def units(self) -> int:
-        """Real size: the sum over its entries."""
+        """Sum of the entries' sizes, without padding."""
         return sum(entry.size for entry in self.entries)
 
     @property
     def padded_units(self) -> int:
-        """Rows times the longest where the engine pads; else the real size."""
+        """Rows times the longest where the engine pads; else the sum of sizes."""
         return int(self.work.units)

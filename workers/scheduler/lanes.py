@@ -1,4 +1,4 @@
-"""The items that wait in this worker, by lane."""
+"""Items that wait in this worker, by lane."""
 
 from bisect import insort
 from collections import deque
@@ -12,13 +12,13 @@ from workers.scheduler.entries import Entry, Place
 
 @dataclass(slots=True)
 class _Line:
-    """One tenant's items in one lane: a queue for each slice, in the order of their places."""
+    """Items of one tenant in one lane: a queue for each slice, in the order of their places."""
 
     queues: list[tuple[Place, int, deque[Entry]]] = field(default_factory=list)
     of: dict[Any, deque[Entry]] = field(default_factory=dict)  # by owner
 
     def put(self, entry: Entry, number: int) -> None:
-        """number: grows; of one place, who came first goes first."""
+        """Adds an item; number grows, so that among equal places the first to come goes first."""
         queue = self.of.get(entry.owner)
         if queue is None:
             queue = self.of[entry.owner] = deque()
@@ -26,9 +26,11 @@ class _Line:
         queue.append(entry)
 
     def head(self) -> Entry:
+        """Returns the next item."""
         return self.queues[0][2][0]
 
     def pop(self) -> Entry:
+        """Removes and returns the next item."""
         queue = self.queues[0][2]
         entry = queue.popleft()
         if not queue:
@@ -36,6 +38,7 @@ class _Line:
         return entry
 
     def drop(self, owner: Any) -> Sequence[Entry]:
+        """Removes and returns the items of an owner."""
         dropped = self.of.pop(owner, None)
         if dropped:  # most slices have nothing left when they are dropped
             self.queues = [queue for queue in self.queues if queue[2] is not dropped]
@@ -46,10 +49,11 @@ class _Line:
 class _Lane:
     lines: dict[str, _Line] = field(default_factory=dict)  # by tenant
     rows: int = 0
-    came: int = 0  # of all that ever did
+    came: int = 0  # number of items that ever came
     units: int = 0
 
     def put(self, entry: Entry) -> None:
+        """Adds an item."""
         line = self.lines.get(entry.tenant)
         if line is None:
             line = self.lines[entry.tenant] = _Line()
@@ -59,6 +63,7 @@ class _Lane:
         self.units += entry.size
 
     def pop(self, tenant: str) -> Entry:
+        """Removes and returns the next item of a tenant."""
         line = self.lines[tenant]
         entry = line.pop()
         if not line.queues:
@@ -68,6 +73,7 @@ class _Lane:
         return entry
 
     def drop(self, owner: Any) -> int:
+        """Removes the items of an owner; returns how many."""
         dropped = [entry for line in self.lines.values() for entry in line.drop(owner)]
         self.lines = {tenant: line for tenant, line in self.lines.items() if line.queues}
         self.rows -= len(dropped)
@@ -75,34 +81,38 @@ class _Lane:
         return len(dropped)
 
     def since_s(self) -> float:
+        """Returns when the oldest item arrived, s."""
         queues = (queue for line in self.lines.values() for queue in line.of.values())
         return min(queue[0].arrived_s for queue in queues)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemsWaiting:
-    """One lane: how many items, their sizes together, and when the oldest arrived."""
+    """Items of one lane."""
 
     rows: int
-    units: int
-    since_s: float
+    units: int  #: sum of their sizes
+    since_s: float  #: when the oldest arrived, monotonic
 
 
 class ItemLanes:
-    """In each lane tenants take turns, by start-time fair queueing (Goyal et al. 1996) in rows, or
-    in size where the device's time goes by that (sized). Not thread-safe: its owner holds a
-    lock."""
+    """Items by lane; in each lane tenants take turns.
+
+    The order is start-time fair queueing (Goyal et al. 1996) in rows, or in size if `sized` (where
+    the device's time goes by that). Not thread-safe: its owner holds a lock.
+    """
 
     def __init__(self, *, sized: bool = False) -> None:
         self._sized = sized
         self._lanes: dict[str, _Lane] = {}
-        self._times: dict[str, float] = {}  # by tenant: the virtual time at which it is next
-        self._now = 0.0  # at which the latest started that was taken
+        self._times: dict[str, float] = {}  # virtual time of each tenant's next turn
+        self._now = 0.0  # virtual time of the latest item taken
 
     def __len__(self) -> int:
         return sum(lane.rows for lane in self._lanes.values())
 
     def put(self, entries: Iterable[Entry]) -> None:
+        """Adds items."""
         for entry in entries:
             lane = self._lanes.get(entry.lane)
             if lane is None:
@@ -110,14 +120,15 @@ class ItemLanes:
             lane.put(entry)
 
     def waiting(self) -> dict[str, ItemsWaiting]:
+        """Returns what waits in each lane."""
         return {
             name: ItemsWaiting(lane.rows, lane.units, lane.since_s())
             for name, lane in self._lanes.items()
         }
 
     def take(self, name: str, rows: int, max_units: int = 0, least: int = 1) -> list[Entry]:
-        """Those of a lane whose turn it is: up to `rows`, and up to `max_units` of size in all (0:
-        no bound), but at least `least`, where there are so many."""
+        """Takes the items of a lane whose turn it is: up to `rows`, and up to `max_units` of size
+        in all (0: no bound), but at least `least` where there are that many."""
         lane = self._lanes.get(name, _Lane())
         taken: list[Entry] = []
         units = 0
@@ -132,8 +143,8 @@ class ItemLanes:
         return taken
 
     def take_fill(self, name: str, rows: int, max_units: int = 0) -> list[Entry]:
-        """Items that may ride with calls of a lane: of the same batch key, and of no longer
-        bucket; up to `rows`, and up to `max_units` of size in all (0: no bound)."""
+        """Takes items that may join calls of a lane: same batch key, no longer bucket; up to
+        `rows`, and up to `max_units` of size in all (0: no bound)."""
         params, bucket = lane_parts(name)
         taken = self.take(name, rows, max_units, least=0)
         for other in list(self._lanes):
@@ -146,7 +157,7 @@ class ItemLanes:
         return taken
 
     def drop(self, owner: Any) -> int:
-        """Removes what belongs to `owner`; returns how many entries that were."""
+        """Removes the items of an owner; returns how many."""
         dropped = 0
         for name, lane in list(self._lanes.items()):
             dropped += lane.drop(owner)
@@ -167,7 +178,7 @@ class ItemLanes:
         self._times[entry.tenant] = self._now + cost / entry.weight
 
     def _forget(self, name: str, lane: _Lane) -> None:
-        """Nothing of a lane that is empty; nobody's turn once they all are."""
+        """Removes an empty lane, and all virtual times once every lane is empty."""
         if not lane.rows:
             self._lanes.pop(name, None)
         if not self._lanes:

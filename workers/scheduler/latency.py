@@ -1,8 +1,8 @@
-"""How long a launch takes: t = c0 + c1 rows + c2 units + c3 Σ size², fitted on-line.
+"""Prediction of launch times: t = c0 + c1 rows + c2 units + c3 Σ size², fitted on-line.
 
-Relative least squares with forgetting, none of the four below zero, and a correction for each
-bucket, which follows faster. What the warm-up sweep measured is never quite forgotten: a model
-that sees launches of one size only must still know what others take.
+Relative least squares with forgetting, no coefficient below zero, and a correction for each bucket
+that follows faster. The measurements of the warm-up sweep keep a small weight: a model that sees
+launches of one size only must still predict others.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from math import ceil
 from workers.scheduler.cost import LaunchSize
 
 _FORGET = 0.98  # weight of the past at each observation: about fifty launches count
-_SEED = 10.0  # launches that the warm-up sweep counts for, for ever
-_FOLLOW = 0.1  # weight of a launch in its bucket's correction
+_SEED = 10.0  # weight of the warm-up sweep, in launches
+_FOLLOW = 0.1  # weight of a launch in the correction of its bucket
 _CORRECTION = (0.5, 2.0)
-_RATIOS = 200  # launches that the 95th percentile is taken over
+_RATIOS = 200  # launches behind the 95th percentile
 _REFRESH = 8
 _RIDGE = 1e-6
 _SHORTEST_S = 1e-6
@@ -25,7 +25,7 @@ Matrix = list[list[float]]
 
 
 class LatencyModel:
-    """Before the first observation everything is predicted to take no time."""
+    """Latency model of one engine; predicts 0 before the first observation."""
 
     def __init__(self) -> None:
         self._seed, self._recent = _Sums(), _Sums()
@@ -36,14 +36,14 @@ class LatencyModel:
         self._p95 = 1.0
 
     def seed(self, sweep: Sequence[tuple[LaunchSize, float]]) -> None:
-        """Launches measured before the first real one, and the seconds they took."""
+        """Adds launches measured by the warm-up sweep, with the seconds that they took."""
         for work, seconds in sweep:
             self._seed.add(work, seconds, 1.0)
         self._seed.scale(_SEED / max(1, len(sweep)))
         self._fit()
 
     def observe(self, work: LaunchSize, seconds: float) -> None:
-        """A launch took so long."""
+        """Adds a launch that took `seconds`."""
         seconds = max(seconds, _SHORTEST_S)
         if (predicted := self.predict(work)) > 0:
             self._ratios.append(seconds / predicted)
@@ -56,15 +56,16 @@ class LatencyModel:
             self._p95 = max(1.0, ratios[int(0.95 * len(ratios))])
 
     def predict(self, work: LaunchSize) -> float:
-        """Seconds that such a launch takes."""
+        """Predicts the seconds of a launch."""
         return self._base(work) * self._corrections.get(work.bucket, 1.0)
 
     def predict95(self, work: LaunchSize) -> float:
-        """Seconds that 95 of 100 such launches take at most."""
+        """Predicts the seconds that 95 % of such launches take at most."""
         return self.predict(work) * self._p95
 
     def knee(self, most_rows: int, row: LaunchSize) -> int:
-        """The fewest rows alike that give 90 % of the best rows per second, up to `most_rows`."""
+        """Returns the fewest equal rows that give 90 % of the best rows per second, up to
+        `most_rows`."""
         fixed, slope = self._c[0], self._base(row) - self._c[0]
         peak = most_rows / (fixed + slope * most_rows) if fixed + slope > 0 else 0.0
         if fixed == 0 or peak == 0:
@@ -85,23 +86,26 @@ class LatencyModel:
 
 
 class _Sums:
-    """The normal equations of weighted least squares: Σ w x xᵀ and Σ w x t, with w = 1 / t²."""
+    """Normal equations of weighted least squares: Σ w x xᵀ and Σ w x t, with w = 1 / t²."""
 
     def __init__(self) -> None:
         self.xx: Matrix = [[0.0] * _NUMBERS for _ in range(_NUMBERS)]
         self.xt = [0.0] * _NUMBERS
 
     def add(self, work: LaunchSize, seconds: float, keep: float) -> None:
+        """Adds a launch; `keep` is the weight of those before."""
         scaled = [x / max(seconds, _SHORTEST_S) for x in _numbers(work)]
         for row, a in zip(self.xx, scaled, strict=True):
             row[:] = [keep * old + a * b for old, b in zip(row, scaled, strict=True)]
         self.xt = [keep * old + a for old, a in zip(self.xt, scaled, strict=True)]
 
     def scale(self, factor: float) -> None:
+        """Multiplies all weights."""
         self.xx = [[factor * x for x in row] for row in self.xx]
         self.xt = [factor * x for x in self.xt]
 
     def plus(self, other: "_Sums") -> tuple[Matrix, list[float]]:
+        """Returns the sums of both."""
         pairs = zip(self.xx, other.xx, strict=True)
         xx = [[a + b for a, b in zip(*rows, strict=True)] for rows in pairs]
         return xx, [a + b for a, b in zip(self.xt, other.xt, strict=True)]
@@ -112,8 +116,8 @@ def _numbers(work: LaunchSize) -> tuple[float, float, float, float]:
 
 
 def _not_negative(xx: Matrix, xt: list[float]) -> list[float]:
-    """Least squares over the numbers that come out above zero; the rest are zero. What launches
-    that are all alike leave open goes to the fixed part, which alone is not held small."""
+    """Solves for the coefficients that come out above zero; the others are zero. What equal
+    launches leave undetermined goes to c0, which alone isn't regularized."""
     kept = [n for n in range(_NUMBERS) if xx[n][n] > 0]
     while kept:
         found = _solve(xx, xt, kept)
@@ -128,7 +132,7 @@ def _not_negative(xx: Matrix, xt: list[float]) -> list[float]:
 
 
 def _solve(xx: Matrix, xt: list[float], kept: list[int]) -> list[float]:
-    """Gaussian elimination, in units in which every number's own weight is 1."""
+    """Solves by Gaussian elimination, scaled so that the diagonal is 1."""
     scale = [xx[n][n] ** 0.5 for n in kept]
     rows = [
         [xx[a][b] / (scale[i] * scale[j]) for j, b in enumerate(kept)] + [xt[a] / scale[i]]

@@ -1,4 +1,5 @@
-"""When a launch leaves, from which lane, and why. Times are seconds on one clock.
+"""Decides when a launch leaves, from which lane and for which reason. Times are seconds on one
+clock.
 
 Calls go before items. The most urgent lane of calls leaves as soon as one of these holds:
 
@@ -27,34 +28,32 @@ from workers.scheduler.entries import FlushReason
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.snapshot import LaneView, PoolView, Rules
 
-FILL_TARGET = 0.15
-"""Items may ride with calls while that lengthens the launch by less than this share of the
-target, or"""
-FILL_SHARE = 0.1
-"""by less than this share of the launch."""
+# Items may join calls while that lengthens the launch by less than the larger of these.
+FILL_TARGET = 0.15  # share of the target
+FILL_SHARE = 0.1  # share of the launch
 
-_FIXED = 1.5
-_COMPANY = 1.2
-_STEEP = 2
-"""Found by simulation, for the least p95 over all loads: `millrace bench spacing`."""
+_FIXED = 1.5  # a full launch of fixed cost takes less than this many times one of a single row
+# Found by simulation, for the least p95 over all loads: `millrace bench spacing`.
+_SHARING = 1.2
+_STEEPNESS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Launch this lane now, with up to so many rows and so much size (0: no bound)."""
+    """Decision to launch a lane now."""
 
     view: LaneView
-    rows: int
-    units: int
+    rows: int  #: at most
+    units: int  #: size at most; 0: no bound
     reason: FlushReason
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing leaves before this time, unless something arrives. watch: the pool is told so, and
-    that nobody need say what arrives until a lane has so many calls; 0: it isn't."""
+    """Decision to launch nothing before a time, unless something arrives."""
 
     until_s: float
+    #: >0: the slot watches the lanes for the pool; arrivals wake it once a lane has that many calls
     watch: int = 0
 
 
@@ -69,8 +68,11 @@ def decide(
     owed: bool = False,
     draining: bool = False,
 ) -> Flush | Wait:
-    """What an idle slot does next. calls_s: what launches of calls take here; owed: items have had
-    less of the device than they are guaranteed."""
+    """Decides what an idle slot does next.
+
+    `calls_s` is the time that launches of calls take here; `owed` says that items have had less of
+    the device than they are guaranteed.
+    """
     calls = [view for view in lanes if view.calls]
     items = sorted(
         (view.items_alone for view in lanes if view.items), key=lambda view: view.items_since_s
@@ -99,7 +101,7 @@ def _decide_calls(
     units = rules.most_units
     latest_s = _latest_s(view, latency, rules)
     fills_up = filled and _is_fixed(view, latency, rules)
-    paced_s = pool.paced_s if fills_up else _company_s(now_s, view, pool, latency, rules)
+    paced_s = pool.paced_s if fills_up else _sharing_s(now_s, view, pool, latency, rules)
     reason: FlushReason | None = None
     if view.calls >= rows or (units and view.calls_units >= units):
         reason = "full"
@@ -114,22 +116,24 @@ def _decide_calls(
     return Flush(view, rows, units, reason) if reason else Wait(min(latest_s, paced_s))
 
 
-def _company_s(
+def _sharing_s(
     now_s: float, view: LaneView, pool: PoolView, latency: LatencyModel, rules: Rules
 ) -> float:
-    """Until when a lane's first call waits for others: the even spacing of a pool that is always
-    busy, the less of it the fewer calls there are to share a launch, and the less that saves. A
-    slot that no other follows soon keeps to the even spacing: calls of a burst would else take a
-    slot each."""
+    """Returns until when a lane's first call waits for others to share its launch.
+
+    The wait is the even spacing of a pool that is always busy, reduced the fewer calls there are to
+    share a launch, and the less sharing saves. A slot that no other follows soon keeps to the even
+    spacing: calls of a burst would else take a slot each.
+    """
     if pool.slots == 1:
         return -inf
     spacing_s = pool.last_took_s / pool.slots * _saved(view, latency, rules)
-    company: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEP
+    calls: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEPNESS
     first_s = view.calls_due_s - rules.target_s
-    company_s = first_s + spacing_s * company / (company + _COMPANY)
+    until_s = first_s + spacing_s * calls / (calls + _SHARING)
     if pool.other_free_s <= now_s + spacing_s:
-        return company_s
-    return max(company_s, min(pool.paced_s, first_s + spacing_s))
+        return until_s
+    return max(until_s, min(pool.paced_s, first_s + spacing_s))
 
 
 def _latest_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
@@ -138,9 +142,12 @@ def _latest_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
 
 
 def gap_s(now_s: float, pool: PoolView, rules: Rules, calls_s: float) -> float:
-    """The longest that items may have this slot alone: a call that comes as they start waits for
-    the end of it, or for another slot, and has to be answered in time. Where calls take too long
-    for their target by themselves, items may take about as long."""
+    """Returns the longest that items may have this slot alone.
+
+    A call that comes as they start waits for their end, or for another slot, and has to be answered
+    in time. Where calls alone take too long for their target, items may take about as long as they
+    do.
+    """
     if now_s >= pool.quiet_s:
         return inf
     spare_s = rules.target_s - rules.margin_s - calls_s
@@ -159,8 +166,8 @@ def _decide_items(
     owed: bool,
     draining: bool,
 ) -> Flush | Wait:
-    """While calls are expected, launches of fixed cost are evenly spaced, so that a slot is free
-    for them soon; others are kept short."""
+    """Decides for items alone. While calls are expected, launches of fixed cost are evenly spaced,
+    so that a slot is soon free for calls; others are kept short."""
     expected = now_s < pool.quiet_s
     spaced = expected and not (owed or draining) and now_s < pool.paced_s
     until_s = inf
@@ -203,31 +210,31 @@ def _decide_lane(
 
 
 def _saved(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
-    """The share of its launch that a call is spared which joins another's: 1 for a fixed cost."""
+    """Returns the share of its launch that a call saves by joining another; 1 for a fixed cost."""
     one_s, two_s = (latency.predict(_rows_of(view, rows, rules)) for rows in (1, 2))
     return max(0.0, 2 - two_s / one_s) if one_s else 1.0
 
 
 def _is_fixed(view: LaneView, latency: LatencyModel, rules: Rules) -> bool:
-    """Whether a full launch takes hardly longer than one of a single row."""
+    """Returns True if a full launch takes hardly longer than one of a single row."""
     one, full = (_rows_of(view, rows, rules) for rows in (1, rules.full_rows(view)))
     return latency.predict(full) < _FIXED * latency.predict(one)
 
 
 def _short_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
-    """What items that are owed a launch get while calls are about: a single row's time, and what
-    costs next to nothing more."""
+    """Returns the time for items that are owed a launch while calls are expected: a single row's,
+    and what costs next to nothing more."""
     one_s = latency.predict95(_rows_of(view, 1, rules))
     return one_s * (1 + FILL_SHARE)
 
 
 def _gap_from_s(pool: PoolView, allowed_s: float) -> float:
-    """When a gap that is too short now may be long enough."""
+    """Returns when a gap that is too short now may be long enough."""
     return min(pool.quiet_s, max(pool.other_free_s - allowed_s, pool.paced_s))
 
 
 def _rows_within(bound_s: float, view: LaneView, latency: LatencyModel, rules: Rules) -> int:
-    """The most rows of a lane that take no longer than the bound, 0 where one takes longer."""
+    """Returns the most rows of a lane that take no longer than the bound; 0 if one takes longer."""
     most = rules.most_rows(view.bucket)
     if bound_s == inf:
         return most
@@ -251,17 +258,17 @@ def fill_rows(
     latency: LatencyModel,
     target_s: float,
 ) -> int:
-    """How many rows of items may join a launch of calls: they are to cost the calls little.
+    """Returns how many rows of items may join a launch of calls at little cost to the calls.
 
-    row: one of them, at its longest; slack_s: until the most urgent of the calls is due.
+    `row` is one item at its longest; `slack_s` the time until the most urgent call is due.
     """
     alone_s = latency.predict(calls)
     bound_s = alone_s + max(FILL_SHARE * alone_s, FILL_TARGET * target_s)
 
-    def too_many(rows: int) -> bool:
+    def _too_many(rows: int) -> bool:
         work = calls.plus(rows, row.units)
         if most_units and work.units > most_units:
             return True
         return latency.predict(work) > bound_s or latency.predict95(work) > slack_s
 
-    return bisect_left(range(1, most_rows - calls.rows + 1), True, key=too_many)
+    return bisect_left(range(1, most_rows - calls.rows + 1), True, key=_too_many)

@@ -1,6 +1,6 @@
-"""One model's scheduler in one worker: what waits, what it knows of its launches, what is next.
+"""Scheduler of one model in one worker: what waits, predictions of its launches, the next decision.
 
-It has no thread and no clock: the device's threads, the tests and the simulator drive it alike.
+It has no thread and no clock: the device's threads, the tests and the simulator drive it.
 """
 
 from collections.abc import Sequence
@@ -16,33 +16,31 @@ from workers.scheduler.latency import LatencyModel
 from workers.scheduler.policy import Flush, Wait, decide, fill_rows
 from workers.scheduler.snapshot import LaneView, Rules, Waiting, merged
 
-FLOOR = 0.05
-"""Of the device's time is guaranteed to items."""
+FLOOR = 0.05  # share of the device's time that is guaranteed to items
 
-_PAID_FOR_S = 10.0  # the longest that what items had before counts against them
-_PATIENCE_S = 1.0  # items that have just come are owed nothing yet
-_NEXT_S, _RELIEF_S = 0.001, 0.02  # after which a slot does what another was to do
-_FADE = 0.98  # of what launches of calls took, at each
+_MAX_PAID_S = 10.0  # for which earlier device time counts against items
+_GRACE_S = 1.0  # after its arrival an item is owed nothing yet
+_NEXT_S, _RELIEF_S = 0.001, 0.02  # after which a slot takes over from the one that watched
+_FADE = 0.98  # of the time of calls' launches, at each launch
 
 
 class Scheduler:
-    """Not thread-safe: its owner holds a lock. lanes_seen: with something in them, at the last
-    decision."""
+    """Scheduler of one model. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, model: Model) -> None:
-        self.rules = Rules.of(model)
+        self.rules = Rules.from_model(model)
         self.latency = LatencyModel()
         self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
-        self.lanes_seen = 0
+        self.lanes_seen = 0  # lanes with entries, at the last decision
         self._calls_s = 0.0
         self._paid_until_s = 0.0
 
     def decide(
         self, now_s: float, waiting: Waiting, *, draining: bool = False, closed_s: float = 0.0
     ) -> Flush | Wait:
-        """What an idle slot does next. closed_s: for so long nothing comes of a launch: items wait
-        for that, calls are told at once."""
+        """Decides what an idle slot does next. While `closed_s` is above 0 the engine accepts
+        nothing: items wait for that long, calls are taken and rejected at once."""
         if closed_s:
             decision = self._decide(now_s, waiting, {}, draining)
             if isinstance(decision, Wait):
@@ -75,8 +73,8 @@ class Scheduler:
         return self._watching(now_s, until_s, waiting, items)
 
     def _watching(self, now_s: float, until_s: float, waiting: Waiting, items: bool) -> Wait:
-        """One idle slot watches the calls that wait; another looks only if that one didn't. It
-        looks at once after it where it has items, for the launch that is due next."""
+        """Chooses the idle slot that watches waiting calls; another looks only if that one didn't:
+        soon after it where it has items, for the launch that is due next."""
         if not waiting.lanes:
             return Wait(until_s)
         if waiting.watched_s > now_s:
@@ -91,8 +89,11 @@ class Scheduler:
     def ticket(
         self, now_s: float, flush: Flush, waiting: Waiting, worker: str, slot: str, lease_s: float
     ) -> Ticket:
-        """For the calls of a flush, or to tell the pool that items start here. A pool that has not
-        launched for a while tries those that it seems too slow for: it may be faster now."""
+        """Builds the ticket for a flush's calls, or for telling the pool that items start here.
+
+        A pool that has not launched for a while also tries calls that it seems too slow for: it may
+        be faster now.
+        """
         view, rows = flush.view, flush.rows
         expected = min(rows, view.calls or view.items, self.rules.full_rows(view))
         row = self.rules.row(view)
@@ -112,14 +113,14 @@ class Scheduler:
         )
 
     def tells_pool(self, now_s: float, waiting: Waiting) -> bool:
-        """Whether a launch of items alone matters to others: calls are expected."""
+        """Returns True if the pool must know of a launch of items alone: calls are expected."""
         return now_s < waiting.pool.quiet_s
 
     def close(
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float, *, fill: bool = True
     ) -> Launch | None:
-        """The launch: calls with the items that cost them nothing, or items alone. due_s: when the
-        most urgent call is; None: there is nothing to launch."""
+        """Returns the launch: calls with items that cost them nothing, or items alone; None if
+        there is nothing to launch. `due_s` is when the most urgent call is due."""
         if calls:
             items = self._fill(now_s, flush, calls, due_s) if fill else []
         else:
@@ -135,11 +136,11 @@ class Scheduler:
         return launch
 
     def ended(self, now_s: float, launch: Launch, *, clean: bool = True) -> None:
-        """A launch took `engine_s`. clean: in one run, without an error."""
+        """Records a launch that took `engine_s`; `clean` if it ran once and without an error."""
         if launch.items:
             share = len(launch.items) / len(launch.entries)
             paid_s = max(self._paid_until_s, now_s) + share * launch.engine_s / launch.width / FLOOR
-            self._paid_until_s = min(paid_s, now_s + _PAID_FOR_S)
+            self._paid_until_s = min(paid_s, now_s + _MAX_PAID_S)
         if launch.calls:
             took_s = self.latency.predict95(launch.work)
             self._calls_s = max(took_s, self._calls_s * _FADE)
@@ -147,14 +148,14 @@ class Scheduler:
             self.latency.observe(launch.work, launch.engine_s)
 
     def shrink(self, rows: int) -> None:
-        """So many rows were too many for the memory: from now on half of it is the most."""
+        """Halves the most rows of a launch, after `rows` were too many for the memory."""
         limits = self.rules.limits
         smaller = replace(limits, max_batch=max(1, min(limits.max_batch, rows // 2)))
         self.rules = replace(self.rules, limits=smaller)
 
     def profile(self, load_s: float = 0.0, slots: int = 0) -> Profile:
-        """What everybody may know of the launches here. slots: so many at a time; 0: as many as
-        are declared."""
+        """Returns the profile that api and keeper read; `slots` counts launches at a time, 0 for as
+        many as are declared."""
         times = {}
         for bucket in self._buckets:
             full_rows = self.rules.full_rows(LaneView("", bucket))
@@ -164,15 +165,15 @@ class Scheduler:
         return Profile(load_s * 1000, times, slots)
 
     def item_ms(self) -> float:
-        """Device time of an item in a full launch of the middle bucket, predicted."""
+        """Predicts the device time of an item in a full launch of the middle bucket, ms."""
         bucket = self._buckets[len(self._buckets) // 2]
         rows = self.rules.full_rows(LaneView("", bucket))
         return self.latency.predict(LaunchSize.alike(rows, bucket or 1, bucket)) * 1000 / rows
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
         since_s = min(view.items_since_s for view in lanes if view.items)
-        patience_s = max(_PATIENCE_S, self._one_call_s() / FLOOR)
-        return max(self._paid_until_s, since_s + patience_s)
+        grace_s = max(_GRACE_S, self._one_call_s() / FLOOR)
+        return max(self._paid_until_s, since_s + grace_s)
 
     def _one_call_s(self) -> float:
         longest = self._buckets[-1]
@@ -182,7 +183,7 @@ class Scheduler:
         self, now_s: float, flush: Flush, calls: Sequence[Entry], due_s: float
     ) -> list[Entry]:
         bucket = max(entry.bucket for entry in calls)
-        work = LaunchSize.of([entry.size for entry in calls], bucket, pads=self.rules.pads)
+        work = LaunchSize.from_sizes([entry.size for entry in calls], bucket, pads=self.rules.pads)
         view, size = flush.view, float(bucket)
         if not bucket:  # an item may have any size
             mean = view.items_units / view.items if view.items else 0.0

@@ -1,4 +1,4 @@
-"""What things take in a simulation: launches on the device, and everything around them."""
+"""Durations in a simulation: of launches on the device, and of everything around them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from workers.scheduler.cost import LaunchSize
 from workers.scheduler.latency import LatencyModel
 from workers.scheduler.snapshot import LaneView, Rules
 
-_ROUNDS = 2  # of the sweep, as workers/device/warmup.py has them
+_ROUNDS = 2  # of the sweep, as in workers/device/warmup.py
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchTimes:
-    """True seconds of a launch: fixed_s + row_s rows + unit_s units + square_s Σ size², times a
-    ratio drawn from `ratios` (actual over predicted, as measured)."""
+    """True duration of a launch: fixed_s + row_s rows + unit_s units + square_s Σ size², s, times a
+    ratio drawn from `ratios`."""
 
     fixed_s: float
     row_s: float = 0.0
     unit_s: float = 0.0
     square_s: float = 0.0
-    ratios: tuple[float, ...] = (1.0,)
+    ratios: tuple[float, ...] = (1.0,)  #: measured over predicted
 
     @classmethod
     def fitted(cls, sweep: Measured) -> "LaunchTimes":
-        """From launches that were measured, as a worker's own model sees them."""
+        """Fits the durations to measured launches, with a worker's own latency model."""
         latency = LatencyModel()
         latency.seed(sweep)
         fixed_s = latency.predict(LaunchSize(0, 0, 0))
@@ -37,16 +37,16 @@ class LaunchTimes:
         return cls(fixed_s, row_s, unit_s, square_s, ratios or (1.0,))
 
     def mean_s(self, work: LaunchSize) -> float:
-        """Seconds that such a launch takes, without its jitter."""
+        """Returns the seconds of a launch, without jitter."""
         sized_s = self.unit_s * work.units + self.square_s * work.squares
         return self.fixed_s + self.row_s * work.rows + sized_s
 
     def draw_s(self, work: LaunchSize, random: Random) -> float:
-        """Seconds that one such launch takes."""
+        """Draws the seconds of one launch."""
         return self.mean_s(work) * random.choice(self.ratios)
 
     def faster(self, speed: float) -> "LaunchTimes":
-        """On a device so many times as fast."""
+        """Returns the durations on a device that is `speed` times as fast."""
         return LaunchTimes(
             self.fixed_s / speed,
             self.row_s / speed,
@@ -56,9 +56,9 @@ class LaunchTimes:
         )
 
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
-        """What a worker's warm-up would measure: one, half of a launch and a whole one of each
-        bucket, side by side."""
-        rules = Rules.of(model)
+        """Returns what a worker's warm-up would measure: one row, half of a launch and a whole one
+        of each bucket, several at a time."""
+        rules = Rules.from_model(model)
         launches = _ROUNDS * model.limits.in_flight
         return [
             (work, self.draw_s(work, random))
@@ -70,13 +70,11 @@ class LaunchTimes:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Seconds around the launches. call_s: HTTP and Redis, half of it on the way in, half on the
-    way back; launch_s: a third each for looking, for taking and closing, and for delivering.
+    """Durations around the launches; the defaults are those of a call to an idle `echo` on one
+    machine."""
 
-    The defaults are of a call to an idle `echo` on one machine.
-    """
-
-    call_s: float = 0.001
+    call_s: float = 0.001  #: HTTP and Redis, half on the way in, half on the way back
+    #: a third each for looking, for taking and closing, and for delivering
     launch_s: float = 0.0006
 
 
@@ -84,7 +82,7 @@ NO_OVERHEADS = Overheads(0.0, 0.0)
 
 
 def full_launches(rules: Rules, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Of each size (1 where there are none), and how many rows of it fill a launch."""
+    """Returns each size (1 without buckets) and how many rows of it fill a launch."""
     tops = [(size, size) for size in sizes] or [(1, 0)]
     return [
         (size, rules.full_rows(LaneView("", bucket, items=1, items_units=size)))

@@ -1,16 +1,15 @@
-"""A virtual clock, and what is due on it."""
+"""Virtual clock and the events due on it."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-BEGINS_S = 1000.0
-"""The clock's first second: lanes and schedulers take zero for "never"."""
+BEGINS_S = 1000.0  # start of the clock: lanes and schedulers take zero for "never"
 
 
 class EventLoop:
-    """Acts in the order of their times; those of one time, in the order they were noted in."""
+    """Runs callbacks in the order of their times; those of one time in the order of scheduling."""
 
     def __init__(self) -> None:
         self.now_s = BEGINS_S
@@ -18,17 +17,18 @@ class EventLoop:
         self._numbers = count()
 
     def at(self, at_s: float, act: Callable[..., None], *arguments: Any) -> None:
+        """Schedules a callback at a time, s; now if that has passed."""
         heappush(self._due, (max(at_s, self.now_s), next(self._numbers), act, arguments))
 
     def after(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Acts at once where it takes no time."""
+        """Schedules a callback after a delay; calls it at once for a delay of zero."""
         if seconds <= 0:
             act(*arguments)
         else:
             self.at(self.now_s + seconds, act, *arguments)
 
     def run(self, over: Callable[[], bool]) -> None:
-        """Until it is over, or nothing is due any more."""
+        """Runs until `over` returns True, or nothing is scheduled."""
         while self._due and not over():
             self.now_s, _, act, arguments = heappop(self._due)
             act(*arguments)

@@ -1,4 +1,4 @@
-"""The api's side: calls arrive, are let in or refused, and are answered or expire."""
+"""Api side of a simulation: calls arrive, are admitted or rejected, and are answered or expire."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,16 +13,16 @@ from workers.simulation.costs import Overheads
 from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.result import CallEnd, Outcome
 
-_ASKER, _TENANT = "api", "tenant"
+_API, _TENANT = "api", "tenant"
 
 
 class Gateway:
-    """Puts each arrival (seconds since the beginning, size) into its lane. on_call: rings."""
+    """Puts each arrival (seconds since the beginning, size) into its lane; on_call wakes slots."""
 
     def __init__(
         self,
         model: Model,
-        agenda: EventLoop,
+        loop: EventLoop,
         lanes: MemoryLanes,
         arrivals: Sequence[tuple[float, int]],
         overheads: Overheads,
@@ -31,47 +31,48 @@ class Gateway:
         on_call: Callable[[], None],
     ) -> None:
         self.ended: list[CallEnd] = []
-        self._model, self._agenda, self._lanes = model, agenda, lanes
+        self._model, self._loop, self._lanes = model, loop, lanes
         self._arrivals, self._on_call = arrivals, on_call
-        self._way_s = overheads.call_s / 2
+        self._one_way_s = overheads.call_s / 2
         self._timeout_ms, self._most_waiting = timeout_ms, most_waiting
-        self._open: dict[str, tuple[float, Call]] = {}  # by id, since it arrived
+        self._open: dict[str, tuple[float, Call]] = {}  # by id, with the time of arrival
         self._lane_of = {bucket: lane_name({}, bucket) for bucket in (0, *model.buckets)}
         self._profile, self._packed = Profile(), b""
         self._margin = Margin(model)
 
     @property
     def over(self) -> bool:
-        """Whether every arrival has ended."""
+        """True once every call has ended."""
         return len(self.ended) == len(self._arrivals)
 
     def start(self) -> None:
+        """Schedules the first arrival."""
         self._expect(0)
 
     def answer(self, launch: Launch) -> None:
-        """A launch has ended; its calls are answered in one message."""
+        """Answers the calls of a launch that has ended, in one message."""
         if not launch.calls:
             return
         calls = [entry.owner for entry in launch.calls]
-        self._lanes.reply(_ASKER, [Reply(call.id, b"", None, call.size, {}) for call in calls])
-        self._lanes.replies.clear()  # which is how the api process reads them
+        self._lanes.reply(_API, [Reply(call.id, b"", None, call.size, {}) for call in calls])
+        self._lanes.replies.clear()  # as the api process does by reading them
         for call in calls:
             launched_s = launch.started_s - BEGINS_S
-            self._agenda.after(
-                self._way_s, self._end, call.id, "answered", launched_s, launch.reason
+            self._loop.after(
+                self._one_way_s, self._end, call.id, "answered", launched_s, launch.reason
             )
 
     def _expect(self, n: int) -> None:
         if n < len(self._arrivals):
-            self._agenda.at(BEGINS_S + self._arrivals[n][0], self._arrive, n)
+            self._loop.at(BEGINS_S + self._arrivals[n][0], self._arrive, n)
 
     def _arrive(self, n: int) -> None:
         size = self._arrivals[n][1]
         lane = self._lane_of[bucket_of(size, self._model.buckets)]
-        call = Call(str(n), lane, _TENANT, None, size, _ASKER)
-        self._open[call.id] = self._agenda.now_s, call
-        self._agenda.after(self._timeout_ms / 1000, self._expire, call)
-        self._agenda.after(self._way_s, self._put, call)
+        call = Call(str(n), lane, _TENANT, None, size, _API)
+        self._open[call.id] = self._loop.now_s, call
+        self._loop.after(self._timeout_ms / 1000, self._expire, call)
+        self._loop.after(self._one_way_s, self._put, call)
         self._expect(n + 1)
 
     def _put(self, call: Call) -> None:
@@ -85,7 +86,7 @@ class Gateway:
         if refused is None:
             self._on_call()
         else:
-            self._agenda.after(self._way_s, self._end, call.id, refused.why)
+            self._loop.after(self._one_way_s, self._end, call.id, refused.why)
 
     def _terms_of(self, bucket: int) -> Terms:
         packed = self._lanes.profile()
@@ -102,13 +103,13 @@ class Gateway:
     def _end(
         self, id: str, outcome: Outcome, launched_s: float = 0.0, reason: FlushReason | None = None
     ) -> None:
-        """The first end of a call is its end."""
+        """Records the first end of a call."""
         if found := self._open.pop(id, None):
             arrived_s, call = found
             if outcome == "answered":
                 bucket = bucket_of(call.size, self._model.buckets)
                 due = due_ms(self._profile, self._model, bucket, self._timeout_ms)
-                took_ms = (self._agenda.now_s - arrived_s) * 1000
+                took_ms = (self._loop.now_s - arrived_s) * 1000
                 self._margin.note(late=took_ms > due)
-            times = arrived_s - BEGINS_S, launched_s, self._agenda.now_s - BEGINS_S
+            times = arrived_s - BEGINS_S, launched_s, self._loop.now_s - BEGINS_S
             self.ended.append(CallEnd(*times, call.size, outcome, reason))

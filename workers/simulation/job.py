@@ -1,4 +1,4 @@
-"""A job without an end: every replica always has slices of it in hand."""
+"""Job without an end: every replica always has slices of it in hand."""
 
 from collections.abc import Sequence
 from random import Random
@@ -8,11 +8,11 @@ from jobs.models.model import Model
 from workers.scheduler.entries import Entry
 from workers.scheduler.lanes import ItemLanes
 
-_SLICES = 4  # in hand, as workers/device/model_host.py has them
+_SLICES = 4  # in hand, as in workers/device/model_host.py
 
 
 class Job:
-    """sizes: of its items, drawn at random."""
+    """Job whose items have random sizes out of `sizes`."""
 
     def __init__(self, model: Model, sizes: Sequence[int], random: Random) -> None:
         self._model, self._random = model, random
@@ -23,7 +23,7 @@ class Job:
         ]
 
     def top_up(self, items: ItemLanes, now_s: float) -> bool:
-        """Claims slices while there is room; says whether it did."""
+        """Claims slices while there is room; returns True if it did."""
         slice_items = self._model.limits.slice_items
         claimed = False
         while len(items) <= (_SLICES - 1) * slice_items:

@@ -21,62 +21,62 @@ from workers.simulation.job import Job
 from workers.simulation.result import LaunchEnd
 from workers.simulation.wakeups import WakeupList
 
-LEASE_S = 6.0  # a worker says that it is there three times within it
-_LONGEST_WAIT_S = 1.0  # an idle device looks around at least this often
-_ROUND_TRIP_S = 0.0005  # and at most so often
+LEASE_S = 6.0  # renewed three times within it
+_MAX_WAIT_S = 1.0  # between two looks of an idle slot
+_MIN_WAIT_S = 0.0005  # one round trip
 
 
 @dataclass
 class Stage:
-    """What all replicas share."""
+    """State that all replicas share."""
 
     model: Model
-    agenda: EventLoop
+    loop: EventLoop
     lanes: MemoryLanes
-    bell: WakeupList
+    wakeups: WakeupList
     times: LaunchTimes
     overheads: Overheads
     random: Random
     launches: list[LaunchEnd] = field(default_factory=list)
-    looks: int = 0
-    lost_tickets: int = 0
+    looks: int = 0  #: how often a slot looked at the lanes
+    lost_tickets: int = 0  #: looks that lost their calls to a faster replica
 
 
 class Replica:
-    """`number`: which one it is."""
+    """Worker with one scheduler and several slots."""
 
     def __init__(self, number: int, stage: Stage, gateway: Gateway, job: Job | None) -> None:
         self.number, self._idle = number, False
         self.scheduler = Scheduler(stage.model)
         self._stage, self._gateway, self._job = stage, gateway, job
-        self._agenda, self._lanes = stage.agenda, stage.lanes
+        self._loop, self._lanes = stage.loop, stage.lanes
         self._step_s = stage.overheads.launch_s / 3
         self._slots = stage.model.limits.in_flight
         self._free = deque(f"{number}/{n}" for n in range(self._slots))
         self._deciding: str | None = None  # one slot at a time
-        self._waits = 0  # only the latest wait ends by its time
+        self._waits = 0  # counts waits: only the latest ends by its time
 
     def start(self) -> None:
-        """Warm, measured, and ready for calls."""
+        """Starts the replica warm, measured, and ready for calls."""
         self.scheduler.latency.seed(self._stage.times.sweep(self._stage.model, self._stage.random))
         self._announce()
         self._top_up()
         self._next()
 
-    def wait_for_wakeup(self) -> None:
-        """A call may be waiting."""
+    def wake(self) -> None:
+        """Called when a call may be waiting."""
         self._idle = False
         self._look()
 
     def _announce(self) -> None:
         profile = self.scheduler.profile().pack()
         self._lanes.announce(str(self.number), LEASE_S, profile=profile)
-        self._agenda.after(LEASE_S / 3, self._announce)
+        self._loop.after(LEASE_S / 3, self._announce)
 
     # -- the life of a launch
 
     def _next(self) -> None:
-        """A free slot becomes the one that decides."""
+        """Makes a free slot the one that decides."""
         if self._deciding is None and self._free:
             self._deciding = self._free.popleft()
             self._look()
@@ -85,13 +85,13 @@ class Replica:
         assert self._deciding is not None
         self._stage.looks += 1
         slot = self._deciding
-        waiting = Waiting.of(self._lanes.look(slot), slot, self._slots, 0.0)
-        self._agenda.after(self._step_s, self._decide, waiting)
+        waiting = Waiting.from_look(self._lanes.look(slot), slot, self._slots, 0.0)
+        self._loop.after(self._step_s, self._decide, waiting)
 
     def _decide(self, waiting: Waiting) -> None:
-        decision = self.scheduler.decide(self._agenda.now_s, waiting)
+        decision = self.scheduler.decide(self._loop.now_s, waiting)
         if isinstance(decision, Flush):
-            self._agenda.after(self._step_s, self._close, decision, waiting)
+            self._loop.after(self._step_s, self._close, decision, waiting)
         else:
             if decision.watch:
                 assert self._deciding is not None
@@ -101,19 +101,19 @@ class Replica:
     def _wait(self, until_s: float) -> None:
         self._idle = True
         self._waits += 1
-        if until_s < inf:  # else nothing waits, and a look around would change nothing
-            now_s = self._agenda.now_s
-            until_s = until_s if until_s > now_s else now_s + _ROUND_TRIP_S
-            self._agenda.at(min(until_s, now_s + _LONGEST_WAIT_S), self._time_is_over, self._waits)
-        self._stage.bell.listen(self)
+        if until_s < inf:  # else nothing waits, and a look would change nothing
+            now_s = self._loop.now_s
+            until_s = until_s if until_s > now_s else now_s + _MIN_WAIT_S
+            self._loop.at(min(until_s, now_s + _MAX_WAIT_S), self._wait_is_over, self._waits)
+        self._stage.wakeups.add(self)
 
-    def _time_is_over(self, wait: int) -> None:
+    def _wait_is_over(self, wait: int) -> None:
         if self._idle and wait == self._waits:
             self._wake()
 
     def _wake(self) -> None:
-        self._stage.bell.leave(self)
-        self.wait_for_wakeup()
+        self._stage.wakeups.remove(self)
+        self.wake()
 
     def _close(self, flush: Flush, waiting: Waiting) -> None:
         launch = self._launch(flush, waiting)
@@ -122,24 +122,24 @@ class Replica:
             return
         slot, self._deciding = self._deciding, None
         took_s = self._stage.times.draw_s(launch.work, self._stage.random)
-        launch.started_s = self._agenda.now_s
-        self._note(launch, took_s)
-        self._agenda.at(self._agenda.now_s + took_s, self._ended, slot, launch)
+        launch.started_s = self._loop.now_s
+        self._record(launch, took_s)
+        self._loop.at(self._loop.now_s + took_s, self._ended, slot, launch)
         self._top_up()
         self._next()
 
     def _launch(self, flush: Flush, waiting: Waiting) -> Launch | None:
-        """None where another replica was faster, or nothing is left that is worth a launch."""
-        now_s, view, calls = self._agenda.now_s, flush.view, list[Entry]()
+        """Returns None if another replica was faster, or nothing is left that is worth a launch."""
+        now_s, view, calls = self._loop.now_s, flush.view, list[Entry]()
         if view.calls or self.scheduler.tells_pool(now_s, waiting):
             ticket = self.scheduler.ticket(
-                self._agenda.now_s, flush, waiting, str(self.number), self._deciding or "", LEASE_S
+                self._loop.now_s, flush, waiting, str(self.number), self._deciding or "", LEASE_S
             )
             taken = self._lanes.take(ticket)
             if taken is None:
                 self._stage.lost_tickets += 1
                 return None
-            self._stage.bell.answer()
+            self._stage.wakeups.notify()
             calls = [
                 Entry(call, 0, call.lane, lane_parts(call.lane)[1], call.size, None,
                       call.enqueued_ms / 1000)
@@ -149,23 +149,23 @@ class Replica:
         return self.scheduler.close(now_s, flush, calls, due_s, fill=view.calls <= flush.rows)
 
     def _ended(self, slot: str, launch: Launch) -> None:
-        now_s = self._agenda.now_s
+        now_s = self._loop.now_s
         launch.engine_s = now_s - launch.started_s
         self.scheduler.ended(now_s, launch)
         self._gateway.answer(launch)
-        self._agenda.after(self._step_s, self._freed, slot)
+        self._loop.after(self._step_s, self._freed, slot)
 
     def _freed(self, slot: str) -> None:
         self._free.append(slot)
         self._next()
 
-    def _note(self, launch: Launch, took_s: float) -> None:
+    def _record(self, launch: Launch, took_s: float) -> None:
         started_s = launch.started_s - BEGINS_S
         sizes = len(launch.calls), len(launch.items)
         end = LaunchEnd(self.number, started_s, took_s, *sizes, launch.reason)
         self._stage.launches.append(end)
 
     def _top_up(self) -> None:
-        """A slice that comes in hand wakes a slot that waits."""
-        if self._job and self._job.top_up(self.scheduler.items, self._agenda.now_s) and self._idle:
+        """Claims items; a new slice wakes a waiting slot."""
+        if self._job and self._job.top_up(self.scheduler.items, self._loop.now_s) and self._idle:
             self._wake()

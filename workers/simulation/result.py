@@ -1,4 +1,4 @@
-"""What a simulation found. Times are seconds since its beginning."""
+"""Result of a simulation. Times are seconds since its beginning."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,18 @@ REFUSALS: tuple[Why, ...] = ("late", "overloaded", "no_worker")
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """One call: when its client sent it, when a launch took it (0: none did), when it was answered,
-    refused or given up, and how."""
+    """One call."""
 
-    arrived_s: float
-    launched_s: float
-    ended_s: float
+    arrived_s: float  #: when its client sent it
+    launched_s: float  #: when a launch took it; 0: none did
+    ended_s: float  #: when it was answered, rejected or expired
     size: int
     outcome: Outcome
-    reason: FlushReason | None = None
+    reason: FlushReason | None = None  #: flush reason of its launch
 
     @property
     def latency_s(self) -> float:
+        """Seconds from arrival to end."""
         return self.ended_s - self.arrived_s
 
 
@@ -44,70 +44,71 @@ class LaunchEnd:
 
     @property
     def rows(self) -> int:
+        """Number of calls and items."""
         return self.calls + self.items
 
 
 @dataclass(frozen=True)
 class Result:
-    """lasted_s: until the last call had ended and everything asked for was over; slots: launches at
-    a time, of all replicas; looks: how often a slot looked at the lanes; lost_tickets: how many of
-    them were lost to a faster replica."""
+    """Calls and launches of a simulation, and figures derived from them."""
 
     calls: Sequence[CallEnd]
     launches: Sequence[LaunchEnd]
     replicas: int
-    slots: int
+    slots: int  #: launches at a time, of all replicas
     target_s: float
-    lasted_s: float
-    looks: int = 0
-    lost_tickets: int = 0
+    lasted_s: float  #: until the last call had ended and `lasts_s` were over
+    looks: int = 0  #: how often a slot looked at the lanes
+    lost_tickets: int = 0  #: looks that lost their calls to a faster replica
 
     @property
     def answered(self) -> list[CallEnd]:
+        """Calls that were answered."""
         return [call for call in self.calls if call.outcome == "answered"]
 
     @cached_property
     def latencies_s(self) -> list[float]:
-        """Of the calls that were answered, in order of size."""
+        """Latencies of answered calls, ascending."""
         return sorted(call.latency_s for call in self.answered)
 
     def p(self, percent: float) -> float:
-        """Seconds that so many of 100 answered calls took at most; 0 where none was."""
+        """Returns a percentile of the answered calls' latencies, s; 0 without any."""
         return quantile(self.latencies_s, percent / 100)
 
     @cached_property
     def outcomes(self) -> Mapping[Outcome, int]:
+        """Number of calls by outcome."""
         return Counter(call.outcome for call in self.calls)
 
     @property
     def miss_share(self) -> float:
-        """Of all calls: answered after the target, or expired."""
+        """Share of all calls that were answered after the target, or expired."""
         late = sum(latency_s > self.target_s for latency_s in self.latencies_s)
         return self._share(late + self.outcomes.get("expired", 0))
 
     @property
     def refused_share(self) -> float:
-        """Of all calls: told at once that it won't do."""
+        """Share of all calls that were rejected."""
         return self._share(sum(self.outcomes.get(why, 0) for why in REFUSALS))
 
     @property
     def goodput_per_s(self) -> float:
-        """Calls answered within the target, a second."""
+        """Calls answered within the target, per second."""
         return sum(s <= self.target_s for s in self.latencies_s) / max(self.lasted_s, 1e-9)
 
     @property
     def reasons(self) -> dict[str, float]:
-        """The share of the launched calls, by the reason that their launch left for."""
+        """Share of the launched calls by flush reason."""
         return _shares(Counter(call.reason for call in self.calls if call.reason))
 
     @property
     def launch_reasons(self) -> dict[str, float]:
-        """The share of the launches with calls, by the reason that they left for."""
+        """Share of the launches with calls by flush reason."""
         return _shares(Counter(launch.reason for launch in self.launches if launch.calls))
 
     @property
     def busy_s(self) -> list[float]:
-        """By replica: device time of its launches, those side by side counted each."""
+        """Device time of each replica's launches, s; simultaneous ones count each."""
         busy_s = [0.0] * self.replicas
         for launch in self.launches:
             busy_s[launch.replica] += self._within_s(launch)
@@ -115,19 +116,19 @@ class Result:
 
     @property
     def utilisation(self) -> float:
-        """The share of all slots' time that launches were running."""
+        """Share of all slots' time in which launches were running."""
         return sum(self.busy_s) / max(self.lasted_s * self.slots, 1e-9)
 
     @property
     def items_run(self) -> float:
-        """Items of the job, those of a launch that was cut short by its share."""
+        """Number of the job's items; those of a launch cut short count by its share."""
         return sum(
             launch.items * self._within_s(launch) / launch.took_s for launch in self.launches
         )
 
     @property
     def rows_per_launch(self) -> float:
-        """The mean, calls and items together."""
+        """Mean number of calls and items."""
         return sum(launch.rows for launch in self.launches) / max(1, len(self.launches))
 
     def _within_s(self, launch: LaunchEnd) -> float:
@@ -138,7 +139,7 @@ class Result:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Between the two nearest of an ordered sequence, in proportion; 0 of none."""
+    """Returns a quantile of an ascending sequence, interpolated; 0 for an empty one."""
     if not ordered:
         return 0.0
     place = share * (len(ordered) - 1)

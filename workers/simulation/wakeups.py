@@ -1,4 +1,4 @@
-"""Who hears that a call came: the replica whose slot has listened for the longest."""
+"""Wake-up list: a call wakes the replica whose slot has waited for the longest."""
 
 from collections import deque
 from typing import Protocol
@@ -6,29 +6,31 @@ from typing import Protocol
 from jobs.calls.memory import MemoryLanes
 
 
-class Listener(Protocol):
-    """Has one slot that listens, at most."""
+class Waiter(Protocol):
+    """Replica, with one slot that waits at most."""
 
-    def wait_for_wakeup(self) -> None: ...
+    def wake(self) -> None:
+        """Called when a call may be waiting."""
 
 
 class WakeupList:
-    """The lanes' bell has one token, which wakes one slot."""
+    """The lanes give one token, which wakes one slot."""
 
     def __init__(self, lanes: MemoryLanes) -> None:
         self._lanes = lanes
-        self._listening: deque[Listener] = deque()
+        self._waiting: deque[Waiter] = deque()
 
-    def answer(self) -> None:
-        """The lanes may have rung."""
-        while self._lanes.rung and self._listening:
+    def notify(self) -> None:
+        """Wakes slots if the lanes gave a token."""
+        while self._lanes.rung and self._waiting:
             self._lanes.rung = False
-            self._listening.popleft().wait_for_wakeup()
+            self._waiting.popleft().wake()
 
-    def listen(self, listener: Listener) -> None:
-        self._listening.append(listener)
-        self.answer()
+    def add(self, waiter: Waiter) -> None:
+        """Adds a replica whose slot waits."""
+        self._waiting.append(waiter)
+        self.notify()
 
-    def leave(self, listener: Listener) -> None:
-        """It was woken by something else."""
-        self._listening.remove(listener)
+    def remove(self, waiter: Waiter) -> None:
+        """Removes a replica that was woken by something else."""
+        self._waiting.remove(waiter)

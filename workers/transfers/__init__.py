@@ -1,1 +1,1 @@
-"""Jobs that are read from a file or from S3, and written to one, by a process beside the keeper."""
+"""Jobs that are read from a file or S3 (imports), and written to one (exports)."""

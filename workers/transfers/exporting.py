@@ -1,4 +1,4 @@
-"""Writes the results of a job that has ended: part by part to a disk, from there to files or S3."""
+"""Exports: the results of a job that has ended, part by part to a disk, then to files or S3."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
@@ -20,85 +20,86 @@ from jobs.store.jobs import read, transfers
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.tenancy import acting
 from jobs.usecases import tenant_files
-from workers.transfers.shared import NotOurs, Shared
+from workers.transfers.context import ClaimLost, TransferContext
 from workers.transfers.writers import Parts, Written
 
-PATIENCE_S = 86_400.0
-"""What can't be reached for so long after the job's end is given up."""
-
-_MOST_PARTS = 1000  # a manifest names them all
-_TYPES = {".parquet": "vnd.apache.parquet"}
+_GIVE_UP_S = 86_400.0  # after the job's end, where the target can't be reached
+_MAX_PARTS = 1000  # a manifest names them all
 
 
-def export_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
-    """Writes the results, then what they are; or why they can't be written, where that stays so.
-    Raises NotOurs, and what trying again may help."""
+def run(context: TransferContext, transfer: Transfer, job: RowMapping) -> None:
+    """Writes the results, then the manifest.
+
+    Raises ClaimLost, Untransferable where another try wouldn't help, and errors where it may.
+    """
     target: dict[str, Any] = orjson.loads(job["target"])
-    place: _Destination = (_Objects if "url" in target else _Files)(shared, mine, job, target)
+    destination: _Destination = (_ObjectTarget if "url" in target else _FileTarget)(
+        context, transfer, job, target
+    )
     try:
-        manifest = _written(shared, job, target, place)
-        with acting(shared.database, mine.tenant) as tx:
-            if not transfers.finish(tx, mine):
-                raise NotOurs
-            place.record(tx)
-            transfers.set_manifest(tx, mine, manifest)
-    except NotOurs:
-        _leave(shared, mine, place)
+        manifest = _write(context, job, target, destination)
+        with acting(context.database, transfer.tenant) as tx:
+            if not transfers.finish(tx, transfer):
+                raise ClaimLost
+            destination.record(tx)
+            transfers.set_manifest(tx, transfer, manifest)
+    except ClaimLost:
+        _discard_if_changed(context, transfer, destination)
         raise
     except Conflict as error:  # retried, deleted or pruned meanwhile
-        if not _leave(shared, mine, place):
-            raise NotOurs from error
-        place.discard()
+        if not _discard_if_changed(context, transfer, destination):
+            raise ClaimLost from error
+        destination.discard()
         message = "the results were removed at the end of their retention before they were written"
         raise Untransferable("pruned", message) from None
     except Untransferable:
-        place.discard()
+        destination.discard()
         raise
 
 
-def fail(shared: Shared, mine: Transfer, error: dict[str, Any]) -> None:
-    """The job's results stay where they are; its webhook says that they were not written."""
-    with acting(shared.database, mine.tenant) as tx:
-        if not transfers.finish(tx, mine):
-            raise NotOurs
-        transfers.set_manifest(tx, mine, {"error": error})
+def fail(context: TransferContext, transfer: Transfer, error: dict[str, Any]) -> None:
+    """Ends the export: the results stay in the database, the webhook says that they were not
+    written. Raises ClaimLost."""
+    with acting(context.database, transfer.tenant) as tx:
+        if not transfers.finish(tx, transfer):
+            raise ClaimLost
+        transfers.set_manifest(tx, transfer, {"error": error})
 
 
 def give_up(job: RowMapping) -> bool:
-    """Whether it has been tried for long enough."""
-    return bool((job["read_at"] - job["finished_at"]).total_seconds() > PATIENCE_S)
+    """Returns True if the export has been tried for long enough."""
+    return bool((job["read_at"] - job["finished_at"]).total_seconds() > _GIVE_UP_S)
 
 
 class _Destination(Protocol):
     def put(self, part: Written) -> dict[str, Any]:
-        """Stores a part, and says what it is. Raises BlobsAway, Untransferable."""
+        """Stores a part; returns its entry of the manifest. Raises BlobsAway, Untransferable."""
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
-        """All parts are there."""
+        """Called when all parts are stored."""
 
     def record(self, tx: Tx) -> None:
-        """What the database knows of them."""
+        """Records the parts in the database."""
 
     def discard(self) -> None:
-        """Nobody will know of them."""
+        """Deletes what was stored."""
 
 
-def _written(
-    shared: Shared, job: RowMapping, target: Mapping[str, Any], place: _Destination
+def _write(
+    context: TransferContext, job: RowMapping, target: Mapping[str, Any], destination: _Destination
 ) -> dict[str, Any]:
-    """The manifest."""
-    words, asked = dialect(job["dialect"]), orjson.loads(job["asked"] or "{}")
-    asked["model"] = job["model"]
-    unit = shared.models.unit(job["model"], job["version"])
-    if most := target.get("part_items"):
-        target = {**target, "part_items": max(most, -(-job["total"] // _MOST_PARTS))}
+    """Writes all parts and returns the manifest."""
+    options = orjson.loads(job["asked"] or "{}") | {"model": job["model"]}
+    unit = context.models.unit(job["model"], job["version"])
+    if part_items := target.get("part_items"):
+        target = {**target, "part_items": max(part_items, -(-job["total"] // _MAX_PARTS))}
     described, units = [], 0
-    rows = shared.payloads.opened(map(dict, read.result_rows(shared.database, job)))
-    with closing(Parts(target, words, unit, asked)) as parts:
+    rows = context.payloads.opened(map(dict, read.result_rows(context.database, job)))
+    with closing(Parts(target, dialect(job["dialect"]), unit, options)) as parts:
         for row in rows:
             units += row["units"] if row["outcome"] == "succeeded" else 0
-            described += [place.put(part) for part in parts.add(row)]
-        described += [place.put(part) for part in parts.finish()]
+            described += [destination.put(part) for part in parts.add(row)]
+        described += [destination.put(part) for part in parts.finish()]
     manifest: dict[str, Any] = {
         "job": ids.show("job", job["id"]),
         "generation": job["generation"],
@@ -108,82 +109,102 @@ def _written(
         "usage": {unit: units},
         "parts": described,
     }
-    place.seal(manifest)
+    destination.seal(manifest)
     return manifest
 
 
-def _leave(shared: Shared, mine: Transfer, place: _Destination) -> bool:
-    """Whether the job is still there as it was: somebody else may be writing the very same. Where
-    it isn't, what was written is nobody's."""
-    with acting(shared.database, mine.tenant) as tx:
-        still = transfers.job_of(tx, mine) is not None
-    if not still:
-        place.discard()
-    return still
+def _discard_if_changed(
+    context: TransferContext, transfer: Transfer, destination: _Destination
+) -> bool:
+    """Returns True if the job is unchanged: another process may be writing the same parts.
+    Otherwise discards what was written."""
+    with acting(context.database, transfer.tenant) as tx:
+        unchanged = transfers.job_of(tx, transfer) is not None
+    if not unchanged:
+        destination.discard()
+    return unchanged
 
 
-class _Files:
-    """A file for each kind of lines. Its id is told from the job: whoever tries again writes to the
-    same place. Its row comes before its bytes, so that they go whoever dies."""
+class _FileTarget:
+    """Stores each part as a file of the tenant.
+
+    The id derives from the job, so that another try writes to the same place. The row comes before
+    the bytes, so that they are deleted whatever process dies.
+    """
 
     def __init__(
-        self, shared: Shared, mine: Transfer, job: RowMapping, target: Mapping[str, Any]
+        self,
+        context: TransferContext,
+        transfer: Transfer,
+        job: RowMapping,
+        target: Mapping[str, Any],
     ) -> None:
-        self._shared, self._mine, self._job = shared, mine, job
+        self._context, self._transfer, self._job = context, transfer, job
         self._expires_in_s = (target.get("files") or {}).get("expires_in_s")
         self._put: list[UUID] = []
         self._stored: list[dict[str, Any]] = []
 
     def put(self, part: Written) -> dict[str, Any]:
+        """Stores a part."""
         job = ids.show("job", self._job["id"])
-        named = (job, str(self._mine.generation), part.part, str(part.number))
+        named = (job, str(self._transfer.generation), part.part, str(part.number))
         id = ids.derived(self._job["finished_at"], *named)
         described = part.described()
         with self._acting() as tx:
             file_rows.announce(
-                tx, self._mine.tenant, id, purpose="batch_output",
+                tx, self._transfer.tenant, id, purpose="batch_output",
                 filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.key_of(id), key_id="",
                 within_s=tenant_files.WITHIN_S,
             )  # fmt: skip
         self._put.append(id)
-        stored = tenant_files.put(self._shared.files, part.content, id)
+        stored = tenant_files.put(self._context.files, part.content, id)
         self._stored.append({name: stored[name] for name in ("id", "bytes", "sha256")})
         return described | {"file": ids.show("file", id)}
 
-    def seal(self, manifest: Mapping[str, Any]) -> None: ...
+    def seal(self, manifest: Mapping[str, Any]) -> None:
+        """Does nothing: the job's row holds the manifest."""
 
     def record(self, tx: Tx) -> None:
-        for found in self._stored:
+        """Completes the files' rows."""
+        for file in self._stored:
             row = file_rows.complete(
-                tx, self._mine.tenant, expires_in_s=self._expires_in_s, **found
+                tx, self._transfer.tenant, expires_in_s=self._expires_in_s, **file
             )
             if row is None:
                 raise BlobsAway("a file was given up while others were written")
 
     def discard(self) -> None:
+        """Marks the files as given up."""
         with self._acting() as tx:
             for id in self._put:
-                file_rows.give_up(tx, self._mine.tenant, id)
+                file_rows.give_up(tx, self._transfer.tenant, id)
 
     def _acting(self) -> AbstractContextManager[Tx]:
-        return acting(self._shared.database, self._mine.tenant)
+        return acting(self._context.database, self._transfer.tenant)
 
 
-class _Objects:
-    """Objects below a URL, in a folder of the job's generation: no other one ever writes there, and
-    its manifest, which comes last, says that they are all there."""
+class _ObjectTarget:
+    """Stores parts as objects below a URL, in a folder of the job's generation.
+
+    No other generation writes there; the manifest comes last and says that all parts are there.
+    """
 
     def __init__(
-        self, shared: Shared, mine: Transfer, job: RowMapping, target: Mapping[str, Any]
+        self,
+        context: TransferContext,
+        transfer: Transfer,
+        job: RowMapping,
+        target: Mapping[str, Any],
     ) -> None:
-        settings = shared.settings
-        self._objects, self._encryption = shared.objects, target.get("encryption") or {}
+        settings = context.settings
+        self._objects, self._encryption = context.objects, target.get("encryption") or {}
         folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
         self._folder = folder.below(f"{job['generation']}/")
-        s3_locations.check(self._folder, mine.tenant, settings.s3_allow, settings.blobs)
+        s3_locations.check(self._folder, transfer.tenant, settings.s3_allow, settings.blobs)
         self._put: list[s3_locations.Place] = []
 
     def put(self, part: Written) -> dict[str, Any]:
+        """Stores a part."""
         at = self._folder.below(f"{part.part}-{part.number:05}{part.suffix}")
         described = part.described() | {"url": str(at)}
         self._put.append(at)
@@ -191,13 +212,16 @@ class _Objects:
         return described
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest."""
         at = self._folder.below("manifest.json")
         self._put.append(at)
         content = BytesIO(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         self._objects.put_stream(at, content, self._encryption)
 
     def discard(self) -> None:
+        """Deletes the objects, the last first."""
         for at in reversed(self._put):
             self._objects.discard(at)
 
-    def record(self, tx: Tx) -> None: ...
+    def record(self, tx: Tx) -> None:
+        """Records nothing."""

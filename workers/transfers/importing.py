@@ -1,9 +1,9 @@
-"""Reads the items of a job: its source as lines, through its dialect, into rows that are stored in
-one transaction or not at all."""
+"""Imports: the items of a job, from its source through its dialect into rows that are stored in one
+transaction or not at all."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from io import BufferedReader, RawIOBase
 from typing import IO, Any, cast
 
@@ -26,76 +26,82 @@ from jobs.store.queue import finish
 from jobs.store.tenancy import acting
 from jobs.store.tenants import limits
 from jobs.telemetry.metrics import record
+from workers.transfers.context import ClaimLost, TransferContext
 from workers.transfers.readers import lines_of
-from workers.transfers.shared import NotOurs, Shared
 
 _MIB = 1 << 20
 
 
-def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
-    """Queues the job with the items of its source; or fails it, where what is wrong stays wrong.
-    Raises NotOurs, and what trying again may help."""
-    taking = _Taking(shared, mine, job)
-    try:
-        taken = taking.take_in()
-        described = taking.described(taken)
-        with acting(shared.database, mine.tenant) as tx:
-            insert.queue_job(tx, described, taken.rows, taken.bounds, taken.inputs)
-            if not transfers.finish(tx, mine):
-                raise NotOurs
-        record.job_submitted(described.model.key, described.job_class, taken.total)
-    except UniqueViolation as error:  # of items that another one stored
-        raise NotOurs from error
-    finally:
-        taking.close()
+def run(context: TransferContext, transfer: Transfer, job: RowMapping) -> None:
+    """Queues the job with the items of its source.
+
+    Raises ClaimLost, Invalid or Untransferable where another try wouldn't help, and errors where it
+    may.
+    """
+    with closing(_Import(context, transfer, job)) as one:
+        taken = one.read_items()
+        new_job = one.new_job(taken)
+        try:
+            with acting(context.database, transfer.tenant) as tx:
+                insert.queue_job(tx, new_job, taken.rows, taken.bounds, taken.inputs)
+                if not transfers.finish(tx, transfer):
+                    raise ClaimLost
+        except UniqueViolation as error:  # another process stored the items
+            raise ClaimLost from error
+        record.job_submitted(new_job.model.key, new_job.job_class, taken.total)
 
 
-def fail(shared: Shared, mine: Transfer, error: dict[str, Any]) -> None:
-    """The job ends, and says why."""
-    with acting(shared.database, mine.tenant) as tx:
-        if not transfers.finish(tx, mine):
-            raise NotOurs
-        finish.close_unread(tx, mine.job_id, "failed", orjson.dumps(error).decode())
+def fail(context: TransferContext, transfer: Transfer, error: dict[str, Any]) -> None:
+    """Ends the job with an error. Raises ClaimLost."""
+    with acting(context.database, transfer.tenant) as tx:
+        if not transfers.finish(tx, transfer):
+            raise ClaimLost
+        finish.close_unread(tx, transfer.job_id, "failed", orjson.dumps(error).decode())
 
 
-class _Taking:
-    """One try. Payloads that it stored stay whatever comes of it: another one, of whom it knows
-    nothing, may have stored the same. They are the job's, and go with it."""
+class _Import:
+    """One try of an import.
 
-    def __init__(self, shared: Shared, mine: Transfer, job: RowMapping) -> None:
-        self._shared, self._mine, self._job = shared, mine, job
-        self._asked: dict[str, Any] = orjson.loads(job["asked"] or "{}")
+    Payloads that it stored stay even if it fails: another try may have stored the same. They belong
+    to the job and are deleted with it.
+    """
+
+    def __init__(self, context: TransferContext, transfer: Transfer, job: RowMapping) -> None:
+        self._context, self._transfer, self._job = context, transfer, job
+        self._options: dict[str, Any] = orjson.loads(job["asked"] or "{}")
         self._model: Model | None = None
         self._intakes: list[Intake] = []
-        with acting(shared.database, mine.tenant) as tx:
-            of_tenant = limits.get(tx, mine.tenant)
-        self._limits = [limit for limit in of_tenant if limit.key in ("", job["key_id"])]
+        with acting(context.database, transfer.tenant) as tx:
+            tenant_limits = limits.get(tx, transfer.tenant)
+        self._limits = [limit for limit in tenant_limits if limit.key in ("", job["key_id"])]
 
-    def take_in(self) -> Intake:
+    def read_items(self) -> Intake:
+        """Reads the source into an intake."""
         source = orjson.loads(self._job["source"])
-        most_line = self._shared.models.max_line_bytes
-        most = self._shared.settings.max_ndjson_mb * _MIB
+        max_line_bytes = self._context.models.max_line_bytes
+        max_bytes = self._context.settings.max_ndjson_mb * _MIB
         with self._opened(source) as raw:
-            lines = lines_of(source, raw, most_line, most)
-            return dialect(self._job["dialect"]).take_in(self._open_intake, lines, self._asked)
+            lines = lines_of(source, raw, max_line_bytes, max_bytes)
+            return dialect(self._job["dialect"]).take_in(self._open_intake, lines, self._options)
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job
-        self._model = self._shared.models.resolve(name or f"{job['model']}@{job['version']}")
+        self._model = self._context.models.resolve(name or f"{job['model']}@{job['version']}")
         taken = Intake(
-            self._mine.job_id,
-            self._mine.tenant,
+            self._transfer.job_id,
+            self._transfer.tenant,
             self._model,
-            strict=self._asked.get("on_invalid", "reject") == "reject",
-            max_items=self._shared.settings.max_items,
+            strict=self._options.get("on_invalid", "reject") == "reject",
+            max_items=self._context.settings.max_items,
             bound=most_items(self._limits, self._model.name),
-            payloads=self._shared.payloads,
+            payloads=self._context.payloads,
         )
         taken.keep()
         self._intakes.append(taken)
         return taken
 
-    def described(self, taken: Intake) -> NewJob:
+    def new_job(self, taken: Intake) -> NewJob:
+        """Describes the job with its items."""
         assert self._model is not None
         job = self._job
         return NewJob(
@@ -115,16 +121,17 @@ class _Taking:
         )
 
     def close(self) -> None:
+        """Drops the intakes' files."""
         for taken in self._intakes:
             taken.close()
 
     @contextmanager
     def _opened(self, source: Mapping[str, Any]) -> Iterator[IO[bytes]]:
-        settings = self._shared.settings
+        settings = self._context.settings
         if url := source.get("url"):
             place = s3_locations.parse(url)
-            s3_locations.check(place, self._mine.tenant, settings.s3_allow, settings.blobs)
-            with self._shared.objects.open(place) as raw:
+            s3_locations.check(place, self._transfer.tenant, settings.s3_allow, settings.blobs)
+            with self._context.objects.open(place) as raw:
                 yield raw
             return
         with self._file(source["file"]) as raw:
@@ -132,25 +139,27 @@ class _Taking:
 
     def _file(self, shown: str) -> IO[bytes]:
         id = ids.parse("file", shown)
-        with acting(self._shared.database, self._mine.tenant) as tx:
-            row = file_rows.get(tx, self._mine.tenant, id) if id else None
+        with acting(self._context.database, self._transfer.tenant) as tx:
+            row = file_rows.get(tx, self._transfer.tenant, id) if id else None
         if row is None:
             message = f"there is no file {shown}: it was deleted, or has expired"
             raise Untransferable("no_such_file", message)
-        raw = _Checked(self._shared.files.open(row["key"]), bytes(row["sha256"]))
+        raw = _Checked(self._context.files.open(row["key"]), bytes(row["sha256"]))
         return cast(IO[bytes], BufferedReader(raw, _MIB))
 
 
 class _Checked(RawIOBase):
-    """A file that is what was handed in: else its end raises PayloadCorrupt."""
+    """Verifies a file's digest while it is read; its end raises PayloadCorrupt if it differs."""
 
     def __init__(self, raw: IO[bytes], digest: bytes) -> None:
         self._raw, self._digest, self._seen = raw, digest, hashlib.sha256()
 
     def readable(self) -> bool:
+        """Returns True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads the next bytes. Raises PayloadCorrupt."""
         chunk = self._raw.read(len(buffer))
         if not chunk and self._seen.digest() != self._digest:
             raise PayloadCorrupt("the file is not what was handed in: hand it in once more")
@@ -159,5 +168,6 @@ class _Checked(RawIOBase):
         return len(chunk)
 
     def close(self) -> None:
+        """Closes the file."""
         self._raw.close()
         super().close()

@@ -1,4 +1,4 @@
-"""The bytes of a source as lines: what is packed is unpacked, and a table's rows become items."""
+"""Readers of sources: JSONL, CSV and Parquet, plain or gzipped, as lines."""
 
 import csv
 import gzip
@@ -15,132 +15,138 @@ from jobs.errors import Untransferable
 from jobs.intake.spool import bounded_lines
 
 _CHUNK = 1 << 20
-_ROWS = 500  # of a table, in memory at a time
-_MOST_TOLD = 500  # characters of what a table calls its columns
+_ROWS = 500  # rows of a table in memory at a time
+_MAX_SHOWN = 500  # characters of a table's column names in an error
 _COLUMNS = ("custom_id", "input", "params")
 
 
 def lines_of(
-    source: Mapping[str, Any], raw: IO[bytes], most_line_bytes: int, most_bytes: int
+    source: Mapping[str, Any], raw: IO[bytes], max_line_bytes: int, max_bytes: int
 ) -> Iterator[bytes | None]:
-    """As `jobs.intake.spool.add_lines` takes them. most_bytes: of all of it, unpacked. Raises
-    Untransferable where it is not what it is said to be, BlobsAway."""
+    """Yields lines as `jobs.intake.spool.add_lines` takes them.
+
+    max_bytes bounds the whole source, unpacked. Raises Untransferable where the source doesn't have
+    the declared format, and BlobsAway.
+    """
     form = source.get("format", "jsonl")
-    with _readable():
+    with _format_errors():
         if form == "parquet":
-            yield from _parquet(raw, most_bytes)
+            yield from _parquet(raw, max_bytes)
             return
         if source.get("compression") == "gzip":
             raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-        bounded = BufferedReader(_Bounded(raw, most_bytes), _CHUNK)
-        lines = bounded_lines(cast(IO[bytes], bounded), most_line_bytes)
-        yield from _csv(lines, most_line_bytes) if form == "csv" else lines
+        bounded = BufferedReader(_Bounded(raw, max_bytes), _CHUNK)
+        lines = bounded_lines(cast(IO[bytes], bounded), max_line_bytes)
+        yield from _csv(lines, max_line_bytes) if form == "csv" else lines
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def _format_errors() -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise _unfit("truncated", "the input ends in the middle of its gzip stream") from error
+        raise _invalid("truncated", "the input ends in the middle of its gzip stream") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         message = f'the input is not gzip: {error}; ask for "compression": "none"'
-        raise _unfit("not_gzip", message) from error
+        raise _invalid("not_gzip", message) from error
     except UnicodeDecodeError as error:
-        raise _unfit("not_utf8", f"the input is not UTF-8: {error.reason}") from error
+        raise _invalid("not_utf8", f"the input is not UTF-8: {error.reason}") from error
     except csv.Error as error:
-        raise _unfit("not_csv", f"the input is no CSV that can be read: {error}") from error
+        raise _invalid("not_csv", f"the input is no CSV that can be read: {error}") from error
 
 
-def _unfit(code: str, message: str) -> Untransferable:
+def _invalid(code: str, message: str) -> Untransferable:
     return Untransferable(code, f"{message}. Mend it, then retry the job")
 
 
 class _Bounded(RawIOBase):
-    """What has no more than so many bytes: lines that are too long for any item count in full."""
+    """Bounds the bytes of a source; lines that are too long for an item count in full."""
 
-    def __init__(self, raw: IO[bytes], most_bytes: int) -> None:
-        self._raw, self._most, self._left = raw, most_bytes, most_bytes
+    def __init__(self, raw: IO[bytes], max_bytes: int) -> None:
+        self._raw, self._max, self._left = raw, max_bytes, max_bytes
 
     def readable(self) -> bool:
+        """Returns True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads the next bytes. Raises Untransferable past the bound."""
         chunk = self._raw.read(len(buffer))
         self._left -= len(chunk)
         if self._left < 0:
-            raise _too_large(self._most)
+            raise _too_large(self._max)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
 
-def _too_large(most_bytes: int) -> Untransferable:
-    return _unfit("too_large", f"the input has more than {most_bytes:,} bytes, unpacked; split it")
+def _too_large(max_bytes: int) -> Untransferable:
+    return _invalid("too_large", f"the input has more than {max_bytes:,} bytes, unpacked; split it")
 
 
-def _csv(lines: Iterator[bytes | None], most_line_bytes: int) -> Iterator[bytes]:
-    """Its first row names the columns: `input`, and perhaps `custom_id` and `params` (JSON)."""
-    csv.field_size_limit(most_line_bytes)
-    text = _Text(lines, most_line_bytes)
+def _csv(lines: Iterator[bytes | None], max_line_bytes: int) -> Iterator[bytes]:
+    """Yields rows as lines; the first row names the columns: `input`, `custom_id`, `params`."""
+    csv.field_size_limit(max_line_bytes)
+    text = _Text(lines, max_line_bytes)
     rows = csv.reader(text, strict=True)
     columns = next(rows, [])
     _check(columns)
     for number, row in enumerate(rows, start=1):
-        text.left = most_line_bytes
+        text.left = max_line_bytes
         if len(row) != len(columns):
             message = f"row {number} has {len(row)} fields, the first row names {len(columns)}"
-            raise _unfit("not_csv", message)
+            raise _invalid("not_csv", message)
         named = dict(zip(columns, row, strict=True))
         yield _item({name: named[name] for name in columns if named[name] or name == "input"})
 
 
 class _Text(Iterator[str]):
-    """Lines as text. left: the bytes that a row may still have, which may be of several lines."""
+    """Decodes lines."""
 
     def __init__(self, lines: Iterator[bytes | None], left: int) -> None:
-        self._lines, self.left = lines, left
-        self._encoding = "utf-8-sig"  # spreadsheets begin theirs with a mark
+        self._lines = lines
+        self.left = left  # bytes that the row may still have; it may span several lines
+        self._encoding = "utf-8-sig"  # spreadsheets write a byte order mark
 
     def __next__(self) -> str:
         line = next(self._lines)
         self.left -= len(line or b"")
         if line is None or self.left < 0:
-            raise _unfit("not_csv", "a row is longer than any item may be")
+            raise _invalid("not_csv", "a row is longer than any item may be")
         text = line.decode(self._encoding)
         self._encoding = "utf-8"
         return text
 
 
-def _parquet(raw: IO[bytes], most_bytes: int) -> Iterator[bytes]:
-    """Its columns are those of CSV; `input` may be a string, a number, a list or a struct."""
+def _parquet(raw: IO[bytes], max_bytes: int) -> Iterator[bytes]:
+    """Yields rows as lines; columns as in CSV, `input` may be a number, a list or a struct."""
     parquet = load_parquet()
     from pyarrow import ArrowException
 
     with tempfile.TemporaryFile() as file:
-        left = most_bytes
+        left = max_bytes
         while chunk := raw.read(_CHUNK):
             left -= len(chunk)
             if left < 0:
-                raise _too_large(most_bytes)
+                raise _too_large(max_bytes)
             file.write(chunk)
         try:
             table = parquet.ParquetFile(file)
             _check(table.schema_arrow.names)
-            left = most_bytes  # once more: a value that repeats takes no room in the file
+            left = max_bytes  # counted again: a repeated value takes no room in the file
             for batch in table.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():
                     item = _item(row)
                     left -= len(item)
                     if left < 0:
-                        raise _too_large(most_bytes)
+                        raise _too_large(max_bytes)
                     yield item
         except (ArrowException, OSError) as error:
             message = f"the input is no Parquet file that can be read: {error}"
-            raise _unfit("not_parquet", message) from error
+            raise _invalid("not_parquet", message) from error
 
 
 def load_parquet() -> Any:
-    """pyarrow.parquet, which is an extra."""
+    """Imports pyarrow.parquet. Raises Untransferable where that extra isn't installed."""
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -151,20 +157,20 @@ def load_parquet() -> Any:
 
 def _check(columns: list[str]) -> None:
     if "input" not in columns or set(columns) - set(_COLUMNS) or len(set(columns)) < len(columns):
-        message = f"the columns are {str(columns)[:_MOST_TOLD]}; they are `input`, and `custom_id` "
-        raise _unfit("bad_columns", f"{message}and `params` where there are any")
+        message = f"the columns are {str(columns)[:_MAX_SHOWN]}; they are `input`, and `custom_id` "
+        raise _invalid("bad_columns", f"{message}and `params` where there are any")
 
 
 def _item(row: dict[str, Any]) -> bytes:
-    """A row as a line. params: a struct, or JSON; what can't be JSON is for the check to refuse."""
+    """Renders a row as a line. params may be a struct or JSON; other text is refused by intake."""
     item = {name: row[name] for name in ("custom_id", "params") if row.get(name) is not None}
     if isinstance(params := item.get("params"), str):
         try:
             orjson.loads(params)
             item["params"] = orjson.Fragment(params)
         except orjson.JSONDecodeError:
-            pass  # a string is no object of parameters: a fault that names the item
+            pass  # intake refuses the string, naming the item
     try:
         return orjson.dumps(item | {"input": row["input"]})
     except TypeError as error:
-        raise _unfit("bad_columns", f"a value of the table can't be JSON: {error}") from error
+        raise _invalid("bad_columns", f"a value of the table can't be JSON: {error}") from error

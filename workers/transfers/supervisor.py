@@ -1,161 +1,104 @@
-"""The keeper's side: claims what is due, has a process do it, and renews the claim meanwhile."""
+"""Keeper's side of transfers: claims what is due, has a child process run it, renews the claim."""
 
 import logging
 import threading
 from contextlib import suppress
-from multiprocessing import get_context
 
 import psycopg
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
+from jobs.processes.pool import Child, ProcessPool
 from jobs.settings import Settings
 from jobs.store.jobs import transfers
 from jobs.store.jobs.transfers import Transfer
 from jobs.telemetry import logs
-from jobs.telemetry.reports import child_processes
 from jobs.telemetry.tracing import spans
-from workers.transfers import child
-from workers.transfers.child import Wait
+from workers.transfers.child import Postponed
 
 _log = logging.getLogger(__name__)
 
-PROCESSES = 2
-_LOOK_S = 0.2  # at whether we were told to stop
-_HEAD_START_S = 0.2  # of who has a process by now: another one need not be started
-_AGAIN_S = 1.0  # after a process ended without a word
-_SPAWN = get_context("spawn")
+PROCESSES = 2  # of one keeper
+_POLL_S = 0.2  # between two looks at whether the keeper stops
+_RETRY_S = 1.0  # after a process was killed
 
 
 class TransferSupervisor:
-    """One thread with a process of its own, which it starts when there is something to do."""
+    """Keeper service: runs one transfer at a time in a process of the pool."""
 
-    def __init__(self, settings: Settings, database: Database, stopping: threading.Event) -> None:
-        self._settings, self._database, self._stopping = settings, database, stopping
-        self._due = threading.Event()
-        self._process: _Process | None = None
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        database: Database,
+        processes: ProcessPool,
+        stopping: threading.Event,
+    ) -> None:
+        self.name, self.interval_s = name, settings.keeper_interval_s
+        self.wake = threading.Event()
+        self._lease_s, self._database = settings.lease_s, database
+        self._processes, self._stopping = processes, stopping
 
-    def notify(self) -> None:
-        """Something may be due."""
-        self._due.set()
-
-    def run(self) -> None:
-        """Until told to stop; what is in hand then is given back."""
-        try:
-            while not self._stopping.is_set():
-                try:
-                    worked = self.run_once()
-                except (SQLAlchemyError, psycopg.Error) as error:
-                    _log.warning("transfers: %s", error)
-                    worked = False
-                if not worked:
-                    self._wait()
-        finally:
-            if self._process:
-                self._process.kill()
-
-    def _wait(self) -> None:
-        self._due.wait(self._settings.keeper_interval_s)
-        self._due.clear()
-        if self._process is None:
-            self._stopping.wait(_HEAD_START_S)
-
-    def run_once(self) -> bool:
-        """Does what is due next; False where nothing is."""
+    def run_once(self) -> int:
+        """Runs the transfer that is due next; returns 0 where none is. Raises database errors."""
         with self._database.begin() as tx:
-            mine = transfers.claim(tx, self._settings.lease_s)
-        if mine is None:
-            return False
-        with (
-            logs.bound_fields(**mine.named),
-            spans.span_in_trace(mine.traceparent, mine.kind) as span,
-        ):
-            span.set_attributes(
-                millrace__job__id=mine.named["job_id"],
-                millrace__tenant=mine.tenant,
-                millrace__tries=mine.tries,
+            transfer = transfers.claim(tx, self._lease_s)
+        if transfer is None:
+            return 0
+        about = transfer.named
+        with logs.about(**about), spans.part_of(transfer.traceparent, transfer.kind) as span:
+            span.note(
+                millrace__job__id=about["job_id"],
+                millrace__tenant=transfer.tenant,
+                millrace__tries=transfer.tries,
             )
-            span.error = self._carry(mine)
-        return True
+            span.error = self._run(transfer)
+        return 1
 
-    def _carry(self, mine: Transfer) -> str:
-        """Returns what went wrong, as a code; empty: nothing that trying again would help."""
-        process = self._started()
+    def _run(self, transfer: Transfer) -> str:
+        """Returns a code of what went wrong; empty where another try wouldn't help."""
         try:
-            process.ask(mine)
-            if not self._renewed(process, mine):
-                return "stopped"
-            outcome = process.answer()
-            self._end(mine, outcome)
-            return "postponed" if outcome else ""
+            with self._processes.child() as child:
+                child.send(transfer)
+                if not self._renew_until_done(child, transfer):
+                    return "stopped"
+                outcome: Postponed | None = child.result()
         except (EOFError, OSError):
-            process.kill()
-            _log.error("the process with the %s was killed", mine)
-            self._end(mine, Wait(_AGAIN_S, "the process that had it in hand was killed", died=True))
+            _log.error("the process with the %s was killed", transfer)
+            error = "the process that had it in hand was killed"
+            self._postpone(transfer, Postponed(_RETRY_S, error, died=True))
             return "process_lost"
+        if outcome:
+            self._postpone(transfer, outcome)
+        return "postponed" if outcome else ""
 
-    def _started(self) -> "_Process":
-        if self._process is None or not self._process.alive():
-            self._process = _Process(self._settings)
-        return self._process
-
-    def _renewed(self, process: "_Process", mine: Transfer) -> bool:
-        """Until there is an answer: True. Where it is not ours any more, or we stop, its process is
-        killed."""
-        every_s = self._settings.lease_s / 3
+    def _renew_until_done(self, child: Child, transfer: Transfer) -> bool:
+        """Returns True once there is a result; False where the claim was lost or the keeper stops:
+        the process is killed then."""
+        every_s = self._lease_s / 3
         next_s = clock.monotonic() + every_s
-        while not process.answered(min(_LOOK_S, every_s)):
+        while not child.wait(min(_POLL_S, every_s)):
             if self._stopping.is_set():
-                process.kill()
+                child.kill()
                 with self._database.begin() as tx:
-                    transfers.release(tx, mine)
+                    transfers.release(tx, transfer)
                 return False
             if clock.monotonic() >= next_s:
                 next_s = clock.monotonic() + every_s
-                if not self._renew(mine):
-                    process.kill()
+                if not self._renew(transfer):
+                    child.kill()
                     return False
         return True
 
-    def _renew(self, mine: Transfer) -> bool:
-        """While the database is away nobody can claim it either."""
+    def _renew(self, transfer: Transfer) -> bool:
+        """Returns False where the claim was lost; while the database is away no other can claim."""
         with suppress(SQLAlchemyError, psycopg.Error), self._database.begin() as tx:
-            return transfers.renew(tx, mine, self._settings.lease_s)
+            return transfers.renew(tx, transfer, self._lease_s)
         return True
 
-    def _end(self, mine: Transfer, outcome: Wait | None) -> None:
-        if outcome:
-            _log.warning("%s waits: %s", mine, outcome.error)
-            error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
-            with self._database.begin() as tx:
-                transfers.postpone(tx, mine, outcome.wait_s, error, died=outcome.died)
-
-
-class _Process:
-    def __init__(self, settings: Settings) -> None:
-        self._pipe, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=child.serve, args=(theirs, settings), daemon=True)
-        self._process.start()
-        theirs.close()  # ours is the only other end: we read EOF when the process is gone
-
-    def alive(self) -> bool:
-        return self._process.is_alive()
-
-    def ask(self, mine: Transfer) -> None:
-        """Raises OSError where the process is gone."""
-        self._pipe.send(mine)
-
-    def answered(self, timeout_s: float) -> bool:
-        return self._pipe.poll(timeout_s)
-
-    def answer(self) -> Wait | None:
-        """Raises EOFError where the process is gone."""
-        found: Wait | None
-        found, counted = self._pipe.recv()
-        child_processes.add_increases(counted)
-        return found
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+    def _postpone(self, transfer: Transfer, outcome: Postponed) -> None:
+        _log.warning("%s waits: %s", transfer, outcome.error)
+        error = outcome.error[:1000].encode("utf-8", "replace").decode().replace("\0", "")
+        with self._database.begin() as tx:
+            transfers.postpone(tx, transfer, outcome.wait_s, error, died=outcome.died)

@@ -1,4 +1,4 @@
-"""Results as parts: files on disk that grow line by line, and are closed when they have enough."""
+"""Writers of results: parts on disk, JSONL or Parquet, closed when they have enough items."""
 
 import gzip
 import tempfile
@@ -12,25 +12,25 @@ from typing import IO, Any, Protocol
 from jobs.dialects.protocol import Dialect, Part
 from workers.transfers.readers import load_parquet
 
-_ROWS, _BYTES = 10_000, 32 << 20  # of a table, in memory at a time
-_LEVEL = 6
+_ROWS, _BYTES = 10_000, 32 << 20  # of a table in memory at a time
+_GZIP_LEVEL = 6
 
 Row = Mapping[str, Any]
-"""Of one result, as `Dialect.written` takes it."""
+"""One result, as `Dialect.written` takes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A part that is complete: its content at its start, its number among those of its kind."""
+    """Complete part."""
 
     part: Part
-    number: int
-    suffix: str
+    number: int  #: among the parts of its kind
+    suffix: str  #: of its file name
     items: int
-    content: IO[bytes]
+    content: IO[bytes]  #: at its start
 
     def described(self) -> dict[str, Any]:
-        """What the manifest says of it; its content is at its start again."""
+        """Entry of the manifest; rewinds the content."""
         size = self.content.seek(0, SEEK_END)
         self.content.seek(0)
         digest = file_digest(self.content, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -39,37 +39,37 @@ class Written:
 
 
 class Parts:
-    """The parts of one job. target: the job's; words: what makes a line of a row."""
+    """Splits the results of one job into parts."""
 
     def __init__(
-        self, target: Mapping[str, Any], words: Dialect, unit: str, asked: Mapping[str, Any]
+        self, target: Mapping[str, Any], dialect: Dialect, unit: str, options: Mapping[str, Any]
     ) -> None:
-        self._target, self._words, self._unit, self._asked = target, words, unit, asked
-        self._most = target.get("part_items") or None
+        self._target, self._dialect, self._unit, self._options = target, dialect, unit, options
+        self._max_items = target.get("part_items") or None
         self._open: dict[Part, _Growing] = {}
         self._numbers: dict[Part, int] = {}
 
     def add(self, row: Row) -> Iterator[Written]:
-        """The part that is complete by it, if one is. It is closed once the caller goes on."""
+        """Adds a result; yields the part that it completes, which is closed after that step."""
         if self._target.get("format") == "parquet":
             part: Part = "results"
             self._growing(part).add(row)
         else:
-            part, line = self._words.written(row, self._unit, self._asked)
+            part, line = self._dialect.written(row, self._unit, self._options)
             self._growing(part).add(line)
-        if self._open[part].items == self._most:
+        if self._open[part].items == self._max_items:
             yield from self._complete(part)
 
     def finish(self) -> Iterator[Written]:
-        """Those that are still open."""
+        """Yields the parts that are still open."""
         for part in sorted(self._open):
             yield from self._complete(part)
 
     def close(self) -> None:
-        """Drops those that are still open."""
+        """Drops the parts that are still open."""
         for growing in self._open.values():
-            with growing.file, suppress(OSError):  # of a full disk
-                growing.finish()  # else it would write into a closed file when it is collected
+            with growing.file, suppress(OSError):  # the disk may be full
+                growing.finish()  # else garbage collection would write into a closed file
         self._open.clear()
 
     def _growing(self, part: Part) -> "_Growing":
@@ -88,15 +88,17 @@ class Parts:
 
 
 class _Growing(Protocol):
-    """A part that more is added to: lines or rows."""
+    """Part that results are added to: lines or rows."""
 
     file: IO[bytes]
     suffix: str
     items: int
 
-    def add(self, what: Any) -> None: ...
+    def add(self, entry: Any) -> None:
+        """Adds a line or a row."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Completes the file."""
 
 
 def _growing(target: Mapping[str, Any]) -> _Growing:
@@ -105,27 +107,29 @@ def _growing(target: Mapping[str, Any]) -> _Growing:
 
 
 class _Lines:
-    """JSONL."""
+    """JSONL file."""
 
     def __init__(self, packed: bool) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.suffix, self.items = ".jsonl.gz" if packed else ".jsonl", 0
-        # Without a time and a name in it: what is written again is the same, byte by byte.
+        # Without time and name, so that another try writes the same bytes.
         self._out: Any = (
-            gzip.GzipFile("", "wb", _LEVEL, self.file, mtime=0) if packed else self.file
+            gzip.GzipFile("", "wb", _GZIP_LEVEL, self.file, mtime=0) if packed else self.file
         )
 
-    def add(self, what: bytes) -> None:
-        self._out.write(what + b"\n")
+    def add(self, entry: bytes) -> None:
+        """Adds a line."""
+        self._out.write(entry + b"\n")
         self.items += 1
 
     def finish(self) -> None:
+        """Completes the file."""
         if self._out is not self.file:
             self._out.close()
 
 
 class _Table:
-    """Parquet: seq, custom_id, outcome, output, error (both JSON), attempts, units."""
+    """Parquet file: seq, custom_id, outcome, output, error (both JSON), attempts, units."""
 
     def __init__(self, packed: bool) -> None:
         parquet = load_parquet()
@@ -151,8 +155,9 @@ class _Table:
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
 
-    def add(self, what: Row) -> None:
-        row = {name: what[name] for name in self._schema.names}
+    def add(self, entry: Row) -> None:
+        """Adds a row."""
+        row = {name: entry[name] for name in self._schema.names}
         for name in ("output", "error"):
             if isinstance(row[name], bytes):
                 row[name] = row[name].decode()
@@ -168,5 +173,6 @@ class _Table:
         self._rows, self._bytes = [], 0
 
     def finish(self) -> None:
+        """Completes the file."""
         self._flush()
         self._out.close()

@@ -1,1 +1,1 @@
-"""Sending webhooks: one try over HTTP, what follows from its answer, and who does it when."""
+"""Delivery of webhooks: one attempt over HTTP, the retry policy, and the sender."""

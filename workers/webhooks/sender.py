@@ -1,6 +1,6 @@
-"""Claims deliveries that are due, sends several at once, records how each try ended.
+"""Sender of webhooks: claims deliveries that are due, sends several at once, records each attempt.
 
-No transaction is open while something is sent. A keeper that dies in between leaves a lease that
+No transaction is open while a delivery is sent. A keeper that dies in between leaves a lease that
 lapses: the delivery is sent again, under the same webhook-id.
 """
 
@@ -12,9 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
-import psycopg
 from sqlalchemy import Engine as Database
-from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, ids
 from jobs.encryption import Unsealable
@@ -29,18 +27,15 @@ from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
 from jobs.usecases import webhook_messages, webhook_secret
-from workers.http_client.post import TIMEOUT_S, WebhookResponse, post
 from workers.webhooks import retry_policy
+from workers.webhooks.post import TIMEOUT_S, Attempt, post
 from workers.webhooks.retry_policy import Verdict
 
 _log = logging.getLogger(__name__)
 
-AT_ONCE = 16
-AT_ONCE_EACH = 4
-"""Tries in flight of one keeper, and of those to one endpoint: a slow one leaves room."""
-LEASE_S = 60.0
-"""Longer than a try takes, resolving its name included; after a keeper's death others wait so
-long."""
+AT_ONCE = 16  # attempts in flight of one keeper
+AT_ONCE_EACH = 4  # of those to one endpoint, so that a slow one leaves room
+LEASE_S = 60.0  # longer than an attempt takes, name resolution included
 
 _OUTCOMES = {
     "pending": "failed",
@@ -51,11 +46,14 @@ _OUTCOMES = {
 
 
 class WebhookSender:
-    """With connections of its own: what waits for endpoints takes none from who reaps."""
+    """Keeper service, with database connections of its own."""
+
+    name = "webhooks"
 
     def __init__(
         self, settings: Settings, *, lease_s: float = LEASE_S, timeout_s: float = TIMEOUT_S
     ) -> None:
+        self.interval_s, self.wake = settings.keeper_interval_s, threading.Event()
         self._settings, self._lease_s, self._timeout_s = settings, lease_s, timeout_s
         self._database: Database = db.connect(settings.database_url, pool_size=2, role=db.WORKER)
         self._allow = AllowList.parse(settings.webhook_allow)
@@ -63,27 +61,14 @@ class WebhookSender:
         self._pool = ThreadPoolExecutor(AT_ONCE, "webhook")
         self._in_flight: Counter[Endpoint] = Counter()
         self._counting = threading.Lock()
-        self._woken = threading.Event()
-
-    def run(self, stopping: threading.Event) -> None:
-        """Sends until it is told to stop, and what it has begun to its end."""
-        while not stopping.is_set():
-            self._woken.clear()
-            try:
-                if self.run_once():
-                    continue
-            except (SQLAlchemyError, psycopg.Error) as error:
-                _log.warning("webhooks: %s", error)
-            self._woken.wait(self._settings.keeper_interval_s)
-        self.close()
 
     def close(self) -> None:
-        """Waits for what is in flight."""
+        """Waits for the deliveries in flight."""
         self._pool.shutdown()
         self._database.dispose()
 
     def run_once(self) -> int:
-        """Hands what is due to the threads; returns the number of tries begun."""
+        """Begins deliveries that are due; returns how many. Raises database errors."""
         with self._counting:
             in_flight = Counter(self._in_flight)
         room = AT_ONCE - in_flight.total()
@@ -92,7 +77,7 @@ class WebhookSender:
         with self._database.begin() as tx:
             taken = store.claim(
                 tx, in_flight, most=room, most_each=AT_ONCE_EACH, lease_s=self._lease_s,
-                patience_s=retry_policy.PATIENCE_S,
+                patience_s=retry_policy.HELD_BACK_S,
             )  # fmt: skip
         for delivery in taken:
             with self._counting:
@@ -101,53 +86,53 @@ class WebhookSender:
         return len(taken)
 
     def _deliver(self, delivery: Delivery) -> None:
-        """One try, from its secret to its record."""
+        """Makes one attempt and records it."""
         about, since_s = _about(delivery), clock.monotonic()
         try:
-            with logs.bound_fields(**about):
-                answer, asked = self._try(delivery, about)
+            with logs.about(**about):
+                attempt, sent = self._attempt(delivery, about)
                 took_s = clock.monotonic() - since_s
-                if answer.error is not None:
-                    _log.warning("try %d of a webhook: %s", delivery.tries, answer.error)
-                found = self._record(delivery, answer, asked)
-                record.webhook_tried(_OUTCOMES[found.state], took_s)
-        except Exception as error:  # a thread of a pool would keep it to itself
-            with logs.bound_fields(**about):
+                if attempt.error is not None:
+                    _log.warning("try %d of a webhook: %s", delivery.tries, attempt.error)
+                verdict = self._record(delivery, attempt, sent)
+                record.webhook_tried(_OUTCOMES[verdict.state], took_s)
+        except Exception as error:  # the pool would drop it silently
+            with logs.about(**about):
                 _log.warning("it is sent again: %s", error)
         finally:
             with self._counting:
                 self._in_flight[delivery.endpoint] -= 1
-            self._woken.set()
+            self.wake.set()
 
-    def _try(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[WebhookResponse, bool]:
-        """How it ended, and whether the endpoint was asked at all."""
+    def _attempt(self, delivery: Delivery, about: Mapping[str, str]) -> tuple[Attempt, bool]:
+        """Returns the result, and True if a request was sent."""
         try:
             headers, body = self._message(delivery)
         except db.CONNECTION_ERRORS:
             raise
         except (NotConfigured, Unsealable) as error:
-            return WebhookResponse(error=str(error)), False
-        except Exception:  # a message that can't be built uses up its tries like any other
+            return Attempt(error=str(error)), False
+        except Exception:  # such a delivery uses up its tries like any other
             _log.exception("a webhook can't be built")
-            return WebhookResponse(error="this is our fault; the log has it"), False
-        with spans.span_in_trace(delivery.traceparent, "POST", "client") as span:
+            return Attempt(error="this is our fault; the log has it"), False
+        with spans.part_of(delivery.traceparent, "POST", "client") as span:
             if span.context:
                 headers |= span.context.headers
-            answer = post(
+            attempt = post(
                 delivery.url, headers, body, allow=self._allow, tls=self._tls,
                 timeout_s=self._timeout_s,
             )  # fmt: skip
-            span.set_attributes(
+            span.note(
                 http__request__method="POST",
                 http__request__resend_count=delivery.tries - 1,
-                http__response__status_code=answer.status,
+                http__response__status_code=attempt.status,
                 server__address=urlsplit(delivery.url).hostname,
                 millrace__webhook__type=delivery.type,
                 **{f"millrace__{name.replace('_id', '__id')}": v for name, v in about.items()},
             )
-            if answer.error is not None:
-                span.error = str(answer.status or "no_answer")
-        return answer, True
+            if attempt.error is not None:
+                span.error = str(attempt.status or "no_answer")
+        return attempt, True
 
     def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
         with self._database.begin() as tx:
@@ -156,28 +141,28 @@ class WebhookSender:
         id = ids.show(webhook_messages.ID_PREFIX, delivery.id)
         return webhook_messages.headers(id, int(clock.now().timestamp()), body, keys), body
 
-    def _record(self, delivery: Delivery, answer: WebhookResponse, asked: bool) -> Verdict:
-        found = retry_policy.verdict(answer, delivery.tries)
+    def _record(self, delivery: Delivery, attempt: Attempt, sent: bool) -> Verdict:
+        verdict = retry_policy.verdict(attempt, delivery.tries)
         with self._database.begin() as tx:
             ours = store.record(
-                tx, delivery, found.state, found.wait_s, answer.status, answer.error
+                tx, delivery, verdict.state, verdict.wait_s, attempt.status, attempt.error
             )
-            if ours and found.state == "delivered":
+            if ours and verdict.state == "delivered":
                 endpoints.forgive(tx, delivery.endpoint)
-            elif ours and asked:
+            elif ours and sent:
                 endpoints.blame(
                     tx,
                     delivery.endpoint,
-                    gone=found.state == "disabled",
+                    gone=verdict.state == "disabled",
                     threshold=retry_policy.BREAKER_THRESHOLD,
                     first_s=retry_policy.BREAKER_FIRST_S,
                     most_s=retry_policy.BREAKER_MOST_S,
                 )
-        return found
+        return verdict
 
 
 def _about(delivery: Delivery) -> dict[str, str]:
-    """For lines of the log."""
+    """Fields for lines of the log."""
     about = {
         "webhook_id": ids.show(webhook_messages.ID_PREFIX, delivery.id),
         "tenant": delivery.tenant,

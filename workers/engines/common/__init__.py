@@ -1,1 +1,1 @@
-"""What engines share; the folder above keeps one file an engine."""
+"""Parts that engines share."""

@@ -1,6 +1,6 @@
-"""A BERT encoder over one [tokens, hidden] matrix, however the texts lie in it.
+"""BERT encoder over one [tokens, hidden] matrix, for any layout of the texts in it.
 
-Layout and parameter names are those of Hugging Face's `BertModel`; the model is Devlin et al. 2018,
+Parameter names are those of Hugging Face's `BertModel`; the model is Devlin et al. 2018,
 arXiv:1810.04805.
 """
 
@@ -19,7 +19,7 @@ _onednn = torch.ops.mkldnn
 
 
 class Linear:
-    """x [tokens, in] to [tokens, out]. weight: [out, in], bias: [out]."""
+    """Maps x [tokens, in] to [tokens, out] with weight [out, in] and bias [out]."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         # oneDNN with its own layout of the weights is 13 % faster over a job than MKL (AMD EPYC);
@@ -39,21 +39,20 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Layer norm over the last dimension. weight, bias: [hidden]."""
+    """Layer norm over the last dimension."""
 
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor  #: [hidden]
+    bias: Tensor  #: [hidden]
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.bias.shape, self.weight, self.bias, NORM_EPSILON)
 
 
 class Encoder:
-    """Token ids to one mean-pooled vector a text.
+    """Maps token ids to one mean-pooled vector a text.
 
-    weights: BertModel's state dict, already on the device.
-    heads: attention heads; the hidden size must divide by it.
-    hidden: numbers of a vector.
+    `weights` is the state dict of BertModel, already on the device; `heads` the number of attention
+    heads, which must divide the hidden size.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], heads: int) -> None:
@@ -67,7 +66,7 @@ class Encoder:
         self._layers = [Layer(weights, f"encoder.layer.{i}", heads) for i in range(layers)]
 
     def __call__(self, texts: Layout) -> Tensor:
-        """Returns float32 [texts, hidden], each the mean over a text's tokens."""
+        """Returns float32 [texts, hidden], each the mean over the tokens of a text."""
         words = F.embedding(texts.ids, self._words)
         x = self._norm(words + F.embedding(texts.positions, self._positions))
         for layer in self._layers:
@@ -76,7 +75,7 @@ class Encoder:
 
 
 class Layer:
-    """One transformer layer: self-attention and feed-forward, each with residual, then norm."""
+    """Transformer layer: self-attention and feed-forward, each with residual, then norm."""
 
     def __init__(self, weights: Mapping[str, Tensor], prefix: str, heads: int) -> None:
         self._heads = heads
@@ -92,7 +91,7 @@ class Layer:
         self._output_norm = Norm(*_affine(weights, f"{prefix}.output.LayerNorm"))
 
     def __call__(self, x: Tensor, texts: Layout) -> Tensor:
-        """x: [tokens, hidden]; returns the same shape."""
+        """Maps [tokens, hidden] to the same shape."""
         mixed = texts.attend(self._qkv(x), self._heads)
         x = self._attention_norm(self._out(mixed).add_(x))
         # In place: a fresh [tokens, 4 hidden] costs more in page faults than the GELU itself.

@@ -1,8 +1,8 @@
-"""Where tensors live, and how a launch gets there and back.
+"""Devices: placement of tensors, and transfers of a launch to the device and back.
 
-Engines know a `Device` only. On CUDA each thread that launches has a stream and pinned host
-buffers of its own: with two launches in flight, copies and Python of one overlap the kernels of
-the other. On the CPU the arrays themselves are the tensors.
+On CUDA each thread that launches has its own stream and pinned host buffers: with two launches in
+flight, copies and Python of one overlap the kernels of the other. On the CPU the arrays themselves
+are the tensors.
 """
 
 import ctypes
@@ -16,49 +16,52 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Send: TypeAlias = Callable[[NDArray[Any]], Tensor]
-"""An array to a tensor on the device."""
+"""Copies an array to a tensor on the device."""
 
 
 class Device(Protocol):
-    """place: what torch calls it."""
+    """Device that runs forward passes."""
 
-    place: torch.device
+    place: torch.device  #: torch's name of it
 
     def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
-        """What `forward` returns, on the host. It is called on this thread with what sends arrays
-        to the device; any number of threads may be at it at once."""
+        """Returns the output of `forward`, on the host. Calls it on this thread with a function
+        that sends arrays to the device; any number of threads may run at once."""
         ...
 
     def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
-        """The same for several tensors, each of its own type."""
+        """Runs a forward pass with several outputs, each of its own type."""
         ...
 
     def release(self) -> None:
-        """Gives back what freed tensors leave behind."""
+        """Returns the memory of freed tensors."""
         ...
 
 
 def choose(name: str | None) -> Device:
-    """name: a torch device; None: CUDA where there is one, else the CPU."""
+    """Returns the device of that name; for None CUDA where there is one, else the CPU."""
     place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     return Cuda(place) if place.type == "cuda" else Cpu(place)
 
 
 class Cpu:
-    """No copies at all. Also for any device of torch that has no streams."""
+    """CPU, or any torch device without streams; makes no copies on the CPU."""
 
     def __init__(self, place: torch.device) -> None:
         self.place = place
 
     def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
+        """Runs a forward pass with one output."""
         return self.run_all(lambda send: [forward(send)])[0]
 
     def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
+        """Runs a forward pass with several outputs."""
         with torch.inference_mode():
             return [output.cpu().numpy() for output in forward(self._send)]
 
     def release(self) -> None:
-        # Weights of some MiB lie between what lives on: glibc would keep a gigabyte of theirs.
+        """Returns the memory of freed tensors."""
+        # Freed weights lie between living blocks: glibc would keep a gigabyte of them.
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
 
@@ -67,33 +70,36 @@ class Cpu:
 
 
 class Cuda:
-    """One CUDA device, one stream a thread."""
+    """CUDA device with one stream a thread."""
 
     def __init__(self, place: torch.device) -> None:
         self.place = place
         self._threads = threading.local()
 
     def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
+        """Runs a forward pass with one output."""
         return self.run_all(lambda send: [forward(send)])[0]
 
     def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
-        pipe = self._pipe()
-        with torch.inference_mode(), torch.cuda.stream(pipe.stream):
-            pipe.begin()
-            return [pipe.fetch(output) for output in forward(pipe.send)]
+        """Runs a forward pass with several outputs."""
+        stream = self._stream()
+        with torch.inference_mode(), torch.cuda.stream(stream.stream):
+            stream.begin()
+            return [stream.fetch(output) for output in forward(stream.send)]
 
     def release(self) -> None:
+        """Returns the memory of freed tensors."""
         torch.cuda.empty_cache()
 
-    def _pipe(self) -> "Pipe":
-        pipe: Pipe | None = getattr(self._threads, "pipe", None)
-        if pipe is None:
-            pipe = self._threads.pipe = Pipe(self.place)
-        return pipe
+    def _stream(self) -> "CudaStream":
+        stream: CudaStream | None = getattr(self._threads, "stream", None)
+        if stream is None:
+            stream = self._threads.stream = CudaStream(self.place)
+        return stream
 
 
-class Pipe:
-    """One thread's way to a CUDA device and back. Its buffers are used again at each launch."""
+class CudaStream:
+    """Stream of one thread, with buffers that every launch uses again."""
 
     def __init__(self, place: torch.device) -> None:
         self._place = place
@@ -106,11 +112,12 @@ class Pipe:
         self._output = Pinned()
 
     def begin(self) -> None:
-        """Idle already, unless the launch before failed: its copies may still read the buffers."""
+        """Waits for the stream: copies of a launch that failed may still read the buffers."""
         self.stream.synchronize()
         self._sent = 0
 
     def send(self, array: NDArray[Any]) -> Tensor:
+        """Copies an array to the device, asynchronously."""
         if self._sent == len(self._inputs):
             self._inputs.append(Pinned())
         values = torch.from_numpy(array)
@@ -120,6 +127,7 @@ class Pipe:
         return pinned.to(self._place, non_blocking=True)
 
     def fetch(self, output: Tensor) -> NDArray[Any]:
+        """Copies an output to the host and waits for it."""
         pinned = self._output.like(output)
         pinned.copy_(output, non_blocking=True)
         self._done.record(self.stream)
@@ -129,18 +137,18 @@ class Pipe:
 
 
 class Pinned:
-    """Page-locked host memory, from which the device copies by itself. It grows to the largest
-    tensor it has held."""
+    """Page-locked host memory, which grows to the largest tensor it has held."""
 
     def __init__(self) -> None:
         self._bytes = pinned_bytes(0)
 
     def like(self, values: Tensor) -> Tensor:
-        """Room of that shape and type; what was there before is lost."""
+        """Returns a buffer of that shape and type, over the previous content."""
         if values.nbytes > self._bytes.nbytes:
             self._bytes = pinned_bytes(1 << (values.nbytes - 1).bit_length())
         return self._bytes[: values.nbytes].view(values.dtype).view(values.shape)
 
 
 def pinned_bytes(count: int) -> Tensor:
+    """Allocates page-locked memory."""
     return torch.empty(count, dtype=torch.uint8, pin_memory=True)

@@ -1,4 +1,4 @@
-"""What `minilm` and `encoder` share: texts in, mean-pooled vectors out, on any device."""
+"""Embedding engine shared by `minilm` and `encoder`: texts to mean-pooled vectors."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -23,24 +23,22 @@ _log = logging.getLogger(__name__)
 
 Load: TypeAlias = Callable[[torch.device], Mapping[str, Tensor]]
 
-_USED = ("embeddings.", "encoder.")  # a pooler is not
+_USED = ("embeddings.", "encoder.")  # prefixes; a pooler is not used
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 class Embedder:
-    """Vectors of unit length, unless params say otherwise.
+    """Embeds texts as vectors of unit length, unless params say otherwise.
 
-    load: BertModel's state dict, made on a device.
-    device: a torch device; by default CUDA where there is one, else the CPU.
-    max_tokens: longer texts are cut to this many tokens, [CLS] and [SEP] included.
-    threads: torch's intra-op threads, a setting of the whole process; None leaves it.
-    layout: "packed" or "padded". Who schedules goes by what is declared (`Model.pads`), so it does
-    not depend on the device; a GPU wants "padded".
-    dtype: "float32", or "float16", which halves memory and time on a GPU; vectors are float32.
+    Options: `load` creates the state dict of BertModel on a device. `device` is a torch device; by
+    default CUDA where there is one, else the CPU. `max_tokens` cuts texts, [CLS] and [SEP]
+    included. `threads` sets torch's intra-op threads of the process; None leaves them. `layout` is
+    "packed", or "padded", which suits a GPU; it doesn't follow the device, as the api schedules by
+    what is declared (`Model.pads`). `dtype` is "float32", or "float16", which halves memory and
+    time on a GPU; vectors are float32.
 
-    params: `normalize` (bool, default true); `truncate` (int): tokens that a text is cut to, where
-    that is less than the model's own; `dimensions` (int): numbers that a vector is cut to, before
-    it is normalized.
+    Params: `normalize` (bool, default true); `truncate` (int) cuts texts to fewer tokens;
+    `dimensions` (int) cuts vectors before they are normalized.
     """
 
     def __init__(
@@ -63,28 +61,31 @@ class Embedder:
         self._encoder, self._memory_mb = _encoder(load, self._device.place, _DTYPES[dtype], heads)
         self._device.release()
         if layout == "packed" and self._device.place.type == "cuda":
-            _log.warning("a GPU starves on texts end to end: declare layout = 'padded'")
+            _log.warning("a GPU is slow with the packed layout: declare layout = 'padded'")
 
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """Token ids (int32 [size]) per text, or per list of its token ids."""
-        if (asked := params.get("dimensions", 0)) > self._encoder.hidden:
-            words = f"dimensions is {asked}; the model has {self._encoder.hidden}"
+        """Returns token ids (int32 [size]) for each text, or list of its token ids."""
+        if (dimensions := params.get("dimensions", 0)) > self._encoder.hidden:
+            words = f"dimensions is {dimensions}; the model has {self._encoder.hidden}"
             return [InvalidInput(words) for _ in inputs]
         return self._texts.prepare(inputs, params)
 
     def run(self, batch: Sequence[TokenIds], params: Mapping[str, Any]) -> NDArray[np.float32]:
-        """batch: token ids per text. Returns float32 [texts, dimensions], in order."""
+        """Maps token ids per text to float32 [texts, dimensions], in order."""
         return self._device.run(partial(self._embed, batch, params))
 
     def samples(self) -> list[str]:
+        """Returns sample inputs."""
         return self._texts.samples()
 
     def memory_mb(self) -> float:
+        """Returns the size of the weights, MiB."""
         return self._memory_mb
 
     def close(self) -> None:
+        """Frees the weights."""
         del self._encoder
         self._device.release()
 
@@ -96,7 +97,7 @@ class Embedder:
 def _encoder(
     load: Load, place: torch.device, dtype: torch.dtype, heads: int
 ) -> tuple[Encoder, float]:
-    """Also the MiB of its weights. What was only loaded is gone with this frame."""
+    """Returns the encoder and the MiB of its weights; unused tensors are freed on return."""
     weights = {n: w.to(dtype) for n, w in load(place).items() if n.startswith(_USED)}
     return Encoder(weights, heads), sum(w.nbytes for w in weights.values()) / 2**20
 

@@ -1,4 +1,4 @@
-"""What `function` and `python` share: one function over the inputs of a launch."""
+"""Engine shared by `function` and `python`: one function over the inputs of a launch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,8 +10,7 @@ from workers.engines.protocol import InvalidInput, Prepared
 class FunctionCallEngine:
     """Calls the function with each launch, as a list.
 
-    samples: inputs that it may be called with before it serves, to learn what its launches take.
-    text_only: whether anything but a string is refused.
+    `samples` are inputs to warm up with; `text_only` refuses inputs other than strings.
     """
 
     def __init__(
@@ -22,6 +21,7 @@ class FunctionCallEngine:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
+        """Prepares inputs, as `Engine.prepare`."""
         return [
             InvalidInput("the input must be a string")
             if self._text_only and not isinstance(value, str)
@@ -30,14 +30,17 @@ class FunctionCallEngine:
         ]
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        """Runs a launch, as `Engine.run`."""
         outputs: Sequence[Any] = self._function(list(batch))
         return outputs
 
     def samples(self) -> Sequence[Any]:
+        """Returns sample inputs."""
         return self._samples
 
     def memory_mb(self) -> float:
+        """Returns 0."""
         return 0.0
 
     def close(self) -> None:
-        pass
+        """Does nothing."""

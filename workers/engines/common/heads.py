@@ -1,4 +1,4 @@
-"""What models of Hugging Face's libraries do: from what their networks return to outputs."""
+"""Heads of Hugging Face models: from the results of their networks to outputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -17,26 +17,25 @@ Floats = NDArray[np.float32]
 
 
 class Head(Protocol):
-    """auto: the class of transformers that loads such a model. optional: parameters that it may
-    lack, by how their names begin."""
+    """Task of a model."""
 
-    auto: str
-    optional: tuple[str, ...]
+    auto: str  #: class of transformers that loads such a model
+    optional: tuple[str, ...]  #: prefixes of parameters that it may lack
 
     def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
-        """Still on the device: float32 [rows, …]. mask: [rows, tokens]."""
+        """Computes float32 [rows, …] on the device; mask is [rows, tokens]."""
         ...
 
     def outputs(
         self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
     ) -> Sequence[Any]:
-        """One output a row, from what `finish` made."""
+        """Returns one output a row, from the values of `finish`."""
         ...
 
 
 class Classification:
-    """[{"label", "score"}, …], the best first. Scores sum up to one; those of a model with several
-    labels for a text, or one, don't."""
+    """Outputs [{"label", "score"}, …], the best first. Scores sum up to one, except with several
+    labels for a text or a single one."""
 
     auto = "AutoModelForSequenceClassification"
     optional: tuple[str, ...] = ()
@@ -47,12 +46,14 @@ class Classification:
         self._alone = several or len(self._labels) == 1
 
     def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        """Returns scores [rows, labels]."""
         logits: Tensor = returned.logits.float()
         return logits.sigmoid() if self._alone else logits.softmax(-1)
 
     def outputs(
         self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
     ) -> Sequence[Any]:
+        """Returns one output a row."""
         best = np.argsort(-values, axis=1, kind="stable")[:, : params.get("top_k")]
         return [
             [{"label": self._labels[n], "score": float(scores[n])} for n in order]
@@ -61,9 +62,9 @@ class Classification:
 
 
 class TokenLabels:
-    """[{"label", "score", "start", "end", "text"}, …]: stretches of tokens with one label, as B-
-    and I- say where they begin and go on; "O" is left out. start, end: characters. score: the mean
-    over its tokens."""
+    """Outputs [{"label", "score", "start", "end", "text"}, …]: spans of tokens with one label, by
+    their B- and I- tags, without "O". Start and end count characters; the score is the mean over
+    the tokens."""
 
     auto = "AutoModelForTokenClassification"
     optional: tuple[str, ...] = ()
@@ -72,12 +73,14 @@ class TokenLabels:
         self._labels = _labels(config)
 
     def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        """Returns probabilities [rows, tokens, labels]."""
         probabilities: Tensor = returned.logits.float().softmax(-1)
         return probabilities
 
     def outputs(
         self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
     ) -> Sequence[Any]:
+        """Returns one output a row."""
         return [list(self._spans(row, of)) for row, of in zip(rows, values, strict=True)]
 
     def _spans(self, row: Row, values: Floats) -> Iterator[dict[str, Any]]:
@@ -102,8 +105,8 @@ class TokenLabels:
 
 
 class Embedding:
-    """A vector a text: the mean over its tokens, or its first token's ("cls"), of unit length
-    unless told otherwise."""
+    """Outputs a vector a text: the mean over its tokens, or its first token's ("cls"), of unit
+    length unless `normalize` is False."""
 
     auto = "AutoModel"
     optional: tuple[str, ...] = ("pooler.",)
@@ -112,6 +115,7 @@ class Embedding:
         self._pooling, self._normalize = pooling or _pooling(folder), normalize
 
     def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        """Returns vectors [rows, hidden]."""
         hidden = returned.last_hidden_state.float()
         if self._pooling == "cls":
             vectors = hidden[:, 0]
@@ -123,11 +127,12 @@ class Embedding:
     def outputs(
         self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
     ) -> Sequence[Any]:
+        """Returns one output a row."""
         return list(values)
 
 
 class Reranking:
-    """A score a pair, between 0 and 1 unless the model or its entry says "none"."""
+    """Outputs a score a pair, between 0 and 1 unless the activation is "none"."""
 
     auto = "AutoModelForSequenceClassification"
     optional: tuple[str, ...] = ()
@@ -138,12 +143,14 @@ class Reranking:
         self._sigmoid = (activation or _activation(config)) == "sigmoid"
 
     def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+        """Returns scores [rows]."""
         logits: Tensor = returned.logits.float()[:, 0]
         return logits.sigmoid() if self._sigmoid else logits
 
     def outputs(
         self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
     ) -> Sequence[Any]:
+        """Returns one output a row."""
         scores: list[float] = values.tolist()
         return scores
 
@@ -153,18 +160,18 @@ def _labels(config: Any) -> list[str]:
 
 
 def _tag(label: str) -> tuple[bool, str]:
-    """Whether a stretch begins there in any case, and what it is called."""
+    """Returns (True if a span begins there, its label)."""
     return label.startswith("B-"), label[2:] if label[:2] in ("B-", "I-") else label
 
 
 def _edges(tags: Sequence[tuple[bool, str]]) -> list[int]:
-    """Where stretches begin, and where the last one ends."""
+    """Returns the starts of spans, and the end of the last one."""
     edges = [n for n, (begins, tag) in enumerate(tags) if n == 0 or begins or tag != tags[n - 1][1]]
     return [*edges, len(tags)] if tags else []
 
 
 def _pooling(folder: Path) -> str:
-    """As sentence-transformers' own file says, where there is one."""
+    """Reads the pooling from the file of sentence-transformers; "mean" without one."""
     said = huggingface_folder.read(folder / "1_Pooling", "config.json")
     old = [key.removeprefix("pooling_mode_") for key, on in said.items() if on is True]
     modes = {"mean_tokens": "mean", "cls_token": "cls"}
@@ -179,7 +186,7 @@ def _pooling(folder: Path) -> str:
 
 
 def _activation(config: Any) -> str:
-    """As sentence-transformers writes it into config.json."""
+    """Reads the activation that sentence-transformers writes into config.json."""
     said = getattr(config, "sentence_transformers", None) or {}
     name = str(said.get("activation_fn", "") if isinstance(said, Mapping) else "")
     return "none" if name.endswith("Identity") else "sigmoid"

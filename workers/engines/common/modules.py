@@ -1,4 +1,4 @@
-"""A torch module as a function of named arrays, on any device."""
+"""Torch module as a function of named arrays, on any device."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +12,8 @@ from workers.engines.common.device import Send
 
 
 class Module:
-    """Calls `module` with the inputs in their declared order. It returns a tensor, or a tuple or
-    list of them in the order of the outputs, or a dict by their names."""
+    """Calls `module` with the inputs in their declared order. It returns a tensor, a tuple or list
+    of them in the order of the outputs, or a dict by their names."""
 
     def __init__(
         self, module: TorchModule, inputs: Sequence[str], outputs: Sequence[str], device: str | None
@@ -23,10 +23,12 @@ class Module:
         self._inputs, self._outputs = inputs, outputs
 
     def __call__(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        def forward(send: Send) -> list[Tensor]:
+        """Returns the outputs by name. Raises ValueError for another number of outputs."""
+
+        def _forward(send: Send) -> list[Tensor]:
             return self._in_order(self._module(*(send(arrays[name]) for name in self._inputs)))
 
-        return dict(zip(self._outputs, self._device.run_all(forward), strict=True))
+        return dict(zip(self._outputs, self._device.run_all(_forward), strict=True))
 
     def _in_order(self, found: Any) -> list[Tensor]:
         if isinstance(found, Tensor):
@@ -38,9 +40,11 @@ class Module:
         return list(found)
 
     def memory_mb(self) -> float:
+        """Returns the size of the weights, MiB."""
         held = (*self._module.parameters(), *self._module.buffers())
         return sum(tensor.nbytes for tensor in held) / 2**20
 
     def close(self) -> None:
+        """Frees the weights."""
         del self._module
         self._device.release()

@@ -1,4 +1,4 @@
-"""Networks of torch that people bring, with weights from safetensors and nothing from a pickle."""
+"""Torch networks of operators, with weights from safetensors and nothing from a pickle."""
 
 import zipfile
 from collections.abc import Mapping
@@ -18,21 +18,22 @@ from jobs.models import artifacts
 from workers.engines.common.user_code import Faulty, Source
 
 Shape = tuple[int | None, ...]
-"""Of one item, without the batch; None: any length."""
+"""Shape of one item, without the batch; None: any length."""
 
 _GRAPH = "/models/model.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """forward: [rows, …] to [rows, …]. shape, dtype: of one item, where the network says so."""
+    """Network on its device."""
 
-    forward: nn.Module
-    shape: Shape | None = None
-    dtype: torch.dtype | None = None
+    forward: nn.Module  #: maps [rows, …] to [rows, …]
+    shape: Shape | None = None  #: of one item, if known
+    dtype: torch.dtype | None = None  #: of its input, if known
 
     @property
     def memory_mb(self) -> float:
+        """Size of the weights, MiB."""
         held = [*self.forward.parameters(), *self.forward.buffers()]
         return sum(tensor.nbytes for tensor in held) / 2**20
 
@@ -45,8 +46,8 @@ def built(
     weights: str,
     sha256: str,
 ) -> Network:
-    """What the class or function `build` of the source makes, with these weights if there are
-    any."""
+    """Creates a network with the class or function `build` of the source, and loads its weights if
+    given. Raises Faulty."""
     made = source.need(build)(**arguments)
     if not isinstance(made, nn.Module):
         raise Faulty(f"{build} made a {type(made).__name__}, not a torch.nn.Module")
@@ -58,11 +59,11 @@ def built(
 def exported(
     place: torch.device, export: str, export_sha256: str, weights: str, sha256: str
 ) -> Network:
-    """The graph of an archive that torch.export.save wrote, with weights and constants from
-    safetensors: {**program.state_dict, **program.constants}.
+    """Loads an archive of torch.export.save, with weights and constants from safetensors:
+    {**program.state_dict, **program.constants}.
 
     torch.export.load would unpickle the archive's sample inputs. A graph may name any function of
-    torch, so it is read from an archive with the declared checksum alone.
+    torch, so only an archive with the declared checksum is read. Raises Faulty.
     """
     path = artifacts.verified(Path(export), export_sha256)
     graph = _graph(path)
@@ -93,8 +94,7 @@ def _graph(path: Path) -> bytes:
 
 
 def _needed(path: Path, graph: bytes) -> dict[str, str]:
-    """The tensors that the graph doesn't hold itself: each is a parameter, a buffer or a
-    constant."""
+    """Returns the kind (parameter, buffer or constant) of each tensor that the graph lacks."""
     needed = {}
     for spec in orjson.loads(graph)["graph_module"]["signature"]["input_specs"]:
         [(kind, said)] = spec.items()
@@ -109,7 +109,7 @@ def _needed(path: Path, graph: bytes) -> dict[str, str]:
 
 
 def _input(path: Path, program: ExportedProgram) -> tuple[Shape, torch.dtype]:
-    """Shape of one item and type of the one tensor that the program takes."""
+    """Returns shape of one item and type of the one tensor that the program takes."""
     names = program.graph_signature.user_inputs
     takes = [node.meta["val"] for node in program.graph.nodes if node.name in names]
     if len(takes) != 1 or not isinstance(takes[0], Tensor) or takes[0].dim() < 1:

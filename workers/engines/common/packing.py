@@ -1,7 +1,7 @@
-"""How the texts of a launch lie in one [tokens, hidden] matrix: end to end, or padded.
+"""Layouts of the texts of a launch in one [tokens, hidden] matrix: packed or padded.
 
-A layout is made for each launch. Linear layers and norms see the matrix alone; attention and
-pooling, which must not mix texts, are the layout's.
+A layout is created for each launch. Linear layers and norms see the matrix alone; attention and
+pooling, which must not mix texts, belong to the layout.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,30 +23,31 @@ _COLUMNS_STEP = 8  # tokens of a padded row: the GPU's tensor cores work in eigh
 
 
 class Layout(Protocol):
-    """ids, positions: integers [tokens], on the device."""
+    """Layout of one launch."""
 
-    ids: Tensor
-    positions: Tensor
+    ids: Tensor  #: integers [tokens], on the device
+    positions: Tensor  #: integers [tokens], on the device
 
     def attend(self, qkv: Tensor, heads: int) -> Tensor:
-        """qkv: [tokens, 3 hidden]. Returns [tokens, hidden]: each token looks at its own text."""
+        """Maps qkv [tokens, 3 hidden] to [tokens, hidden]: each token attends to its own text."""
         ...
 
     def pool(self, x: Tensor) -> Tensor:
-        """x: [tokens, hidden]. Returns float32 [texts, hidden], in the order of the launch: each
-        the mean over the text's tokens."""
+        """Maps [tokens, hidden] to float32 [texts, hidden] in the order of the launch: the mean
+        over the tokens of each text."""
         ...
 
 
 class LayoutOf(Protocol):
-    """Makes the layout of one launch. texts: token ids of each."""
+    """Creates the layout of one launch from the token ids of each text."""
 
-    def __call__(self, texts: Sequence[TokenIds], send: Send) -> Layout: ...
+    def __call__(self, texts: Sequence[TokenIds], send: Send) -> Layout:
+        """Returns the layout."""
 
 
 class Packed:
-    """Rows end to end, shortest first, and none is padded. Attention runs once for each length:
-    right for a CPU, which works through real tokens only; a GPU would starve on small kernels."""
+    """Rows end to end, shortest first, without padding. Attention runs once for each length, which
+    suits a CPU; a GPU would starve on small kernels."""
 
     def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
         filled = [*texts, *_filler(sum(map(len, texts)))]
@@ -60,6 +61,7 @@ class Packed:
         self._places = send(np.argsort(order)[: len(texts)])
 
     def attend(self, qkv: Tensor, heads: int) -> Tensor:
+        """Runs attention within each text."""
         mixed = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         parts = zip(self._split(qkv), self._split(mixed), self._groups, strict=True)
         for part, out, (rows, length) in parts:
@@ -70,6 +72,7 @@ class Packed:
         return mixed
 
     def pool(self, x: Tensor) -> Tensor:
+        """Returns the mean over each text."""
         parts = zip(self._split(x), self._groups, strict=True)
         by_length = torch.cat(
             [
@@ -84,8 +87,7 @@ class Packed:
 
 
 class Padded:
-    """One [texts, longest] matrix and a mask: few large kernels, whatever the lengths. Right for a
-    GPU, which has the arithmetic to spare."""
+    """Matrix [texts, longest] and a mask: few large kernels, which suits a GPU."""
 
     def __init__(self, texts: Sequence[TokenIds], send: Send) -> None:
         lengths = np.array([len(ids) for ids in texts], dtype=np.int32)
@@ -101,6 +103,7 @@ class Padded:
         self._real = None if real.all() else send(real)
 
     def attend(self, qkv: Tensor, heads: int) -> Tensor:
+        """Runs attention within each text."""
         shape = (*self._shape, 3, heads, -1)
         query, key, value = qkv.view(shape).permute(2, 0, 3, 1, 4)
         mask = None if self._real is None else self._real[:, None, None, :]
@@ -108,6 +111,7 @@ class Padded:
         return seen.transpose(1, 2).reshape(len(qkv), -1)
 
     def pool(self, x: Tensor) -> Tensor:
+        """Returns the mean over each text."""
         rows = x.view(*self._shape, -1)
         if self._real is not None:
             rows = rows * self._real[:, :, None]
@@ -118,7 +122,7 @@ LAYOUTS: Mapping[str, LayoutOf] = {"packed": Packed, "padded": Padded}
 
 
 def _filler(tokens: int) -> list[TokenIds]:
-    """One more text that rounds a launch up: oneDNN keeps what it compiles for every new number
-    of tokens, which would be hundreds of megabytes; this leaves it a few dozen."""
+    """Returns a text that rounds a launch up: oneDNN keeps compiled code for each number of tokens,
+    hundreds of megabytes without this, a few dozen with it."""
     missing = -tokens % (_SHORT_STEP if tokens <= _SHORT else _LONG_STEP)
     return [np.zeros(missing, dtype=np.int32)] if missing else []

@@ -1,4 +1,4 @@
-"""Texts to token ids, by the tokenizer of all-MiniLM-L6-v2, and token ids as they come."""
+"""Tokenizer of all-MiniLM-L6-v2: texts, or ready token ids, to token ids."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,12 @@ from jobs.models.inputs.input_size import (
 )
 from workers.engines.protocol import InvalidInput, Prepared
 
-_PIECE = 64
-"""Texts a call of the tokenizer: more keep the other threads waiting (10,000: 44 ms)."""
+_PIECE = 64  # texts a call of the tokenizer: more block other threads (10,000: 44 ms)
 _SAMPLES = (3, 16, 32, 64, 128, 256)  # tokens
 
 
 class Texts:
-    """max_tokens: longer texts are cut to this many tokens, [CLS] and [SEP] included."""
+    """Tokenizer that cuts texts to max_tokens, [CLS] and [SEP] included. Raises ValueError."""
 
     def __init__(self, max_tokens: int) -> None:
         if not MIN_TOKENS <= max_tokens <= POSITIONS:
@@ -38,8 +37,8 @@ class Texts:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        """Token ids (int32 [size]) for each text, or list of its token ids; `truncate` cuts them
-        further."""
+        """Returns token ids (int32 [size]) for each text or list of token ids; the param `truncate`
+        cuts them further."""
         most = min(params.get("truncate", self._max_tokens), self._max_tokens)
         answers: list[Prepared | InvalidInput] = []
         for start in range(0, len(inputs), _PIECE):
@@ -47,7 +46,7 @@ class Texts:
         return answers
 
     def samples(self) -> list[str]:
-        """Texts of about 3, 16, 32, 64, 128 and 256 tokens, as far as max_tokens goes."""
+        """Returns texts of about 3, 16, 32, 64, 128 and 256 tokens, up to max_tokens."""
         shorter = (tokens for tokens in _SAMPLES if tokens < self._max_tokens)
         return ["word " * (tokens - 2) for tokens in (*shorter, self._max_tokens)]
 
@@ -68,7 +67,7 @@ def _refusal(value: Any) -> InvalidInput | None:
 
 
 def refusal(value: Any) -> InvalidInput | None:
-    """What is wrong with a text, if anything is."""
+    """Returns why a value is no valid text; None if it is one."""
     if not isinstance(value, str):
         return InvalidInput(f"the input must be a string, not {type(value).__name__}")
     try:

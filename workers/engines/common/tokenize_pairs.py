@@ -1,4 +1,4 @@
-"""Texts, and pairs of them, as rows of token ids, by the tokenizer of a folder."""
+"""Tokenizer of a model folder: texts, and pairs of them, as rows of token ids."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,28 +14,27 @@ from jobs.models.inputs.input_size import open_tokenizer
 from workers.engines.common.tokenize import refusal
 from workers.engines.protocol import InvalidInput
 
-_PIECE = 64  # texts a call of the tokenizer: more keep the other threads waiting
+_PIECE = 64  # texts a call of the tokenizer: more block other threads
 _COLUMNS_STEP = 8  # tokens: a device's tensor cores work in eights
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """ids, types: int32 [tokens]. Where places were asked for: text, the text itself; places:
-    int32 [tokens, 2], from which character of it to which; special: bool [tokens]."""
+    """Token ids of one text or pair; the last three are set for token labels only."""
 
-    ids: NDArray[np.int32]
-    types: NDArray[np.int32]
+    ids: NDArray[np.int32]  #: [tokens]
+    types: NDArray[np.int32]  #: segment of each, [tokens]
     text: str = ""
-    places: NDArray[np.int32] | None = None
-    special: NDArray[np.bool_] | None = None
+    places: NDArray[np.int32] | None = None  #: [tokens, 2]: start and end in the text, characters
+    special: NDArray[np.bool_] | None = None  #: [tokens]: True for special tokens
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 class Tokens:
-    """most: tokens a row is cut to, special ones included. places: whether rows say where in their
-    texts they lie."""
+    """Tokenizer that cuts rows to `most` tokens, special ones included; `places` adds their places
+    in the text."""
 
     def __init__(self, folder: Path, most: int, *, places: bool = False) -> None:
         # Tokenizing overlaps a forward pass that has the cores already.
@@ -44,14 +43,14 @@ class Tokens:
         self._places = places
 
     def texts(self, inputs: Sequence[Any], most: int) -> list[Row | InvalidInput]:
-        """A row for each, cut to so many tokens; or why it is refused."""
+        """Returns a row for each text, cut to `most` tokens, or why it is refused."""
         refusals = [refusal(text) for text in inputs]
         taken = [text for text, no in zip(inputs, refusals, strict=True) if no is None]
         rows = zip(taken, self._encoded(taken), strict=True)
         return [no or self._row(*next(rows), most) for no in refusals]
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[Row]:
-        """A row for each document; where the two are too long, the longer one is cut first."""
+        """Returns a row for each document; if the two are too long, the longer one is cut first."""
         pairs = [(query, document) for document in documents]
         return [_plain(encoding) for encoding in self._encoded(pairs)]
 
@@ -73,8 +72,7 @@ class Tokens:
 
 
 def padded(rows: Sequence[Row], padding: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """ids, types and mask, int64 [rows, tokens of the longest]; the mask is 1 where there is a
-    token."""
+    """Returns ids, types and mask (1 for tokens), int64 [rows, tokens of the longest]."""
     lengths = np.array([len(row) for row in rows])
     columns = -(-max(1, lengths.max()) // _COLUMNS_STEP) * _COLUMNS_STEP
     mask = np.arange(columns) < lengths[:, None]
@@ -90,7 +88,7 @@ def _plain(encoding: Any) -> Row:
 
 
 def _kept(encoding: Any, most: int) -> NDArray[np.intp]:
-    """The tokens that a text of so many keeps: its first ones, and the special ones at its end."""
+    """Returns the indexes of tokens to keep: the first ones, and the special ones at the end."""
     count = len(encoding.ids)
     if count <= most:
         return np.arange(count)

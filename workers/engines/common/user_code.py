@@ -1,5 +1,4 @@
-"""Python code of the operator's own: imported where it runs, which is in workers alone, and named
-with its line where it fails."""
+"""Python code of the operator: imported in workers only; its errors name file and line."""
 
 import inspect
 import itertools
@@ -16,18 +15,18 @@ from jobs.models import artifacts
 from workers.engines.protocol import InvalidInput, Permanent, Transient
 
 _numbers = itertools.count(1)
-_KEPT = (InvalidInput, Transient, Permanent, ConnectionError, TimeoutError, MemoryError)
+_PASSED_ON = (InvalidInput, Transient, Permanent, ConnectionError, TimeoutError, MemoryError)
 
 
 class Faulty(Exception):
-    """Code that can't be used; says where, and why."""
+    """Raised where code can't be used; the message says where and why."""
 
 
 class Source:
-    """A file, under a name of its own, or a module that can be imported.
+    """File, imported under a name of its own, or importable module.
 
-    file: a path; file_sha256: of its content, looked at where it is given. module: dotted.
-    Raises Faulty, and Untrusted where the file is not the one that was declared.
+    `file_sha256` is checked where it is given. Raises Faulty, and Untrusted where the file isn't
+    the declared one.
     """
 
     def __init__(self, file: str = "", module: str = "", file_sha256: str = "") -> None:
@@ -36,34 +35,34 @@ class Source:
         self._file = self.module.__file__ or module
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """A function or class of it, which any failure of is told with its line."""
+        """Returns a function or class, or None. Raises Faulty where it isn't callable."""
         found = getattr(self.module, name, None)
         if found is not None and not callable(found):
             raise Faulty(f"{Path(self._file).name}: {name} is no function")
         return found
 
     def need(self, name: str) -> Callable[..., Any]:
-        """The same; raises Faulty where there is none."""
+        """Returns a function or class. Raises Faulty where there is none."""
         found = self.find(name)
         if found is None:
             raise Faulty(f"{self._file} has no function {name}")
         return found
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What it returns. What it raises goes on as it is where its type says what follows, and
-        as Permanent elsewhere, with the file and the line."""
+        """Calls the code. Errors of the engine protocol pass; others become Permanent with file and
+        line."""
         try:
             return function(*arguments)
-        except _KEPT:
+        except _PASSED_ON:
             raise
         except Exception as error:
             if type(error).__name__ == "OutOfMemoryError":
                 raise
-            said = _said(error, self._file)
-        raise Permanent(said)  # out here: its frames hold what the launch had allocated
+            said = _located(error, self._file)
+        raise Permanent(said)  # outside, so that frames that hold the launch's memory are freed
 
     def forget(self) -> None:
-        """Its module goes with the last who uses it."""
+        """Drops the module from sys.modules."""
         sys.modules.pop(self._private, None)
 
     def _of_file(self, path: Path, sha256: str) -> ModuleType:
@@ -81,12 +80,12 @@ class Source:
             exec(compile(text, str(path), "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
             self.forget()
-            raise Faulty(_said(error, str(path))) from error
+            raise Faulty(_located(error, str(path))) from error
         return module
 
 
 def positional(function: Callable[..., Any]) -> int:
-    """How many arguments it must be given."""
+    """Returns the number of positional arguments that a function requires."""
     needed = (
         p
         for p in inspect.signature(function).parameters.values()
@@ -101,11 +100,11 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise Faulty(f"options.module is {name!r}, which can't be imported: {error}") from error
     except (Exception, SystemExit) as error:
-        raise Faulty(_said(error, "")) from error
+        raise Faulty(_located(error, "")) from error
 
 
-def _said(error: BaseException, file: str) -> str:
-    """The error with its place: in the file, where it passed through it."""
+def _located(error: BaseException, file: str) -> str:
+    """Renders an error with its place: in the file, where it passed through it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file]
     place = (own or frames)[-1:]

@@ -1,8 +1,9 @@
-"""What the engines of models that someone else serves have in common.
+"""Engines for models that another server runs.
 
-gate ── concurrency   how many requests may be in flight
-     └─ breaker       whether any may
-client                one request, in bounds of time and size
-outcomes              what an answer means for who asked, and for the gate
-secrets               keys from the environment or from files
+limiter ── concurrency   how many requests may be in flight
+        └─ breaker       stops requests while the upstream fails
+requester                one input's request, with a second try
+client                   HTTP with headers, secrets and bounds
+outcomes                 meaning of a response for the input and for the limiter
+secrets                  keys from the environment or from files
 """

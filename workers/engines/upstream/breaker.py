@@ -1,8 +1,8 @@
-"""Whether an upstream is asked at all.
+"""Circuit breaker of an upstream.
 
-closed     it is
-open       so many requests failed in a row; it is left alone for a while
-half-open  that is over: one request tries; it closes or opens again
+closed     requests are sent
+open       after several failures in a row; no request is sent for a while
+half-open  then one request tries; it closes or opens the breaker
 """
 
 from math import inf
@@ -12,7 +12,7 @@ _LEAST_OPEN_S = 0.1
 
 
 class Breaker:
-    """Times are seconds on any one clock."""
+    """Circuit breaker; times are seconds on any one clock."""
 
     def __init__(self, failures: int, open_s: float) -> None:
         self._most, self._open_s = failures, open_s
@@ -22,19 +22,21 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
+        """True while requests are sent."""
         return self._until_s == -inf
 
     @property
     def trying(self) -> bool:
+        """True while one request tries."""
         return self._trying
 
     def left_s(self, now_s: float) -> float:
-        """How long it stays open; 0 where it is closed or half-open."""
+        """Returns how long it stays open; 0 if closed or half-open."""
         return max(0.0, self._until_s - now_s)
 
     def begin(self, now_s: float) -> bool:
-        """Whether a request may be sent: any while it is closed, one to try while it is half-open.
-        One that tries has one end: `succeed`, `fail` or `withdraw`."""
+        """Returns True if a request may be sent: any while closed, one while half-open, which must
+        end in `succeed`, `fail` or `withdraw`."""
         if self.closed:
             return True
         if self._trying or self.left_s(now_s):
@@ -43,12 +45,12 @@ class Breaker:
         return True
 
     def succeed(self) -> None:
-        """There was an answer, to whatever request."""
+        """Records an answer to any request."""
         self._failures, self._until_s, self._trying = 0, -inf, False
 
     def fail(self, now_s: float, *, tried: bool, asked_s: float | None = None) -> bool:
-        """There was none, or no. tried: by the request that was to try; asked_s: how long the
-        upstream asks to be left alone. Returns whether it was closed and has opened."""
+        """Records a failure; `tried` if by the trying request, `asked_s` for how long the upstream
+        asks to be left alone. Returns True if this opened a closed breaker."""
         was_closed = self.closed
         self._failures += 1
         if self._failures < self._most if was_closed else not tried:
@@ -59,5 +61,5 @@ class Breaker:
         return was_closed
 
     def withdraw(self) -> None:
-        """The one that was to try ended for a reason of ours: another may."""
+        """Releases the try of a request that ended for a reason of ours."""
         self._trying = False

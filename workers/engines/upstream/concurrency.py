@@ -1,29 +1,23 @@
-"""How many requests an upstream bears at a time, found out by asking for more: additive increase,
-multiplicative decrease (Chiu and Jain 1989).
+"""Adaptive limit of concurrent requests: additive increase, multiplicative decrease (Chiu and Jain
+1989).
 
-It grows by one for each that is answered until it is first too much, and from then on by one for
-each round. It is too much where the upstream refuses or is silent for too long, and where answers
-take twice as long as they did: a queue is then all that grows.
+It grows by one for each answer until it is first too much, then by one for each round. It is too
+much where the upstream refuses or times out, and where answers take twice as long as usual: then
+only a queue grows.
 """
 
 from statistics import median
 
-CUT = 0.8
-TOLERANCE = 2.0
-"""Times the usual latency, in the median of a round, that show a queue: more than chance makes of
-it."""
-_DOUBT = 1.5
-"""Times the usual one, from which it may be a queue: such a round is no news of what is usual."""
-_BELIEVED = 12
-"""Such rounds in a row, each with fewer at a time: it is not a queue of ours."""
-_FALL, _RISE = 0.3, 0.01
-"""Of the way from the usual to what a round took, where it was less, and where it was more."""
-
-_LEAST_SAMPLES = 16
+CUT = 0.8  # factor of a decrease
+TOLERANCE = 2.0  # median latency of a round over the usual one that shows a queue
+_DOUBT = 1.5  # the same ratio from which a round doesn't change the usual latency
+_BELIEVED = 12  # such rounds in a row, with ever fewer requests: the upstream is slower now
+_FALL, _RISE = 0.3, 0.01  # weight of a faster and of a slower round in the usual latency
+_LEAST_SAMPLES = 16  # answers of a round
 
 
 class Limit:
-    """Between least and most. Times are seconds on any one clock."""
+    """Limit between least and most. Times are seconds on any one clock."""
 
     def __init__(self, least: int, start: int, most: int) -> None:
         self._least, self._most = least, most
@@ -33,25 +27,26 @@ class Limit:
         self._round: list[float] = []
         self._samples = max(_LEAST_SAMPLES, start)
         self._usual_s: float | None = None
-        self._queues = 0  # rounds in a row that show one
+        self._queues = 0  # rounds in a row that show a queue
 
     @property
     def now(self) -> int:
+        """Requests that may be in flight now."""
         return int(self._value)
 
-    def answered(self, now_s: float, began_s: float, beside: int) -> None:
-        """A request was served. beside: those in flight when it began, itself included."""
+    def answered(self, now_s: float, began_s: float, in_flight: int) -> None:
+        """Records a served request; `in_flight` counts those when it began, itself included."""
         if began_s <= self._cut_s:
-            return  # it tells of the time before
+            return  # it says nothing about the lower limit
         self._round.append(now_s - began_s)
-        if 2 * beside > self._value:  # else nothing shows that it bears more
+        if 2 * in_flight > self._value:  # else nothing shows that more are possible
             more = 1.0 if self._starting else 1.0 / self._value
             self._value = min(self._most, self._value + more)
         if len(self._round) >= self._samples:
             self._end_round(now_s)
 
     def refused(self, now_s: float, began_s: float) -> None:
-        """A request was one too many. Of those that were on their way together, one counts."""
+        """Records a request that was too much; of those in flight together one counts."""
         if began_s > self._cut_s:
             self._cut(now_s)
 

@@ -1,4 +1,4 @@
-"""`http`: a model behind an HTTP API that takes one input a request, and can't be changed."""
+"""Engine `http`: a model behind an HTTP API that takes one input a request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,13 +8,12 @@ import orjson
 from jobs.models.engines import upstream_options
 from jobs.models.engines.upstream_options import INPUT, PARAMS
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Permanent, Prepared, Room
-from workers.engines.upstream.requester import Requester
+from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.upstream.requester import Requester, UpstreamEngine
 
 
-class HttpEngine:
-    """Prepares inputs as bodies of HTTP requests. Options: see
-    `jobs.models.engines.upstream_options.HttpOptions`."""
+class HttpEngine(UpstreamEngine):
+    """Sends inputs as HTTP requests; options: `upstream_options.HttpOptions`."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._options = model, upstream_options.http(model.options)
@@ -23,6 +22,7 @@ class HttpEngine:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
+        """Prepares inputs, as `Engine.prepare`."""
         return [self._prepare(value, params) for value in inputs]
 
     def _prepare(self, value: Any, params: Mapping[str, Any]) -> Prepared:
@@ -30,6 +30,7 @@ class HttpEngine:
         return Prepared(self._model.size(value, params), body)
 
     def run(self, batch: Sequence[bytes], params: Mapping[str, Any]) -> list[Any]:
+        """Runs a launch, as `Engine.run`."""
         return [self._run(body) for body in batch]
 
     def _run(self, body: bytes) -> Any:
@@ -40,19 +41,6 @@ class HttpEngine:
             return _at(answer, self._options.output)
         except (LookupError, ValueError):
             return Permanent(f"upstream's answer has nothing at {self._options.output}")
-
-    def room(self) -> Room:
-        return self._upstream.room()
-
-    def samples(self) -> Sequence[Any]:
-        """None: its first requests are somebody's."""
-        return ()
-
-    def memory_mb(self) -> float:
-        return 0.0
-
-    def close(self) -> None:
-        self._upstream.close()
 
 
 def _filled(template: Any, value: Any, params: Mapping[str, Any]) -> Any:
@@ -68,8 +56,7 @@ def _filled(template: Any, value: Any, params: Mapping[str, Any]) -> Any:
 
 
 def _at(document: Any, pointer: str) -> Any:
-    """What a JSON pointer leads to (RFC 6901). Raises LookupError or ValueError where it leads to
-    nothing."""
+    """Resolves a JSON pointer (RFC 6901). Raises LookupError or ValueError if nothing is there."""
     for token in pointer.split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""Who may ask an upstream now: a limit of how many, and a breaker. For any thread."""
+"""Limiter of requests to an upstream: adaptive concurrency and a breaker."""
 
 import logging
 import threading
@@ -16,28 +16,26 @@ from workers.engines.upstream.concurrency import Limit
 
 _log = logging.getLogger(__name__)
 
-_TRY_S = 1.0
-"""While one request tries, others are told to come again so much later."""
+_TRY_S = 1.0  # retry delay for other requests while one tries
 
 Verdict = Literal["served", "answered", "refused", "silent", "failed", "withdrawn"]
-"""What a request says of its upstream: it served it; it answered, no matter what; it has too much
-to do; it took too long; it is broken or away; nothing, since we ended it ourselves."""
+"""Result of a request, for the limiter: served; another answer; too much to do; timed out; failed;
+ended by us."""
 
 
 @dataclass(slots=True)
-class Pass:
-    """The right to one request. tries: it shows whether the upstream is back. Whoever holds it
-    says how it ended: verdict, and asked_s, for how long the upstream asked to be left alone."""
+class Permit:
+    """Right to one request; the holder sets verdict and asked_s."""
 
     began_s: float
-    beside: int
-    tries: bool
+    in_flight: int  #: requests when it began, itself included
+    tries: bool  #: True if it shows whether the upstream is back
     verdict: Verdict = "withdrawn"
-    asked_s: float | None = None
+    asked_s: float | None = None  #: for which the upstream asks to be left alone
 
 
 class Limiter:
-    """name: of the model, for the log."""
+    """Limits requests of all threads; `name` is the model's, for the log."""
 
     def __init__(self, name: str, concurrency: Concurrency, patience: Patience) -> None:
         self._name = name
@@ -47,6 +45,7 @@ class Limiter:
         self._lock = threading.Lock()
 
     def room(self) -> Room:
+        """Returns the requests that may be in flight now."""
         with self._lock:
             if self._breaker.closed:
                 return Room(self._limit.now)
@@ -57,15 +56,15 @@ class Limiter:
         return _TRY_S if self._breaker.trying else self._breaker.left_s(now_s)
 
     @contextmanager
-    def passing(self) -> Iterator[Pass]:
-        """Around one request. Raises RateLimited while the upstream is left alone."""
+    def permit(self) -> Iterator[Permit]:
+        """Holds a permit during one request. Raises RateLimited while the breaker is open."""
         one = self._enter()
         try:
             yield one
         finally:
             self._leave(one)
 
-    def _enter(self) -> Pass:
+    def _enter(self) -> Permit:
         with self._lock:
             now_s = clock.monotonic()
             tries = not self._breaker.closed
@@ -73,13 +72,13 @@ class Limiter:
                 why = "what runs this model fails; it is left alone for now"
                 raise RateLimited(why, self._closed_s(now_s))
             self._in_flight += 1
-            return Pass(now_s, self._in_flight, tries)
+            return Permit(now_s, self._in_flight, tries)
 
-    def _leave(self, one: Pass) -> None:
+    def _leave(self, one: Permit) -> None:
         with self._lock:
             now_s = clock.monotonic()
             self._in_flight -= 1
-            opened = self._note(one, now_s)
+            opened = self._update(one, now_s)
             left_s = self._breaker.left_s(now_s)
             closed = self._breaker.closed
             back = one.tries and closed
@@ -89,8 +88,8 @@ class Limiter:
         elif back:
             _log.info("%s answers again", self._name)
 
-    def _note(self, one: Pass, now_s: float) -> bool:
-        """Whether the breaker has opened."""
+    def _update(self, one: Permit, now_s: float) -> bool:
+        """Returns True if the breaker has opened."""
         if one.verdict == "withdrawn":
             if one.tries:
                 self._breaker.withdraw()
@@ -98,7 +97,7 @@ class Limiter:
         if one.verdict in ("served", "answered"):
             self._breaker.succeed()
             if one.verdict == "served":
-                self._limit.answered(now_s, one.began_s, one.beside)
+                self._limit.answered(now_s, one.began_s, one.in_flight)
             return False
         if one.verdict in ("refused", "silent"):
             self._limit.refused(now_s, one.began_s)

@@ -1,7 +1,6 @@
-"""`openai`: a model that an OpenAI-compatible server runs: vLLM, SGLang, TEI, or OpenAI itself.
+"""Engine `openai`: a model on an OpenAI-compatible server: vLLM, SGLang, TEI, or OpenAI itself.
 
-A conversation is a request. Texts to embed go together: a launch is a request, which is the batch
-endpoint that such servers have.
+A conversation is a request. Texts to embed share one: a launch is a request to the batch endpoint.
 """
 
 from base64 import b64decode
@@ -14,15 +13,15 @@ import orjson
 from jobs.models.engines import upstream_options
 from jobs.models.inputs import chat
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared, Room
-from workers.engines.upstream.requester import Requester
+from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared
+from workers.engines.upstream.requester import Requester, UpstreamEngine
 
-_MOST_TOKENS = 2**31 - 1  # that are believed
+_MAX_TOKENS = 2**31 - 1  # a larger count isn't believed
 _WANTED = "takes a string, or a list of token ids that is not empty"
 
 
-class OpenAIEngine:
-    """Options: `jobs.models.engines.upstream_options.OpenAIOptions`."""
+class OpenAIEngine(UpstreamEngine):
+    """Sends conversations or texts to embed; options: `upstream_options.OpenAIOptions`."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._options = model, upstream_options.openai(model.options)
@@ -34,6 +33,7 @@ class OpenAIEngine:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
+        """Prepares inputs, as `Engine.prepare`."""
         why_not = chat.refuse if self._model.does == "chat" else _refuse_embedding
         return [
             InvalidInput(f"the model {no}")
@@ -43,12 +43,13 @@ class OpenAIEngine:
         ]
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        """Runs a launch, as `Engine.run`."""
         if self._model.does == "chat":
             return [self._answer(conversation) for conversation in batch]
         return self._embed(batch, params)
 
     def _answer(self, conversation: Mapping[str, Any]) -> Any:
-        """The completion, as the upstream gave it."""
+        """Returns the completion as the upstream gave it."""
         body = {**conversation, "model": self._options.model, "stream": False}
         found = self._ask("/chat/completions", body)
         if isinstance(found, Exception):
@@ -59,14 +60,14 @@ class OpenAIEngine:
         return Metered(found, tokens) if tokens else found
 
     def _embed(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        """A vector each; raises what one of several inputs may be guilty of."""
+        """Returns a vector each. Raises InvalidInput if one of several inputs may be the cause."""
         body = {
             "model": self._options.model,
             "input": list(batch),
             "encoding_format": self._options.encoding_format,
             **params,
         }
-        # What it says may quote one of them, and others be another tenant's.
+        # An error may quote one of several inputs, which may be another tenant's.
         found = self._ask("/embeddings", body, quoting=len(batch) == 1)
         if isinstance(found, InvalidInput):
             raise found
@@ -83,19 +84,6 @@ class OpenAIEngine:
         raw = orjson.dumps(body)
         return self._upstream.ask("POST", self._base + path, raw, quoting=quoting)
 
-    def room(self) -> Room:
-        return self._upstream.room()
-
-    def samples(self) -> Sequence[Any]:
-        """None: its first requests are somebody's."""
-        return ()
-
-    def memory_mb(self) -> float:
-        return 0.0
-
-    def close(self) -> None:
-        self._upstream.close()
-
 
 def _refuse_embedding(value: Any) -> str | None:
     ids = isinstance(value, list) and value and all(type(token) is int for token in value)
@@ -103,8 +91,8 @@ def _refuse_embedding(value: Any) -> str | None:
 
 
 def _vectors(answer: Any, count: int) -> list[Any]:
-    """By their index, whatever their order. Raises LookupError, TypeError, ValueError or
-    OverflowError where that is not what there is."""
+    """Returns the vectors by index. Raises LookupError, TypeError, ValueError or OverflowError
+    where the answer has another form."""
     by_index = {one["index"]: one["embedding"] for one in answer["data"]}
     if len(by_index) != count or len(answer["data"]) != count:
         raise ValueError
@@ -112,8 +100,7 @@ def _vectors(answer: Any, count: int) -> list[Any]:
 
 
 def _vector(embedding: Any) -> Any:
-    """A list of numbers, or little-endian float32 as base64: what was asked for is not what every
-    server gives."""
+    """Converts a list of numbers, or little-endian float32 as base64: servers give either."""
     if isinstance(embedding, str):
         return np.frombuffer(b64decode(embedding, validate=True), "<f4")
     vector = np.array(embedding, np.float32)
@@ -123,15 +110,15 @@ def _vector(embedding: Any) -> Any:
 
 
 def _tokens(answer: Any) -> int:
-    """What it says that it used; 0 where it doesn't."""
+    """Returns the tokens that the upstream counted; 0 where it didn't."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return min(total, _MOST_TOKENS) if type(total) is int and total > 0 else 0
+    return min(total, _MAX_TOKENS) if type(total) is int and total > 0 else 0
 
 
 def _metered(vectors: Sequence[Any], tokens: int, batch: Sequence[Any]) -> Sequence[Any]:
-    """The tokens of a request are told for all of it: each input has its share by its length, and
-    all together no more and no less, where there are as many."""
+    """Distributes the tokens of a request over its inputs by length, with the same sum where there
+    are enough."""
     if not tokens:
         return vectors
     lengths = [max(1, len(value)) for value in batch]

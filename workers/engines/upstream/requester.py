@@ -1,6 +1,6 @@
-"""An upstream as its engine sees it: asked with a body, it answers with JSON or with a failure."""
+"""Requester: sends one body to an upstream and returns JSON or a failure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,27 +13,27 @@ from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import Span
 from workers.engines.protocol import Permanent, RateLimited, Room, Transient
 from workers.engines.upstream import outcomes
-from workers.engines.upstream.limiter import Limiter, Pass
+from workers.engines.upstream.client import UpstreamClient
+from workers.engines.upstream.limiter import Limiter, Permit
 from workers.engines.upstream.outcomes import Failure
-from workers.http_client.pooled import Client, Slow, TooLarge, Unreachable, UpstreamResponse
+from workers.http_client.client import NoResponse, Response, Slow, TooLarge
 
+# The limit is found by sending too much: a refused request is sent once more, where that is in
+# time, before its input goes back through the database.
 _WAIT_S = 0.3
-_PATIENCE_S = 2.0
-"""So soon who was refused asks once more, where that is in time, before its input goes back: the
-limit is found by asking for too much, and others are not to pay with the way through the
-database."""
+_MAX_WAIT_S = 2.0
 
 
 class Requester:
-    """For any thread. Raises ValueError where a secret can't be read, and Unreachable where a
-    health check is declared and fails: the model is loaded when it doesn't."""
+    """Sends requests from any thread. Raises ValueError where a secret can't be read, and
+    NoResponse where a declared health check fails: the model is loaded once it doesn't."""
 
     def __init__(
         self, model: Model, options: Upstream, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._client, self._health = Client(options, headers), options.health
+        self._client, self._health = UpstreamClient(options, headers), options.health
         self._gate = Limiter(model.key, options.concurrency, options.breaker)
-        # Of what a launch may take, what one request leaves.
+        # Time of a launch that one request leaves.
         self._spare_s = model.limits.max_launch_s - options.timeout_s - options.connect_timeout_s
         try:
             self._check_health()
@@ -42,63 +42,85 @@ class Requester:
             raise
 
     def room(self) -> Room:
+        """Returns the requests that may be in flight now."""
         return self._gate.room()
 
     def ask(self, method: str, url: str, body: bytes, *, quoting: bool = True) -> Any | Failure:
-        """The JSON of the answer, or what its failure means for the input. quoting: that may say
-        what the upstream said. Raises RateLimited while it is left alone."""
+        """Returns the JSON of the response, or its failure. `quoting` allows that to quote the
+        upstream. Raises RateLimited while the breaker is open."""
         until_s = clock.monotonic() + self._spare_s
-        answered, one = self._once(method, url, body, quoting)
+        result, one = self._once(method, url, body, quoting)
         if one.verdict == "refused" and not one.tries:
             wait_s = (_WAIT_S if one.asked_s is None else one.asked_s) + clock.jitter(_WAIT_S)
-            if wait_s <= _PATIENCE_S and clock.monotonic() + wait_s <= until_s:
+            if wait_s <= _MAX_WAIT_S and clock.monotonic() + wait_s <= until_s:
                 clock.sleep(wait_s)
-                answered, one = self._once(method, url, body, quoting)
-        if not isinstance(answered, UpstreamResponse):
-            return _without_cost(answered) if one.tries else answered
+                result, one = self._once(method, url, body, quoting)
+        if not isinstance(result, Response):
+            return _without_cost(result) if one.tries else result
         try:
-            return orjson.loads(answered.body)
+            return orjson.loads(result.body)
         except orjson.JSONDecodeError:
-            return Permanent(f"upstream answered {answered.status} with what is not JSON")
+            return Permanent(f"upstream answered {result.status} with what is not JSON")
 
     def close(self) -> None:
+        """Closes the connections."""
         self._client.close()
 
     def _once(
         self, method: str, url: str, body: bytes, quoting: bool
-    ) -> tuple[UpstreamResponse | Failure, Pass]:
-        with self._gate.passing() as one, spans.child_span(method, "client") as span:
-            span.set_attributes(
-                http__request__method=method, server__address=urlsplit(url).hostname
-            )
+    ) -> tuple[Response | Failure, Permit]:
+        with self._gate.permit() as one, spans.begun(method, "client") as span:
+            span.note(http__request__method=method, server__address=urlsplit(url).hostname)
             return self._send(one, method, url, body, quoting, span), one
 
     def _send(
-        self, one: Pass, method: str, url: str, body: bytes, quoting: bool, span: Span
-    ) -> UpstreamResponse | Failure:
+        self, one: Permit, method: str, url: str, body: bytes, quoting: bool, span: Span
+    ) -> Response | Failure:
         try:
             if one.tries:
                 self._check_health()
-            answer = self._client.send(method, url, body)
-        except Unreachable as error:
+            response = self._client.send(method, url, body)
+        except NoResponse as error:
             one.verdict = span.error = "silent" if isinstance(error, Slow) else "failed"
             return Transient(f"upstream: {error}")
         except TooLarge as error:
             one.verdict = "answered"
             return Permanent(f"upstream: {error}")
-        span.set_attributes(http__response__status_code=answer.status)
-        span.error = str(answer.status) if answer.status >= 400 else ""
-        one.verdict, one.asked_s = outcomes.verdict(answer.status), outcomes.asked_s(answer)
-        words = outcomes.words_of(answer, self._client.without_secrets) if quoting else ""
-        return outcomes.failure(answer, words) or answer
+        span.note(http__response__status_code=response.status)
+        span.error = str(response.status) if response.status >= 400 else ""
+        one.verdict, one.asked_s = outcomes.verdict(response.status), outcomes.asked_s(response)
+        message = outcomes.message_of(response, self._client.without_secrets) if quoting else ""
+        return outcomes.failure(response, message) or response
 
     def _check_health(self) -> None:
         if self._health and not 200 <= (status := self._client.get(self._health).status) < 300:
-            raise Unreachable(f"its health check answered {status}")
+            raise NoResponse(f"its health check answered {status}")
+
+
+class UpstreamEngine:
+    """Base of the engines that send requests to an upstream."""
+
+    _upstream: Requester
+
+    def room(self) -> Room:
+        """Returns the room of the limiter."""
+        return self._upstream.room()
+
+    def samples(self) -> Sequence[Any]:
+        """Returns none: requests cost the upstream."""
+        return ()
+
+    def memory_mb(self) -> float:
+        """Returns 0."""
+        return 0.0
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._upstream.close()
 
 
 def _without_cost(failure: Failure) -> Failure:
-    """An input that only was the first to try is not to pay for an outage."""
+    """Makes a failure count as no try: an input that tried first must not pay for an outage."""
     if isinstance(failure, Transient) and not isinstance(failure, RateLimited):
         return RateLimited(str(failure), 0.0)
     return failure

@@ -30,12 +30,12 @@ NO_DATABASE = Settings(database_url="postgresql+psycopg://nowhere/", redis_url="
 LARGE = 40_000  # lines of more than a megabyte together
 STUCK = """
 import asyncio, sys, tempfile
-from api.ingest import Ingest
+from api.services.ingest_pool import IngestPool
 from jobs.settings import load
-from tests.integration.test_ingest import stick
+from tests.integration.api.services.test_ingest_pool import stick
 
 async def main():
-    await Ingest(load()).run(stick, tempfile.TemporaryFile())
+    await IngestPool(load()).run(stick, tempfile.TemporaryFile())
 
 if __name__ == "__main__":
     asyncio.run(main())

@@ -19,13 +19,13 @@ from jobs.telemetry.reports.reports import KEY, Report
 from jobs.telemetry.reports.window import WindowDelta
 from tests.support import store
 from tests.support.wait import eventually
-from workers.keeper.gauges import EVERY_S, STUCK_AFTER_S, GaugeCollector, jain, rest_s, shares
+from workers.keeper.gauges import MIN_PAUSE_S, STUCK_AFTER_S, GaugeCollector, jain, pause_s, shares
 from workers.keeper.latency_probe import LatencyProbe
 
 
 @pytest.fixture
-def counted(settings: Settings, redis_client: "redis.Redis") -> GaugeCollector:
-    return GaugeCollector(settings, redis_client, ModelsFile(None))
+def counted(settings: Settings, redis_client: "redis.Redis", database: Engine) -> GaugeCollector:
+    return GaugeCollector(settings, redis_client, ModelsFile(None), database)
 
 
 def gauge(name: str, **labels: str) -> float | None:
@@ -64,7 +64,7 @@ def test_jobs_queues_and_workers_are_counted(
     }
     report = Report("1", "worker", clock.now().timestamp(), WindowDelta(60, busy, {}), {})
     redis_client.hset(KEY, "1", report.pack())
-    counted.run_once(database)
+    counted.run_once()
     assert gauge("millrace_jobs", state="queued") == 2
     assert gauge("millrace_jobs", state="completed") == 1
     assert gauge("millrace_jobs", state="paused") == 0
@@ -79,7 +79,7 @@ def test_jobs_queues_and_workers_are_counted(
     assert (gauge("millrace_database_bytes") or 0) > 1e6
     with database.begin() as tx:
         tx.execute(text("UPDATE workers SET state = 'stopped'"))
-    counted.run_once(database)
+    counted.run_once()
     assert gauge("millrace_workers", pool="default", state="ready") is None
 
 
@@ -87,7 +87,7 @@ def test_work_that_no_worker_ever_did_takes_time_too(
     database: Engine, counted: GaugeCollector
 ) -> None:
     store.post(database, *range(1000))
-    counted.run_once(database)
+    counted.run_once()
     echo = store.ECHO
     drain_s = gauge("millrace_predicted_drain_seconds", pool="default", model="echo@1")
     limits = echo.limits
@@ -140,16 +140,16 @@ def test_a_death_whose_look_was_rolled_back_is_counted_once(
     with monkeypatch.context() as patch:
         patch.setattr(gauges, "webhooks", away)
         with pytest.raises(ConnectionError):
-            counted.run_once(database)
+            counted.run_once()
     assert deaths() == before
-    counted.run_once(database)
+    counted.run_once()
     assert deaths() == before + 1
 
 
 def test_figures_of_before_a_stall_do_not_outlast_it() -> None:
-    assert rest_s(0.001) == EVERY_S
-    assert rest_s(0.2) == pytest.approx(20)
-    assert rest_s(300.0) == 60
+    assert pause_s(0.001) == MIN_PAUSE_S
+    assert pause_s(0.2) == pytest.approx(20)
+    assert pause_s(300.0) == 60
 
 
 def test_a_share_is_what_somebody_had_by_what_was_due() -> None:

@@ -21,15 +21,15 @@ def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_los
 
     before = lost()
     keeper = Keeper(settings.evolve(lease_s=1.0))
-    [lose] = [service for service in keeper._services if service.name == "lose workers"]
-    with keeper._database.connect() as idle:
+    [lose] = [service for service in keeper.services if service.name == "lose workers"]
+    with keeper.database.connect() as idle:
         backend = idle.scalar(text("SELECT pg_backend_pid()"))
     with database.begin() as tx:
         worker = workers.register(tx, "w", "default", "cpu", ["echo@1"])
         tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '3 s'"))
     os.kill(backend, signal.SIGSTOP)
     try:
-        run = threading.Thread(target=keeper._run, args=(lose,))
+        run = threading.Thread(target=lose.run_once)
         run.start()
         time.sleep(0.5)
     finally:
@@ -39,4 +39,4 @@ def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_los
         workers.heartbeat(tx, worker, "ready")
     run.join()
     assert lost() == before
-    keeper._database.dispose()
+    keeper.database.dispose()

@@ -19,8 +19,8 @@ from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import ECHO
-from workers.transfers.child import Wait, carry
-from workers.transfers.shared import Shared
+from workers.transfers.child import Postponed, run_transfer
+from workers.transfers.context import TransferContext
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +36,12 @@ def s3(s3_server: S3) -> Iterator[S3]:
 
 
 @pytest.fixture
-def shared(settings: Settings, s3: S3) -> Iterator[Shared]:
+def context(settings: Settings, s3: S3) -> Iterator[TransferContext]:
     found = settings.evolve(
         s3_endpoint=s3.endpoint, s3_allow=f"{BUCKET}/open, {BUCKET}/of/{{tenant}}", blob_over_kb=1,
         blobs=f"file:{settings.home}/blobs",
     )  # fmt: skip
-    made = Shared.of(found)
+    made = TransferContext.open(found)
     yield made
     made.database.dispose()
 
@@ -49,12 +49,12 @@ def shared(settings: Settings, s3: S3) -> Iterator[Shared]:
 class World:
     """Jobs with sources and targets, and who carries them."""
 
-    def __init__(self, database: Engine, shared: Shared) -> None:
-        self.database, self.shared = database, shared
+    def __init__(self, database: Engine, context: TransferContext) -> None:
+        self.database, self.context = database, context
 
     def set(self, **changes: Any) -> None:
         """Of the settings of who carries."""
-        self.shared = replace(self.shared, settings=self.shared.settings.evolve(**changes))
+        self.context = replace(self.context, settings=self.context.settings.evolve(**changes))
 
     def coming(self, source: dict[str, Any], order: Order | None = None, **more: Any) -> UUID:
         order = order or Order("echo")
@@ -66,7 +66,7 @@ class World:
         """A job that has ended, with results that are to be written."""
         id: UUID = submit(
             self.database, SAMPLES, "default", Order("echo", **order), array=items, target=target,
-            payloads=self.shared.payloads,
+            payloads=self.context.payloads,
         )["id"]  # fmt: skip
         self.run()
         return id
@@ -91,10 +91,10 @@ class World:
         assert found is not None
         return found
 
-    def carry(self) -> Wait | None:
+    def carry(self) -> Postponed | None:
         """What is due, as the keeper would: with what comes of it recorded."""
         mine = self.take()
-        outcome = carry(self.shared, mine)
+        outcome = run_transfer(self.context, mine)
         if outcome:
             with self.database.begin() as tx:
                 transfers.postpone(tx, mine, 0, outcome.error, died=outcome.died)
@@ -114,7 +114,7 @@ def _result(lease: claim.Lease, seq: int, value: str) -> Result:
 
 
 @pytest.fixture
-def world(database: Engine, shared: Shared) -> Iterator[World]:
-    yield World(database, shared)
+def world(database: Engine, context: TransferContext) -> Iterator[World]:
+    yield World(database, context)
     with invariants.snapshot(database) as tx:
         assert [v for i in invariants.INVARIANTS for v in invariants.violations(tx, i)] == []

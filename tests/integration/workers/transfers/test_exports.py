@@ -22,7 +22,7 @@ from tests.support.s3 import BUCKET, S3, times
 from tests.support.store import job
 from workers.keeper.cleanup import _expire_files
 from workers.transfers import exporting
-from workers.transfers.child import carry
+from workers.transfers.child import run_transfer
 
 URL = f"s3://{BUCKET}/open/out/"
 NASTY = 'ü"\\\u2028/\U0001f600'
@@ -55,9 +55,9 @@ def read_by_route(world: World, id: UUID) -> bytes:
         span = read.span(
             tx, "default", id, row["total"], after=-1, gaps=False, outcome=None, limit=None
         )
-    unit = world.shared.models.unit(row["model"], row["version"])
+    unit = world.context.models.unit(row["model"], row["version"])
     chunks = read.result_lines(world.database, row, span, unit, None)
-    return b"".join(result_lines.opened(world.shared.payloads, chunks))
+    return b"".join(result_lines.opened(world.context.payloads, chunks))
 
 
 def content(world: World, file: str) -> bytes:
@@ -66,14 +66,14 @@ def content(world: World, file: str) -> bytes:
     with world.database.connect() as tx:
         row = file_rows.get(tx, "default", id)
     assert row is not None
-    return world.shared.files.get(row["key"])
+    return world.context.files.get(row["key"])
 
 
 def stored_files(world: World) -> list[str]:
     """Of those that have not expired."""
     with world.database.begin() as tx:
-        _expire_files(world.shared.files, tx)
-    root = world.shared.settings.home / "blobs" / "files"
+        _expire_files(world.context.files, tx)
+    root = world.context.settings.home / "blobs" / "files"
     return [path.name for path in root.rglob("*") if path.is_file()]
 
 
@@ -125,7 +125,7 @@ def test_parts_have_so_many_items_and_are_packed(world: World, s3: S3) -> None:
 def test_a_manifest_names_a_thousand_parts_at_most(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "_MOST_PARTS", 3)
+    monkeypatch.setattr(exporting, "_MAX_PARTS", 3)
     id = world.going([f"n {n}" for n in range(10)], {"url": URL, "part_items": 1})
     world.carry()
     assert [part["items"] for part in manifest(world, id)["parts"]] == [4, 4, 2]
@@ -269,7 +269,7 @@ def test_a_place_that_is_not_allowed_any_more(world: World) -> None:
 
 def test_a_payload_that_is_lost_fails_its_line(world: World) -> None:
     id = world.going(ITEMS, {"files": {}})
-    world.shared.payloads.delete_job(id)
+    world.context.payloads.delete_job(id)
     assert world.carry() is None
     [part] = manifest(world, id)["parts"]
     body = content(world, part["file"])
@@ -284,7 +284,7 @@ def test_of_two_keepers_one_writes_the_files(world: World) -> None:
     id = world.going(["a"], {"files": {}}, webhook_url=HOOK)
     first = world.take()
     assert world.carry() is None
-    assert carry(world.shared, first) is None
+    assert run_transfer(world.context, first) is None
     [part] = manifest(world, id)["parts"]
     assert content(world, part["file"]) == read_by_route(world, id)
     assert len(stored_files(world)) == 1
@@ -306,7 +306,7 @@ def test_an_export_that_a_retry_overtakes_leaves_nothing(
 
     monkeypatch.setattr(transfers, "finish", overtaken)
     for _ in range(2):
-        assert carry(world.shared, world.take()) is None
+        assert run_transfer(world.context, world.take()) is None
     assert stored_files(world) == []
     assert s3.keys(f"open/out/{ids.show('job', id)}/") == []
     monkeypatch.undo()
@@ -329,7 +329,7 @@ def test_a_job_that_is_deleted_meanwhile_leaves_nothing(
             verbs.delete(tx, id)
 
     monkeypatch.setattr(read, "result_rows", overtaken)
-    assert carry(world.shared, mine) is None
+    assert run_transfer(world.context, mine) is None
     assert stored_files(world) == []
     assert world.scalar("SELECT count(*) FROM files") == 0
 
@@ -344,7 +344,7 @@ def test_who_is_killed_before_its_job_is_deleted_leaves_nothing_for_good(
 
     monkeypatch.setattr(transfers, "finish", killed)
     with pytest.raises(KeyboardInterrupt):
-        carry(world.shared, world.take())
+        run_transfer(world.context, world.take())
     with world.database.begin() as tx:
         verbs.delete(tx, id)
         tx.execute(text("UPDATE files SET expires_at = now() WHERE expires_at IS NOT NULL"))

@@ -25,7 +25,7 @@ from tests.integration.workers.transfers.conftest import World
 from tests.support.s3 import BUCKET, S3, times
 from tests.support.store import job
 from workers.transfers import child
-from workers.transfers.child import carry
+from workers.transfers.child import run_transfer
 
 LINES = b'{"custom_id": "a", "input": "one"}\n"two"\n{"input": "three", "params": {}}\n'
 
@@ -48,7 +48,7 @@ def failed(world: World, id: UUID) -> dict[str, Any]:
 
 def handed_in(world: World, content: bytes, name: str = "in.jsonl") -> str:
     row = tenant_files.add(
-        world.database, world.shared.files, "default", io.BytesIO(content),
+        world.database, world.context.files, "default", io.BytesIO(content),
         purpose="batch", filename=name, expires_in_s=None,
     )  # fmt: skip
     return ids.show("file", row["id"])
@@ -102,7 +102,7 @@ def test_long_items_go_to_the_blob_store(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", long)})
     assert world.carry() is None
     [(_, _, _, reference)] = items(world, id)
-    assert world.shared.payloads.read(reference) == long
+    assert world.context.payloads.read(reference) == long
 
 
 def test_fifty_thousand_lines(world: World, s3: S3) -> None:
@@ -263,7 +263,7 @@ def test_a_table_of_nothing_but_columns_is_told_in_short(world: World, s3: S3) -
 
 
 def test_a_row_of_many_lines_is_bounded_as_one_is(world: World, s3: S3) -> None:
-    most = world.shared.models.max_line_bytes
+    most = world.context.models.max_line_bytes
     row = b'"a line\n",' * (most // 5)
     id = world.coming({"url": s3.put("open/in.csv", b"input\n" + row), "format": "csv"})
     world.carry()
@@ -349,7 +349,7 @@ def test_a_database_that_is_away_is_waited_for(
 
     with monkeypatch.context() as patch:
         patch.setattr(insert, "_copy_items", away)
-        outcome = carry(world.shared, mine)
+        outcome = run_transfer(world.context, mine)
     assert outcome is not None
     assert "database" in outcome.error
     assert world.carry() is None
@@ -372,7 +372,7 @@ def test_a_cancel_wins_over_what_is_read(
         return finish(tx, mine)
 
     monkeypatch.setattr(transfers, "finish", overtaken)
-    assert carry(world.shared, mine) is None
+    assert run_transfer(world.context, mine) is None
     assert items(world, id) == []
     assert job(world.database, id)["state"] == "validating"
     monkeypatch.undo()
@@ -387,14 +387,14 @@ def test_of_two_keepers_only_the_last_one_stores_and_the_first_takes_nothing_awa
     id = world.coming({"url": s3.put("open/in.jsonl", long)})
     first = world.take()
     assert world.carry() is None
-    assert carry(world.shared, first) is None
+    assert run_transfer(world.context, first) is None
     assert world.scalar("SELECT count(*) FROM items") == 1
     [(_, _, _, reference)] = items(world, id)
     assert (
         Payloads.connect(
-            world.shared.settings.blobs,
-            world.shared.settings.blob_over_kb,
-            world.shared.settings.s3_endpoint,
+            world.context.settings.blobs,
+            world.context.settings.blob_over_kb,
+            world.context.settings.s3_endpoint,
         ).read(reference)
         == long
     )
@@ -402,7 +402,7 @@ def test_of_two_keepers_only_the_last_one_stores_and_the_first_takes_nothing_awa
 
 def test_what_ends_process_after_process_fails(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
-    for _ in range(child._MOST_DEATHS):
+    for _ in range(child._MAX_DEATHS):
         world.take()
     assert world.carry() is None
     assert failed(world, id)["code"] == "process_lost"
@@ -418,7 +418,7 @@ def test_what_goes_wrong_in_our_own_code_is_told_without_its_data(
 
     with monkeypatch.context() as patch:
         patch.setattr(insert, "queue_job", broken)
-        outcome = child._outcome(world.shared, world.take())
+        outcome = child.outcome(world.context, world.take())
     assert outcome is not None
     assert (outcome.error, outcome.died) == ("an error of ours: ValueError", True)
     assert world.carry() is None

@@ -3,35 +3,41 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from multiprocessing import active_children
 
 import pytest
 from sqlalchemy import text
 
+from jobs.processes.pool import ProcessPool
 from jobs.store.jobs import verbs
 from tests.integration.workers.transfers.conftest import World
 from tests.support.s3 import S3
 from tests.support.store import job
 from tests.support.wait import eventually, gone
+from workers.keeper.service import run_service
+from workers.transfers.child import KIND
 from workers.transfers.supervisor import TransferSupervisor
 
 LINE = b'"x"\n'
 
 
 @contextmanager
-def courier_at_work(world: World, lease_s: float) -> Iterator[TransferSupervisor]:
+def supervised(world: World, lease_s: float) -> Iterator[TransferSupervisor]:
     stopping = threading.Event()
-    settings = world.shared.settings.evolve(lease_s=lease_s)
-    courier = TransferSupervisor(settings, world.shared.database, stopping)
-    thread = threading.Thread(target=courier.run)
-    thread.start()
-    courier.notify()
-    try:
-        yield courier
-    finally:
-        stopping.set()
-        courier.notify()
-        thread.join()
+    settings = world.context.settings.evolve(lease_s=lease_s)
+    with closing(ProcessPool(KIND, settings)) as processes:
+        supervisor = TransferSupervisor(
+            "transfers", settings, world.context.database, processes, stopping
+        )
+        thread = threading.Thread(target=run_service, args=(supervisor, stopping))
+        thread.start()
+        try:
+            yield supervisor
+        finally:
+            stopping.set()
+            supervisor.wake.set()
+            thread.join()
 
 
 @pytest.fixture
@@ -49,13 +55,13 @@ def held(s3: S3) -> Iterator[Callable[[], None]]:
     go.set()
 
 
-def pid(courier: TransferSupervisor) -> int:
-    """Of its process, once there is one."""
-    process = eventually(lambda: courier._process, timeout_s=30)
-    assert process is not None
-    found = process._process.pid
-    assert found is not None
-    return found
+def pid() -> int:
+    """Process of the supervisor, once there is one."""
+    [process] = eventually(
+        lambda: [one for one in active_children() if one.name == KIND.name], timeout_s=30
+    )
+    assert process.pid is not None
+    return process.pid
 
 
 def test_a_claim_is_renewed_and_its_process_goes_on(
@@ -63,17 +69,17 @@ def test_a_claim_is_renewed_and_its_process_goes_on(
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     due = "SELECT due_at - claimed_at > interval '2 s' FROM transfers"
-    with courier_at_work(world, lease_s=1.0) as courier:
+    with supervised(world, lease_s=1.0) as supervisor:
         eventually(lambda: world.scalar(due), timeout_s=30)
         assert world.scalar("SELECT epoch FROM transfers") == 1
         held()
-        assert os.getpriority(os.PRIO_PROCESS, pid(courier)) > os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, pid()) > os.getpriority(os.PRIO_PROCESS, 0)
         eventually(lambda: job(world.database, id)["state"] == "queued")
-        first = pid(courier)
+        first = pid()
         again = world.coming({"url": s3.put("open/in.jsonl", LINE)})
-        courier.notify()
+        supervisor.wake.set()
         eventually(lambda: job(world.database, again)["state"] == "queued")
-        assert pid(courier) == first
+        assert pid() == first
     assert gone(first)
 
 
@@ -81,9 +87,9 @@ def test_a_cancel_ends_the_process_that_reads(
     world: World, s3: S3, held: Callable[[], None]
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
-    with courier_at_work(world, lease_s=1.0) as courier:
+    with supervised(world, lease_s=1.0):
         eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"), timeout_s=30)
-        reads = pid(courier)
+        reads = pid()
         with world.database.begin() as tx:
             verbs.cancel(tx, id)
         eventually(lambda: gone(reads), timeout_s=30)
@@ -94,7 +100,7 @@ def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
     world: World, s3: S3, held: Callable[[], None]
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
-    with courier_at_work(world, lease_s=60.0):
+    with supervised(world, lease_s=60.0):
         eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"), timeout_s=30)
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT *, due_at <= now() AS due FROM transfers")).mappings().one()
@@ -104,12 +110,13 @@ def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
 
 def test_a_process_that_can_not_start_is_no_fault_of_the_job(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
-    broken = world.shared.settings.home / "models.toml"
+    broken = world.context.settings.home / "models.toml"
     broken.write_text("no = [")
-    courier = TransferSupervisor(
-        world.shared.settings.evolve(models=broken), world.shared.database, threading.Event()
-    )
-    assert courier.run_once()
+    settings = world.context.settings.evolve(models=broken)
+    with closing(ProcessPool(KIND, settings)) as processes:
+        assert TransferSupervisor(
+            "transfers", settings, world.context.database, processes, threading.Event()
+        ).run_once()
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT * FROM transfers")).mappings().one()
     assert (row["deaths"], row["tries"]) == (0, 1)

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from jobs.usecases.submit import Order, submit
 from jobs.views import jobs as views
 from tests.support.receiver import Received, Receiver, Reply, receiving
 from tests.support.wait import eventually
+from workers.keeper.service import run_service
 from workers.webhooks import retry_policy
 from workers.webhooks import sender as senders
 from workers.webhooks.sender import AT_ONCE, AT_ONCE_EACH, WebhookSender
@@ -333,15 +335,16 @@ def test_several_keepers_at_once_deliver_each_once(
 ) -> None:
     jobs = [cancelled(database, f"{receiver.url}/{n % 5}") for n in range(60)]
     stopping = threading.Event()
-    keepers = [
-        threading.Thread(target=WebhookSender(reach).run, args=(stopping,)) for _ in range(3)
-    ]
-    for thread in keepers:
-        thread.start()
-    eventually(lambda: len(receiver.received) >= len(jobs), timeout_s=30)
-    stopping.set()
-    for thread in keepers:
-        thread.join()
+    with ExitStack() as stack:
+        senders = [stack.enter_context(closing(WebhookSender(reach))) for _ in range(3)]
+        threads = [threading.Thread(target=run_service, args=(each, stopping)) for each in senders]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(receiver.received) >= len(jobs), timeout_s=30)
+        stopping.set()
+        for each, thread in zip(senders, threads, strict=True):
+            each.wake.set()
+            thread.join()
     assert len(receiver.received) == len({request.id for request in receiver.received}) == 60
     assert {deliveries(database, job)[0]["state"] for job in jobs} == {"delivered"}
 

@@ -23,7 +23,7 @@ def mixed(draw: random.Random) -> LaunchSize:
     """A launch of rows of one bucket, of all lengths in it."""
     bucket = draw.choice(BUCKETS)
     sizes = [draw.randint(bucket // 4 + 1, bucket) for _ in range(draw.randint(1, 512 // bucket))]
-    return LaunchSize.of(sizes, bucket, pads=False)
+    return LaunchSize.from_sizes(sizes, bucket, pads=False)
 
 
 def feed(latency: LatencyModel, launches: int, c: tuple[float, ...] = C, seed: int = 1) -> None:

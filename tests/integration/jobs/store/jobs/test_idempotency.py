@@ -88,11 +88,11 @@ def test_old_keys_are_forgotten_in_batches(database: Engine, settings: Settings)
     with database.begin() as tx:
         assert [idempotency.forget(tx, 86_400, most=3) for _ in range(3)] == [3, 1, 0]
     assert rows(database, "idempotency_keys") == 1
-    [service] = [s for s in keeper.services(settings) if s.name == "forget keys"]
+    [duty] = [d for d in keeper.duties(settings) if d.name == "forget keys"]
     with database.begin() as tx:
-        assert service.run_once(tx) == 0
+        assert duty.step(tx) == 0
         tx.execute(text(age.replace("<>", "=")))
-        assert service.run_once(tx) == 1
+        assert duty.step(tx) == 1
 
 
 # -- calls

@@ -215,7 +215,7 @@ def test_partitions_are_made_around_a_week_that_lies_in_the_default_one(database
 
 
 def test_nothing_is_removed_by_age_unless_it_is_asked(database: Engine) -> None:
-    assert [name for name, _, _ in duties(Settings())] == [
+    assert [duty.name for duty in duties(Settings())] == [
         "erase rows",
         "erase payloads",
         "erase tenants",
@@ -230,10 +230,10 @@ def test_the_keeper_takes_everything_away_at_its_age(database: Engine) -> None:
     with database.connect() as tx:
         before = tx.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^items_2'")).all()
     settings = Settings(keep_items_days=2, keep_results_days=3, keep_jobs_days=30)
-    for _, _, duty in [*duties(settings), *duties(settings)]:
+    for duty in [*duties(settings), *duties(settings)]:
         for _ in range(100):
             with database.begin() as tx:
-                if not duty(tx):
+                if not duty.step(tx):
                     break
     for table in ("jobs", "slices", "items", "results"):
         assert count(database, table, old) == 0

@@ -93,7 +93,7 @@ def left(database: Engine) -> dict[str, int]:
 def duties(settings: Settings) -> list[Callable[[Tx], int]]:
     """What the keeper does about it."""
     wanted = ("erase tenants", "erase rows", "erase payloads", "erase traces")
-    found = {name: duty for name, _, duty in cleanup.duties(settings)}
+    found = {duty.name: duty.step for duty in cleanup.duties(settings)}
     return [_cancel, *(found[name] for name in wanted)]
 
 

@@ -87,7 +87,7 @@ def test_latencies_that_vary_by_nature_cut_nothing() -> None:
 def test_who_does_not_use_it_learns_of_no_more() -> None:
     limit = Limit(1, 10, 100)
     for n in range(100):
-        limit.answered(n + 0.5, float(n), beside=1)
+        limit.answered(n + 0.5, float(n), in_flight=1)
     assert limit.now == 10
 
 

@@ -1,4 +1,4 @@
-"""Keys of upstreams: from the environment or from files, read once by the worker."""
+"""Secrets of upstreams: from the environment or from files, read once by the worker."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ _PREFIXES = ("env:", "file:")
 
 
 def resolve(text: str, where: str) -> tuple[str, str]:
-    """(what a text stands for, the secret in it or ""): its last word may be `env:NAME` or
+    """Returns (the text with its secret, the secret or ""); the last word may be `env:NAME` or
     `file:/path`. Raises ValueError, naming the place and never the secret."""
     before, space, word = text.rpartition(" ")
     if not word.startswith(_PREFIXES):

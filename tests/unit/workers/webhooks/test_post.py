@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from jobs import clock
 from jobs.ssrf import AllowList
 from tests.support.receiver import Receiver, Reply, receiving
-from workers.http_client.post import WebhookResponse, post
+from workers.webhooks.post import Attempt, post
 
 CLIENT_TLS = ssl.create_default_context()
 
@@ -35,7 +35,7 @@ def names(*addresses: str, port: int) -> Callable[[str, int], list[tuple[int, tu
     return lambda host, asked: [(socket.AF_INET, (address, port)) for address in addresses]
 
 
-def send(url: str, allow: str = "127.0.0.1", **options: Any) -> WebhookResponse:
+def send(url: str, allow: str = "127.0.0.1", **options: Any) -> Attempt:
     given = {"tls": CLIENT_TLS, "timeout_s": 10.0} | options
     return post(url, {"webhook-id": "msg_1"}, b"{}", allow=AllowList.parse(allow), **given)
 
@@ -43,7 +43,7 @@ def send(url: str, allow: str = "127.0.0.1", **options: Any) -> WebhookResponse:
 def test_any_2xx_is_success(receiver: Receiver) -> None:
     for status in (200, 202, 204, 299):
         receiver.reply = lambda _, status=status: Reply(status)  # type: ignore[misc]
-        assert send(receiver.url) == WebhookResponse(status)
+        assert send(receiver.url) == Attempt(status)
     assert receiver.received[0].headers["webhook-id"] == "msg_1"
     assert receiver.received[0].headers["host"] == f"127.0.0.1:{receiver.port}"
 
@@ -71,7 +71,7 @@ def test_a_name_that_answers_differently_the_second_time_changes_nothing(
         return [(socket.AF_INET, ("127.0.0.1", port if len(asked) == 1 else 1))]
 
     answer = send(f"http://hooks.test:{receiver.port}/", "hooks.test", resolver=rebinding)
-    assert answer == WebhookResponse(204)
+    assert answer == Attempt(204)
     assert asked == ["hooks.test"]
     assert receiver.received[0].headers["host"] == f"hooks.test:{receiver.port}"
 
@@ -105,7 +105,7 @@ def test_the_next_address_is_tried_when_the_first_refuses(receiver: Receiver) ->
             refusing, serving = taken.getsockname(), ("127.0.0.1", receiver.port)
             return [(socket.AF_INET, refusing), (socket.AF_INET, serving)]
 
-        assert send("http://hooks.test/", "hooks.test", resolver=resolver) == WebhookResponse(204)
+        assert send("http://hooks.test/", "hooks.test", resolver=resolver) == Attempt(204)
 
 
 def test_no_proxy_of_the_environment_is_used(
@@ -114,12 +114,12 @@ def test_no_proxy_of_the_environment_is_used(
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
         monkeypatch.setenv(name.upper(), "http://127.0.0.1:1")
-    assert send(receiver.url) == WebhookResponse(204)
+    assert send(receiver.url) == Attempt(204)
 
 
 def test_a_success_stands_whatever_its_body_is(receiver: Receiver) -> None:
     receiver.reply = lambda _: Reply(200, body=b"x" * (8 << 20))
-    assert send(receiver.url) == WebhookResponse(200)
+    assert send(receiver.url) == Attempt(200)
 
 
 def test_what_can_t_be_reached_or_understood_is_a_failure() -> None:
@@ -135,7 +135,7 @@ def test_a_peer_that_sends_a_byte_now_and_then_gets_no_more_time(first: bytes) -
     begun = time.monotonic()
     with serving(first, drip=b"x: y\r\n") as port:
         answer = send(f"http://127.0.0.1:{port}/", timeout_s=0.5)
-    assert answer == WebhookResponse(error="no answer within 0.5 s")
+    assert answer == Attempt(error="no answer within 0.5 s")
     assert time.monotonic() - begun < 5
 
 
@@ -212,7 +212,7 @@ def test_tls_asks_for_and_verifies_the_name_not_the_address(tmp_path: Path) -> N
             )
         ]  # fmt: skip
     assert asked == ["hooks.test", "other.test", "hooks.test"]
-    assert answers[0] == WebhookResponse(204)
+    assert answers[0] == Attempt(204)
     assert "TLS: " in (answers[1].error or "")
     assert "other.test" in (answers[1].error or "")
     assert "self-signed" in (answers[2].error or "")

@@ -1,4 +1,4 @@
-"""What both ways of a transfer need, in the process that does them."""
+"""Resources that imports and exports need in the process that runs them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from jobs.blobs.objects import Objects
 
 
-class NotOurs(Exception):
-    """The transfer was claimed by another one, its job cancelled, retried or deleted: nothing that
-    is in hand may be stored."""
+class ClaimLost(Exception):
+    """Raised where the transfer was claimed by another process, or its job was cancelled, retried
+    or deleted: nothing in hand may be stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """files: where they lie."""
+class TransferContext:
+    """Resources of one process."""
 
     settings: Settings
     file: ModelsFile
     database: Database
     payloads: Payloads
-    files: BlobStore
+    files: BlobStore  #: bytes of tenants' files
 
     @classmethod
-    def of(cls, settings: Settings) -> "Shared":
-        """Raises SettingsError."""
+    def open(cls, settings: Settings) -> "TransferContext":
+        """Connects to everything. Raises SettingsError."""
         return cls(
             settings,
             ModelsFile(settings.models),
@@ -44,12 +44,12 @@ class Shared:
 
     @property
     def models(self) -> Registry:
-        """Those of this moment."""
+        """Models as the file declares them now."""
         return self.file.models
 
     @property
     def objects(self) -> "Objects":
-        """What tenants name in S3."""
+        """Client for the objects that tenants name in S3."""
         from jobs.blobs.objects import Objects  # boto3 takes a third of a second to load
 
         return Objects(self.settings.s3_endpoint)

@@ -1,0 +1,1 @@
+"""Child processes of an api (large bodies) and of a keeper (transfers)."""

@@ -1,0 +1,77 @@
+"""HTTP client of one upstream: its headers with their secrets, its certificates and its bounds."""
+
+import ssl
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from jobs.models.engines.upstream_options import Upstream
+from jobs.telemetry.tracing.context import HERE
+from workers.engines.upstream import secrets
+from workers.http_client.client import Client, NoResponse, Response
+
+
+class UpstreamClient:
+    """Sends requests over connections that are kept, from any thread.
+
+    Raises ValueError where a secret or a certificate can't be read.
+    """
+
+    def __init__(self, options: Upstream, extra_headers: Mapping[str, str] | None = None) -> None:
+        parts = urlsplit(options.url)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._options = options
+        self._secrets: list[str] = []
+        self._headers = [(b"Accept", b"application/json"), (b"Accept-Encoding", b"identity")]
+        for name, text in {**options.headers, **(extra_headers or {})}.items():
+            value, secret = secrets.resolve(text, f"options.headers.{name}")
+            self._headers.append((name.encode(), value.encode()))
+            self._secrets += [secret] if secret else []
+        tls = _trust(options.ca)
+        self._client = Client(tls, max_connections=options.concurrency.max)
+
+    def send(
+        self, method: str, url: str, body: bytes | None = None, timeout_s: float | None = None
+    ) -> Response:
+        """Sends a request, within timeout_s or the options' time. Raises as `Client.send`."""
+        headers = self._headers
+        if here := HERE.get():
+            headers = [*headers, *((n.encode(), v.encode()) for n, v in here.headers.items())]
+        if body is not None:
+            headers = [*headers, (b"Content-Type", b"application/json")]
+        try:
+            return self._client.send(
+                method,
+                url,
+                headers,
+                body,
+                timeout_s=timeout_s or self._options.timeout_s,
+                connect_timeout_s=self._options.connect_timeout_s,
+                max_bytes=self._options.max_answer_mb << 20,
+            )
+        except NoResponse as error:
+            # Other failures are told without addresses: clients need not know where a model is.
+            if isinstance(error.cause, ssl.SSLCertVerificationError):
+                message = f"its certificate isn't trusted: {error.cause.verify_message}"
+                raise NoResponse(message) from error
+            raise
+
+    def get(self, path: str) -> Response:
+        """Sends a GET to the same server, within the time for a connection. Raises as `send`."""
+        return self.send("GET", self._origin + path, timeout_s=self._options.connect_timeout_s)
+
+    def without_secrets(self, text: str) -> str:
+        """Replaces the secrets in a text: a server may quote the key that it was sent."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()
+
+
+def _trust(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(f"options.ca: {ca} can't be read: {error.strerror or error}") from error

@@ -1,0 +1,75 @@
+"""One attempt of a delivery: a POST to a checked URL and address, and its result."""
+
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import httpcore
+
+from jobs.ssrf import AllowList, refuse_url
+from workers.http_client.client import Client, NoResponse, Response
+from workers.http_client.pinned import Forbidden, PinnedConnect, Resolver, resolve
+
+TIMEOUT_S = 15.0
+_MAX_BYTES = 4096  # of the response's body, which is read for politeness and thrown away
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Result of one POST."""
+
+    status: int | None = None  #: None where no response came
+    error: str | None = None  #: in words; None for a success
+    retry_after_s: float | None = None  #: delay that the endpoint asks for, s
+
+
+def post(
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    allow: AllowList,
+    tls: ssl.SSLContext,
+    timeout_s: float = TIMEOUT_S,
+    resolver: Resolver = resolve,
+) -> Attempt:
+    """Posts to a URL whose form and addresses are checked here, within timeout_s in all."""
+    if no := refuse_url(url, allow):
+        return Attempt(error=f"the URL {no[1]}")
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+    try:
+        with closing(Client(tls, PinnedConnect(allow, resolver))) as client:
+            response = client.send(
+                "POST", url, given, body,
+                timeout_s=timeout_s, max_bytes=_MAX_BYTES, truncate=True,
+            )  # fmt: skip
+    except NoResponse as error:
+        return Attempt(error=_reason(error.cause, timeout_s))
+    except ValueError as error:
+        return Attempt(error=_reason(error, timeout_s))
+    return _result(response)
+
+
+def _result(response: Response) -> Attempt:
+    status = response.status
+    if 200 <= status < 300:
+        return Attempt(status)
+    note = "; redirects are not followed" if 300 <= status < 400 else ""
+    return Attempt(status, f"answered {status}{note}", response.retry_after_s)
+
+
+def _reason(error: BaseException, timeout_s: float) -> str:
+    """Describes a failure without the addresses that a name resolved to: they are not public."""
+    if isinstance(error, Forbidden):
+        return f"{error}; MILLRACE_WEBHOOK_ALLOW can allow it"
+    if isinstance(error, TimeoutError | httpcore.TimeoutException):
+        return f"no answer within {timeout_s:g} s"
+    if isinstance(error, socket.gaierror):
+        return f"the name can't be resolved: {error.strerror}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
+    if isinstance(error, OSError | httpcore.NetworkError):
+        return f"no connection: {getattr(error, 'strerror', None) or error}"
+    return f"no HTTP: {error}"
