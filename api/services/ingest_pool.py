@@ -18,7 +18,7 @@ from jobs.processes.child import ChildKind, Handler
 from jobs.processes.pool import ProcessPool
 from jobs.settings import Settings
 from jobs.store import db
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.tracing.context import CURRENT
 
 _PROCESSES = 2
 _NICE = 5  # calls and small jobs go first
@@ -40,7 +40,7 @@ class IngestPool:
         """Returns what `take` returns, or raises what it raises, in a child process; arguments
         and result are pickled. Raises Unavailable where that process was killed."""
         async with self._turns:
-            task = HERE.get(), take, args, kwargs
+            task = CURRENT.get(), take, args, kwargs
             result = await run_in_threadpool(self._run, body, task)
         if isinstance(result, Exception):
             raise result
@@ -70,7 +70,7 @@ def _handle(resources: Resources, task: Any, body: IO[bytes] | None) -> Any:
     """Returns what the task returns or, as a value, what it raises."""
     assert body
     trace, take, args, kwargs = task
-    HERE.set(trace)
+    CURRENT.set(trace)
     body.seek(0)
     resources.file.poll()
     try:

@@ -13,7 +13,7 @@ from typing import IO, Any
 from jobs.settings import Settings
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
-from jobs.telemetry.reports.child_processes import ChildReports
+from jobs.telemetry.reports.child_processes import ChildCounters
 
 Handler = Callable[[Any, IO[bytes] | None], Any]
 """Runs a task, with the file that was sent along, and returns its result. It must not raise."""
@@ -39,8 +39,8 @@ def serve(pipe: Connection, kind: ChildKind, settings: Settings) -> None:
             score.write(str(kind.oom_score))
     logs.configure(kind.name, settings.log_format)
     handle = kind.start(settings)
-    record.switch(settings.metrics)
-    reports = ChildReports()
+    record.set_enabled(settings.metrics)
+    reports = ChildCounters()
     with suppress(EOFError):  # raised when the parent is gone
         while True:
             task, has_file = pipe.recv()
@@ -49,7 +49,7 @@ def serve(pipe: Connection, kind: ChildKind, settings: Settings) -> None:
                     result = handle(task, file)
             else:
                 result = handle(task, None)
-            pipe.send((result, reports.news()))
+            pipe.send((result, reports.increases()))
 
 
 def _end_with_parent() -> None:

@@ -38,7 +38,7 @@ class Child:
     def result(self) -> Any:
         """Waits for the task's result. Raises EOFError or OSError where the process is gone."""
         result, counted = self._pipe.recv()
-        child_processes.add(counted)
+        child_processes.add_increases(counted)
         return result
 
     def alive(self) -> bool:

@@ -44,7 +44,7 @@ class CallBilling:
 
     def run_once(self) -> int:
         """Returns how many rows it moved. Raises RedisError and database errors."""
-        with record.duty(self.name):
+        with record.keeper_run(self.name):
             if not self._scanned:  # for models that were declared before this keeper started
                 self._lanes |= {key: self._new(key) for key in call_redis.with_usage(self._client)}
                 self._scanned = True

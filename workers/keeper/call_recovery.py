@@ -26,7 +26,7 @@ class CallRecovery:
 
     def run_once(self) -> int:
         """Returns how many calls were recovered. Raises RedisError."""
-        with record.duty(self.name):
+        with record.keeper_run(self.name):
             for model in self._file.models:
                 if model.key not in self._lanes:
                     self._lanes[model.key] = call_redis.RedisLanes(self._client, model.key)

@@ -22,11 +22,11 @@ from jobs.store.monitoring import gauges
 from jobs.store.monitoring.gauges import Queued
 from jobs.store.queue import workers
 from jobs.telemetry.metrics import metrics, record
-from jobs.telemetry.metrics.gauge_table import Table
+from jobs.telemetry.metrics.gauge_table import GaugeTable
 from jobs.telemetry.metrics.label_limit import OTHER
 from jobs.telemetry.metrics.metrics import TENANTS
 from jobs.telemetry.reports import reader
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 MIN_PAUSE_S = 5.0
 PAUSE_FACTOR = 100  # pause after a count, in durations of that count
@@ -47,7 +47,7 @@ def pause_s(took_s: float) -> float:
 class _RedisFigures:
     """Figures that Redis holds."""
 
-    minute: Reading  #: all processes' last minute
+    minute: ReportSet  #: all processes' last minute
     calls: dict[str, int] = field(default_factory=dict)  #: calls that wait, by model
     profiles: dict[str, Profile] = field(default_factory=dict)  #: launch times, by model
 
@@ -67,18 +67,18 @@ class GaugeCollector:
         self._ended: Mapping[str, int] = {}
         self._moved_s: dict[str, float] = {}  # by model, when items of it were last seen to end
         self._waited: deque[set[str]] = deque(maxlen=_COUNTS)  # tenants that waited, by count
-        self._jobs, self._stuck = Table(metrics.JOBS), Table(metrics.JOBS_STUCK)
-        self._items, self._calls = Table(metrics.QUEUE_ITEMS), Table(metrics.QUEUE_CALLS)
-        self._ages, self._drain = Table(metrics.QUEUE_AGE_S), Table(metrics.DRAIN_S)
-        self._workers, self._ready = Table(metrics.WORKERS), Table(metrics.READY)
-        self._transfers = Table(metrics.TRANSFERS_WAITING)
-        self._shares = Table(metrics.TENANT_SHARE)
+        self._jobs, self._stuck = GaugeTable(metrics.JOBS), GaugeTable(metrics.JOBS_STUCK)
+        self._items, self._calls = GaugeTable(metrics.QUEUE_ITEMS), GaugeTable(metrics.QUEUE_CALLS)
+        self._ages, self._drain = GaugeTable(metrics.QUEUE_AGE_S), GaugeTable(metrics.DRAIN_S)
+        self._workers, self._ready = GaugeTable(metrics.WORKERS), GaugeTable(metrics.READY)
+        self._transfers = GaugeTable(metrics.TRANSFERS_WAITING)
+        self._shares = GaugeTable(metrics.TENANT_SHARE)
 
     def run_once(self) -> int:
         """Counts once; while Redis is away nothing is known of calls. Raises database errors."""
         since_s = clock.monotonic()
         try:
-            with record.duty(self.name):
+            with record.keeper_run(self.name):
                 figures = self._read_redis()
                 with self._database.begin() as tx:
                     died = self._count(tx, figures)
@@ -144,7 +144,7 @@ class GaugeCollector:
         now_s = clock.monotonic()
         self._count_s = now_s + min(PAUSE_FACTOR * (now_s - since_s), _MAX_ENDED_PAUSE_S)
 
-    def _record_moves(self, minute: Reading, queued: Iterable[Queued]) -> None:
+    def _record_moves(self, minute: ReportSet, queued: Iterable[Queued]) -> None:
         now_s = clock.monotonic()
         for one in queued:
             self._moved_s.setdefault(one.model, now_s)
@@ -173,7 +173,7 @@ class GaugeCollector:
             drain[model.pool, model.key] = waiting * _entry_s(model, figures) / replicas
         self._drain.set(drain)
 
-    def _set_shares(self, tx: Tx, queued: Iterable[Queued], minute: Reading) -> None:
+    def _set_shares(self, tx: Tx, queued: Iterable[Queued], minute: ReportSet) -> None:
         self._waited.append({one.tenant for one in queued if one.claimable})
         owed = set.intersection(*self._waited) if len(self._waited) == _COUNTS else set[str]()
         used = minute.increase_by("millrace_tenant_device_seconds_total", "tenant")

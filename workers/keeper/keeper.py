@@ -126,7 +126,7 @@ class Keeper:
         yield from transfers
         if settings.metrics:
             yield GaugeCollector(settings, self._redis, models, database)
-            yield Periodic("history", history.EVERY_S, self._write_history)
+            yield Periodic("history", history.INTERVAL_S, self._write_history)
             yield LatencyProbe("database", partial(_write_to, database), metrics.DATABASE_PROBE_S)
             ping = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S).ping
             yield LatencyProbe("redis", ping, metrics.REDIS_PROBE_S)
@@ -161,7 +161,7 @@ class Keeper:
     def _about(self) -> dict[str, Any]:
         db.record_connections()
         with suppress(RedisError):  # Redis may have lost the reports
-            reader.tidy(self._redis)
+            reader.remove_stale(self._redis)
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     def _write_history(self) -> None:
@@ -177,8 +177,8 @@ def _write_to(database: Database) -> None:
 def run_keeper(settings: Settings) -> None:
     """Runs a keeper until SIGTERM or SIGINT."""
     threading.excepthook = end_process
-    record.begin("keeper", settings.metrics)
-    exposition.listen(settings)
+    record.start("keeper", settings.metrics)
+    exposition.serve(settings)
     export.start(settings, "keeper")
     keeper = Keeper(settings)
     for number in (signal.SIGTERM, signal.SIGINT):

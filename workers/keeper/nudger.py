@@ -60,7 +60,7 @@ class Nudger:
             if db.TRANSFERS_CHANNEL in self._notified():
                 for event in self._transfers:
                     event.set()
-            with record.duty(self.name), self._database.begin() as tx:
+            with record.keeper_run(self.name), self._database.begin() as tx:
                 self.send(tx)
         except BaseException:
             self.close()

@@ -92,7 +92,7 @@ class DatabaseService:
         suspended = clock.monotonic() > self._ended_s + self.interval_s + self._lease_s
         self.interval_s = self._lease_s  # after a failure
         try:
-            with record.duty(self.name):
+            with record.keeper_run(self.name):
                 if suspended or self._database_stalls():
                     self._stopping.wait(self._lease_s)
                 with self._database.begin() as tx:

@@ -103,7 +103,7 @@ class TransferHandler:
 
     def __call__(self, transfer: Transfer, file: IO[bytes] | None = None) -> Postponed | None:
         """Runs a transfer and returns its outcome, as `run_transfer`; never raises."""
-        with logs.about(**transfer.named):
+        with logs.bound_fields(**transfer.named):
             try:
                 context = self._context
             except Exception as error:  # a fault of the configuration, not of the job

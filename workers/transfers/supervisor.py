@@ -47,8 +47,11 @@ class TransferSupervisor:
         if transfer is None:
             return 0
         about = transfer.named
-        with logs.about(**about), spans.part_of(transfer.traceparent, transfer.kind) as span:
-            span.note(
+        with (
+            logs.bound_fields(**about),
+            spans.span_in_trace(transfer.traceparent, transfer.kind) as span,
+        ):
+            span.set_attributes(
                 millrace__job__id=about["job_id"],
                 millrace__tenant=transfer.tenant,
                 millrace__tries=transfer.tries,

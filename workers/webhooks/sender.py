@@ -89,7 +89,7 @@ class WebhookSender:
         """Makes one attempt and records it."""
         about, since_s = _about(delivery), clock.monotonic()
         try:
-            with logs.about(**about):
+            with logs.bound_fields(**about):
                 attempt, sent = self._attempt(delivery, about)
                 took_s = clock.monotonic() - since_s
                 if attempt.error is not None:
@@ -97,7 +97,7 @@ class WebhookSender:
                 verdict = self._record(delivery, attempt, sent)
                 record.webhook_tried(_OUTCOMES[verdict.state], took_s)
         except Exception as error:  # the pool would drop it silently
-            with logs.about(**about):
+            with logs.bound_fields(**about):
                 _log.warning("it is sent again: %s", error)
         finally:
             with self._counting:
@@ -115,14 +115,14 @@ class WebhookSender:
         except Exception:  # such a delivery uses up its tries like any other
             _log.exception("a webhook can't be built")
             return Attempt(error="this is our fault; the log has it"), False
-        with spans.part_of(delivery.traceparent, "POST", "client") as span:
+        with spans.span_in_trace(delivery.traceparent, "POST", "client") as span:
             if span.context:
                 headers |= span.context.headers
             attempt = post(
                 delivery.url, headers, body, allow=self._allow, tls=self._tls,
                 timeout_s=self._timeout_s,
             )  # fmt: skip
-            span.note(
+            span.set_attributes(
                 http__request__method="POST",
                 http__request__resend_count=delivery.tries - 1,
                 http__response__status_code=attempt.status,

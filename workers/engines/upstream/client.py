@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from jobs.models.engines.upstream_options import Upstream
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.tracing.context import CURRENT
 from workers.engines.upstream import secrets
 from workers.http_client.client import Client, NoResponse, Response
 
@@ -34,7 +34,7 @@ class UpstreamClient:
     ) -> Response:
         """Sends a request, within timeout_s or the options' time. Raises as `Client.send`."""
         headers = self._headers
-        if here := HERE.get():
+        if here := CURRENT.get():
             headers = [*headers, *((n.encode(), v.encode()) for n, v in here.headers.items())]
         if body is not None:
             headers = [*headers, (b"Content-Type", b"application/json")]

@@ -69,8 +69,10 @@ class Requester:
     def _once(
         self, method: str, url: str, body: bytes, quoting: bool
     ) -> tuple[Response | Failure, Permit]:
-        with self._gate.permit() as one, spans.begun(method, "client") as span:
-            span.note(http__request__method=method, server__address=urlsplit(url).hostname)
+        with self._gate.permit() as one, spans.child_span(method, "client") as span:
+            span.set_attributes(
+                http__request__method=method, server__address=urlsplit(url).hostname
+            )
             return self._send(one, method, url, body, quoting, span), one
 
     def _send(
@@ -86,7 +88,7 @@ class Requester:
         except TooLarge as error:
             one.verdict = "answered"
             return Permanent(f"upstream: {error}")
-        span.note(http__response__status_code=response.status)
+        span.set_attributes(http__response__status_code=response.status)
         span.error = str(response.status) if response.status >= 400 else ""
         one.verdict, one.asked_s = outcomes.verdict(response.status), outcomes.asked_s(response)
         message = outcomes.message_of(response, self._client.without_secrets) if quoting else ""
