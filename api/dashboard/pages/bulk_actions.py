@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fastapi import Path, Query, Request, Response
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewer
 from api.dashboard.data.job_filter import Filtered, JobFilter, tenant_scope
 from api.dashboard.rendering import layout, page_router
@@ -67,7 +67,7 @@ class Summary:
 
 @router.get("/jobs/all/{verb}")
 def confirm(
-    request: Request, shared: Shared, viewer: Submitting, verb: _Verb, filters: Filtered
+    request: Request, shared: ContextDep, viewer: Submitting, verb: _Verb, filters: Filtered
 ) -> Response:
     """Shows how many jobs it would change, and some of them."""
     return _confirmation(request, shared, viewer, verb, filters)
@@ -75,7 +75,7 @@ def confirm(
 
 @router.post("/jobs/all/{verb}")
 def do(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, verb: _Verb,
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, verb: _Verb,
     filters: Filtered, after: Annotated[str, Query()] = "",
 ) -> Response:  # fmt: skip
     """Applies the verb, or asks again if more jobs match now."""

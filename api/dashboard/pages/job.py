@@ -7,7 +7,7 @@ import orjson
 from fastapi import Depends, Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Text
@@ -32,13 +32,13 @@ _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
 _rows: AdaptiveCache[Sequence[RowMapping]] = AdaptiveCache()
 
 
-async def _causes(shared: Shared, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
-    return await why.of_job(shared, viewer.caller, job_id)
+async def _causes(shared: ContextDep, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
+    return await why.diagnose_job(shared, viewer.caller, job_id)
 
 
 @router.get("/jobs/{job_id}")
 def show_job(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId,
     causes: Annotated[list[Diagnosis], Depends(_causes)],
     outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
     code: Text = "",
@@ -96,7 +96,7 @@ def _applicable(state: Any) -> list[Verb]:
 
 @router.get("/jobs/{job_id}/slices")
 def show_slices(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId, after: _Seq = -1
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId, after: _Seq = -1
 ) -> Response:
     """Shows a job's slices."""
     with find_job(shared, viewer.caller, job_id) as (tx, row):
@@ -109,7 +109,7 @@ def show_slices(
 
 @router.get("/jobs/{job_id}/results")
 def download_results(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId,
     outcome: Outcome | None = None,
 ) -> Response:  # fmt: skip
     """Sends all current results, as `GET /jobs/{job_id}/results` does."""
@@ -121,7 +121,7 @@ def download_results(
 
 
 @router.get("/jobs/{job_id}/delete")
-def confirm_delete(request: Request, shared: Shared, viewer: Submitting, job_id: JobId) -> Response:
+def confirm_delete(request: Request, shared: ContextDep, viewer: Submitting, job_id: JobId) -> Response:
     """Asks before a job is deleted."""
     with find_job(shared, viewer.caller, job_id) as (_, row):
         return layout.page(request, "delete.html", viewer=viewer, job=jobs.job_object(row))
@@ -129,7 +129,7 @@ def confirm_delete(request: Request, shared: Shared, viewer: Submitting, job_id:
 
 @router.post("/jobs/{job_id}/redeliver")
 def redeliver(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
     """Sends the latest delivery again."""
     sent: dict[str, Any] = orjson.loads(
@@ -141,7 +141,7 @@ def redeliver(
 
 @router.post("/jobs/{job_id}/{verb}")
 def do(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId,
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId,
     verb: Annotated[Verb, Path()],
 ) -> Response:  # fmt: skip
     """Applies a verb."""

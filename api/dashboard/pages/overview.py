@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Viewer, Viewing
 from api.dashboard.data import health, model_stats
 from api.dashboard.data.diagnoses import Causes
@@ -53,7 +53,7 @@ async def redirect() -> Response:
 
 @router.get("")
 async def overview(
-    request: Request, shared: Shared, viewer: Viewing, telemetry: Telemetry, found: Causes
+    request: Request, shared: ContextDep, viewer: Viewing, telemetry: Telemetry, found: Causes
 ) -> Response:
     """Shows the overview within two seconds, even if the database is stuck.
 

@@ -7,7 +7,7 @@ import orjson
 from fastapi import Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import tenant_scope
@@ -31,7 +31,7 @@ _endpoints: AdaptiveCache[Any] = AdaptiveCache()
 
 @router.get("/webhooks")
 def list_deliveries(
-    request: Request, shared: Shared, viewer: Viewing,
+    request: Request, shared: ContextDep, viewer: Viewing,
     state: Annotated[str, Query(pattern=rf"^({'|'.join(STATES)})?$")] = "",
     url: Annotated[str, Query(max_length=2000, pattern=NO_NUL)] = "",
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
@@ -65,7 +65,7 @@ def _job(row: RowMapping) -> str:
 
 @router.post("/webhooks/{job_id}/redeliver")
 def redeliver(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
     """Sends the latest delivery of a job again."""
     answer = webhooks.redeliver(request, shared, viewer.caller, job_id)
@@ -77,7 +77,7 @@ def redeliver(
 @router.post("/webhooks/secret/{act}")
 def secret(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Submitting,
     form: Form,
     act: Annotated[Literal["show", "rotate"], Path()],
@@ -89,7 +89,7 @@ def secret(
 
 
 @router.post("/webhooks/endpoint")
-def set_endpoint(request: Request, shared: Shared, viewer: Submitting, form: Form) -> Response:
+def set_endpoint(request: Request, shared: ContextDep, viewer: Submitting, form: Form) -> Response:
     """Sets the tenant's default endpoint."""
     endpoint = forms.validate(Endpoint, {"url": form.get("url", "").strip() or None})
     webhooks.set_endpoint(request, shared, viewer.caller, endpoint)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Form, Operating
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
@@ -21,11 +21,11 @@ router = page_router.router()
 
 _LAUNCHES = 300
 _MAX_SHOWN = 20
-WorkerId = Annotated[int, Path(ge=1, le=json_routes.MOST_ID)]
+WorkerId = Annotated[int, Path(ge=1, le=json_routes.MAX_WORKER_ID)]
 
 
 @router.get("/workers")
-def workers(request: Request, shared: Shared, viewer: Operating, telemetry: Telemetry) -> Response:
+def workers(request: Request, shared: ContextDep, viewer: Operating, telemetry: Telemetry) -> Response:
     """Lists workers."""
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)
@@ -51,7 +51,7 @@ def workers(request: Request, shared: Shared, viewer: Operating, telemetry: Tele
 @router.get("/workers/{id}")
 def worker(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Operating,
     telemetry: Telemetry,
     found: Causes,
@@ -88,10 +88,10 @@ def worker(
 
 @router.post("/workers/{id}/drain")
 def drain(
-    request: Request, shared: Shared, viewer: Operating, form: Form, id: WorkerId
+    request: Request, shared: ContextDep, viewer: Operating, form: Form, id: WorkerId
 ) -> Response:
     """Drains a worker."""
-    json_routes.ask(request, shared, viewer.caller, id, drain=True)
+    json_routes.set_draining(request, shared, viewer.caller, id, drain=True)
     return layout.redirect(
         f"{layout.PREFIX}/workers/{id}", f"Worker {id} is being drained: it takes no more work."
     )
@@ -99,10 +99,10 @@ def drain(
 
 @router.post("/workers/{id}/undrain")
 def undrain(
-    request: Request, shared: Shared, viewer: Operating, form: Form, id: WorkerId
+    request: Request, shared: ContextDep, viewer: Operating, form: Form, id: WorkerId
 ) -> Response:
     """Resumes a drained worker."""
-    json_routes.ask(request, shared, viewer.caller, id, drain=False)
+    json_routes.set_draining(request, shared, viewer.caller, id, drain=False)
     notice = f"Worker {id} is resumed; a process with a new number takes its place."
     return layout.redirect(f"{layout.PREFIX}/workers/{id}", notice)
 

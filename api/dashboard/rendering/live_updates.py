@@ -148,7 +148,7 @@ async def stream(request: Request, handle: Handler) -> Response:
     """Answers an EventSource. Raises what the page's route raises, and Overloaded."""
     shared = request.app.state.context
     viewer = await recognize_viewer(request, shared)
-    lives: LiveUpdates = request.app.state.lives
+    lives: LiveUpdates = request.app.state.live_updates
     watch = _Watch(request, handle, viewer.caller.tenant, await render_parts(request, handle))
     watch.changed.set()
     key = (request.url.path, request.url.query, viewer.view)
