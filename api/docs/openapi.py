@@ -1,5 +1,4 @@
-"""/openapi.json: what FastAPI finds out by itself, the bodies that we read ourselves, and
-examples."""
+"""/openapi.json: FastAPI's document, bodies that handlers parse themselves, and examples."""
 
 from typing import Any
 
@@ -19,7 +18,7 @@ _REF = "#/components/schemas/{model}"
 
 
 def install(app: FastAPI) -> None:
-    """Serves the whole document; it is built once."""
+    """Serves the completed document; it is built once."""
 
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:

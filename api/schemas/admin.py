@@ -83,7 +83,7 @@ class Key(BaseModel):
     replaced_by: str | None = Field(description="the key that it was rotated to")
 
 
-class MadeKey(Key):
+class CreatedKey(Key):
     key: str = Field(description="`mk_…`, shown this once")
 
 
@@ -117,7 +117,7 @@ class TenantPage(BaseModel):
     next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
-class Leftover(BaseModel):
+class ErasureRemainder(BaseModel):
     """What an erased tenant still has. erasing: jobs whose rows (of so many items) or payloads are
     on their way out; others: rows of all other kinds."""
 
@@ -132,7 +132,7 @@ class Erasure(BaseModel):
     tenant: str
     erased_at: str = Field(description="when its keys were revoked")
     complete: bool
-    left: Leftover
+    left: ErasureRemainder
 
 
 class AuditEntry(BaseModel):

@@ -66,7 +66,7 @@ class Degraded(BaseModel):
     fallback_from: str = Field(default="", description="the version that was asked")
 
 
-class CallAnswer(BaseModel):
+class CallResponse(BaseModel):
     """The answer of POST /infer. Times are in milliseconds."""
 
     id: str

@@ -208,7 +208,7 @@ EXAMPLES: dict[str, Any] = {
         "why": [_RECORDING],
     },
     "CallRequest": {"model": MODEL, "input": _ITEM["input"], "timeout_ms": 5000},
-    "CallAnswer": {
+    "CallResponse": {
         "id": CALL_ID,
         "model": MODEL,
         "version": "1",
@@ -248,7 +248,7 @@ EXAMPLES: dict[str, Any] = {
     "KeyOverlap": {"overlap_s": 3600.0},
     "Key": _KEY,
     "KeyPage": {"data": [_KEY], "next": None},
-    "MadeKey": {"key": "mk_4pQ0…", **_KEY},
+    "CreatedKey": {"key": "mk_4pQ0…", **_KEY},
     "TenantTerms": _TERMS,
     "Tenant": _TENANT,
     "TenantPage": {"data": [_TENANT], "next": None},

@@ -112,13 +112,13 @@ def _database(found: Settings) -> list[str]:
 
 def _embedded(found: Settings) -> list[str]:
     """Whether keys were made, as far as that can be told while its database may not run."""
-    if not bind_check.wants_keys(found):
+    if not bind_check.requires_key(found):
         return []
     engine = db.connect(found.database_url, pool_size=1)
     try:
         return bind_check.problems(found, engine)
     except SQLAlchemyError:
-        return [] if Layout.of(found.home).data.exists() else bind_check.no_key(found)
+        return [] if Layout.of(found.home).data.exists() else bind_check.missing_key_problems(found)
     finally:
         engine.dispose()
 

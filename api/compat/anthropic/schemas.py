@@ -58,14 +58,17 @@ class ErrorObject(BaseModel):
     message: str
 
 
-class ErrorAnswer(BaseModel):
+class AnthropicErrorResponse(BaseModel):
     type: Literal["error"]
     error: ErrorObject
     request_id: str | None
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorAnswer, "description": "What went wrong, as Anthropic words it"}
+    status: {
+        "model": AnthropicErrorResponse,
+        "description": "What went wrong, as Anthropic words it",
+    }
     for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503)
 }
 
@@ -77,7 +80,7 @@ _LINE = (
 RESULTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-jsonl": {"schema": {"type": "string"}, "example": _LINE}}}
 }
-CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_DOC}
+CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_HEADER_DOC}
 CREATE: dict[str, Any] = {
     "parameters": [idempotency.PARAMETER],
     "requestBody": {

@@ -29,4 +29,4 @@ def _worded(error: MillraceError, id: str) -> dict[str, str]:
     return {"error": error.detail}
 
 
-errors.WORDINGS["/v2"] = (JSON, _worded)
+errors.ERROR_FORMATS["/v2"] = (JSON, _worded)

@@ -15,8 +15,8 @@ from api.compat.oip.schemas import (
     ReadyModel,
     ServerMetadata,
 )
-from api.compat.oip.signatures import configured, described, models_of
-from api.context import Shared
+from api.compat.oip.signatures import config_object, metadata_object, models_of
+from api.context import ContextDep
 from api.dependencies import Reader
 from api.http.bodies import JSON
 from api.routes import health
@@ -48,9 +48,9 @@ async def live() -> dict[str, bool]:
 
 
 @router.get("/health/ready", response_model=Ready)
-async def ready(shared: Shared) -> dict[str, bool]:
+async def ready(context: ContextDep) -> dict[str, bool]:
     """What `GET /readyz` says."""
-    await health.readyz(shared)
+    await health.readyz(context)
     return {"ready": True}
 
 
@@ -63,44 +63,44 @@ async def server(request: Request, caller: Reader) -> dict[str, Any]:
 
 @router.get(_VERSION, response_model=ModelMetadata)
 async def version_metadata(
-    shared: Shared, caller: Reader, model: str, version: str
+    context: ContextDep, caller: Reader, model: str, version: str
 ) -> dict[str, Any]:
     """The tensors that one version takes and gives."""
-    [found] = models_of(shared.models, model, version)
-    return described(found, shared.models.versions(model))
+    [model_version] = models_of(context.models, model, version)
+    return metadata_object(model_version, context.models.versions(model))
 
 
 @router.get(_MODEL, response_model=ModelMetadata)
-async def model_metadata(shared: Shared, caller: Reader, model: str) -> dict[str, Any]:
+async def model_metadata(context: ContextDep, caller: Reader, model: str) -> dict[str, Any]:
     """The tensors that the version declared last takes and gives, and all versions."""
-    versions = models_of(shared.models, model)
-    return described(versions[0], versions)
+    versions = models_of(context.models, model)
+    return metadata_object(versions[0], versions)
 
 
 @router.get(_VERSION + "/config", response_model=ModelConfig)
-async def version_config(shared: Shared, caller: Reader, model: str, version: str) -> Any:
+async def version_config(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
     """The same, in the words of Triton's model configuration."""
-    return configured(models_of(shared.models, model, version)[0])
+    return config_object(models_of(context.models, model, version)[0])
 
 
 @router.get(_MODEL + "/config", response_model=ModelConfig)
-async def model_config(shared: Shared, caller: Reader, model: str) -> Any:
+async def model_config(context: ContextDep, caller: Reader, model: str) -> Any:
     """The same of the version declared last."""
-    return configured(models_of(shared.models, model)[0])
+    return config_object(models_of(context.models, model)[0])
 
 
 @router.get(_VERSION + "/ready", response_model=ReadyModel)
-def version_ready(shared: Shared, caller: Reader, model: str, version: str) -> Any:
+def version_ready(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
     """200 once this version is loaded and warm somewhere; 503 before."""
-    [found] = models_of(shared.models, model, version)
-    health.model_ready(shared, caller, found.key)
+    [model_version] = models_of(context.models, model, version)
+    health.model_ready(context, caller, model_version.key)
     return {"name": model, "ready": True}
 
 
 @router.get(_MODEL + "/ready", response_model=ReadyModel)
-def model_ready(shared: Shared, caller: Reader, model: str) -> Any:
+def model_ready(context: ContextDep, caller: Reader, model: str) -> Any:
     """200 once any version is loaded and warm somewhere; 503 before."""
-    health.model_ready(shared, caller, model)
+    health.model_ready(context, caller, model)
     return {"name": model, "ready": True}
 
 
@@ -110,14 +110,14 @@ def model_ready(shared: Shared, caller: Reader, model: str) -> Any:
     openapi_extra=_INDEX_DOC,
     responses={200: {"content": {JSON: {"example": INDEX}}}},
 )
-async def repository_index(request: Request, shared: Shared, caller: Reader) -> Any:
+async def repository_index(request: Request, context: ContextDep, caller: Reader) -> Any:
     """Every version that is here; with the body {"ready": true}, those that are ready alone."""
     raw = await request.body()
-    asked = parse_json(raw) if raw else {}
-    if not isinstance(asked, dict) or not isinstance(asked.get("ready", False), bool):
+    options = parse_json(raw) if raw else {}
+    if not isinstance(options, dict) or not isinstance(options.get("ready", False), bool):
         raise Malformed('the body must be {"ready": true}, {"ready": false}, or nothing')
-    states = (await run_in_threadpool(health.list_models, shared, caller))["data"]
-    return [_entry(state) for state in states if state.ready or not asked.get("ready")]
+    states = (await run_in_threadpool(health.list_models, context, caller))["data"]
+    return [_entry(state) for state in states if state.ready or not options.get("ready")]
 
 
 def _entry(state: ModelState) -> IndexEntry:

@@ -170,7 +170,7 @@ class ResponseOutput(BaseModel):
     data: list[Any] | None = None
 
 
-class InferenceAnswer(BaseModel):
+class InferenceResponse(BaseModel):
     """The answer of `infer`, or what it begins with. parameters: where its time went, in ms."""
 
     model_config = _shown(_ANSWER)

@@ -73,7 +73,7 @@ class EmbeddingsUsage(BaseModel):
     total_tokens: int
 
 
-class EmbeddingsAnswer(BaseModel):
+class EmbeddingsResponse(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {

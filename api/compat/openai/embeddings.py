@@ -11,13 +11,13 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from api.compat.openai.embedding_schemas import EmbeddingsAnswer, EmbeddingsRequest
+from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsResponse
 from api.compat.openai.schemas import ERRORS
-from api.context import Context, Shared
-from api.dependencies import Inferrer, may
+from api.context import Context, ContextDep
+from api.dependencies import Inferrer, authorize
 from api.gateway.fallbacks import fallback_plans
 from api.gateway.fan_out import fan_out
-from api.gateway.inference import CallResult, InferenceSession, watched
+from api.gateway.inference import CallResult, InferenceSession, watch_disconnect
 from api.http import bodies, idempotency
 from api.http.errors import error_response, faults_of
 from api.http.request_id import request_id
@@ -29,11 +29,11 @@ from jobs.models.model import Model
 router = APIRouter(tags=["openai"])
 PATH = "/v1/embeddings"
 
-MOST_BYTES = 4 << 20
+MAX_BODY_BYTES = 4 << 20
 """Of a body, unless one text of some model may have more."""
 EACH_MS = 50
 """By which the default timeout grows with each further input."""
-_ENCODED_AT_ONCE = 64  # vectors: the loop has others to serve
+_YIELD_EVERY = 64  # vectors: the loop has others to serve
 
 _DOC: dict[str, Any] = {
     "parameters": [idempotency.PARAMETER],
@@ -46,54 +46,56 @@ _DOC: dict[str, Any] = {
 
 @router.post(
     PATH,
-    response_model=EmbeddingsAnswer,
+    response_model=EmbeddingsResponse,
     openapi_extra=_DOC,
-    responses={200: idempotency.REPLAY_DOC, **ERRORS},
+    responses={200: idempotency.REPLAY_HEADER_DOC, **ERRORS},
 )
-async def create_embeddings(request: Request, shared: Shared, caller: Inferrer) -> Response:
+async def create_embeddings(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """The vectors of a text or of several, as OpenAI's API gives them. Each text is a call of its
     own; where one fails, all do."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
-    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
-    raw = await bodies.whole(request, max(shared.models.max_line_bytes, MOST_BYTES))
-    asked = _parse(raw)
-    model = await shared.calls.pools.choose(shared.models.versions(asked.model))
-    inputs = _inputs(model, asked)
-    timeout_ms = asked.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
-    standing: dict[str, str] = {}
+    key = idempotency.read_key(request, context.settings.require_idempotency_key)
+    raw = await bodies.read_all(request, max(context.models.max_line_bytes, MAX_BODY_BYTES))
+    body = _parse(raw)
+    model = await context.gateway.model_statuses.choose(context.models.versions(body.model))
+    inputs = _inputs(model, body)
+    timeout_ms = body.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
+    rate_limit_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
-        with watched(request) as gone:
-            asking = InferenceSession(
-                shared.calls,
-                shared.records,
-                shared.models,
+        with watch_disconnect(request) as client_disconnected:
+            session = InferenceSession(
+                context.gateway,
+                context.call_log,
+                context.models,
                 caller,
                 "interactive",
                 timeout_ms,
                 since_s,
-                gone,
-                standing,
+                client_disconnected,
+                rate_limit_headers,
             )
-            called = await _called(asking, model, inputs, asked)
-        return await _answer(model, asked, called)
+            results = await _call_all(session, model, inputs, body)
+        return await _answer(model, body, results)
 
     if key is None:
-        return Response(await answer(), headers=standing, media_type=bodies.JSON)
+        return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
     upload = idempotency.Upload(request, caller.tenant, key)
     upload.add(PATH.encode() + raw)  # the same body means something else to /infer
-    body, replayed = await shared.kept.once(upload.finish(), timeout_ms, answer)
-    headers = idempotency.REPLAYED if replayed else standing
-    return Response(body, headers=headers, media_type=bodies.JSON)
+    content, replayed = await context.response_cache.once(upload.finish(), timeout_ms, answer)
+    headers = idempotency.REPLAYED if replayed else rate_limit_headers
+    return Response(content, headers=headers, media_type=bodies.JSON)
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
+async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
     """The same, for who comes without FastAPI."""
     request = Request(scope, receive)
     id = request_id(scope)
     try:
-        response = await create_embeddings(request, shared, await may(request, shared, "infer"))
+        response = await create_embeddings(
+            request, context, await authorize(request, context, "infer")
+        )
         response.raw_headers.append((b"x-request-id", id.encode()))
     except Exception as error:
         response = error_response(error, id, PATH)
@@ -110,21 +112,21 @@ def _parse(raw: bytes) -> EmbeddingsRequest:
         raise Invalid(detail or "not a request", faults=faults) from None
 
 
-def _inputs(model: Model, asked: EmbeddingsRequest) -> Sequence[Any]:
+def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
     """One by one, all of them right. Raises Invalid."""
     if model.does != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
-    if asked.dimensions and (no := validation.refuse_params(model, _params(asked))):
-        raise _refused("dimensions", *no)
-    if not isinstance(asked.input, str | list):
+    if body.dimensions and (error := validation.refuse_params(model, _params(body))):
+        raise _refused("dimensions", *error)
+    if not isinstance(body.input, str | list):
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
-    if no := validation.refuse_input(model, asked.input):
-        raise _refused("input", *no)
-    inputs = model.inputs_of(asked.input) or [asked.input]
+    if error := validation.refuse_input(model, body.input):
+        raise _refused("input", *error)
+    inputs = model.inputs_of(body.input) or [body.input]
     for n, value in enumerate(inputs):
         item = validation.check(value, (), None, model, False)
         if isinstance(item, list):
-            which = f"input {n} of the list: " if inputs is asked.input else ""
+            which = f"input {n} of the list: " if inputs is body.input else ""
             raise _refused("input", item[0].code, which + item[0].message)
     return inputs
 
@@ -133,40 +135,40 @@ def _refused(where: str, code: str, message: str) -> Invalid:
     return Invalid(message, faults=[Fault((where,), code, message)])
 
 
-def _params(asked: EmbeddingsRequest) -> dict[str, Any]:
-    return {"dimensions": asked.dimensions} if asked.dimensions else {}
+def _params(body: EmbeddingsRequest) -> dict[str, Any]:
+    return {"dimensions": body.dimensions} if body.dimensions else {}
 
 
-async def _called(
-    asking: InferenceSession, model: Model, inputs: Sequence[Any], asked: EmbeddingsRequest
+async def _call_all(
+    session: InferenceSession, model: Model, inputs: Sequence[Any], body: EmbeddingsRequest
 ) -> Sequence[CallResult]:
-    params = _params(asked)
+    params = _params(body)
     if len(inputs) > 1:
-        return await fan_out(asking, model, inputs, params)
-    found = fallback_plans(asking.models, model, inputs[0], params)
-    return [await asking.call(inputs[0], found)]
+        return await fan_out(session, model, inputs, params)
+    plans = fallback_plans(session.models, model, inputs[0], params)
+    return [await session.call(inputs[0], plans)]
 
 
-async def _answer(model: Model, asked: EmbeddingsRequest, called: Sequence[CallResult]) -> bytes:
-    encode = _base64 if asked.encoding_format == "base64" else orjson.dumps
+async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallResult]) -> bytes:
+    encode = _base64 if body.encoding_format == "base64" else orjson.dumps
     data = []
-    for index, one in enumerate(called):
-        vector = orjson.Fragment(encode(one.output))
+    for index, result in enumerate(results):
+        vector = orjson.Fragment(encode(result.output))
         data.append({"object": "embedding", "index": index, "embedding": vector})
-        if index % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
+        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
             await asyncio.sleep(0)
-    way = called[0].way
-    counted = way.model.kind.unit == "tokens"
-    tokens = sum(one.units for one in called) if counted else 0
-    body: dict[str, Any] = {
+    plan = results[0].plan
+    counted = plan.model.kind.unit == "tokens"
+    tokens = sum(result.units for result in results) if counted else 0
+    response: dict[str, Any] = {
         "object": "list",
         "data": data,
-        "model": asked.model if way.model is model else way.model.key,
+        "model": body.model if plan.model is model else plan.model.key,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
-    if way.degraded:
-        body["degraded"] = way.degraded
-    return orjson.dumps(body)
+    if plan.degraded:
+        response["degraded"] = plan.degraded
+    return orjson.dumps(response)
 
 
 def _base64(vector: list[float]) -> bytes:

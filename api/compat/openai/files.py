@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter
 from api.http import bodies, multipart
 from api.http.errors import faults_of
@@ -78,19 +78,19 @@ _FORM: dict[str, Any] = {
 
 
 @router.post(PATH, response_model=File, openapi_extra=_FORM)
-async def create_file(request: Request, shared: Shared, caller: Submitter) -> Response:
+async def create_file(request: Request, context: ContextDep, caller: Submitter) -> Response:
     """Takes a file in: streamed, whatever its size. One with the purpose `batch` is kept for 30
     days, unless `expires_after` says else; others until they are deleted."""
     if caller.limits:
-        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
-    async with multipart.read(request, shared.settings.max_file_mb * _MIB) as form:
-        asked = _asked(form)
+        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
+    async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
+        options = _upload_options(form)
         if bodies.is_large(form.file):
-            return await shared.ingest.run(_store, form.file, caller, *asked)
-        return await run_in_threadpool(_store, shared, form.file, caller, *asked)
+            return await context.ingest_pool.run(_store, form.file, caller, *options)
+        return await run_in_threadpool(_store, context, form.file, caller, *options)
 
 
-def _asked(form: Form) -> tuple[str, str, float | None]:
+def _upload_options(form: Form) -> tuple[str, str, float | None]:
     """(filename, purpose, seconds until it expires). Raises Invalid."""
     faults = []
     fields = dict(form.fields)
@@ -133,12 +133,12 @@ def _expiry(fields: dict[str, str]) -> Any:
 
 
 def _store(
-    shared: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
+    resources: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
     expires_in_s: float | None,
 ) -> Response:  # fmt: skip
     row = tenant_files.add(
-        shared.database,
-        tenant_files.store_of(shared.settings),
+        resources.database,
+        tenant_files.store_of(resources.settings),
         caller.tenant,
         content,
         purpose=purpose,
@@ -152,7 +152,7 @@ def _store(
 
 @router.get(PATH, response_model=FileList)
 def list_files(
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     purpose: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
@@ -162,7 +162,7 @@ def list_files(
     ] = None,
 ) -> Response:
     """Newest first, unless `order` is `asc`."""
-    with shared.acting(caller.tenant) as tx:
+    with context.acting(caller.tenant) as tx:
         rows = store.page(
             tx,
             caller.tenant,
@@ -175,9 +175,9 @@ def list_files(
 
 
 @router.get(PATH + "/{file_id}", response_model=File)
-def get_file(shared: Shared, caller: Reader, file_id: FileId) -> Response:
+def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     """What is known of it."""
-    return json_response(file_object(_file(shared, caller, file_id)))
+    return json_response(file_object(_file(context, caller, file_id)))
 
 
 @router.get(
@@ -190,10 +190,10 @@ def get_file(shared: Shared, caller: Reader, file_id: FileId) -> Response:
         }
     },
 )
-def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
+def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     """Its bytes, streamed."""
-    row = _file(shared, caller, file_id)
-    content = tenant_files.store_of(shared.settings).open(row["key"])
+    row = _file(context, caller, file_id)
+    content = tenant_files.store_of(context.settings).open(row["key"])
     headers = {"Content-Length": str(row["bytes"])}
     return StreamingResponse(
         _pieces(content), headers=headers, media_type="application/octet-stream"
@@ -201,19 +201,21 @@ def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
 
 
 @router.delete(PATH + "/{file_id}", response_model=FileDeleted)
-def delete_file(request: Request, shared: Shared, caller: Submitter, file_id: FileId) -> Response:
+def delete_file(
+    request: Request, context: ContextDep, caller: Submitter, file_id: FileId
+) -> Response:
     """It is gone at once, and its bytes in a moment. A batch that was not read yet fails, and says
     why."""
     id = ids.parse(PREFIX, file_id)
-    with shared.acting(caller.tenant) as tx:
+    with context.acting(caller.tenant) as tx:
         if id is None or not store.delete(tx, caller.tenant, id):
             raise no_such_file(file_id)
         audit.record(tx, request, caller, "file.delete", file_id)
     return json_response({"id": file_id, "object": "file", "deleted": True})
 
 
-def _file(shared: Context, caller: Caller, file_id: str) -> RowMapping:
-    with shared.acting(caller.tenant) as tx:
+def _file(context: Context, caller: Caller, file_id: str) -> RowMapping:
+    with context.acting(caller.tenant) as tx:
         return find(tx, caller, file_id)
 
 
@@ -245,15 +247,15 @@ def file_object(row: RowMapping) -> dict[str, Any]:
     }
 
 
-def page_object(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+def page_object(objects: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     """A page of what was found; one more than `limit` says that there is another."""
-    data = found[:limit]
+    data = objects[:limit]
     return {
         "object": "list",
         "data": data,
         "first_id": data[0]["id"] if data else "",
         "last_id": data[-1]["id"] if data else "",
-        "has_more": len(found) > limit,
+        "has_more": len(objects) > limit,
     }
 
 

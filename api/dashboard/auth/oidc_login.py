@@ -95,7 +95,7 @@ class Provider:
 
     def _endpoint(self, name: str) -> str:
         try:
-            return self._tokens.discovered(name)[0]
+            return self._tokens.discover(name)[0]
         except _UNREADABLE as error:
             raise _away() from error
 

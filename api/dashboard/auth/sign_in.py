@@ -7,7 +7,7 @@ from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth import oidc_login, sessions, viewer
 from api.dashboard.auth.viewer import Form
 from api.dashboard.rendering import layout, page_router
@@ -25,7 +25,7 @@ _MOST_NEXT = 2000
 @router.get("/sign-in")
 async def sign_in(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     next: Annotated[str, Query(max_length=_MOST_NEXT)] = layout.PREFIX,
 ) -> Response:
     """The form; whoever is signed in, or needn't, goes on."""
@@ -53,7 +53,7 @@ def form(
 
 
 @router.post("/sign-in")
-async def sign_in_by_key(request: Request, shared: Shared) -> Response:
+async def sign_in_by_key(request: Request, shared: ContextDep) -> Response:
     """A key that is none is as slow, and as bounded, as at any other route."""
     viewer.refuse_other_sites(request)
     sent = await viewer.fields(request)
@@ -70,7 +70,7 @@ async def sign_in_by_key(request: Request, shared: Shared) -> Response:
 async def _signed_in(request: Request, shared: Context, credential: str, next: str) -> Response:
     headers = viewer.with_credential(request.scope["headers"], credential)
     try:
-        caller = await shared.credentials.authenticate(headers)
+        caller = await shared.authenticator.authenticate(headers)
     except Unauthenticated:
         problem = "This key is unknown, expired or revoked."
         return form(request, shared, next, problem, 401)
@@ -83,7 +83,7 @@ async def _signed_in(request: Request, shared: Context, credential: str, next: s
 @router.get("/sign-in/oidc")
 async def sign_in_elsewhere(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     next: Annotated[str, Query(max_length=_MOST_NEXT)] = layout.PREFIX,
 ) -> Response:
     """On to the identity provider."""
@@ -103,7 +103,7 @@ async def sign_in_elsewhere(
 @router.get("/sign-in/back")
 async def come_back(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     state: Annotated[str, Query(max_length=200)] = "",
     code: Annotated[str, Query(max_length=4000)] = "",
 ) -> Response:
@@ -131,7 +131,7 @@ def _is_https(request: Request, shared: Context) -> bool:
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, shared: Shared, form: Form) -> Response:
+async def sign_out(request: Request, shared: ContextDep, form: Form) -> Response:
     response = layout.go(f"{layout.PREFIX}/sign-in", "You are signed out.")
     sessions.end(response, _is_https(request, shared))
     return response

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.auth.authenticator import Headers
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth import sessions
 from api.dependencies import require
 from jobs.errors import Forbidden, Malformed, Unauthenticated
@@ -41,7 +41,7 @@ async def recognize_viewer(request: Request, shared: Context) -> Viewer:
     headers = request.scope["headers"]
     if session:
         headers = with_credential(headers, session.credential)
-    caller = await shared.credentials.authenticate(headers)
+    caller = await shared.authenticator.authenticate(headers)
     id = session.id if session else caller.actor
     if is_open := caller.actor == OPEN.actor:
         id = _EVERYBODY
@@ -58,7 +58,7 @@ def with_credential(headers: Headers, credential: str) -> Headers:
     return [*others, (b"authorization", f"Bearer {credential}".encode())]
 
 
-async def _recognized(request: Request, shared: Shared) -> Viewer:
+async def _recognized(request: Request, shared: ContextDep) -> Viewer:
     return await recognize_viewer(request, shared)
 
 

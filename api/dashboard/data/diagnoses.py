@@ -5,14 +5,14 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Somebody
 from jobs.explain import Diagnosis
 from jobs.explain.diagnosis import visible_to_tenants
 
 
-async def _causes(shared: Shared, viewer: Somebody) -> list[Diagnosis]:
-    found = await shared.explainer.diagnoses()
+async def _causes(shared: ContextDep, viewer: Somebody) -> list[Diagnosis]:
+    found = await shared.diagnostics.diagnoses()
     return found if viewer.may("operate") else visible_to_tenants(found)
 
 

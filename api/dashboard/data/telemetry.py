@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends
 from redis import RedisError
 
-from api.context import Shared
+from api.context import ContextDep
 from jobs import clock
 from jobs.telemetry.reports.history import Point
 from jobs.telemetry.reports.reports import Reading
@@ -25,7 +25,7 @@ class TelemetrySnapshot:
         return [getattr(point, figure) for point in self.history]
 
 
-async def _told(shared: Shared) -> TelemetrySnapshot:
+async def _told(shared: ContextDep) -> TelemetrySnapshot:
     reading = await shared.reports.read()
     since_s = clock.monotonic()
     try:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import orjson
 from fastapi import Query, Request, Response
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Administering
 from api.dashboard.data.job_filter import Moment, Text, moment
 from api.dashboard.rendering import layout, page_router
@@ -20,7 +20,7 @@ _ROWS = 100
 @router.get("/audit")
 def read_audit(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Administering,
     actor: Text = "",
     act: Text = "",

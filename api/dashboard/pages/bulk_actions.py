@@ -17,7 +17,7 @@ from uuid import UUID
 
 from fastapi import Path, Query, Request, Response
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewer
 from api.dashboard.data.job_filter import Asked, JobFilter, whose
 from api.dashboard.rendering import layout, page_router
@@ -70,7 +70,7 @@ class Summary:
 
 @router.get("/jobs/all/{verb}")
 def confirm(
-    request: Request, shared: Shared, viewer: Submitting, verb: _Verb, asked: Asked
+    request: Request, shared: ContextDep, viewer: Submitting, verb: _Verb, asked: Asked
 ) -> Response:
     """How many it would be, and some of them."""
     return _shown(request, shared, viewer, verb, asked)
@@ -78,7 +78,7 @@ def confirm(
 
 @router.post("/jobs/all/{verb}")
 def do(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, verb: _Verb, asked: Asked,
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, verb: _Verb, asked: Asked,
     after: Annotated[str, Query()] = "",
 ) -> Response:  # fmt: skip
     made_before, confirmed = _confirmed(form)

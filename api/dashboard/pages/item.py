@@ -6,11 +6,11 @@ import orjson
 from fastapi import Path, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Viewing
 from api.dashboard.rendering import layout, page_router
 from api.routes.jobs.lookup import JobId, find_job
-from api.routes.jobs.results import item_of
+from api.routes.jobs.results import item_detail
 from jobs.blobs.payloads import REFERENCE_MARK
 from jobs.store.jobs import detail
 from jobs.views import jobs
@@ -24,9 +24,9 @@ _Seq = Annotated[int, Path(ge=0, le=2**31 - 1)]
 
 @router.get("/jobs/{job_id}/items/{seq}")
 def show_item(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId, seq: _Seq
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId, seq: _Seq
 ) -> Response:
-    item = item_of(shared, viewer.caller, job_id, seq)
+    item = item_detail(shared, viewer.caller, job_id, seq)
     with find_job(shared, viewer.caller, job_id) as (tx, row):
         tried = detail.attempts(tx, row["tenant_id"], row["id"], seq)
     return layout.page(
@@ -39,11 +39,11 @@ def show_item(
 
 @router.get("/jobs/{job_id}/items/{seq}/{side}")
 def download(
-    shared: Shared, viewer: Viewing, job_id: JobId, seq: _Seq,
+    shared: ContextDep, viewer: Viewing, job_id: JobId, seq: _Seq,
     side: Annotated[Literal["input", "output"], Path()],
 ) -> Response:  # fmt: skip
     """All of it, as JSON."""
-    value = item_of(shared, viewer.caller, job_id, seq)[side]
+    value = item_detail(shared, viewer.caller, job_id, seq)[side]
     name = f"{job_id}-{seq}-{side}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(orjson.dumps(value), headers=headers, media_type="application/json")

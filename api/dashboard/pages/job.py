@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Depends, Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Text
@@ -32,13 +31,13 @@ _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
 _rows: AdaptiveCache[Sequence[RowMapping]] = AdaptiveCache()
 
 
-async def _explained(shared: Shared, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
-    return await why.of_job(shared, viewer.caller, job_id)
+async def _explained(shared: ContextDep, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
+    return await why.diagnose_job(shared, viewer.caller, job_id)
 
 
 @router.get("/jobs/{job_id}")
 def show_job(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId,
     causes: Annotated[list[Diagnosis], Depends(_explained)],
     outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
     code: Text = "",
@@ -95,7 +94,7 @@ def _fitting(state: Any) -> list[Verb]:
 
 @router.get("/jobs/{job_id}/slices")
 def show_slices(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId, after: _Seq = -1
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId, after: _Seq = -1
 ) -> Response:
     with find_job(shared, viewer.caller, job_id) as (tx, row):
         found = detail.slices(tx, row["tenant_id"], row["id"], after=after, limit=_SLICES + 1)
@@ -107,7 +106,7 @@ def show_slices(
 
 @router.get("/jobs/{job_id}/results")
 def download_results(
-    request: Request, shared: Shared, viewer: Viewing, job_id: JobId,
+    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId,
     outcome: Outcome | None = None,
 ) -> Response:  # fmt: skip
     """All that there are now, as `GET /jobs/{job_id}/results` sends them."""
@@ -119,25 +118,25 @@ def download_results(
 
 
 @router.get("/jobs/{job_id}/delete")
-def confirm_delete(request: Request, shared: Shared, viewer: Submitting, job_id: JobId) -> Response:
+def confirm_delete(
+    request: Request, shared: ContextDep, viewer: Submitting, job_id: JobId
+) -> Response:
     with find_job(shared, viewer.caller, job_id) as (_, row):
         return layout.page(request, "delete.html", viewer=viewer, job=jobs.job_object(row))
 
 
 @router.post("/jobs/{job_id}/redeliver")
 def redeliver(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
-    sent: dict[str, Any] = orjson.loads(
-        webhooks.redeliver(request, shared, viewer.caller, job_id).body
-    )
-    said = f"{sent['type']} will be sent to {sent['url']} again, now"
+    sent = webhooks.redeliver(request, shared, viewer.caller, job_id)
+    said = f"{sent.type} will be sent to {sent.url} again, now"
     return layout.go(_path(job_id), said)
 
 
 @router.post("/jobs/{job_id}/{verb}")
 def do(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId,
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId,
     verb: Annotated[Verb, Path()],
 ) -> Response:  # fmt: skip
     before = verbs.perform(request, shared, viewer.caller, verb, job_id)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Asked, whose
@@ -27,7 +27,7 @@ _counts: AdaptiveCache[Mapping[JobState, int]] = AdaptiveCache()
 @router.get("/jobs")
 def list_jobs(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Viewing,
     asked: Asked,
     after: Annotated[str, Query(pattern=rf"^$|{JOB_ID}")] = "",
@@ -50,5 +50,5 @@ def list_jobs(
     )  # fmt: skip
 
 
-def _models(shared: Shared) -> list[str]:
+def _models(shared: ContextDep) -> list[str]:
     return sorted({name for model in shared.models for name in (model.name, model.key)})

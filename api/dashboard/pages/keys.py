@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Administering, Form
 from api.dashboard.rendering import forms, layout, page_router
 from api.routes.admin import keys
@@ -19,7 +19,7 @@ _KeyId = Annotated[str, Path(pattern=KEY_ID)]
 
 
 @router.post("/keys")
-def make(request: Request, shared: Shared, viewer: Administering, form: Form) -> Response:
+def make(request: Request, shared: ContextDep, viewer: Administering, form: Form) -> Response:
     days = forms.number(form, "days")
     asked = {
         "tenant": form.get("tenant", "").strip(),
@@ -28,13 +28,13 @@ def make(request: Request, shared: Shared, viewer: Administering, form: Form) ->
         "scopes": ["read"] if form.get("read_only") else None,
         "expires_in_s": None if days is None else days * _DAY_S,
     }
-    key = keys.make(request, shared, viewer.caller, forms.checked(KeyRequest, asked))
+    key = keys.create(request, shared, viewer.caller, forms.checked(KeyRequest, asked))
     return layout.page(request, "key_made.html", viewer=viewer, key=key, instead_of="")
 
 
 @router.post("/keys/{key_id}/rotate")
 def rotate(
-    request: Request, shared: Shared, viewer: Administering, form: Form, key_id: _KeyId
+    request: Request, shared: ContextDep, viewer: Administering, form: Form, key_id: _KeyId
 ) -> Response:
     key = keys.rotate(request, shared, viewer.caller, key_id, OVERLAP_S)
     return layout.page(request, "key_made.html", viewer=viewer, key=key, instead_of=key_id)
@@ -42,7 +42,7 @@ def rotate(
 
 @router.post("/keys/{key_id}/revoke")
 def revoke(
-    request: Request, shared: Shared, viewer: Administering, form: Form, key_id: _KeyId
+    request: Request, shared: ContextDep, viewer: Administering, form: Form, key_id: _KeyId
 ) -> Response:
     keys.revoke_key(request, shared, viewer.caller, key_id)
     tenant = form.get("tenant", "")

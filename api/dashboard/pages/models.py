@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Request, Response
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Viewing
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
@@ -26,7 +26,7 @@ _INPUTS: dict[str, Any] = {
 
 
 @router.get("/models")
-def models(request: Request, shared: Shared, viewer: Viewing, told: StatusReporter) -> Response:
+def models(request: Request, shared: ContextDep, viewer: Viewing, told: StatusReporter) -> Response:
     found = model_stats.rows(shared, model_stats.standing(shared), told.reading)
     return layout.page(request, "models.html", viewer=viewer, models=found)
 
@@ -34,7 +34,7 @@ def models(request: Request, shared: Shared, viewer: Viewing, told: StatusReport
 @router.get("/models/{key}")
 def model(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Viewing,
     told: StatusReporter,
     found: Causes,

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Viewer, Viewing
 from api.dashboard.data import health, model_stats
 from api.dashboard.data.diagnoses import Causes
@@ -52,7 +52,7 @@ async def the_same() -> Response:
 
 @router.get("")
 async def overview(
-    request: Request, shared: Shared, viewer: Viewing, told: StatusReporter, found: Causes
+    request: Request, shared: ContextDep, viewer: Viewing, told: StatusReporter, found: Causes
 ) -> Response:
     """Shown within a second or two, whatever the database does. Rendered on a thread that nothing
     else holds: those of FastAPI may all be waiting for it."""

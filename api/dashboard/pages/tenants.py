@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Administering, Form, Viewer, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.rendering import forms, layout, page_router
@@ -34,7 +34,7 @@ Tenant = Annotated[str, Path(pattern=TENANT)]
 
 @router.get("/tenants")
 def list_tenants(
-    request: Request, shared: Shared, viewer: Viewing,
+    request: Request, shared: ContextDep, viewer: Viewing,
     after: Annotated[str, Query(pattern=rf"^$|{TENANT}")] = "",
 ) -> Response:  # fmt: skip
     if not viewer.may("operate"):
@@ -54,7 +54,7 @@ def list_tenants(
 
 
 @router.get("/tenants/{tenant}")
-def show_tenant(request: Request, shared: Shared, viewer: Viewing, tenant: Tenant) -> Response:
+def show_tenant(request: Request, shared: ContextDep, viewer: Viewing, tenant: Tenant) -> Response:
     _let_in(viewer, tenant)
     today, own = clock.now().date(), tenant == viewer.caller.tenant
     with shared.acting(tenant) as tx:
@@ -80,7 +80,7 @@ def _let_in(viewer: Viewer, tenant: str) -> None:
 
 @router.post("/tenants/{tenant}/terms")
 def set_terms(
-    request: Request, shared: Shared, viewer: Administering, form: Form, tenant: Tenant
+    request: Request, shared: ContextDep, viewer: Administering, form: Form, tenant: Tenant
 ) -> Response:
     names = ("weight", "soft_cap", "hard_cap")
     typed = {name: _float(form, name) for name in names if form.get(name, "").strip()}
@@ -96,7 +96,7 @@ def _float(form: Mapping[str, str], name: str) -> float | None:
 
 @router.post("/tenants/{tenant}/limits")
 def set_limits(
-    request: Request, shared: Shared, viewer: Administering, form: Form, tenant: Tenant
+    request: Request, shared: ContextDep, viewer: Administering, form: Form, tenant: Tenant
 ) -> Response:
     """All of them; a row without a number is taken away."""
     asked = forms.checked(LimitList, {"data": list(_typed(form))})

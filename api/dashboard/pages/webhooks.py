@@ -3,11 +3,10 @@
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-import orjson
 from fastapi import Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import whose
@@ -31,7 +30,7 @@ _endpoints: AdaptiveCache[Any] = AdaptiveCache()
 
 @router.get("/webhooks")
 def list_deliveries(
-    request: Request, shared: Shared, viewer: Viewing,
+    request: Request, shared: ContextDep, viewer: Viewing,
     state: Annotated[str, Query(pattern=rf"^({'|'.join(STATES)})?$")] = "",
     url: Annotated[str, Query(max_length=2000, pattern=NO_NUL)] = "",
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
@@ -64,18 +63,16 @@ def _job(row: RowMapping) -> str:
 
 @router.post("/webhooks/{job_id}/redeliver")
 def redeliver(
-    request: Request, shared: Shared, viewer: Submitting, form: Form, job_id: JobId
+    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
-    answer = webhooks.redeliver(request, shared, viewer.caller, job_id)
-    return layout.go(
-        _PATH, f"{orjson.loads(answer.body)['type']} of {job_id} will be sent again, now"
-    )
+    sent = webhooks.redeliver(request, shared, viewer.caller, job_id)
+    return layout.go(_PATH, f"{sent.type} of {job_id} will be sent again, now")
 
 
 @router.post("/webhooks/secret/{act}")
 def secret(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Submitting,
     form: Form,
     act: Annotated[Literal["show", "rotate"], Path()],
@@ -87,7 +84,7 @@ def secret(
 
 
 @router.post("/webhooks/endpoint")
-def set_endpoint(request: Request, shared: Shared, viewer: Submitting, form: Form) -> Response:
+def set_endpoint(request: Request, shared: ContextDep, viewer: Submitting, form: Form) -> Response:
     asked = forms.checked(Endpoint, {"url": form.get("url", "").strip() or None})
     webhooks.set_endpoint(request, shared, viewer.caller, asked)
     return layout.go(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from sqlalchemy import RowMapping
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dashboard.auth.viewer import Form, Operating
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
@@ -25,7 +25,9 @@ WorkerId = Annotated[int, Path(ge=1, le=json_routes.MOST_ID)]
 
 
 @router.get("/workers")
-def workers(request: Request, shared: Shared, viewer: Operating, told: StatusReporter) -> Response:
+def workers(
+    request: Request, shared: ContextDep, viewer: Operating, told: StatusReporter
+) -> Response:
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row["incarnation"] for row in rows])
@@ -48,7 +50,7 @@ def workers(request: Request, shared: Shared, viewer: Operating, told: StatusRep
 @router.get("/workers/{id}")
 def worker(
     request: Request,
-    shared: Shared,
+    shared: ContextDep,
     viewer: Operating,
     told: StatusReporter,
     found: Causes,
@@ -84,17 +86,17 @@ def worker(
 
 @router.post("/workers/{id}/drain")
 def drain(
-    request: Request, shared: Shared, viewer: Operating, form: Form, id: WorkerId
+    request: Request, shared: ContextDep, viewer: Operating, form: Form, id: WorkerId
 ) -> Response:
-    json_routes.ask(request, shared, viewer.caller, id, drain=True)
+    json_routes.set_draining(request, shared, viewer.caller, id, drain=True)
     return layout.go(f"{layout.PREFIX}/workers/{id}", f"Worker {id} is asked to take no more work.")
 
 
 @router.post("/workers/{id}/undrain")
 def undrain(
-    request: Request, shared: Shared, viewer: Operating, form: Form, id: WorkerId
+    request: Request, shared: ContextDep, viewer: Operating, form: Form, id: WorkerId
 ) -> Response:
-    json_routes.ask(request, shared, viewer.caller, id, drain=False)
+    json_routes.set_draining(request, shared, viewer.caller, id, drain=False)
     said = f"Worker {id} is wanted again; another one with a new number takes its place."
     return layout.go(f"{layout.PREFIX}/workers/{id}", said)
 

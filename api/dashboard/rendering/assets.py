@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.http.security import KEPT
+from api.http.security import STATIC_PREFIX
 from jobs.errors import NotFound
 
 _TYPES = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -20,7 +20,7 @@ _HEADERS = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 def url(name: str) -> str:
     """Where a file is: another content, another address."""
-    return f"{KEPT}{sha256(_FILES[name]).hexdigest()[:12]}/{name}"
+    return f"{STATIC_PREFIX}{sha256(_FILES[name]).hexdigest()[:12]}/{name}"
 
 
 def install(app: FastAPI) -> None:
@@ -32,4 +32,4 @@ def install(app: FastAPI) -> None:
             raise NotFound("there is no such file; the page is of another release, load it again")
         return Response(_FILES[name], headers=_HEADERS, media_type=_TYPES[name])
 
-    app.add_route(f"{KEPT}{{content}}/{{name}}", file, include_in_schema=False)
+    app.add_route(f"{STATIC_PREFIX}{{content}}/{{name}}", file, include_in_schema=False)

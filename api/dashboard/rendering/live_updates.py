@@ -149,7 +149,7 @@ async def stream(request: Request, handle: Handler) -> Response:
     """The answer to an EventSource. Raises what the page's route raises, and Overloaded."""
     shared = request.app.state.context
     viewer = await recognize_viewer(request, shared)
-    lives: LiveUpdates = request.app.state.lives
+    lives: LiveUpdates = request.app.state.live_updates
     watch = _Watch(request, handle, viewer.caller.tenant, await parts_of(request, handle))
     watch.changed.set()
     key = (request.url.path, request.url.query, viewer.view)

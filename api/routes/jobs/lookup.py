@@ -31,37 +31,37 @@ JobId = Annotated[
 
 @contextmanager
 def find_job(
-    shared: Resources, caller: Caller, job_id: str, called: str = "job"
+    resources: Resources, caller: Caller, job_id: str, noun: str = "job"
 ) -> Iterator[tuple[Tx, RowMapping]]:
     """The job, and a transaction that sees its tenant's rows alone: the caller's own or, for an
     operator, whoever's it is. Raises NotFound."""
     id = ids.parse(PREFIXES, job_id)
-    with shared.acting(caller.tenant) as tx:
+    with resources.acting(caller.tenant) as tx:
         row = read.get(tx, caller.tenant, id) if id else None
         if row is None and id and caller.may("operate"):
-            row = _anybodys(tx, id)
+            row = _any_tenants_job(tx, id)
         if row is None:
-            raise NotFound(f"there is no {called} {job_id}")
+            raise NotFound(f"there is no {noun} {job_id}")
         yield tx, row
 
 
-def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
+def _any_tenants_job(tx: Tx, id: UUID) -> RowMapping | None:
     act(tx, EVERYBODY)
     tenant = read.owner(tx, id)
     act(tx, tenant or "")
     return read.get(tx, tenant, id) if tenant else None
 
 
-def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
+def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> Before:
     """What came before a job, as far as the caller is to know it. Leaves the transaction to its
     tenant."""
-    own = diagnostics.own_before(tx, job)
+    own_work = diagnostics.own_before(tx, job)
     if not caller.may("operate"):
-        return Before(own, None)
+        return Before(own_work, None)
     act(tx, EVERYBODY)
     others = diagnostics.others_before(tx, job)
     act(tx, job["tenant_id"])
-    return Before(own, others)
+    return Before(own_work, others)
 
 
 def is_retry(request: Request) -> bool:

@@ -21,7 +21,7 @@ from jobs.usecases.cancel import cancel as cancel_job
 Verb = Literal["cancel", "pause", "resume", "retry", "delete"]
 
 # What is done in one transaction; a cancel takes several.
-_AT_ONCE: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
+_SINGLE_TRANSACTION: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
     "pause": verbs.pause,
     "resume": verbs.resume,
     "retry": verbs.retry,
@@ -29,13 +29,13 @@ _AT_ONCE: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
 }
 
 
-def _whatever(before: str) -> None:
+def _accept_any(before: str) -> None:
     pass
 
 
 def perform(
-    request: Request, shared: Context, caller: Caller, verb: Verb, job_id: str,
-    check: Callable[[str], None] = _whatever,
+    request: Request, context: Context, caller: Caller, verb: Verb, job_id: str,
+    check: Callable[[str], None] = _accept_any,
 ) -> str:  # fmt: skip
     """Returns the state that the job was in; in one that the verb doesn't fit nothing is done.
     check: is told that state, in the transaction of the verb: what it raises leaves the job as it
@@ -45,20 +45,20 @@ def perform(
         check(before)
         audit.record(tx, request, caller, f"job.{verb}", job_id, job["tenant_id"], was=before)
 
-    with find_job(shared, caller, job_id) as (tx, job):
+    with find_job(context, caller, job_id) as (tx, job):
         if verb != "cancel":
             if verb == "retry":
-                _refuse_anew(caller, tx, job)
-            before = _AT_ONCE[verb](tx, job["id"], job["tenant_id"])
+                _check_retry(caller, tx, job)
+            before = _SINGLE_TRANSACTION[verb](tx, job["id"], job["tenant_id"])
             note(tx, before)
             return before
-    cancel_job(shared.database, job["id"], job["tenant_id"], note)
+    cancel_job(context.database, job["id"], job["tenant_id"], note)
     return str(job["state"])
 
 
-def _refuse_anew(caller: Caller, tx: Tx, job: RowMapping) -> None:
+def _check_retry(caller: Caller, tx: Tx, job: RowMapping) -> None:
     """That is new work. What operators may queue themselves says nothing of others' jobs."""
     spend.refuse(tx, job["tenant_id"])
     if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
-        again = job["failed"] + job["cancelled"] + job["expired"]
-        quota.check(tx, caller.tenant, caller.limits, job["model"], again, 0)
+        items = job["failed"] + job["cancelled"] + job["expired"]
+        quota.check(tx, caller.tenant, caller.limits, job["model"], items, 0)

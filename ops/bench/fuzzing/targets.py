@@ -135,9 +135,9 @@ def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None
 
 def _sendable(error: MillraceError) -> None:
     """An answer can be made of it."""
-    from api.http.errors import problem
+    from api.http.errors import problem_response
 
-    problem(error, "req_x")
+    problem_response(error, "req_x")
 
 
 _ITEMS = [

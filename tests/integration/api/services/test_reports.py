@@ -44,7 +44,7 @@ def test_without_redis_nobody_is_heard_of() -> None:
     assert reader.read(redis.Redis.from_url(nowhere)).reports == []
 
     async def read() -> tuple[Reading, float]:
-        reports = Reports(RedisPipeline(nowhere, 1.0), "api_1", {})
+        reports = Reports(RedisPipeline(nowhere, 1.0), "api_1", {}, on=True)
         try:
             return await reports.read(), reports.unanswered_s
         finally:
@@ -59,7 +59,7 @@ def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
     settings: Settings, redis_client: "redis.Redis"
 ) -> None:
     async def scenario() -> None:
-        reports = Reports(RedisPipeline(settings.redis_url, 1.0), "api_1", {"pid": 5})
+        reports = Reports(RedisPipeline(settings.redis_url, 1.0), "api_1", {"pid": 5}, on=True)
         reports.start()
         async with asyncio.timeout(10):
             while not (found := await reports.read()).reports:

@@ -100,7 +100,7 @@ def test_old_keys_are_forgotten_in_batches(database: Engine, settings: Settings)
 
 @asynccontextmanager
 async def kept_answers(settings: Settings) -> AsyncIterator[ResponseCache]:
-    kept = ResponseCache(settings.redis_url, keep_s=600)
+    kept = ResponseCache(settings.redis_url, ttl_s=600)
     yield kept
     await kept.stop()
 
