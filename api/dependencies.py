@@ -13,7 +13,7 @@ from jobs.identity import Caller, Scope
 _BEARER = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
-    description="an API key (`mk_…`), or a token of the identity provider that is configured",
+    description="an API key (`mk_…`), or a token of the configured identity provider",
 )
 
 

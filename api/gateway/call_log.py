@@ -18,8 +18,10 @@ from jobs.errors import MillraceError
 
 _EVERY_S = 0.5
 #: Records that a process may write in the long run: half a kilobyte each, for an hour, are 18 MB.
-_A_SECOND = 10.0
-_MOST = 300.0  #: Records at once after a quiet half minute: a few milliseconds of the event loop.
+_PER_SECOND = 10.0
+_MAX_BURST = (
+    300.0  #: Records at once after a quiet half minute: a few milliseconds of the event loop.
+)
 _MARGIN_S = 120  #: A record lives for an hour although its key is of a minute that began earlier.
 
 
@@ -73,7 +75,7 @@ class CallLog:
     def __init__(self, pipe: RedisPipeline, *, on: bool) -> None:
         self._pipe, self._on = pipe, on
         self._ended: list[_EndedCall] = []
-        self._budget, self._written_s = _MOST, clock.monotonic()
+        self._budget, self._written_s = _MAX_BURST, clock.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -118,7 +120,7 @@ class CallLog:
         """Sends one command for each minute in which the calls began, in one message."""
         ended, self._ended = self._ended, []
         now_s, at = clock.monotonic(), clock.now().timestamp()
-        self._budget = min(_MOST, self._budget + _A_SECOND * (now_s - self._written_s))
+        self._budget = min(_MAX_BURST, self._budget + _PER_SECOND * (now_s - self._written_s))
         self._written_s = now_s
         if len(ended) > self._budget:
             ended = heapq.nlargest(int(self._budget), ended, key=lambda call: call.slowness)

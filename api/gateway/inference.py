@@ -46,7 +46,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class InferenceSession:
-    """What all calls of one request share."""
+    """State that all calls of one request share."""
 
     gateway: CallGateway
     call_log: CallLog

@@ -24,15 +24,15 @@ _SILENT_S = 10.0
 PARAMETER: dict[str, Any] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Chosen by the client for one request and its retries: quoted as RFC 9651 has "
-    f"it, or bare; at most {MAX_LENGTH} characters. The same request again gets the stored answer "
-    "(with `Idempotency-Replayed: true`), or 409 while the first has none yet; another one, 422.",
+    "description": "Chosen by the client for one request and its retries: quoted (RFC 9651) or "
+    f"bare; at most {MAX_LENGTH} characters. A repeated request gets the stored response (with "
+    "`Idempotency-Replayed: true`), or 409 while the first is running; a different request, 422.",
     "schema": {"type": "string", "pattern": PATTERN},
 }
 REPLAY_HEADER_DOC: dict[str, Any] = {
     "headers": {
         "Idempotency-Replayed": {
-            "description": "on an answer that was given before under this Idempotency-Key",
+            "description": "present on the stored response of this Idempotency-Key",
             "schema": {"type": "string", "enum": ["true"]},
         }
     }

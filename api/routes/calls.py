@@ -1,4 +1,4 @@
-"""POST /infer: lean, asynchronous, and without the database."""
+"""POST /infer: asynchronous, and without the database."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +79,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
-    """The same, for who comes without FastAPI."""
+    """Serves a call on the fast path, without FastAPI."""
     request = Request(scope, receive)
     id = request_id(scope)
     try:

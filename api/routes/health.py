@@ -1,4 +1,4 @@
-"""Whether this process lives, whether it can serve, and which models are ready."""
+"""Liveness, readiness, metrics, and which models are ready."""
 
 from typing import Annotated, Any
 
@@ -23,13 +23,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", response_model=Health)
 async def livez() -> dict[str, str]:
-    """This process answers."""
+    """Returns 200 while this process answers."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", response_model=Health)
 async def readyz(context: ContextDep) -> dict[str, str]:
-    """The database is migrated and reachable, and so is Redis."""
+    """Returns 200 if the database is migrated and reachable, and Redis too."""
     try:
         current = await run_in_threadpool(is_current, context.database)
     except SQLAlchemyError as error:
@@ -53,15 +53,15 @@ _SAMPLES: dict[str, Any] = {
 
 @router.get("/metrics", response_class=Response, responses={200: _SAMPLES})
 def read_metrics(request: Request, operator: Operator) -> Response:
-    """What Prometheus scrapes, in its text format or, where that is asked for, OpenMetrics'."""
+    """Metrics in Prometheus' text format, or in OpenMetrics' where Accept asks for that."""
     samples, media_type = exposition.exposed(request.headers.get("accept", ""))
     return Response(samples, headers={"Content-Type": media_type})
 
 
 @router.get("/models", response_model=ModelList)
 def list_models(context: ContextDep, caller: Reader) -> dict[str, list[ModelState]]:
-    """Every model version that is declared here, and what else workers have: a version that was
-    removed serves until its work is done."""
+    """Lists every declared model version, and others that workers still have: a removed version
+    serves until its work is done."""
     states = _worker_states(context)
     declared = {model.key: model for model in context.models}
     return {
@@ -78,7 +78,8 @@ def model_ready(
     caller: Reader,
     model: Annotated[str, Path(description="name, or name@version", examples=[examples.MODEL])],
 ) -> ModelState:
-    """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
+    """Returns 200 once the model is loaded and warm in a worker; 503 before. A name without a
+    version means any version."""
     versions, states = context.models.versions(model), _worker_states(context)
     for version in versions:
         state = _state(version.key, version, states.get(version.key, NOWHERE))
@@ -93,8 +94,11 @@ def _worker_states(context: Context) -> dict[str, Standing]:
 
 
 def _without_worker(context: Context) -> list[str]:
-    """Not those that are loaded when they are asked for, nor what can't be loaded: it must not
-    keep the others from being served."""
+    """Returns models without a ready worker.
+
+    Models that are loaded on demand don't count, nor those that failed to load: they must not keep
+    the others from being served.
+    """
     states = _worker_states(context)
     known = {"ready", "absent", "failed"}
     return [

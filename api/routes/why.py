@@ -1,4 +1,4 @@
-"""Why: of a call, a job, a model, of everything."""
+"""Diagnoses: `why` of a call, a job, a model and the whole platform."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -27,8 +27,8 @@ from jobs.store.monitoring import diagnostics
 from jobs.views.jobs import timestamp
 
 router = APIRouter(tags=["why"])
+#: Parts of the platform that every model depends on.
 _SHARED_PARTS = frozenset({"api", "database", "redis", "reports"})
-"""Parts of the platform that every model stands on."""
 
 CallId = Annotated[
     str,
@@ -41,15 +41,15 @@ ModelName = Annotated[
 
 @router.get("/why", response_model=Explanation)
 async def why_everything(context: ContextDep, caller: Operator) -> Response:
-    """Every cause of trouble that the last minute shows, with its figures, the most severe first.
-    No word: everything does what it should."""
+    """Lists every cause of trouble in the last minute with its figures, the most severe first. An
+    empty list: no findings."""
     return _explanation("everything", await context.diagnostics.diagnoses())
 
 
 @router.get("/models/{model}/why", response_model=Explanation)
 async def why_model(context: ContextDep, caller: Reader, model: ModelName) -> Response:
-    """What a model suffers from now, and what every model does. Of a bare name: all its versions.
-    Only operators are told what says something of other tenants."""
+    """Lists what affects a model now, and what affects every model. A name without a version means
+    all its versions. Findings about other tenants are for operators only."""
     model_keys = [diagnoses.key for diagnoses in context.models.versions(model)]
     diagnoses = await _model_diagnoses(context, caller, model_keys)
     return _explanation(f"model:{model_keys[0] if len(model_keys) == 1 else model}", diagnoses)
@@ -57,12 +57,13 @@ async def why_model(context: ContextDep, caller: Reader, model: ModelName) -> Re
 
 @router.get("/jobs/{job_id}/why", response_model=Explanation)
 async def why_job(context: ContextDep, caller: Reader, job_id: JobId) -> Response:
-    """Where a job stands and what it waits for; while it is open, what its model suffers from."""
+    """Explains where a job stands and what it waits for; while it is open, also what affects its
+    model."""
     return _explanation(f"job:{job_id}", await diagnose_job(context, caller, job_id))
 
 
 async def diagnose_job(context: Context, caller: Caller, job_id: str) -> list[Diagnosis]:
-    """The most severe first. Raises NotFound."""
+    """Returns findings on a job, the most severe first. Raises NotFound."""
     key, diagnoses = await run_in_threadpool(_why_job, context, caller, job_id)
     if key:
         diagnoses += await _model_diagnoses(context, caller, [key])
@@ -71,8 +72,8 @@ async def diagnose_job(context: Context, caller: Caller, job_id: str) -> list[Di
 
 @router.get("/calls/{call_id}", response_model=EndedCall)
 async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Response:
-    """What is kept of a call that ended within the last hour, and where its time went. Of many
-    calls a second, those that failed and the slowest are kept."""
+    """Returns the record of a call that ended within the last hour, and where its time went. At
+    high rates only failed and slow calls are recorded."""
     if not context.settings.metrics:
         raise NotFound("nothing is kept of calls: MILLRACE_METRICS is off")
     record = await context.call_log.find(call_id)
@@ -86,7 +87,7 @@ async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Resp
 
 
 def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
-    """The model of an open job, and what is to be said of the job by itself."""
+    """Returns the model of an open job ("" of an ended one), and findings on the job itself."""
     with find_job(context, caller, job_id) as (tx, job):
         slices = diagnostics.slices_of(tx, job["id"], job["tenant_id"])
         errors = diagnostics.errors_of(tx, job["id"], job["tenant_id"])
@@ -98,7 +99,7 @@ def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[D
 async def _model_diagnoses(
     context: Context, caller: Caller, model_keys: Iterable[str]
 ) -> list[Diagnosis]:
-    """What concerns one of these models (name@version), as far as the caller is to know."""
+    """Returns findings on these models (name@version) that the caller may see."""
     models = {f"model:{key}" for key in model_keys}
     diagnoses = [
         diagnosis

@@ -1,4 +1,4 @@
-"""Examples of what is sent and answered, for /openapi.json: by the name of its schema."""
+"""Examples for /openapi.json, by schema."""
 
 import json
 from typing import Any

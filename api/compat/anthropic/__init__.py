@@ -1,4 +1,4 @@
-"""Anthropic's Message Batches, under /v1/messages: thin words for the same jobs."""
+"""Anthropic's Message Batches, under /v1/messages, as an interface to the same jobs."""
 
 from api.compat.anthropic.errors import as_anthropic
 from api.http.errors import ERROR_FORMATS

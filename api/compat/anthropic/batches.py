@@ -1,5 +1,5 @@
-"""Anthropic's Message Batches, for models that converse: a batch is a job, and its requests are
-the items. Counts are live, and so are results: nobody waits for the end."""
+"""Message Batches for chat models: a batch is a job, and its requests are the items. Counts are
+live, and so are results."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
@@ -60,7 +60,7 @@ _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 async def create_message_batch(
     request: Request, context: ContextDep, caller: Submitter
 ) -> Response:
-    """Stores a batch of Messages requests; answers once it is committed."""
+    """Stores a batch of Messages requests; responds once it is committed."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     if caller.limits:
@@ -81,8 +81,8 @@ async def create_message_batch(
 def _once(
     resources: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
 ) -> tuple[dict[str, Any], bool]:
-    """The job's row, and whether it was made before: under the same key or, without one, by a
-    request of which this one says that it is a retry. It can be pickled, as what is raised can."""
+    """Returns the job's row, and True if it existed: under the same key or, without one, from a
+    request that this one retries. Result and errors can be pickled."""
     raw = body.read()
     fingerprint = sha256(raw).hexdigest()
     with resources.acting(caller.tenant) as tx:
@@ -135,7 +135,7 @@ def _store(
 
 
 def _request_fault(fault: Fault) -> Fault:
-    """Where a client wrote what became an item."""
+    """Translates the location of a fault from our item to the client's request."""
     if fault.loc[:1] != ("items",):
         return fault
     loc = ["requests", *fault.loc[1:]]
@@ -153,7 +153,7 @@ def list_message_batches(
     after_id: _Cursor = None,
     before_id: _Cursor = None,
 ) -> Response:
-    """Newest first: those after `after_id` or, where it is given, right before `before_id`."""
+    """Lists batches, newest first: those after `after_id` or right before `before_id`."""
     newer = before_id is not None
     with context.acting(caller.tenant) as tx:
         rows = reading.page(
@@ -186,7 +186,7 @@ def _parsed(id: str | None) -> Any:
 def get_message_batch(
     request: Request, context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
-    """The batch, with live counts."""
+    """Returns the batch, with live counts."""
     with find_job(context, caller, message_batch_id) as (_, job):
         return json_response(_batch_object(_require_batch(job, message_batch_id), request))
 
@@ -195,7 +195,7 @@ def get_message_batch(
 def cancel_message_batch(
     request: Request, context: ContextDep, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
-    """What has not begun is cancelled; results are kept. Repeating it is harmless."""
+    """Cancels requests that have not begun; results are kept. Repeating it is harmless."""
     with find_job(context, caller, message_batch_id) as (_, job):
         tenant = _require_batch(job, message_batch_id)["tenant_id"]
 
@@ -210,7 +210,7 @@ def cancel_message_batch(
 def delete_message_batch(
     request: Request, context: ContextDep, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
-    """Removes a batch that has ended, with its results."""
+    """Deletes a batch that has ended, with its results."""
     with find_job(context, caller, message_batch_id) as (_, job):
         _require_batch(job, message_batch_id)
     delete_job(request, context, caller, message_batch_id)
@@ -223,8 +223,8 @@ def delete_message_batch(
 def get_message_batch_results(
     context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
-    """A line a request, in the order of the requests; while the batch runs, up to the first that
-    has not ended."""
+    """Streams one line per request, in their order; while the batch runs, up to the first request
+    without a result."""
     with find_job(context, caller, message_batch_id) as (tx, job):
         _require_batch(job, message_batch_id)
         span = reading.span(
@@ -240,7 +240,7 @@ def get_message_batch_results(
 
 
 def _translated_lines(pieces: Iterable[bytes], request_info: dict[str, Any]) -> Iterator[bytes]:
-    """From lines of ours. Where an output comes from the blob store, a line comes in pieces."""
+    """Translates native result lines. An output from the blob store makes a line come in pieces."""
     dialect, rest = Anthropic(), b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
@@ -254,13 +254,14 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_batch(job: RowMapping, message_batch_id: str) -> RowMapping:
+    """Returns the row of a message batch. Raises NotFound for other jobs."""
     if job["dialect"] != DIALECT:
         raise NotFound(f"there is no message batch {message_batch_id}")
     return job
 
 
 def _batch_object(row: Any, request: Request) -> dict[str, Any]:
-    """A batch, from its job's row."""
+    """Returns the batch of a job's row."""
     id, counts = ids.show("msgbatch", row["id"]), jobs.job_object(row)["counts"]
     ended = row["state"] in TERMINAL
     cancelling = row["state"] == "cancelling"

@@ -18,12 +18,12 @@ _KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_MOST_TOLD = 20  # faults that a message names
+_MAX_FAULTS = 20  # faults that a message names
 
 
 def as_anthropic(error: MillraceError, id: str) -> dict[str, Any]:
-    """An error as Anthropic words it."""
-    faults = map(_fault_text, error.faults[:_MOST_TOLD])
+    """Returns Anthropic's object of an error. `id` is the request's."""
+    faults = map(_fault_text, error.faults[:_MAX_FAULTS])
     message = "; ".join([error.detail, *(text for text in faults if text not in error.detail)])
     message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")

@@ -1,4 +1,4 @@
-"""POST /v2/models/{model}/infer: lean, as POST /infer is, and with the same terms."""
+"""POST /v2/models/{model}/infer, on the fast path and on the terms of POST /infer."""
 
 import re
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ _ANSWERED: dict[int | str, dict[str, Any]] = {
 async def infer_version(
     request: Request, context: ContextDep, caller: Inferrer, model: str, version: str
 ) -> Response:
-    """One request of one version, answered within its timeout or refused."""
+    """Runs one inference on one version, within its timeout, or rejects it."""
     return await _infer(request, context, caller, model, version)
 
 
@@ -74,12 +74,13 @@ async def infer_version(
     responses=_ANSWERED,
 )
 async def infer(request: Request, context: ContextDep, caller: Inferrer, model: str) -> Response:
-    """The same, of the newest version that a worker is ready for."""
+    """Runs one inference on the newest version that a worker is ready for, within its timeout, or
+    rejects it."""
     return await _infer(request, context, caller, model, "")
 
 
 def route_of(path: str) -> str:
-    """The template of a path that calls are posted to; "" of any other."""
+    """Returns the route template of a path that inference is posted to; "" for any other."""
     if not (found := _PATH.fullmatch(path)):
         return ""
     version = "/versions/{version}" if found[2] else ""
@@ -87,7 +88,7 @@ def route_of(path: str) -> str:
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
-    """The same, for who comes without FastAPI: see `route_of`."""
+    """Serves a request on the fast path, without FastAPI: see `route_of`."""
     request = Request(scope, receive)
     id = request_id(scope)
     try:
@@ -139,14 +140,14 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     return raw
 
 
+#: First call's result, outputs, and more response parameters.
 _Outputs = tuple[CallResult, Mapping[str, Tensor], Mapping[str, Any]]
-"""A call, the outputs of all, and what else there is to say."""
 
 
 async def _call_with_tensors(
     session: InferenceSession, model: Model, inference: Inference
 ) -> _Outputs:
-    """All rows are one call."""
+    """Makes one call of all rows."""
     inputs = {name: tensor.as_json() for name, tensor in inference.inputs.items()}
     size, most = sum(len(entry["base64"]) for entry in inputs.values()), model.limits.max_item_bytes
     if size > most:
@@ -160,7 +161,7 @@ async def _call_with_tensors(
 async def _call_with_texts(
     session: InferenceSession, model: Model, inference: Inference
 ) -> _Outputs:
-    """Each text is a call; they share launches. All are answered by one model."""
+    """Makes a call of each text. They share launches, and one model answers them all."""
     texts = signatures.decoded_texts(inference.inputs[signatures.TEXT])
     for text in texts:
         if isinstance(faults := validation.check(text, (), None, model, True), list):

@@ -1,4 +1,4 @@
-"""Health, and what is served: of the server, of a model, of all."""
+"""Health and metadata of the server, of models, and the repository index."""
 
 from typing import Any
 
@@ -43,13 +43,13 @@ _VERSION = "/models/{model}/versions/{version}"
 
 @router.get("/health/live", response_model=Live)
 async def live() -> dict[str, bool]:
-    """This process answers."""
+    """Returns 200 while this process answers."""
     return {"live": True}
 
 
 @router.get("/health/ready", response_model=Ready)
 async def ready(context: ContextDep) -> dict[str, bool]:
-    """What `GET /readyz` says."""
+    """Returns 200 if `GET /readyz` does."""
     await health.readyz(context)
     return {"ready": True}
 
@@ -57,7 +57,7 @@ async def ready(context: ContextDep) -> dict[str, bool]:
 @router.get("/", include_in_schema=False)
 @router.get("", response_model=ServerMetadata)
 async def server(request: Request, caller: Reader) -> dict[str, Any]:
-    """Its name and version, and what it can beside the protocol."""
+    """Returns the server's name, version and extensions."""
     return {"name": "millrace", "version": request.app.version, "extensions": _EXTENSIONS}
 
 
@@ -65,33 +65,33 @@ async def server(request: Request, caller: Reader) -> dict[str, Any]:
 async def version_metadata(
     context: ContextDep, caller: Reader, model: str, version: str
 ) -> dict[str, Any]:
-    """The tensors that one version takes and gives."""
+    """Returns the input and output tensors of one version."""
     [model_version] = models_of(context.models, model, version)
     return metadata_object(model_version, context.models.versions(model))
 
 
 @router.get(_MODEL, response_model=ModelMetadata)
 async def model_metadata(context: ContextDep, caller: Reader, model: str) -> dict[str, Any]:
-    """The tensors that the version declared last takes and gives, and all versions."""
+    """Returns the input and output tensors of the version declared last, and all versions."""
     versions = models_of(context.models, model)
     return metadata_object(versions[0], versions)
 
 
 @router.get(_VERSION + "/config", response_model=ModelConfig)
 async def version_config(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
-    """The same, in the words of Triton's model configuration."""
+    """Returns a version's configuration in Triton's format."""
     return config_object(models_of(context.models, model, version)[0])
 
 
 @router.get(_MODEL + "/config", response_model=ModelConfig)
 async def model_config(context: ContextDep, caller: Reader, model: str) -> Any:
-    """The same of the version declared last."""
+    """Returns the configuration of the version declared last, in Triton's format."""
     return config_object(models_of(context.models, model)[0])
 
 
 @router.get(_VERSION + "/ready", response_model=ReadyModel)
 def version_ready(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
-    """200 once this version is loaded and warm somewhere; 503 before."""
+    """Returns 200 once this version is loaded and warm in a worker; 503 before."""
     [model_version] = models_of(context.models, model, version)
     health.model_ready(context, caller, model_version.key)
     return {"name": model, "ready": True}
@@ -99,7 +99,7 @@ def version_ready(context: ContextDep, caller: Reader, model: str, version: str)
 
 @router.get(_MODEL + "/ready", response_model=ReadyModel)
 def model_ready(context: ContextDep, caller: Reader, model: str) -> Any:
-    """200 once any version is loaded and warm somewhere; 503 before."""
+    """Returns 200 once any version is loaded and warm in a worker; 503 before."""
     health.model_ready(context, caller, model)
     return {"name": model, "ready": True}
 
@@ -111,7 +111,7 @@ def model_ready(context: ContextDep, caller: Reader, model: str) -> Any:
     responses={200: {"content": {JSON: {"example": INDEX}}}},
 )
 async def repository_index(request: Request, context: ContextDep, caller: Reader) -> Any:
-    """Every version that is here; with the body {"ready": true}, those that are ready alone."""
+    """Lists every version; with the body {"ready": true}, ready ones only."""
     raw = await request.body()
     options = parse_json(raw) if raw else {}
     if not isinstance(options, dict) or not isinstance(options.get("ready", False), bool):

@@ -1,5 +1,5 @@
-"""Which tensors a model takes and gives here: those that it declares; of a model of texts, one
-tensor of texts, each of which is a call of its own."""
+"""Tensor signatures of models: declared tensors or, for a text model, one tensor of texts, each of
+which is a call of its own."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ _TEXT_KINDS = frozenset({"any", "text", "embedding", "classification", "tokens"}
 
 
 def models_of(models: Registry, name: str, version: str = "") -> list[Model]:
-    """What a path means, the one declared last first. Raises UnknownModel."""
+    """Returns the versions that a path names, the one declared last first. Raises UnknownModel."""
     if version and not models.get(f"{name}@{version}"):
         known = ", ".join(model.version for model in models.versions(name))
         raise UnknownModel(f"no version {version!r} of {name!r} is served here; there are: {known}")
@@ -28,12 +28,13 @@ def models_of(models: Registry, name: str, version: str = "") -> list[Model]:
 
 
 def takes_texts(model: Model) -> bool:
+    """Returns True if the model takes texts rather than tensors."""
     return model.does in _TEXT_KINDS
 
 
 @lru_cache(1024)
 def signature(model: Model) -> Signature:
-    """Without any inputs where it can't be asked here."""
+    """Returns a model's signature; without inputs where this protocol can't call it."""
     if model.does == "tensors":
         return tensor_inputs.signature(model)
     if not takes_texts(model):
@@ -46,7 +47,7 @@ def signature(model: Model) -> Signature:
 
 
 def call_signature(model: Model) -> Signature:
-    """The same, for who sends it tensors. Raises Malformed where it takes none."""
+    """Returns the signature for a call. Raises Malformed where the model takes no tensors."""
     declared = signature(model)
     if not declared.inputs:
         raise Malformed(f"{model.key} ({model.does}) takes no tensors; use POST /infer")
@@ -54,7 +55,7 @@ def call_signature(model: Model) -> Signature:
 
 
 def decoded_texts(tensor: Tensor) -> list[str]:
-    """Raises Malformed where one is none."""
+    """Decodes a tensor of texts. Raises Malformed where one is not UTF-8."""
     try:
         return [text.decode() for text in tensor.array().tolist()]
     except UnicodeDecodeError as error:
@@ -62,8 +63,8 @@ def decoded_texts(tensor: Tensor) -> list[str]:
 
 
 def joined_outputs(model: Model, outputs: Sequence[Any]) -> dict[str, Tensor]:
-    """The answers of all texts as one tensor: vectors; or bytes, of a text as it is, of anything
-    else as JSON."""
+    """Joins the outputs of all texts to one tensor: vectors; or bytes, of a text as it is, of
+    anything else as JSON."""
     if model.does == "embedding":
         return {_EMBEDDING: Tensor.of_array("FP32", np.array(outputs, DTYPES["FP32"]))}
     encoded = [out.encode() if isinstance(out, str) else orjson.dumps(out) for out in outputs]
@@ -73,7 +74,8 @@ def joined_outputs(model: Model, outputs: Sequence[Any]) -> dict[str, Tensor]:
 
 
 def metadata_object(model: Model, versions: Sequence[Model]) -> dict[str, Any]:
-    """The protocol's metadata of a model. versions: all of it, the one declared last first."""
+    """Returns the protocol's metadata of a model. `versions`: all of it, the one declared last
+    first."""
     declared = signature(model)
     return {
         "name": model.name,
@@ -89,7 +91,7 @@ def _tensor_metadata(spec: Spec) -> dict[str, Any]:
 
 
 def config_object(model: Model) -> dict[str, Any]:
-    """The same in the words of Triton's model configuration, which counts rows apart."""
+    """Returns Triton's model configuration, in which shapes exclude rows."""
     declared = signature(model)
     return {
         "name": model.name,

@@ -1,7 +1,7 @@
-"""What travels: requests and answers of `infer`, in JSON or with binary tensors behind it.
+"""Wire format of `infer`: requests and responses in JSON, optionally followed by binary tensors.
 
 With the header Inference-Header-Content-Length the JSON object has that many bytes, and the bytes
-of each tensor that says `binary_data_size` follow it, in order. Free of FastAPI.
+of each tensor with `binary_data_size` follow it in order. Free of FastAPI.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,7 @@ from jobs.states import JobClass
 
 HEADER = "inference-header-content-length"
 MAX_TIMEOUT_MS = 600_000
-TIMEOUT_MS = 10_000
-"""Of a request that says nothing, as of POST /infer."""
+TIMEOUT_MS = 10_000  #: Default timeout, as of POST /infer.
 _SHORT = 65_536  # bytes
 _NOT_SERVED = {
     "shared_memory_region": "shared memory is not served here; send the tensor's data",
@@ -30,7 +29,7 @@ _NOT_SERVED = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One output of the answer."""
+    """Requested output."""
 
     name: str
     binary: bool
@@ -38,9 +37,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """A request, read and checked against its model's signature. id: the client's own, or ""."""
+    """Parsed request, checked against its model's signature."""
 
-    id: str
+    id: str  #: the client's own, or ""
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Wanted]
     rows: int
@@ -49,7 +48,7 @@ class Inference:
 
 
 def header_length(value: str | None, body: bytes) -> int:
-    """Bytes of the JSON object. Raises Malformed."""
+    """Returns the bytes of the JSON object. Raises Malformed."""
     if value is None:
         return len(body)
     if not (value.isascii() and value.isdecimal() and len(value) < 20):
@@ -62,13 +61,13 @@ def header_length(value: str | None, body: bytes) -> int:
 
 
 def is_slow_to_read(body: bytes, head: int, signature: Signature) -> bool:
-    """Whether to read it, one number or text after the other, would keep others waiting."""
+    """Returns True if parsing would block the event loop for long."""
     texts = any(spec.datatype == BYTES for spec in signature.inputs.values())
     return (len(body) if texts else head) > _SHORT
 
 
 def read(body: bytes, head: int, signature: Signature) -> Inference:
-    """A body whose first `head` bytes are JSON. Raises Malformed with what is wrong, and where."""
+    """Parses a body whose first `head` bytes are JSON. Raises Malformed."""
     request = validation.parse_json(memoryview(body)[:head])
     try:
         return _read(request, memoryview(body)[head:], signature)
@@ -89,13 +88,13 @@ def _read(request: Any, binary: memoryview, signature: Signature) -> Inference:
 
 
 def _value_of(source: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Some clients write null for what they leave out."""
+    """Returns a value or the default; some clients send null for what they leave out."""
     value = source.get(key)
     return default if value is None else value
 
 
 def _id(request: Mapping[str, Any]) -> str:
-    """Which comes back in the answer."""
+    """Returns the id, which the response repeats."""
     id = _value_of(request, "id", "")
     if not isinstance(id, str):
         raise TensorError("id must be a string")
@@ -181,7 +180,7 @@ def _boolean(value: Any, name: str) -> bool:
 
 
 def _timeout_ms(parameters: Mapping[str, Any]) -> int:
-    """From microseconds; 0 is the usual."""
+    """Converts from microseconds; 0 is the default."""
     given = _whole(parameters, "timeout")
     timeout_ms = ceil(given / 1000) if given else TIMEOUT_MS
     if timeout_ms > MAX_TIMEOUT_MS:
@@ -192,7 +191,7 @@ def _timeout_ms(parameters: Mapping[str, Any]) -> int:
 
 
 def _class(parameters: Mapping[str, Any]) -> JobClass:
-    """The lower the number the higher the priority; 0 is the usual."""
+    """Maps a priority to a class: a lower number is more urgent, 0 is the default."""
     priority = _whole(parameters, "priority")
     return "interactive" if priority <= 1 else "standard" if priority == 2 else "bulk"
 
@@ -207,8 +206,10 @@ def _whole(parameters: Mapping[str, Any], name: str) -> int:
 def write(
     envelope: Mapping[str, Any], outputs: Mapping[str, Tensor], wanted: Sequence[Wanted]
 ) -> tuple[bytes, int | None]:
-    """The body of an answer, and the bytes of its JSON object where more follows. about: what it
-    says beside its outputs. Raises Malformed where JSON can't hold one."""
+    """Returns the body of a response, and the length of its JSON where binary data follows.
+
+    `envelope` holds its other fields. Raises Malformed where JSON can't represent an output.
+    """
     described, binary = [], []
     for output in wanted:
         tensor = outputs[output.name]

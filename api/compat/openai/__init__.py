@@ -1,4 +1,4 @@
-"""OpenAI's API, under /v1: thin words for the same files, jobs and models."""
+"""OpenAI's API, under /v1, as an interface to the same files, jobs and models."""
 
 from api.compat.openai.errors import as_openai
 from api.http.errors import ERROR_FORMATS

@@ -1,4 +1,4 @@
-"""Batches: jobs, as OpenAI's clients hand them in and look at them."""
+"""OpenAI's batches, as an interface to jobs."""
 
 from datetime import datetime
 from hashlib import sha256
@@ -41,7 +41,7 @@ DIALECT = "openai"
 
 BatchId = Annotated[str, Path(description="batch_…, or job_…", max_length=200)]
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _CREATE_DOC: dict[str, Any] = {
     "parameters": [idempotency.PARAMETER],
     "requestBody": {
@@ -58,14 +58,14 @@ _CREATE_DOC: dict[str, Any] = {
     responses={200: idempotency.REPLAY_HEADER_DOC},
 )
 async def create_batch(request: Request, context: ContextDep, caller: Submitter) -> Response:
-    """Makes a job of a file with the purpose `batch`. Its lines are all checked before any is run:
-    until then it is `validating`, and what is wrong stands in `errors`. What isn't done within
-    `completion_window`, any duration, expires."""
+    """Makes a job of a file with the purpose `batch`. All lines are checked before any runs: until
+    then the batch is `validating`, and problems stand in `errors`. Items that are not done within
+    `completion_window`, any duration, expire."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     if caller.limits:
         await context.gateway.charge(requests_of(caller.tenant, caller.limits))
-    raw = await bodies.read_all(request, _MOST_BYTES)
+    raw = await bodies.read_all(request, _MAX_BYTES)
     claim = None
     if key is not None:
         upload = idempotency.Upload(request, caller.tenant, key)
@@ -104,7 +104,7 @@ def _create(
 
 
 def _read(raw: bytes) -> tuple[BatchRequest, float]:
-    """What is asked, and its window in seconds. Raises Malformed, Invalid."""
+    """Parses a request. Returns it with its window in seconds. Raises Malformed, Invalid."""
     fields = validation.parse_json(raw)
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
@@ -179,7 +179,7 @@ def list_batches(
         str | None, Query(description="the last id of the page before", pattern=JOB_ID)
     ] = None,
 ) -> Response:
-    """Newest first."""
+    """Lists batches, newest first."""
     with context.acting(caller.tenant) as tx:
         rows = read.page(
             tx,
@@ -196,7 +196,7 @@ def list_batches(
 
 @router.get(PATH + "/{batch_id}", response_model=Batch)
 def get_batch(context: ContextDep, caller: Reader, batch_id: BatchId) -> Response:
-    """The batch, with live counts."""
+    """Returns the batch, with live counts."""
     return json_response(batch_object(_batch(context, caller, batch_id)))
 
 
@@ -204,15 +204,15 @@ def get_batch(context: ContextDep, caller: Reader, batch_id: BatchId) -> Respons
 def cancel_batch(
     request: Request, context: ContextDep, caller: Submitter, batch_id: BatchId
 ) -> Response:
-    """What was not run yet ends at once, what runs at the next launch boundary. What was answered
-    until then is in the output file. Of one that has ended it changes nothing."""
+    """Cancels a batch: items that wait end at once, running ones at the next launch boundary.
+    Results until then are in the output file. A batch that has ended stays as it is."""
     _batch(context, caller, batch_id)
     jobs.cancel_job(request, context, caller, batch_id)
     return get_batch(context, caller, batch_id)
 
 
 def _batch(context: Context, caller: Caller, batch_id: str) -> RowMapping:
-    """Its row. Raises NotFound, also where it is a job that came by another door."""
+    """Returns the job's row. Raises NotFound, also for a job of another API."""
     with find_job(context, caller, batch_id, "batch") as (_, row):
         if row["dialect"] != DIALECT:
             raise NotFound(f"there is no batch {batch_id}")
@@ -220,7 +220,7 @@ def _batch(context: Context, caller: Caller, batch_id: str) -> RowMapping:
 
 
 def batch_object(row: RowMapping) -> dict[str, Any]:
-    """A job as a batch, from a row of `jobs.store.jobs.read`. What there is not is left out."""
+    """Returns the batch of a job's row (`jobs.store.jobs.read`), without absent fields."""
     requested = orjson.loads(row["asked"])
     manifest = orjson.loads(row["manifest"] or "{}")
     file_ids = {part["part"]: part["file"] for part in manifest.get("parts", ())}
@@ -250,7 +250,7 @@ def batch_object(row: RowMapping) -> dict[str, Any]:
 
 
 def status_of(row: RowMapping) -> str:
-    """OpenAI's word. A batch has ended once its files are there."""
+    """Returns OpenAI's status. A batch has ended once its files are written."""
     state: str = row["state"]
     if state in ("queued", "running", "paused"):
         return "in_progress"
@@ -274,7 +274,7 @@ def _unix(at: datetime | None) -> int | None:
 
 
 def _errors(error: str | None, manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Why there is nothing: of the lines of the input, or of the whole."""
+    """Returns the faults of the input's lines, or of the batch as a whole."""
     batch = orjson.loads(error) if error else manifest.get("error")
     if batch is None:
         return None
@@ -292,7 +292,7 @@ def _errors(error: str | None, manifest: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def _usage(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Of what succeeded, where the model counts in tokens."""
+    """Returns usage of successful items, where the model counts in tokens."""
     tokens = manifest.get("usage", {}).get("tokens")
     if tokens is None:
         return None

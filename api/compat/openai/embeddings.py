@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: lean, as POST /infer is, and on the same terms."""
+"""POST /v1/embeddings, on the fast path and on the terms of POST /infer."""
 
 import asyncio
 import base64
@@ -29,10 +29,8 @@ from jobs.models.model import Model
 router = APIRouter(tags=["openai"])
 PATH = "/v1/embeddings"
 
-MAX_BODY_BYTES = 4 << 20
-"""Of a body, unless one text of some model may have more."""
-EACH_MS = 50
-"""By which the default timeout grows with each further input."""
+MAX_BODY_BYTES = 4 << 20  #: Bound of a body, unless one text of some model may be longer.
+EACH_MS = 50  #: Growth of the default timeout with each further input.
 _YIELD_EVERY = 64  # vectors: the loop has others to serve
 
 _DOC: dict[str, Any] = {
@@ -51,8 +49,8 @@ _DOC: dict[str, Any] = {
     responses={200: idempotency.REPLAY_HEADER_DOC, **ERRORS},
 )
 async def create_embeddings(request: Request, context: ContextDep, caller: Inferrer) -> Response:
-    """The vectors of a text or of several, as OpenAI's API gives them. Each text is a call of its
-    own; where one fails, all do."""
+    """Returns the vectors of one text or of several, as OpenAI's API does. Each text is a call of
+    its own; one failure fails the request."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
@@ -89,7 +87,7 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
-    """The same, for who comes without FastAPI."""
+    """Serves a request on the fast path, without FastAPI."""
     request = Request(scope, receive)
     id = request_id(scope)
     try:
@@ -113,7 +111,7 @@ def _parse(raw: bytes) -> EmbeddingsRequest:
 
 
 def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
-    """One by one, all of them right. Raises Invalid."""
+    """Returns the inputs, all validated. Raises Invalid."""
     if model.does != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
     if body.dimensions and (error := validation.refuse_params(model, _params(body))):
@@ -172,7 +170,7 @@ async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallR
 
 
 def _base64(vector: list[float]) -> bytes:
-    """32-bit floats, little-endian, as OpenAI's clients read them; a JSON string."""
+    """Encodes 32-bit floats, little-endian, as a JSON string."""
     try:
         return b'"%b"' % base64.b64encode(struct.pack(f"<{len(vector)}f", *vector))
     except (struct.error, OverflowError, TypeError) as error:

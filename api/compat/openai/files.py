@@ -1,4 +1,4 @@
-"""Files, as OpenAI's clients hand them in and fetch them."""
+"""OpenAI's files: upload, list, get, content, delete."""
 
 from collections.abc import Iterator
 from typing import IO, Annotated, Any, Literal
@@ -37,9 +37,8 @@ FileId = Annotated[str, Path(description="file_…", max_length=200)]
 
 _MIB = 1 << 20
 _CHUNK = 1 << 20
-_MOST_FILENAME = 1024  # characters: a list names 10,000 of them
-_BATCH_FILES_S = 30 * 86_400
-"""A file for a batch that says nothing else goes after so long, as OpenAI's do."""
+_MAX_FILENAME = 1024  # characters: a list names 10,000 of them
+_BATCH_FILES_S = 30 * 86_400  #: Lifetime of a file for a batch that names none, as OpenAI's.
 
 _FORM: dict[str, Any] = {
     "requestBody": {
@@ -79,8 +78,8 @@ _FORM: dict[str, Any] = {
 
 @router.post(PATH, response_model=File, openapi_extra=_FORM)
 async def create_file(request: Request, context: ContextDep, caller: Submitter) -> Response:
-    """Takes a file in: streamed, whatever its size. One with the purpose `batch` is kept for 30
-    days, unless `expires_after` says else; others until they are deleted."""
+    """Stores a file, streamed, whatever its size. With the purpose `batch` it is kept for 30 days,
+    unless `expires_after` says otherwise; others until they are deleted."""
     if caller.limits:
         await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
@@ -91,14 +90,14 @@ async def create_file(request: Request, context: ContextDep, caller: Submitter) 
 
 
 def _upload_options(form: Form) -> tuple[str, str, float | None]:
-    """(filename, purpose, seconds until it expires). Raises Invalid."""
+    """Returns filename, purpose, and seconds until the file expires. Raises Invalid."""
     faults = []
     fields = dict(form.fields)
     if form.filename is None:
         message = "send the file as a part that has a filename"
         faults.append(Fault(("file",), "missing", message))
-    elif len(form.filename) > _MOST_FILENAME:
-        message = f"the filename has {len(form.filename)} characters, {_MOST_FILENAME} at most"
+    elif len(form.filename) > _MAX_FILENAME:
+        message = f"the filename has {len(form.filename)} characters, {_MAX_FILENAME} at most"
         faults.append(Fault(("file",), "too_long", message))
     purpose = fields.pop("purpose", None)
     if purpose not in PURPOSES:
@@ -122,7 +121,7 @@ def _upload_options(form: Form) -> tuple[str, str, float | None]:
 
 
 def _expiry(fields: dict[str, str]) -> Any:
-    """`expires_after`, as JSON or field by field; {} where there is none."""
+    """Returns `expires_after`, sent as JSON or field by field; {} where there is none."""
     if "expires_after" in fields:
         try:
             return orjson.loads(fields["expires_after"])
@@ -161,7 +160,7 @@ def list_files(
         str | None, Query(description="the last id of the page before", pattern=FILE_ID)
     ] = None,
 ) -> Response:
-    """Newest first, unless `order` is `asc`."""
+    """Lists files, newest first, unless `order` is `asc`."""
     with context.acting(caller.tenant) as tx:
         rows = store.page(
             tx,
@@ -176,7 +175,7 @@ def list_files(
 
 @router.get(PATH + "/{file_id}", response_model=File)
 def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
-    """What is known of it."""
+    """Returns the file object."""
     return json_response(file_object(_file(context, caller, file_id)))
 
 
@@ -191,7 +190,7 @@ def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     },
 )
 def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
-    """Its bytes, streamed."""
+    """Streams the file's bytes."""
     row = _file(context, caller, file_id)
     content = tenant_files.store_of(context.settings).open(row["key"])
     headers = {"Content-Length": str(row["bytes"])}
@@ -204,8 +203,8 @@ def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Respons
 def delete_file(
     request: Request, context: ContextDep, caller: Submitter, file_id: FileId
 ) -> Response:
-    """It is gone at once, and its bytes in a moment. A batch that was not read yet fails, and says
-    why."""
+    """Deletes a file at once, and its bytes soon after. A batch that has not read it yet fails,
+    with the reason."""
     id = ids.parse(PREFIX, file_id)
     with context.acting(caller.tenant) as tx:
         if id is None or not store.delete(tx, caller.tenant, id):
@@ -220,7 +219,7 @@ def _file(context: Context, caller: Caller, file_id: str) -> RowMapping:
 
 
 def find(tx: Tx, caller: Caller, file_id: str) -> RowMapping:
-    """The caller's file. Raises NotFound."""
+    """Returns the row of the caller's file. Raises NotFound."""
     id = ids.parse(PREFIX, file_id)
     row = store.get(tx, caller.tenant, id) if id else None
     if row is None:
@@ -229,11 +228,12 @@ def find(tx: Tx, caller: Caller, file_id: str) -> RowMapping:
 
 
 def no_such_file(file_id: str) -> NotFound:
+    """Returns the error for an unknown or expired file."""
     return NotFound(f"there is no file {file_id!r}, or it has expired")
 
 
 def file_object(row: RowMapping) -> dict[str, Any]:
-    """A file, from its row. OpenAI's type of one knows no purpose `evals`."""
+    """Returns the file object of a row. OpenAI's type lacks the purpose `evals`."""
     expires = {"expires_at": int(row["expires_at"].timestamp())} if row["expires_at"] else {}
     return {
         "id": ids.show(PREFIX, row["id"]),
@@ -248,7 +248,7 @@ def file_object(row: RowMapping) -> dict[str, Any]:
 
 
 def page_object(objects: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A page of what was found; one more than `limit` says that there is another."""
+    """Returns a page; one object more than `limit` means that there is another page."""
     data = objects[:limit]
     return {
         "object": "list",

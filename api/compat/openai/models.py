@@ -1,4 +1,4 @@
-"""Models, as OpenAI's clients list them."""
+"""OpenAI's list of models."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ PATH = "/v1/models"
 
 @router.get(PATH, response_model=OpenAIModelList)
 def list_models(context: ContextDep, caller: Reader) -> Response:
-    """Every model by its name, which means its newest version, and every version of it."""
+    """Lists every model by its name, which means its newest version, and by each version."""
     names = dict.fromkeys(name for model in context.models for name in (model.name, model.key))
     return json_response({"object": "list", "data": [_model(name) for name in names]})
 
 
 @router.get(PATH + "/{model:path}", response_model=OpenAIModel)
 def get_model(context: ContextDep, caller: Reader, model: str) -> Response:
-    """A model, by its name or as `name@version`."""
+    """Returns a model, by its name or as `name@version`."""
     context.models.resolve(model)
     return json_response(_model(model))
 

@@ -19,14 +19,15 @@ def read_audit(
     context: ContextDep,
     caller: Admin,
     tenant: Annotated[
-        str, Query(max_length=200, pattern=NO_NUL, description="whose; `*`: everybody's")
+        str,
+        Query(max_length=200, pattern=NO_NUL, description="owner of the targets; `*`: all tenants"),
     ] = "*",
     after: Annotated[
         int | None, Query(ge=0, lt=1 << 63, description="`next` of the page before")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> AuditPage:
-    """Every admin act and every verb, the newest first."""
+    """Lists admin acts and job verbs, newest first."""
     with context.acting(tenant) as tx:
         rows = audit.page(tx, tenant, after=after, limit=limit + 1)
     more = rows[limit - 1]["id"] if len(rows) > limit else None

@@ -1,4 +1,4 @@
-"""API keys of every tenant, for admins."""
+"""API keys of all tenants, for admins."""
 
 from typing import Annotated, Any
 
@@ -26,12 +26,12 @@ _KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID, examples=[ex
 def create_key(
     request: Request, response: Response, context: ContextDep, caller: Admin, body: KeyRequest
 ) -> CreatedKey:
-    """Makes a key, and shows it this once."""
+    """Makes a key. The response shows it once; it can't be read again."""
     return _created(response, create(request, context, caller, body))
 
 
 def create(request: Request, context: Context, caller: Caller, body: KeyRequest) -> dict[str, Any]:
-    """The key, with its secret. Raises Invalid, Conflict."""
+    """Makes a key. Returns the key object with its secret. Raises Invalid, Conflict."""
     new_key = NewKey(
         body.tenant,
         body.name,
@@ -57,7 +57,7 @@ def list_keys(
         str | None, Query(description="`next` of the page before", pattern=KEY_ID)
     ] = None,
 ) -> KeyPage:
-    """Newest first, with those that are revoked or have expired."""
+    """Lists keys, newest first, including revoked and expired ones."""
     before = ids.parse("key", after) if after else None
     with context.acting(EVERYBODY) as tx:
         rows = store.page(tx, tenant or EVERYBODY, before, limit + 1)
@@ -68,7 +68,7 @@ def list_keys(
 
 @router.get("/keys/{key_id}")
 def get_key(context: ContextDep, caller: Admin, key_id: _KeyId) -> Key:
-    """What is known of it; `last_used_at` to the minute."""
+    """Returns a key without its secret; `last_used_at` is exact to the minute."""
     with context.acting(EVERYBODY) as tx:
         row = store.get(tx, EVERYBODY, ids.parse("key", key_id))
     return Key.model_validate(key_object(row))
@@ -83,8 +83,8 @@ def rotate_key(
     key_id: _KeyId,
     body: KeyOverlap | None = None,
 ) -> CreatedKey:
-    """Makes a new key in its place, with the same rights and as long a life, and shows it this
-    once. The one before it goes on for `overlap_s`."""
+    """Makes a new key with the same rights and lifetime, and shows it once. The old key stays
+    valid for `overlap_s`."""
     overlap_s = (body or KeyOverlap()).overlap_s
     return _created(response, rotate(request, context, caller, key_id, overlap_s))
 
@@ -92,7 +92,7 @@ def rotate_key(
 def rotate(
     request: Request, context: Context, caller: Caller, key_id: str, overlap_s: float
 ) -> dict[str, Any]:
-    """The new key, with its secret. Raises NotFound, Conflict."""
+    """Makes the new key. Returns the key object with its secret. Raises NotFound, Conflict."""
     with context.acting(EVERYBODY) as tx:
         row, secret = store.rotate(tx, EVERYBODY, ids.parse("key", key_id), overlap_s)
         detail = {"replaced_by": ids.show("key", row["id"]), "overlap_s": overlap_s}
@@ -102,7 +102,7 @@ def rotate(
 
 @router.delete("/keys/{key_id}", status_code=204, response_class=Response)
 def revoke_key(request: Request, context: ContextDep, caller: Admin, key_id: _KeyId) -> Response:
-    """For ever, and at once."""
+    """Revokes a key at once, for ever."""
     with context.acting(EVERYBODY) as tx:
         row = store.get(tx, EVERYBODY, ids.parse("key", key_id))
         store.revoke(tx, EVERYBODY, row["id"])

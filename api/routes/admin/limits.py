@@ -1,4 +1,4 @@
-"""What a tenant may use at most: shown to it, set by admins."""
+"""Limits of a tenant: shown to it, set by admins."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -19,7 +19,7 @@ router = APIRouter(tags=["tenants"])
 
 @router.get("/tenants/{tenant}/limits")
 def get_limits(context: ContextDep, caller: Reader, tenant: TenantName) -> LimitList:
-    """Of one's own tenant; for admins, of any."""
+    """Returns the limits of your own tenant; for admins, of any."""
     if tenant != caller.tenant and not caller.may("admin"):
         raise NotFound(f"there is no tenant {tenant}")
     with context.acting(tenant) as tx:
@@ -30,7 +30,7 @@ def get_limits(context: ContextDep, caller: Reader, tenant: TenantName) -> Limit
 def put_limits(
     request: Request, context: ContextDep, caller: Admin, tenant: TenantName, body: LimitList
 ) -> LimitList:
-    """These take the place of all that there were, within seconds, for what comes from then on."""
+    """Replaces all limits. They apply within seconds, to requests that come from then on."""
     limits = [Limit(**limit.model_dump()) for limit in body.data]
     _check(limits)
     with context.acting(tenant) as tx:

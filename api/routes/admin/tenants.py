@@ -1,4 +1,4 @@
-"""Tenants: their share and their caps, for admins."""
+"""Tenants: share, spend caps and erasure, for admins."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ def list_tenants(
         str | None, Query(description="`next` of the page before", pattern=TENANT)
     ] = None,
 ) -> TenantPage:
-    """By name: whoever has had a key, or terms of its own."""
+    """Lists tenants by name: all that have had a key, or terms of their own."""
     with context.acting(EVERYBODY) as tx:
         rows = store.page(tx, EVERYBODY, after or "", limit + 1)
     data = [tenant_object(row) for row in rows[:limit]]
@@ -42,7 +42,7 @@ def list_tenants(
 
 @router.get("/tenants/{tenant}")
 def get_tenant(context: ContextDep, caller: Admin, tenant: TenantName) -> Tenant:
-    """Its terms."""
+    """Returns a tenant's terms."""
     with context.acting(tenant) as tx:
         return Tenant.model_validate(tenant_object(store.get(tx, tenant)))
 
@@ -51,7 +51,7 @@ def get_tenant(context: ContextDep, caller: Admin, tenant: TenantName) -> Tenant
 def put_tenant(
     request: Request, context: ContextDep, caller: Admin, tenant: TenantName, body: TenantTerms
 ) -> Tenant:
-    """Sets its terms, all of them: what isn't named is as at the beginning."""
+    """Sets all terms of a tenant; a term that is left out gets its default."""
     with context.acting(tenant) as tx:
         row = store.put(tx, tenant, **body.model_dump())
         audit.record(tx, request, caller, "tenant.put", tenant, tenant, **body.model_dump())
@@ -62,9 +62,9 @@ def put_tenant(
 def erase_tenant(
     request: Request, context: ContextDep, caller: Admin, tenant: TenantName
 ) -> Erasure:
-    """Revokes its keys at once, and erases everything of it, for ever: jobs with their payloads,
-    webhooks, limits. What it used stays on its bill. Says what is left; asking again does no
-    harm."""
+    """Revokes the tenant's keys at once, and erases its data for ever: jobs with their payloads,
+    webhooks, limits. Its usage stays on its bill. Returns what is left; repeating it is harmless.
+    """
     if tenant == caller.tenant:
         reason = "is the tenant of this credential; use another's, or `millrace tenant-erase`"
         raise Conflict(f"{tenant} {reason}")
@@ -76,6 +76,6 @@ def erase_tenant(
 
 @router.get("/tenants/{tenant}/erasure")
 def get_erasure(context: ContextDep, caller: Admin, tenant: TenantName) -> Erasure:
-    """How far the erasure of a tenant is."""
+    """Returns the progress of a tenant's erasure."""
     with context.acting(tenant) as tx:
         return Erasure.model_validate(erasure_object(tenant, erasure.left(tx, tenant)))

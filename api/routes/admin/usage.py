@@ -1,4 +1,4 @@
-"""What was used, and what it cost: sums of the ledger."""
+"""Usage and its cost: sums of the ledger."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _ONE = f"({'|'.join(BY)})"
 
 
 def _day(text: str) -> date:
-    """As OpenAPI has it; a number would else pass for seconds after 1970."""
+    """Parses a day; pydantic would take a number for seconds after 1970."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
         raise ValueError("a day is written 2026-01-31")
     return date.fromisoformat(text)
@@ -51,21 +51,22 @@ def get_usage(
         Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY)),
     ] = "model,day",
     since: Annotated[
-        Day | None, Query(alias="from", description="a day, UTC; absent: the month's first")
+        Day | None,
+        Query(alias="from", description="first day, UTC; default: the first of the month"),
     ] = None,
     until: Annotated[
-        Day | None, Query(alias="to", description="a day that is not included; absent: tomorrow")
+        Day | None, Query(alias="to", description="end day, exclusive; default: tomorrow")
     ] = None,
     tenant: Annotated[
         str | None,
-        Query(pattern=TENANT_OR_ALL, description="for operators: another one, or * for all"),
+        Query(pattern=TENANT_OR_ALL, description="operators only: another one, or * for all"),
     ] = None,
     format: Annotated[
-        str | None, Query(pattern="^(json|csv)$", description="absent: by the Accept header")
+        str | None, Query(pattern="^(json|csv)$", description="default: by the Accept header")
     ] = None,
 ) -> Usage | Response:
-    """Your own usage, summed up. `units` are of what succeeded, `device_ms` of all; `amount` is
-    exact, by the prices of the time. Calls are there a minute or two after they were answered."""
+    """Returns your own usage as sums. `units` are of successful work, `device_ms` of all; `amount`
+    is exact, by the prices of the time. Calls appear a minute or two after their response."""
     target_tenant = tenant or caller.tenant
     if target_tenant != caller.tenant:
         require(caller, "operate")

@@ -1,4 +1,4 @@
-"""Workers, for operators: who is there, and whom to drain."""
+"""Workers, for operators: list, drain, take back into service."""
 
 from typing import Annotated
 
@@ -24,8 +24,7 @@ WorkerId = Annotated[int, Path(description="a worker's id", ge=1, le=MOST_ID, ex
 
 @router.get("/workers")
 def list_workers(context: ContextDep, caller: Operator) -> WorkerList:
-    """Those that live, and those that ended in the last hour. One that starts again has another
-    id."""
+    """Lists workers that live or ended in the last hour. A restarted worker has another id."""
     with context.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row["incarnation"] for row in rows])
@@ -40,7 +39,7 @@ def list_workers(context: ContextDep, caller: Operator) -> WorkerList:
 
 @router.get("/workers/{worker_id}")
 def get_worker(context: ContextDep, caller: Operator, worker_id: WorkerId) -> Worker:
-    """One worker, while it lives or after."""
+    """Returns one worker, while it lives or after."""
     with context.acting(EVERYBODY) as tx:
         row = worker_of(tx, worker_id)
         return Worker.model_validate(workers.worker_object(row, store.held(tx, [worker_id])))
@@ -50,8 +49,8 @@ def get_worker(context: ContextDep, caller: Operator, worker_id: WorkerId) -> Wo
 def drain_worker(
     request: Request, context: ContextDep, caller: Operator, worker_id: WorkerId
 ) -> Worker:
-    """It takes no more work: what it has in hand goes back after the launch that it is in. It lives
-    on, with nothing to do, until it is wanted again or ends."""
+    """Stops the worker from taking work: items in hand go back after the current launch. Its
+    process stays until it is resumed or ends."""
     set_draining(request, context, caller, worker_id, drain=True)
     return get_worker(context, caller, worker_id)
 
@@ -60,7 +59,8 @@ def drain_worker(
 def undrain_worker(
     request: Request, context: ContextDep, caller: Operator, worker_id: WorkerId
 ) -> Worker:
-    """It is wanted again: its process ends, and its supervisor starts another, with another id."""
+    """Puts a drained worker back into service: its process ends, and its supervisor starts
+    another, with another id."""
     set_draining(request, context, caller, worker_id, drain=False)
     return get_worker(context, caller, worker_id)
 
@@ -68,7 +68,7 @@ def undrain_worker(
 def set_draining(
     request: Request, context: Context, caller: Caller, id: int, *, drain: bool
 ) -> None:
-    """Raises NotFound; Conflict where it has ended."""
+    """Asks a worker to drain, or to resume. Raises NotFound; Conflict where it has ended."""
     with context.acting(EVERYBODY) as tx:
         worker_of(tx, id)
         if not store.ask_to_drain(tx, id, drain):
@@ -77,7 +77,7 @@ def set_draining(
 
 
 def worker_of(tx: Tx, id: int) -> RowMapping:
-    """Raises NotFound."""
+    """Returns the worker's row. Raises NotFound."""
     row = store.one(tx, id)
     if row is None:
         raise NotFound(f"there is no worker {id}")

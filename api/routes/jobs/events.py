@@ -23,7 +23,7 @@ _DOC: dict[int | str, dict[str, Any]] = {
         "description": "events named `job`, each with the job object as its data",
         "content": {_EVENTS: {"schema": {"type": "string"}, "example": examples.EVENTS}},
     },
-    204: {"description": "Last-Event-ID is that of the end: there is nothing more to come"},
+    204: {"description": "Last-Event-ID is that of the end: nothing more will come"},
 }
 
 
@@ -37,8 +37,8 @@ def job_events(
         str | None, Header(description="as EventSource sends it; any value will do")
     ] = None,
 ) -> Response:
-    """The job object now, and again whenever its state or its counts have changed, until it is
-    terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
+    """Streams the job object now and whenever its state or counts change, until it is terminal. A
+    slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
     with find_job(context, caller, job_id) as (_, row):
         job, tenant = jobs.job_object(row), row["tenant_id"]
     if job["state"] in TERMINAL and last_event_id == event_id(job):

@@ -1,4 +1,4 @@
-"""Jobs: list, look, cancel, pause, resume, retry, delete."""
+"""Routes of jobs: list, get, cancel, pause, resume, retry, delete."""
 
 from typing import Annotated
 
@@ -28,14 +28,14 @@ def list_jobs(
     model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
     tenant: Annotated[
         str | None,
-        Query(description="for operators: another tenant, or * for all", pattern=TENANT_OR_ALL),
+        Query(description="operators only: another tenant, or * for all", pattern=TENANT_OR_ALL),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[
         str | None, Query(description="`next` of the page before", pattern=JOB_ID)
     ] = None,
 ) -> Response:
-    """Newest first."""
+    """Lists jobs, newest first."""
     name, _, version = (model or "").partition("@")
     target_tenant = _target_tenant(caller, tenant)
     with context.acting(target_tenant) as tx:
@@ -61,29 +61,29 @@ def _target_tenant(caller: Caller, requested: str | None) -> str:
 
 @router.get("/jobs/{job_id}", response_model=Job)
 def get_job(context: ContextDep, caller: Reader, job_id: JobId) -> Response:
-    """The job object, with live counts."""
+    """Returns the job object, with live counts."""
     with find_job(context, caller, job_id) as (_, job):
         return json_response(jobs.job_object(job))
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
 def cancel_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
-    """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
-    very large job the answer may come while it is still `cancelling`."""
+    """Cancels a job: pending items end at once, running ones at the next launch boundary; results
+    are kept. A very large job may still be `cancelling` in the response."""
     verbs.perform(request, context, caller, "cancel", job_id)
     return get_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
 def pause_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
-    """What runs finishes its launch; nothing more is started. Expiry keeps running."""
+    """Pauses a job: running items finish their launch, no other starts. Expiry keeps running."""
     verbs.perform(request, context, caller, "pause", job_id)
     return get_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/resume", response_model=Job)
 def resume_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
-    """Goes on with a paused job."""
+    """Resumes a paused job."""
     verbs.perform(request, context, caller, "resume", job_id)
     return get_job(context, caller, job_id)
 
@@ -97,6 +97,6 @@ def retry_job(request: Request, context: ContextDep, caller: Submitter, job_id: 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
 def delete_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
-    """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
+    """Deletes a terminal job with all its rows and payloads; 409 while it is open."""
     verbs.perform(request, context, caller, "delete", job_id)
     return Response(status_code=204)

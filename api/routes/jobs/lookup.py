@@ -1,4 +1,4 @@
-"""What the routes of jobs share."""
+"""Lookup of a job, and parameters that routes of jobs share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +20,8 @@ from jobs.store.jobs import read
 from jobs.store.monitoring import diagnostics
 from jobs.store.tenancy import EVERYBODY, act
 
+#: Prefixes of a job's id, by the API that shows it; each is accepted everywhere.
 PREFIXES = ("job", "batch", "msgbatch")
-"""Of a job's id, by the door that shows it: the rest is the same, and each is taken everywhere."""
 JOB_ID = ids.pattern(*PREFIXES)
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[
@@ -33,8 +33,8 @@ JobId = Annotated[
 def find_job(
     resources: Resources, caller: Caller, job_id: str, noun: str = "job"
 ) -> Iterator[tuple[Tx, RowMapping]]:
-    """The job, and a transaction that sees its tenant's rows alone: the caller's own or, for an
-    operator, whoever's it is. Raises NotFound."""
+    """Yields a transaction that sees the rows of the job's tenant only, and the job: the caller's
+    own or, for an operator, any tenant's. Raises NotFound."""
     id = ids.parse(PREFIXES, job_id)
     with resources.acting(caller.tenant) as tx:
         row = read.get(tx, caller.tenant, id) if id else None
@@ -53,8 +53,8 @@ def _any_tenants_job(tx: Tx, id: UUID) -> RowMapping | None:
 
 
 def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> Before:
-    """What came before a job, as far as the caller is to know it. Leaves the transaction to its
-    tenant."""
+    """Returns what is queued before a job, as far as the caller may know it. Leaves the
+    transaction with the job's tenant."""
     own_work = diagnostics.own_before(tx, job)
     if not caller.may("operate"):
         return Before(own_work, None)
@@ -65,5 +65,6 @@ def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> Before:
 
 
 def is_retry(request: Request) -> bool:
-    """Whether OpenAI's or Anthropic's package sends it again: they give no Idempotency-Key."""
+    """Returns True if OpenAI's or Anthropic's package retries a request; it sends no
+    Idempotency-Key."""
     return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")

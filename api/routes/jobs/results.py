@@ -1,4 +1,4 @@
-"""Results in order, also while the job runs; and one item of it."""
+"""Results in order, also while the job runs; and single items."""
 
 from typing import Annotated, Any
 
@@ -44,9 +44,10 @@ def get_results(
     outcome: Outcome | None = None,
     gaps: bool = False,
 ) -> Response:
-    """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
-    `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
-    whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
+    """Streams results as NDJSON in seq order, also while the job runs: up to the first gap, or
+    past gaps with `gaps=true`. X-Next-After is the last seq that the response covers, to go on
+    from; X-Complete is `true` if nothing comes after it. Compressed where Accept-Encoding asks for
+    gzip."""
     with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
         validating = job["state"] == "validating"
@@ -67,13 +68,13 @@ def get_results(
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
 def get_item(context: ContextDep, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
-    """One item: its input, its end, the launch that it was in, where its time went and why;
-    operators see all of that."""
+    """Returns one item: its input, its outcome, its launch, where its time went and why. Operators
+    see the whole launch."""
     return json_response(item_detail(context, caller, job_id, seq))
 
 
 def item_detail(context: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
-    """Raises NotFound, Pruned, BlobsAway."""
+    """Returns the item object. Raises NotFound, Pruned, BlobsAway."""
     with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = read.item(tx, job["tenant_id"], job["id"], seq)

@@ -1,4 +1,4 @@
-"""Submitting a job: as one JSON document, or as a stream of lines."""
+"""Submission of jobs: as one JSON document, or as a stream of lines."""
 
 from collections.abc import Callable
 from typing import IO, Any
@@ -69,9 +69,9 @@ _SUBMIT_DOC: dict[str, Any] = {
     responses={202: idempotency.REPLAY_HEADER_DOC},
 )
 async def submit_job(request: Request, context: ContextDep, caller: Submitter) -> Response:
-    """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or with the `input`
-    that they are read from; or NDJSON, one item a line, with everything else as query parameters
-    (objects as JSON)."""
+    """Stores a job; 202 once it is committed. The body is a JSON object with `items`, or with the
+    `input` that they are read from; or NDJSON, one item a line, with all other fields as query
+    parameters (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     if caller.limits:
@@ -86,7 +86,7 @@ async def submit_job(request: Request, context: ContextDep, caller: Submitter) -
 async def _receive(
     request: Request, context: Context, caller: Caller, upload: idempotency.Upload | None
 ) -> Response:
-    """On a thread or, where the body is large, in a process of its own."""
+    """Stores the job on a thread or, where the body is large, in a child process."""
     ndjson = bodies.content_type(request) == bodies.NDJSON
     max_mb = context.settings.max_ndjson_mb if ndjson else context.settings.max_json_mb
     store = _submit_ndjson if ndjson else _submit_json
@@ -102,8 +102,8 @@ def _once(
     resources: Resources, body: IO[bytes], store: Callable[..., Response], caller: Caller,
     query: dict[str, str], claim: Claim | None,
 ) -> Response:  # fmt: skip
-    """What the key was answered before, else what the request is answered now. Arguments, answer
-    and errors can be pickled."""
+    """Returns the stored response of the key, else stores the job. Arguments, response and errors
+    can be pickled."""
     if claim:
         with resources.acting(claim.tenant) as tx:
             stored = find(tx, claim)
@@ -182,7 +182,8 @@ def _store(
     array: list[Any] | None = None,
     lines: IO[bytes] | None = None,
 ) -> Response:
-    """source: where the items are read from, as it was sent; else they are here."""
+    """Stores a job. `source` names where the items are read from, as it was sent; else they are in
+    `array` or `lines`."""
     order = Order(model=str(fields.get("model")))
     target = None
     try:

@@ -1,4 +1,4 @@
-"""`input` and `output` of a job, as they are stored: checked against what its tenant may name."""
+"""Source and target of a job, checked against what its tenant may access."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _FORMATS = {".csv": "csv", ".parquet": "parquet"}
 def source_of(
     resources: Resources, caller: Caller, requested: JobInput, faults: list[Fault]
 ) -> dict[str, Any]:
-    """The job's source; what is wrong is added to the faults."""
+    """Returns the job's source as it is stored; problems are added to `faults`."""
     if requested.file:
         name = _filename(resources, caller, requested.file, faults)
         source = {"file": requested.file}
@@ -36,7 +36,7 @@ def source_of(
 def target_of(
     resources: Resources, caller: Caller, requested: JobOutput | None, faults: list[Fault]
 ) -> dict[str, Any] | None:
-    """The job's target; what is wrong is added to the faults."""
+    """Returns the job's target as it is stored; problems are added to `faults`."""
     if requested is None:
         return None
     if requested.url:

@@ -1,5 +1,5 @@
-"""The verbs of a job, as every door of the api does them: in a transaction of its tenant's, with
-what must hold before, and noted."""
+"""Verbs of a job, as all APIs and the dashboard perform them: in a transaction of its tenant, with
+their preconditions, and audited."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -37,9 +37,12 @@ def perform(
     request: Request, context: Context, caller: Caller, verb: Verb, job_id: str,
     check: Callable[[str], None] = _accept_any,
 ) -> str:  # fmt: skip
-    """Returns the state that the job was in; in one that the verb doesn't fit nothing is done.
-    check: is told that state, in the transaction of the verb: what it raises leaves the job as it
-    was. Raises NotFound, Conflict, QuotaExceeded, SpendCap."""
+    """Performs a verb. Returns the job's state before; a verb that doesn't fit that state does
+    nothing.
+
+    `check` gets that state in the verb's transaction; what it raises leaves the job unchanged.
+    Raises NotFound, Conflict, QuotaExceeded, SpendCap.
+    """
 
     def note(tx: Tx, before: str) -> None:
         check(before)
@@ -57,7 +60,10 @@ def perform(
 
 
 def _check_retry(caller: Caller, tx: Tx, job: RowMapping) -> None:
-    """That is new work. What operators may queue themselves says nothing of others' jobs."""
+    """Checks spend and quota, since a retry is new work.
+
+    An operator's own quota does not apply to other tenants' jobs.
+    """
     spend.refuse(tx, job["tenant_id"])
     if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
         items = job["failed"] + job["cancelled"] + job["expired"]

@@ -1,4 +1,4 @@
-"""Webhooks: what was sent for a job, sending it again, the secret that signs."""
+"""Webhooks: deliveries of a job, redelivery, the signing secret, the tenant's endpoint."""
 
 from fastapi import APIRouter, Request
 
@@ -24,7 +24,7 @@ _SECRET = "webhook secret"  # what the audit log calls it: each tenant has one
 
 @router.get("/jobs/{job_id}/webhooks")
 def list_deliveries(context: ContextDep, caller: Reader, job_id: JobId) -> DeliveryList:
-    """One for each time that the job ended, the latest first."""
+    """Lists deliveries, one for each end of the job, the latest first."""
     with find_job(context, caller, job_id) as (tx, job):
         rows = store.of_job(tx, job["tenant_id"], job["id"])
     return DeliveryList.model_validate({"data": map(delivery_object, rows)})
@@ -32,8 +32,8 @@ def list_deliveries(context: ContextDep, caller: Reader, job_id: JobId) -> Deliv
 
 @router.post("/jobs/{job_id}/webhooks/redeliver", status_code=202)
 def redeliver(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Delivery:
-    """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
-    is enabled by it."""
+    """Sends the latest delivery again, under the same id, with a full set of tries; enables a
+    disabled endpoint."""
     with find_job(context, caller, job_id) as (tx, job):
         row = store.send_again(tx, job["tenant_id"], job["id"])
         if row is None:
@@ -45,7 +45,8 @@ def redeliver(request: Request, context: ContextDep, caller: Submitter, job_id: 
 
 @router.get("/webhooks/secret")
 def look_at_secret(request: Request, context: ContextDep, caller: Submitter) -> SigningSecret:
-    """The secret that signs your webhooks: shown once, when it was made or first asked for."""
+    """Returns the secret that signs your webhooks: shown once, when it was made or first asked
+    for."""
     with context.acting(caller.tenant) as tx:
         secret = webhook_secret.look(tx, context.settings.secret_key, caller.tenant)
         if secret["secret"]:
@@ -55,8 +56,7 @@ def look_at_secret(request: Request, context: ContextDep, caller: Submitter) -> 
 
 @router.post("/webhooks/secret")
 def rotate_secret(request: Request, context: ContextDep, caller: Submitter) -> SigningSecret:
-    """Makes a new secret and shows it, this once. The one before it goes on signing for 24 hours
-    beside it."""
+    """Makes a new secret and shows it once. The old one also signs for 24 hours."""
     with context.acting(caller.tenant) as tx:
         audit.record(tx, request, caller, "webhook_secret.rotate", _SECRET)
         secret = webhook_secret.rotate(tx, context.settings.secret_key, caller.tenant)
@@ -65,7 +65,7 @@ def rotate_secret(request: Request, context: ContextDep, caller: Submitter) -> S
 
 @router.get("/webhooks/endpoint")
 def look_at_endpoint(context: ContextDep, caller: Reader) -> EndpointState:
-    """Where you are told what is of no job, and what was sent there."""
+    """Returns the URL that gets events of no job, and its deliveries."""
     with context.acting(caller.tenant) as tx:
         rows = store.of_tenant(tx, caller.tenant)
         url = spend.endpoint(tx, caller.tenant)
@@ -76,8 +76,8 @@ def look_at_endpoint(context: ContextDep, caller: Reader) -> EndpointState:
 def set_endpoint(
     request: Request, context: ContextDep, caller: Submitter, body: Endpoint
 ) -> EndpointState:
-    """Sets it: `usage.threshold` goes there, at 80 and 100 % of the month's soft cap. One that was
-    disabled is enabled by it."""
+    """Sets that URL: it gets `usage.threshold` at 80 and 100 % of the month's soft cap. Enables a
+    disabled endpoint."""
     if faults := url_faults(context.settings, body.url, ("body", "url")):
         raise Invalid(faults[0].message, faults=faults)
     with context.acting(caller.tenant) as tx:
@@ -89,7 +89,7 @@ def set_endpoint(
 
 
 def url_faults(settings: Settings, url: str | None, loc: tuple[str, ...]) -> list[Fault]:
-    """Why nothing can be sent there."""
+    """Returns why a webhook can't be sent to this URL."""
     if url is None:
         return []
     if problem := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):

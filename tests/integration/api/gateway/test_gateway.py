@@ -91,7 +91,7 @@ class Stage:
         """So many more calls wait."""
         lanes = self.lanes(model)
         wanted = rows + sum(lane.rows for lane in lanes.look("s").lanes)
-        tasks = [asyncio.create_task(self.call(model, get=of)) for _ in range(rows)]
+        tasks = [asyncio.create_task(self.call(model, of=of)) for _ in range(rows)]
         self.unanswered += tasks
         while sum(lane.rows for lane in lanes.look("s").lanes) < wanted:
             assert not any(task.done() for task in tasks), tasks
@@ -170,9 +170,9 @@ def test_lower_classes_are_refused_first(on_stage: OnStage, of: str, most: int) 
     async def test(stage: Stage) -> None:
         stage.ready(model, b16=Times(1, 100, 100))  # 375 ms may be waited for a launch
         await stage.fill(model, most)
-        await stage.fill(model, 1, get=of)
+        await stage.fill(model, 1, of=of)
         with pytest.raises(TooLate):
-            await stage.call(model, get=of)
+            await stage.call(model, of=of)
 
     on_stage(test, model)
 
