@@ -108,7 +108,7 @@ def create_app(settings: Settings) -> FastAPI:
             if settings.metrics:
                 metrics.CALLS_WAITING.set_function(lambda: context.gateway.in_flight)
                 await stack.enter_async_context(_background(loop_lag.watch()))
-            # These objects stay: a full collection need not walk them in the middle of a call.
+            # What exists now stays: a full collection in the middle of a call need not walk it.
             gc.collect()
             gc.freeze()
             yield
@@ -139,7 +139,7 @@ def build_context(settings: Settings) -> Context:
         payloads=Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
     )
     gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
-    # A connection apart from that of calls, which shall not wait for large reports.
+    # Calls have a connection of their own, and don't wait for large reports.
     pipeline = RedisPipeline(settings.redis_url, _REPORTS_TIMEOUT_S)
     process = {"host": socket.gethostname(), "pid": os.getpid(), "url": settings.url}
     reports = Reports(

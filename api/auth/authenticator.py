@@ -27,12 +27,12 @@ _NOTHING = b""
 _HEADERS = frozenset((b"authorization", b"x-api-key"))
 _LOOPBACK_NAMES = frozenset(name.encode() for name in LOOPBACK)
 
-_MISSING = "no credential came; send a key: `Authorization: Bearer mk_…`"
+_MISSING = "the request has no credential; send a key: `Authorization: Bearer mk_…`"
 _OTHER_SITE = (
-    "without a key nobody is served but who asks loopback by its own name (127.0.0.1, localhost), "
-    "and no page of another site; `millrace keys create` makes a key"
+    "without a key only requests to loopback by its own name (127.0.0.1, localhost) are served, "
+    "and none from pages of another site; `millrace keys create` makes a key"
 )
-_NOT_VALID = "the key or token is unknown, or not valid any more; `millrace keys create` makes one"
+_NOT_VALID = "the key or token is unknown, or no longer valid; `millrace keys create` makes one"
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -41,7 +41,7 @@ class Authenticator:
     """Finds the Caller of a request. Every method runs on the event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        # Connections of its own: requests that keep all others busy keep nobody out.
+        # Connections of its own: requests that use all others don't block authentication.
         self._database = db.connect(
             settings.database_url, _CONNECTIONS, statement_timeout_s=_STATEMENT_S, role=db.API
         )
@@ -66,7 +66,7 @@ class Authenticator:
     def forget(self, tenant: str) -> None:
         """Invalidates what is cached of a tenant, or of all ("")."""
         self._cache.forget(tenant)
-        self._cache.forget(OPEN.tenant)  # whoever's a key is, it may be the first
+        self._cache.forget(OPEN.tenant)  # the first key, of any tenant, ends open access
 
     async def authenticate(self, headers: Headers) -> Caller:
         """Returns the caller.

@@ -22,8 +22,8 @@ def requires_key(settings: Settings) -> bool:
 def missing_key_problems(settings: Settings) -> list[str]:
     """Returns the problem that no API key exists."""
     return [
-        f"MILLRACE_HOST is {settings.host}: beyond loopback the api wants credentials, and no key "
-        "was made yet; `millrace keys create --tenant NAME --role admin` makes the first, or name "
+        f"MILLRACE_HOST is {settings.host}: beyond loopback the api requires credentials, and no "
+        "key exists; `millrace keys create --tenant NAME --role admin` makes the first, or name "
         "an identity provider with MILLRACE_OIDC_ISSUER"
     ]
 

@@ -66,7 +66,7 @@ class CredentialCache:
         self._lookups: dict[bytes, asyncio.Task[LookupResult]] = {}
         self._invalidations = 0
         self._failing = False
-        # Whoever sends keys by the thousand that are none delays no one who was known.
+        # Floods of invalid keys don't delay the refresh of known ones.
         self._threads = {
             (cached, is_slow): ThreadPoolExecutor(1 if cached else 2, "credentials")
             for cached in (True, False)
@@ -121,7 +121,7 @@ class CredentialCache:
         if lookup := self._lookups.get(name):
             return lookup
         if name not in self._entries and len(self._lookups) >= _MAX_LOOKUPS:
-            raise Unavailable("too many credentials are looked up now", retry_after_s=_RETRY_S)
+            raise Unavailable("too many credentials are being looked up", retry_after_s=_RETRY_S)
         lookup = asyncio.create_task(self._run_lookup(name, credential))
         self._lookups[name] = lookup
         lookup.add_done_callback(lambda task: self._finished(name, task))
@@ -149,7 +149,9 @@ class CredentialCache:
             self._extend_stale(entry)
         if bool(error) != self._failing:
             self._failing = bool(error)
-            state = f"can't be looked up: {type(error).__name__}" if error else "are found again"
+            state = (
+                f"can't be looked up: {type(error).__name__}" if error else "are looked up again"
+            )
             _log.warning("credentials %s", state)
 
     def _store(self, name: bytes, result: LookupResult) -> None:

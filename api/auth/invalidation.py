@@ -34,6 +34,8 @@ async def listen(url: str, on_change: Callable[[str], None]) -> None:
                     on_change(notice.payload)
         except (psycopg.Error, OSError) as error:
             if not warned:
-                _log.warning("no word of revoked keys, they count for seconds: %s", error)
+                _log.warning(
+                    "can't listen for revoked keys; they stay valid for seconds: %s", error
+                )
             warned = True
         await asyncio.sleep(_AGAIN_S)

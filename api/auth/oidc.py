@@ -128,7 +128,7 @@ class TokenVerifier:
         document = response.json()
         values = [str(document[name]) for name in names]
         if document["issuer"] != issuer or not all(map(is_trusted_url, values)):
-            raise ValueError("it calls itself otherwise, or is asked in the clear")
+            raise ValueError("its issuer differs, or an address is not HTTPS")
         return values
 
     def _token(self, claims: dict[str, Any]) -> Token | None:

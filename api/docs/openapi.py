@@ -28,7 +28,7 @@ def install(app: FastAPI) -> None:
             schemas = document["components"]["schemas"]
             schemas |= bodies["$defs"]
             for name, example in EXAMPLES.items():
-                # Where another module has a model of that name, both are called by their modules'.
+                # FastAPI adds the module to a name that two modules use.
                 long = f"api__schemas__{name}"
                 schemas[long if long in schemas else name]["examples"] = [example]
             app.openapi_schema = document

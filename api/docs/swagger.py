@@ -27,8 +27,8 @@ _OPTIONS = {
     "dom_id": "#swagger-ui",
     "deepLinking": True,
     "displayRequestDuration": True,
-    "persistAuthorization": False,  # a key is kept no longer than the page
-    "validatorUrl": None,  # it would send the document elsewhere
+    "persistAuthorization": False,  # a key lives no longer than the page
+    "validatorUrl": None,  # it would send the document to a third party
 }
 _START = f"window.ui = SwaggerUIBundle({json.dumps(_OPTIONS)});\n"
 _PAGE = """<!doctype html>

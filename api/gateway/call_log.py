@@ -96,7 +96,7 @@ class CallLog:
         """Records the end of a call: its timing, or its exception. Takes microseconds; the rest is
         deferred."""
         if not self._on or not request.attempts:
-            return  # it came to no model
+            return  # rejected before any model was tried
         if isinstance(ended, BaseException):
             self._ended.append(_EndedCall(request, outcome_of(ended), {}, clock.monotonic()))
         else:

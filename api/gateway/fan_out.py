@@ -17,7 +17,7 @@ from jobs.models.model import Model
 #: Calls of one request that wait or run: one full launch or several, and a part of the queue.
 MAX_CONCURRENT_CALLS = 256
 
-_YIELD_EVERY = 16  # inputs: to size them, or to send them, takes the loop a millisecond or so
+_YIELD_EVERY = 16  # inputs; sizing or sending them blocks the loop for about a millisecond
 
 
 async def fan_out(

@@ -94,7 +94,7 @@ class CallGateway:
 
     def __init__(self, redis_url: str, max_waiting: int) -> None:
         self._pipe = RedisPipeline(redis_url, _SILENT_S)
-        self._replies = RedisPipeline(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
+        self._replies = RedisPipeline(redis_url, _SILENT_S)  # BLPOP blocks its connection
         self._put = PipelineScript(self._pipe, scripts.PUT)
         self._drop = PipelineScript(self._pipe, scripts.DROP)
         self._charge = PipelineScript(self._pipe, scripts.CHARGE)
@@ -154,7 +154,7 @@ class CallGateway:
         Unavailable where Redis lost the call; RedisError.
         """
         errors: list[MillraceError] = []
-        closed: Model | None = None  # takes no call at all
+        closed: Model | None = None  # rejects all calls
         for plan in plans:
             if plan.model is closed:
                 continue

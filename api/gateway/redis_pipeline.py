@@ -47,9 +47,9 @@ class RedisPipeline(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
-        # In the order of their commands; with when each was sent, 0 where that doesn't matter.
+        # In the order of commands; the time is 0 for commands that block by design.
         self._awaited: deque[tuple[ReplyCallback, float]] = deque()
-        self._last_reply_s = 0.0  # when there was an answer, or none to wait for
+        self._last_reply_s = 0.0  # last reply, or first command after idling
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, callback: ReplyCallback, *command: Any) -> None:
@@ -78,7 +78,7 @@ class RedisPipeline(asyncio.Protocol):
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
         if self._transport:
-            self._transport.abort()  # TLS would say goodbye, and wait for an answer to that
+            self._transport.abort()  # a TLS shutdown would wait for its peer
         await self._connection.disconnect(nowait=True)
         self._fail(ConnectionError("the connection was closed"))
 

@@ -21,14 +21,14 @@ _MARGIN_MS = 2000
 _SETTLE_WAIT_S = 0.5
 _IN_FLIGHT, _DONE = b"?", b"="
 
-# KEYS: key. ARGV: mark, ttl ms. Returns what the key has already.
+# KEYS: key. ARGV: mark, ttl ms. Returns the stored value.
 _CLAIM = """
 local kept = redis.call('GET', KEYS[1])
 if not kept then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
 return kept
 """
 
-# KEYS: key. ARGV: mark, what takes its place ('' for nothing), ttl ms
+# KEYS: key. ARGV: mark, its replacement ('' to delete), ttl ms
 _SETTLE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return end
 if ARGV[2] == '' then redis.call('DEL', KEYS[1])

@@ -8,7 +8,7 @@ from jobs.errors import Malformed, TooLarge, UnsupportedMedia
 
 _LEVEL = 1  # result lines shrink to a fifth; a higher level costs twice for a tenth less
 _GZIP = 16 + zlib.MAX_WBITS
-_MIN_BYTES = 1024  # bytes: below that it costs more than it spares
+_MIN_BYTES = 1024  # shorter bodies cost more than they save
 _QUALITY = re.compile(r"\s*q\s*=\s*(0(\.[0-9]{0,3})?|1(\.0{0,3})?)\s*", re.IGNORECASE)
 
 

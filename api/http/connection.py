@@ -22,7 +22,7 @@ MAX_HEADERS = 128
 MAX_URL = 32_768
 LEAST_BODY = 4096  #: Bytes of a body that must come within each `patience_s`, unless it ends.
 _KEPT = STATIC_PREFIX.encode()
-_TICK_S = 0.01  # timers go by milliseconds
+_TICK_S = 0.01  # resolution of the loop's timers
 STALLED = 20  #: Checks without progress after which an unread response is given up.
 
 
@@ -36,16 +36,16 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._patience_s = patience_s
         self._in_head = True  # or between two requests
-        self._head = 0  # bytes of it, so far
+        self._head = 0  # bytes of the head so far
         self._chunk = 0  # bytes of the packet that is being read
-        self._body = 0  # bytes since the last look
-        self._overhead = 0  # bytes since there was one of the body itself: trailers, extensions
-        self._since_s = 0.0  # when the head began, or the body was last looked at
-        self._unread = 0  # bytes of an answer that waited at the last look
-        self._stalled = 0  # looks since somebody read
+        self._body = 0  # bytes since the last check
+        self._overhead = 0  # bytes since the last body byte: trailers, chunk extensions
+        self._since_s = 0.0  # begin of the head, or last check of the body
+        self._unread = 0  # unsent response bytes at the last check
+        self._stalled = 0  # checks without progress of the reader
         self._rejection: MillraceError | None = None
 
-    # -- what comes in
+    # -- incoming data
 
     def connection_made(self, transport: Any) -> None:
         """Starts the periodic check."""
@@ -74,7 +74,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head and self._head > MAX_HEAD:
             self._reject(_head_too_large())
         elif self._overhead > MAX_HEAD:
-            self._reject(Malformed("there is more around the body than in it"))
+            self._reject(Malformed("the framing of the body is larger than its content"))
 
     def on_headers_complete(self) -> None:
         """Checks the bounds of the head, once it is parsed."""
@@ -82,7 +82,7 @@ class Connection(HttpToolsProtocol):
             raise self._rejected(UrlTooLong(f"the URL has more than {MAX_URL:,} bytes"))
         if len(self.headers) > MAX_HEADERS:
             raise self._rejected(HeadTooLarge(f"there are more than {MAX_HEADERS} headers"))
-        # No head is longer than what came since it began; of one in a longer packet, each part.
+        # A head is no longer than what came since it began; a longer packet needs the exact sum.
         if max(self._head, self._chunk) > MAX_HEAD and self._length() > MAX_HEAD:
             raise self._rejected(_head_too_large())
         self._in_head = False
@@ -92,7 +92,7 @@ class Connection(HttpToolsProtocol):
         if self.url.startswith(_KEPT):
             headers = self.cycle.default_headers
             self.cycle.default_headers = [pair for pair in headers if pair[0] != b"cache-control"]
-        self.headers = []  # trailers end up here, and nowhere
+        self.headers = []  # trailers are appended here, and ignored
 
     def on_body(self, body: bytes) -> None:
         """Resets the count of framing bytes."""
@@ -107,7 +107,7 @@ class Connection(HttpToolsProtocol):
     def _length(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
-    # -- what takes too long
+    # -- timeouts
 
     def _check(self) -> None:
         """Runs every `patience_s` while the connection lives."""
@@ -120,7 +120,7 @@ class Connection(HttpToolsProtocol):
         left_s = self._since_s + self._patience_s - self.loop.time()
         at_work = self._responding()
         if self._in_head and (at_work or (self.cycle is not None and not self._head)):
-            return self._patience_s  # the next request hasn't begun: uvicorn ends that wait
+            return self._patience_s  # no next request yet: uvicorn's keep-alive ends that
         if left_s > _TICK_S:
             return left_s
         if self._in_head and not self._head:
@@ -144,7 +144,7 @@ class Connection(HttpToolsProtocol):
         if self._stalled >= STALLED:
             self.transport.abort()
 
-    # -- refusals
+    # -- rejections
 
     def _rejected(self, error: MillraceError) -> Exception:
         """Returns an exception that stops the parser when a callback raises it;
@@ -162,7 +162,7 @@ class Connection(HttpToolsProtocol):
         can_answer = self._in_head
         if self._responding():
             can_answer = not self.cycle.response_started
-            self.cycle.disconnected = True  # what it still says goes nowhere
+            self.cycle.disconnected = True  # drops the rest of its response
             self.cycle.message_event.set()
         if can_answer and not self.transport.is_closing():
             self.transport.write(self._error_response(error))

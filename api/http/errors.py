@@ -4,11 +4,12 @@ import logging
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from redis import RedisError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -29,9 +30,10 @@ from jobs.errors import (
 from jobs.store.db import CONNECTION_ERRORS
 
 _log = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
 _TYPES = "https://millrace.dev/problems/"
-_MAX_QUOTED = 100  # characters of what a client wrote
-_ID_PATTERN = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")  # the pattern of one
+_MAX_QUOTED = 100  # characters of a client's text
+_ID_PATTERN = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")
 
 
 def problem_object(error: MillraceError, id: str) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
-    status = 400 if prefix and error.code == Invalid.code else error.status  # as other APIs have it
+    status = 400 if prefix and error.code == Invalid.code else error.status  # as those APIs do
     return Response(orjson.dumps(format_error(error, id)), status, headers, media_type=media_type)
 
 
@@ -93,7 +95,23 @@ def error_response(error: Exception, id: str, path: str = "") -> Response:
             Unavailable(f"{service} can't be reached", retry_after_s=retry_s), id, path
         )
     _log.error("unexpected", exc_info=error, extra={"request_id": id})
-    return problem_response(MillraceError("this is our fault; the log has it"), id, path)
+    return problem_response(
+        MillraceError("internal error; the log of the api has details"), id, path
+    )
+
+
+def validated(schema: type[M], value: Any) -> M:
+    """Validates a request's body. Raises Invalid."""
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise _invalid(error.errors(include_url=False)) from None
+
+
+def _invalid(errors: Sequence[Any]) -> Invalid:
+    faults = faults_of(errors)
+    detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
+    return Invalid(detail, faults=faults)
 
 
 def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
@@ -149,10 +167,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        faults = faults_of(error.errors())
-        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        invalid_request = Invalid(detail, faults=faults)
-        return problem_response(invalid_request, request_id(request.scope), request.url.path)
+        rejection = _invalid(error.errors())
+        return problem_response(rejection, request_id(request.scope), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:

@@ -39,6 +39,16 @@ REPLAY_HEADER_DOC: dict[str, Any] = {
 }
 
 
+def request_doc(schema: str) -> dict[str, Any]:
+    """Returns OpenAPI's description of a request under an Idempotency-Key whose handler parses the
+    body, an object of this schema."""
+    body = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+    return {
+        "parameters": [PARAMETER],
+        "requestBody": {"required": True, "content": {bodies.JSON: body}},
+    }
+
+
 def read_key(request: Request, required: bool) -> str | None:
     """Returns the request's key. Raises KeyMissing, Malformed."""
     fields = request.headers.getlist("idempotency-key")
@@ -56,7 +66,7 @@ class Upload:
 
     def __init__(self, request: Request, tenant: str, key: str) -> None:
         self.name = (tenant, key)
-        # What makes a request the same: its media type, its query, its body.
+        # Equal requests have the same media type, query and body.
         self._hash = hashlib.sha256(
             f"{bodies.content_type(request)}\n{request.url.query}\n".encode()
         )

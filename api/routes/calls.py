@@ -1,11 +1,9 @@
 """POST /infer: asynchronous, and without the database."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from api.context import Context, ContextDep
@@ -14,7 +12,7 @@ from api.gateway import metrics
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
 from api.gateway.inference import InferenceSession, watch_disconnect
 from api.http import bodies, idempotency
-from api.http.errors import error_response, faults_of
+from api.http.errors import error_response, validated
 from api.http.request_id import request_id
 from api.schemas.calls import CallRequest, CallResponse
 from jobs import clock
@@ -25,19 +23,11 @@ from jobs.models.model import Model
 router = APIRouter(tags=["calls"])
 PATH = "/infer"
 
-_DOC: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
-    },
-}
-
 
 @router.post(
     PATH,
     response_model=CallResponse,
-    openapi_extra=_DOC,
+    openapi_extra=idempotency.request_doc("CallRequest"),
     responses={200: idempotency.REPLAY_HEADER_DOC},
 )
 async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Response:
@@ -47,7 +37,7 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     models = context.models
     raw = await bodies.read_all(request, models.max_line_bytes)
-    call = _parse(raw)
+    call = validated(CallRequest, validation.parse_json(raw))
     model = await context.gateway.model_statuses.choose(models.versions(call.model))
     _check(model, call)
 
@@ -56,18 +46,18 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     async def answer() -> bytes:
         plans = fallback_plans(models, model, call.input, call.params)
         with watch_disconnect(request) as client_disconnected:
-            terms = (
-                call.call_class,
-                call.timeout_ms,
-                since_s,
-                client_disconnected,
-                rate_limit_headers,
+            session = InferenceSession(
+                gateway=context.gateway,
+                call_log=context.call_log,
+                models=models,
+                caller=caller,
+                job_class=call.call_class,
+                timeout_ms=call.timeout_ms,
+                since_s=since_s,
+                client_disconnected=client_disconnected,
+                rate_limit_headers=rate_limit_headers,
             )
-            return await _call(
-                InferenceSession(context.gateway, context.call_log, context.models, caller, *terms),
-                call,
-                plans,
-            )
+            return await _call(session, call, plans)
 
     if key is None:
         return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
@@ -113,16 +103,6 @@ async def _call(
     return orjson.dumps(body)
 
 
-def _parse(raw: bytes) -> CallRequest:
-    value: Any = validation.parse_json(raw)
-    try:
-        return CallRequest.model_validate(value)
-    except ValidationError as error:
-        faults = faults_of(error.errors(include_url=False))
-        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        raise Invalid(detail or "not a call", faults=faults) from None
-
-
 def _check(model: Model, call: CallRequest) -> None:
     if model.inputs_of(call.input) is not None:
         message = (
@@ -130,7 +110,7 @@ def _check(model: Model, call: CallRequest) -> None:
             "send the list to POST /v1/embeddings, or make several calls"
         )
         raise Invalid(message, faults=[Fault(("input",), "type", message)])
-    plain = isinstance(call.input, str) and not call.params  # by far the most
+    plain = isinstance(call.input, str) and not call.params  # the common case
     item = validation.check(call.input, (), None, model, True) if plain else []
     if isinstance(item, list):
         wrapped = {"input": call.input, "params": call.params}

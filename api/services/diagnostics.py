@@ -49,7 +49,7 @@ class DiagnosticsService:
             if clock.monotonic() > self._until_s:
                 reading = await self._reports.read()
                 unanswered_s = await self._observe()
-                # On a thread: of many models and processes it takes some milliseconds.
+                # Takes milliseconds with many models and processes: on a thread.
                 self._result = await asyncio.to_thread(self._diagnose, reading, unanswered_s)
                 self._until_s = clock.monotonic() + _TTL_S
             return self._result
@@ -71,7 +71,7 @@ class DiagnosticsService:
         if not done:
             self._observations = replace(
                 self._observations, locks=LockWait()
-            )  # those of before say nothing
+            )  # earlier locks are stale
             return waiting_s
         query, self._query = self._query, None
         if query.exception():

@@ -22,7 +22,7 @@ from jobs.views import jobs
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5
 _HEARTBEAT_S = 15.0
-_RETRY = b"retry: 2000\n\n"  # ms until a client that lost its stream asks again
+_RETRY = b"retry: 2000\n\n"  # ms until a client reconnects
 _HEARTBEAT = b": still here\n\n"
 
 Job = dict[str, Any]

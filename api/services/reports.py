@@ -44,7 +44,7 @@ class Reports:
         self._window_s = window_s
         self._pipe, self._name, self._about = pipe, name, about
         self._reading, self._until_s = _EMPTY, 0.0
-        self._unanswered_since_s: float | None = None  # since when Redis owes an answer
+        self._unanswered_since_s: float | None = None  # monotonic; None: Redis answers
         self._known: dict[bytes, Report] = {}
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None

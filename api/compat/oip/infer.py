@@ -115,9 +115,15 @@ async def _infer(
     else:
         inference = wire.read(body, head, signature)
     with watch_disconnect(request) as client_disconnected:
-        terms = inference.job_class, inference.timeout_ms, since_s, client_disconnected
         session = InferenceSession(
-            context.gateway, context.call_log, context.models, caller, *terms
+            gateway=context.gateway,
+            call_log=context.call_log,
+            models=context.models,
+            caller=caller,
+            job_class=inference.job_class,
+            timeout_ms=inference.timeout_ms,
+            since_s=since_s,
+            client_disconnected=client_disconnected,
         )
         answer = _call_with_texts if signatures.takes_texts(model) else _call_with_tensors
         result, outputs, more = await answer(session, model, inference)

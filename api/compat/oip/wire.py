@@ -169,7 +169,7 @@ def _outputs(
         binary = _parameters(entry, "an output").get("binary_data", default_binary)
         found.append(Wanted(spec.name, _boolean(binary, "binary_data")))
     if len({output.name for output in found}) < len(found):
-        raise TensorError("outputs: the same one is asked for twice")
+        raise TensorError("outputs: one is requested twice")
     return found
 
 

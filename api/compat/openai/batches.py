@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import ValidationError
 from sqlalchemy import RowMapping
 
 from api.compat.openai import durations, files
@@ -16,7 +15,7 @@ from api.compat.openai.schemas import ERRORS, Batch, BatchList, BatchRequest
 from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter
 from api.http import bodies, idempotency
-from api.http.errors import faults_of
+from api.http.errors import validated
 from api.http.responses import json_response
 from api.routes.jobs import jobs
 from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
@@ -42,19 +41,12 @@ DIALECT = "openai"
 BatchId = Annotated[str, Path(description="batch_…, or job_…", max_length=200)]
 
 _MAX_BYTES = 1 << 20
-_CREATE_DOC: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/BatchRequest"}}},
-    },
-}
 
 
 @router.post(
     PATH,
     response_model=Batch,
-    openapi_extra=_CREATE_DOC,
+    openapi_extra=idempotency.request_doc("BatchRequest"),
     responses={200: idempotency.REPLAY_HEADER_DOC},
 )
 async def create_batch(request: Request, context: ContextDep, caller: Submitter) -> Response:
@@ -108,13 +100,7 @@ def _read(raw: bytes) -> tuple[BatchRequest, float]:
     fields = validation.parse_json(raw)
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
-    try:
-        requested = BatchRequest.model_validate(fields)
-    except ValidationError as error:
-        faults = faults_of(error.errors(include_url=False))
-        raise Invalid(
-            "; ".join(f"{_path(f)}: {f.message}" for f in faults), faults=faults
-        ) from None
+    requested = validated(BatchRequest, fields)
     faults = []
     if requested.endpoint not in ENDPOINTS:
         message = f"the endpoint is {requested.endpoint!r}; it is one of {', '.join(ENDPOINTS)}"
@@ -127,10 +113,6 @@ def _read(raw: bytes) -> tuple[BatchRequest, float]:
     if faults:
         raise Invalid("; ".join(fault.message for fault in faults), faults=faults)
     return requested, window_s
-
-
-def _path(fault: Fault) -> str:
-    return ".".join(map(str, fault.loc))
 
 
 def _check_file(row: RowMapping) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsResponse
@@ -19,7 +18,7 @@ from api.gateway.fallbacks import fallback_plans
 from api.gateway.fan_out import fan_out
 from api.gateway.inference import CallResult, InferenceSession, watch_disconnect
 from api.http import bodies, idempotency
-from api.http.errors import error_response, faults_of
+from api.http.errors import error_response, validated
 from api.http.request_id import request_id
 from jobs import clock
 from jobs.errors import Fault, Invalid, MillraceError
@@ -31,21 +30,13 @@ PATH = "/v1/embeddings"
 
 MAX_BODY_BYTES = 4 << 20  #: Bound of a body, unless one text of some model may be longer.
 EACH_MS = 50  #: Growth of the default timeout with each further input.
-_YIELD_EVERY = 64  # vectors: the loop has others to serve
-
-_DOC: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/EmbeddingsRequest"}}},
-    },
-}
+_YIELD_EVERY = 64  # vectors encoded before others run
 
 
 @router.post(
     PATH,
     response_model=EmbeddingsResponse,
-    openapi_extra=_DOC,
+    openapi_extra=idempotency.request_doc("EmbeddingsRequest"),
     responses={200: idempotency.REPLAY_HEADER_DOC, **ERRORS},
 )
 async def create_embeddings(request: Request, context: ContextDep, caller: Inferrer) -> Response:
@@ -55,7 +46,7 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     raw = await bodies.read_all(request, max(context.models.max_line_bytes, MAX_BODY_BYTES))
-    body = _parse(raw)
+    body = validated(EmbeddingsRequest, validation.parse_json(raw))
     model = await context.gateway.model_statuses.choose(context.models.versions(body.model))
     inputs = _inputs(model, body)
     timeout_ms = body.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
@@ -64,15 +55,15 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     async def answer() -> bytes:
         with watch_disconnect(request) as client_disconnected:
             session = InferenceSession(
-                context.gateway,
-                context.call_log,
-                context.models,
-                caller,
-                "interactive",
-                timeout_ms,
-                since_s,
-                client_disconnected,
-                rate_limit_headers,
+                gateway=context.gateway,
+                call_log=context.call_log,
+                models=context.models,
+                caller=caller,
+                job_class="interactive",
+                timeout_ms=timeout_ms,
+                since_s=since_s,
+                client_disconnected=client_disconnected,
+                rate_limit_headers=rate_limit_headers,
             )
             results = await _call_all(session, model, inputs, body)
         return await _answer(model, body, results)
@@ -98,16 +89,6 @@ async def serve(scope: Scope, receive: Receive, send: Send, context: Context) ->
     except Exception as error:
         response = error_response(error, id, PATH)
     await response(scope, receive, send)
-
-
-def _parse(raw: bytes) -> EmbeddingsRequest:
-    value: Any = validation.parse_json(raw)
-    try:
-        return EmbeddingsRequest.model_validate(value)
-    except ValidationError as error:
-        faults = faults_of(error.errors(include_url=False))
-        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        raise Invalid(detail or "not a request", faults=faults) from None
 
 
 def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:

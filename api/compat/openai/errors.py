@@ -16,7 +16,7 @@ _CODES = {
     "predicted_wait": "rate_limit_exceeded",
     "spend_cap": "insufficient_quota",
     "unknown_param": "unknown_parameter",
-    # pydantic's, of a request's fields
+    # codes of pydantic
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
 }

@@ -21,7 +21,7 @@ router = page_router.router()
 
 _LAUNCHES = 300
 _MOST_SHOWN = 20
-WorkerId = Annotated[int, Path(ge=1, le=json_routes.MOST_ID)]
+WorkerId = Annotated[int, Path(ge=1, le=json_routes.MAX_WORKER_ID)]
 
 
 @router.get("/workers")

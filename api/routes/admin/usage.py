@@ -37,7 +37,7 @@ Day = Annotated[date, BeforeValidator(_day)]
 @router.get(
     "/usage",
     response_model=Usage,
-    response_model_exclude_unset=True,  # a group names only what it was asked by
+    response_model_exclude_unset=True,  # a group has only the columns of `by`
     responses={
         200: {"content": {CSV: {"schema": {"type": "string"}, "example": examples.USAGE_CSV}}}
     },

@@ -18,8 +18,8 @@ from jobs.views import workers
 
 router = APIRouter(tags=["workers"])
 
-MOST_ID = (1 << 31) - 1
-WorkerId = Annotated[int, Path(description="a worker's id", ge=1, le=MOST_ID, examples=[12])]
+MAX_WORKER_ID = (1 << 31) - 1
+WorkerId = Annotated[int, Path(description="a worker's id", ge=1, le=MAX_WORKER_ID, examples=[12])]
 
 
 @router.get("/workers")

@@ -20,7 +20,7 @@ from jobs.usecases.cancel import cancel as cancel_job
 
 Verb = Literal["cancel", "pause", "resume", "retry", "delete"]
 
-# What is done in one transaction; a cancel takes several.
+# Verbs of one transaction; a cancel takes several.
 _SINGLE_TRANSACTION: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
     "pause": verbs.pause,
     "resume": verbs.resume,

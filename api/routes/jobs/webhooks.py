@@ -19,7 +19,7 @@ from jobs.usecases.webhook_messages import delivery_object
 
 router = APIRouter(tags=["webhooks"])
 
-_SECRET = "webhook secret"  # what the audit log calls it: each tenant has one
+_SECRET = "webhook secret"  # target in the audit log; each tenant has one
 
 
 @router.get("/jobs/{job_id}/webhooks")
