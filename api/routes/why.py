@@ -31,8 +31,7 @@ router = APIRouter(tags=["why"])
 _SHARED_PARTS = frozenset({"api", "database", "redis", "reports"})
 
 CallId = Annotated[
-    str,
-    Path(description="call_…", pattern=ids.pattern("call"), examples=[examples.CALL_ID]),
+    str, Path(description="call_…", pattern=ids.pattern("call"), examples=[examples.CALL_ID])
 ]
 ModelName = Annotated[
     str, Path(description="name, or name@version", max_length=200, examples=[examples.MODEL])

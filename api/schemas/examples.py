@@ -238,11 +238,7 @@ EXAMPLES: dict[str, Any] = {
     "DeliveryList": {"data": [_DELIVERY]},
     "Endpoint": {"url": "https://globex.example/usage"},
     "EndpointState": {"url": "https://globex.example/usage", "deliveries": []},
-    "SigningSecret": {
-        "secret": "whsec_…",
-        "created_at": _AT,
-        "previous_signs_until": None,
-    },
+    "SigningSecret": {"secret": "whsec_…", "created_at": _AT, "previous_signs_until": None},
     "Usage": {"data": [{**_SUMS, "model": MODEL, "day": "2026-11-20"}], "total": _SUMS},
     "KeyRequest": {"tenant": TENANT, "name": "nightly import", "expires_in_s": 7_776_000.0},
     "KeyOverlap": {"overlap_s": 3600.0},

@@ -47,10 +47,7 @@ _DOC: dict[str, Any] = {
     },
 }
 _ANSWERED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "content": {_BINARY: _ANY_BYTES},
-        "headers": {"Inference-Header-Content-Length": _LENGTH},
-    }
+    200: {"content": {_BINARY: _ANY_BYTES}, "headers": {"Inference-Header-Content-Length": _LENGTH}}
 }
 
 

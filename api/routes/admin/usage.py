@@ -47,8 +47,7 @@ def get_usage(
     context: ContextDep,
     caller: Reader,
     by: Annotated[
-        str,
-        Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY)),
+        str, Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY))
     ] = "model,day",
     since: Annotated[
         Day | None,
