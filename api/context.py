@@ -1,4 +1,4 @@
-"""What the routes share: made when the app starts, closed when it ends."""
+"""Objects that routes share for the life of an api process."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,17 +17,19 @@ from api.services.reports import Reports
 from api.services.resources import Resources
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context(Resources):
-    calls: CallGateway
-    ingest: IngestPool
-    events: JobWatcher
-    kept: ResponseCache
-    uploads: Uploads
-    credentials: Authenticator
-    reports: Reports
-    records: CallLog
-    explainer: DiagnosticsService
+    """Everything that routes need; api/app.py builds, starts and stops it."""
+
+    gateway: CallGateway  #: inference calls, through Redis
+    ingest_pool: IngestPool  #: child processes that take large bodies in
+    job_watcher: JobWatcher  #: streams of jobs' progress
+    response_cache: ResponseCache  #: responses of calls, by Idempotency-Key
+    uploads: Uploads  #: bodies that are coming in under an Idempotency-Key
+    authenticator: Authenticator  #: from a credential to a Caller
+    reports: Reports  #: what the platform's processes report
+    call_log: CallLog  #: calls that ended within the last hour
+    diagnostics: DiagnosticsService  #: findings of `why`
 
 
 async def _context(request: Request) -> Context:
@@ -35,4 +37,4 @@ async def _context(request: Request) -> Context:
     return context
 
 
-Shared = Annotated[Context, Depends(_context)]
+ContextDep = Annotated[Context, Depends(_context)]

@@ -1,4 +1,4 @@
-"""Who is asking: recognized by the credential alone, and let to what its scopes allow."""
+"""Dependencies that authenticate a request and require a scope."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -6,35 +6,35 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from jobs.errors import Forbidden
 from jobs.identity import Caller, Scope
 
 _BEARER = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
-    description="an API key (`mk_…`), or a token of the identity provider that is configured",
+    description="an API key (`mk_…`), or a token of the configured identity provider",
 )
 
 
-async def may(request: Request, shared: Context, scope: Scope) -> Caller:
-    """Who is asking, where the credential has this scope. Raises Unauthenticated, Forbidden."""
-    caller = await shared.credentials.authenticate(request.scope["headers"])
+async def authorize(request: Request, context: Context, scope: Scope) -> Caller:
+    """Authenticates a request and requires a scope. Raises Unauthenticated, Forbidden."""
+    caller = await context.authenticator.authenticate(request.scope["headers"])
     require(caller, scope)
     return caller
 
 
 def require(caller: Caller, scope: Scope) -> None:
-    """Raises Forbidden where the credential lacks it."""
+    """Raises Forbidden where the caller's credential lacks the scope."""
     if scope not in caller.scopes:
         raise Forbidden(f"this credential lacks the scope {scope}")
 
 
 def _may(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     async def check(
-        request: Request, shared: Shared, _: Annotated[object, Depends(_BEARER)]
+        request: Request, context: ContextDep, _: Annotated[object, Depends(_BEARER)]
     ) -> Caller:
-        return await may(request, shared, scope)
+        return await authorize(request, context, scope)
 
     return check
 

@@ -1,1 +1,1 @@
-"""From a credential to a Caller; the audit trail; may this address be listened on."""
+"""Authentication, the audit trail, and the check of the address to bind to."""

@@ -1,4 +1,4 @@
-"""What routes note in the audit log: who did what to whose things, and under which request id."""
+"""Entries of the audit log, as routes record them."""
 
 from typing import Any
 
@@ -9,22 +9,31 @@ from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.tenants import audit
 
-_MOST_CHARACTERS = 200
+_MAX_CLIENT_ID = 200
 
 
 def record(
-    tx: Tx, request: Request, caller: Caller, act: str, target: str, tenant: str = "", **detail: Any
+    tx: Tx,
+    request: Request,
+    caller: Caller,
+    action: str,
+    target: str,
+    tenant: str = "",
+    **detail: Any,
 ) -> None:
-    """In the transaction of the act. tenant: whose things it was done to, where not the caller's
-    own. detail: ids, names and states alone; no payload, no secret."""
-    theirs = request.headers.get("x-request-id", "")
-    if theirs:  # which proves nothing, and helps a client to find its own
-        detail["client_request_id"] = theirs[:_MOST_CHARACTERS]
+    """Records an act in its own transaction.
+
+    `tenant` owns the target where that is not the caller's tenant. `detail` holds ids, names and
+    states only: no payload, no secret.
+    """
+    client_id = request.headers.get("x-request-id", "")
+    if client_id:  # which proves nothing, and helps a client to find its own
+        detail["client_request_id"] = client_id[:_MAX_CLIENT_ID]
     audit.record(
         tx,
         tenant=tenant or caller.tenant,
         actor=caller.actor,
-        act=act,
+        act=action,
         target=target,
         detail=detail,
         request_id=request_id(request.scope),

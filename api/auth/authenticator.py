@@ -1,5 +1,5 @@
-"""Who sent a request, by its credential alone: an API key, a token of an identity provider, or
-nothing on loopback as long as no key was made."""
+"""Authentication by credential: an API key, a token of an identity provider, or none on loopback
+until the first key is made."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from math import inf
 
-from api.auth.cache import CredentialCache, Found
+from api.auth.cache import CredentialCache, LookupResult
 from api.auth.invalidation import listen
 from api.auth.oidc import TokenVerifier
 from jobs import api_keys, clock, ids
@@ -21,144 +21,161 @@ from jobs.store.tenants import tenants
 
 _CONNECTIONS = 3
 _STATEMENT_S = 5.0
-_MOST_BYTES = 8192
+_MAX_BYTES = 8192
 _KEY_BYTES = 46
 _NOTHING = b""
 _HEADERS = frozenset((b"authorization", b"x-api-key"))
-_OUR_NAMES = frozenset(name.encode() for name in LOOPBACK)
+_LOOPBACK_NAMES = frozenset(name.encode() for name in LOOPBACK)
 
-_MISSING = "no credential came; send a key: `Authorization: Bearer mk_…`"
-_FROM_ELSEWHERE = (
-    "without a key nobody is served but who asks loopback by its own name (127.0.0.1, localhost), "
-    "and no page of another site; `millrace keys create` makes a key"
+_MISSING = "the request has no credential; send a key: `Authorization: Bearer mk_…`"
+_OTHER_SITE = (
+    "without a key only requests to loopback by its own name (127.0.0.1, localhost) are served, "
+    "and none from pages of another site; `millrace keys create` makes a key"
 )
-_NOT_VALID = "the key or token is unknown, or not valid any more; `millrace keys create` makes one"
+_NOT_VALID = "the key or token is unknown, or no longer valid; `millrace keys create` makes one"
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Authenticator:
-    """Every method belongs to the event loop."""
+    """Finds the Caller of a request. Every method runs on the event loop."""
 
     def __init__(self, settings: Settings) -> None:
-        # Connections of its own: requests that keep all others busy keep nobody out.
+        # Connections of its own: requests that use all others don't block authentication.
         self._database = db.connect(
             settings.database_url, _CONNECTIONS, statement_timeout_s=_STATEMENT_S, role=db.API
         )
         self._url = settings.database_url
         self._tokens = TokenVerifier(settings) if settings.oidc_issuer else None
         self._may_be_open = settings.host in LOOPBACK and not self._tokens
-        self._recognized = CredentialCache(self._find, apart=_is_token)
-        self._listening: asyncio.Task[None] | None = None
+        self._cache = CredentialCache(self._look_up, is_slow=_is_token)
+        self._listener: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._listening = asyncio.create_task(listen(self._url, self.forget))
+        """Starts to listen for changed credentials."""
+        self._listener = asyncio.create_task(listen(self._url, self.forget))
 
     async def stop(self) -> None:
-        if self._listening:
-            self._listening.cancel()
-            await asyncio.wait({self._listening})
-        self._recognized.stop()
+        """Stops listening, and closes the database connections."""
+        if self._listener:
+            self._listener.cancel()
+            await asyncio.wait({self._listener})
+        self._cache.stop()
         self._database.dispose()
 
     def forget(self, tenant: str) -> None:
-        """What is remembered of a tenant, or of all (''), is looked up again before it counts."""
-        self._recognized.forget(tenant)
-        self._recognized.forget(OPEN.tenant)  # whoever's a key is, it may be the first
+        """Invalidates what is cached of a tenant, or of all ("")."""
+        self._cache.forget(tenant)
+        self._cache.forget(OPEN.tenant)  # the first key, of any tenant, ends open access
 
     async def authenticate(self, headers: Headers) -> Caller:
-        """Raises Unauthenticated; Unavailable, and the store's errors, where that can't be told."""
+        """Returns the caller.
+
+        Raises Unauthenticated; Unavailable or the store's errors where the lookup fails.
+        """
         if self._may_be_open:
-            if caller := await self._recognized.of(_NOTHING, _NOTHING):
-                _refuse_other_sites(headers)
+            if caller := await self._cache.get(_NOTHING, _NOTHING):
+                _reject_other_sites(headers)
                 return caller
             self._may_be_open = False
         credential = _credential(headers)
-        if not self._is_one(credential):
+        if not self._is_well_formed(credential):
             raise Unauthenticated(_NOT_VALID)
-        found = await self._recognized.of(sha256(credential).digest(), credential)
+        found = await self._cache.get(sha256(credential).digest(), credential)
         if found is None:
             raise Unauthenticated(_NOT_VALID)
         return found
 
-    def _is_one(self, credential: bytes) -> bool:
-        """Whether it looks like one: what doesn't is not looked up."""
+    def _is_well_formed(self, credential: bytes) -> bool:
+        """Returns True if it can be a key or a token; anything else is not looked up."""
         if credential.startswith(b"mk_"):
             return len(credential) == _KEY_BYTES
         return self._tokens is not None and credential.count(b".") == 2
 
-    def _find(self, credential: bytes) -> Found:
+    def _look_up(self, credential: bytes) -> LookupResult:
         if credential == _NOTHING:
-            return self._everybody()
+            return self._open_access()
         text = credential.decode("latin-1")
-        return self._holder(text) if api_keys.is_key(text) else self._subject(text)
+        return self._key_caller(text) if api_keys.is_key(text) else self._token_caller(text)
 
-    def _everybody(self) -> Found:
-        """On loopback, until the first key is made."""
+    def _open_access(self) -> LookupResult:
+        """Returns the open caller until the first key is made; on loopback only."""
         with acting(self._database, OPEN.tenant) as tx:
             if store.any_key(tx) or tenants.is_erased(tx, OPEN.tenant):
-                return Found(None)
-            return Found(replace(OPEN, **tenants.terms(tx, OPEN.tenant)._asdict()))
+                return LookupResult(None)
+            return LookupResult(replace(OPEN, **tenants.terms(tx, OPEN.tenant)._asdict()))
 
-    def _holder(self, key: str) -> Found:
+    def _key_caller(self, key: str) -> LookupResult:
         with self._database.begin() as tx:
             row = store.find(tx, api_keys.hash_of(key))
             if row is None:
-                return Found(None)
-            tenant, shown = row["tenant_id"], ids.show("key", row["id"])
+                return LookupResult(None)
+            tenant, key_id = row["tenant_id"], ids.show("key", row["id"])
             act(tx, tenant)
-            terms = tenants.terms(tx, tenant, shown)
+            terms = tenants.terms(tx, tenant, key_id)
             if row["to_note"]:
                 store.note_use(tx, row["id"])
         scopes = ROLES[row["role"]].intersection(row["scopes"])
         ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
-        return Found(Caller(tenant, row["role"], scopes, shown, **terms._asdict()), ends_s)
+        return LookupResult(Caller(tenant, row["role"], scopes, key_id, **terms._asdict()), ends_s)
 
-    def _subject(self, token: str) -> Found:
-        said = self._tokens.read(token) if self._tokens else None
-        if said is None:
-            return Found(None)
-        with acting(self._database, said.tenant) as tx:
-            if tenants.is_erased(tx, said.tenant):  # its provider may go on to name it
-                return Found(None)
-            terms = tenants.terms(tx, said.tenant)
-        actor = f"oidc:{said.subject}"
-        ends_s = clock.monotonic() + said.ends - clock.now().timestamp()
-        return Found(Caller(said.tenant, said.role, said.scopes, actor, **terms._asdict()), ends_s)
+    def _token_caller(self, token: str) -> LookupResult:
+        token_claims = self._tokens.read(token) if self._tokens else None
+        if token_claims is None:
+            return LookupResult(None)
+        with acting(self._database, token_claims.tenant) as tx:
+            if tenants.is_erased(tx, token_claims.tenant):  # its provider may go on to name it
+                return LookupResult(None)
+            terms = tenants.terms(tx, token_claims.tenant)
+        actor = f"oidc:{token_claims.subject}"
+        ends_s = clock.monotonic() + token_claims.ends - clock.now().timestamp()
+        return LookupResult(
+            Caller(
+                token_claims.tenant,
+                token_claims.role,
+                token_claims.scopes,
+                actor,
+                **terms._asdict(),
+            ),
+            ends_s,
+        )
 
 
 def _is_token(credential: bytes) -> bool:
-    """Then its provider may be asked for keys, and take its time."""
+    """Returns True if its lookup may have to fetch the provider's keys, which can be slow."""
     return bool(credential) and not credential.startswith(b"mk_")
 
 
-def _refuse_other_sites(headers: Headers) -> None:
-    """Raises Unauthenticated. Where no credential is needed, whatever page a browser shows could
-    ask in its user's place: across sites, or under a name of its own that leads to loopback."""
+def _reject_other_sites(headers: Headers) -> None:
+    """Raises Unauthenticated for cross-site requests.
+
+    Where no credential is needed, any page in a browser could send requests for its user: across
+    sites, or under a name of its own that resolves to loopback (DNS rebinding).
+    """
     for name, value in headers:
         if name == b"host":
-            ours = _host(value) in _OUR_NAMES
+            same_site = _host(value) in _LOOPBACK_NAMES
         elif name == b"origin":
-            ours = _host(value.partition(b"://")[2]) in _OUR_NAMES
+            same_site = _host(value.partition(b"://")[2]) in _LOOPBACK_NAMES
         else:
-            ours = name != b"sec-fetch-site" or value != b"cross-site"
-        if not ours:
-            raise Unauthenticated(_FROM_ELSEWHERE)
+            same_site = name != b"sec-fetch-site" or value != b"cross-site"
+        if not same_site:
+            raise Unauthenticated(_OTHER_SITE)
 
 
 def _host(authority: bytes) -> bytes:
-    """Without its port."""
+    """Returns the host without its port."""
     if authority.startswith(b"["):
         return authority[1:].partition(b"]")[0]
     return authority.partition(b":")[0].lower()
 
 
 def _credential(headers: Headers) -> bytes:
-    """Raises Unauthenticated where there is none, more than one, or one of absurd length."""
+    """Raises Unauthenticated where there is none, more than one, or one that is too long."""
     found = None
     for name, value in headers:
         if name in _HEADERS:
-            if found is not None or len(value) > _MOST_BYTES:
+            if found is not None or len(value) > _MAX_BYTES:
                 raise Unauthenticated(_NOT_VALID)
             found = _bearer(value) if name == b"authorization" else value
     if found is None:

@@ -1,5 +1,5 @@
-"""What credentials were found to be, remembered for seconds: who is asked for often is looked up
-beside the requests, and none of them waits for it."""
+"""Cache of credentials with a soft and a hard TTL: credentials in use are refreshed in the
+background, and requests do not wait for the lookup."""
 
 import asyncio
 import logging
@@ -16,25 +16,22 @@ from jobs.store.db import CONNECTION_ERRORS
 
 _log = logging.getLogger(__name__)
 
-FRESH_S = 1.5
-"""Who is asked for after that is looked up again, beside the request."""
-GOOD_S = 3.0
-"""And after that before it is answered."""
-AWAY_S = 300.0
-"""While nobody can be looked up, those found before go on for so long."""
-_PATIENCE_S = 0.5
+SOFT_TTL_S = 1.5  #: Refreshed in the background after this time.
+HARD_TTL_S = 3.0  #: Looked up before it counts after this time.
+STALE_S = 300.0  #: Callers found before stay valid this long while lookups fail.
+_LOOKUP_WAIT_S = 0.5  #: A request waits this long for the refresh of an expired entry.
 _RETRY_S = 1.0
-_MOST = 50_000
-_MOST_NOBODIES = 10_000
-_MOST_LOOKUPS = 1000
+_MAX_CALLERS = 50_000
+_MAX_UNKNOWN = 10_000
+_MAX_LOOKUPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """caller: None: nobody. ends_s: it is nobody from then on, on the monotonic clock."""
+class LookupResult:
+    """Result of one lookup."""
 
-    caller: Caller | None
-    ends_s: float = inf
+    caller: Caller | None  #: None: the credential is unknown
+    ends_s: float = inf  #: expiry of the credential, on the monotonic clock
 
 
 @dataclass(slots=True)
@@ -42,132 +39,148 @@ class _Entry:
     caller: Caller
     found_s: float
     ends_s: float
-    fresh_s: float = 0.0
-    good_s: float = 0.0
+    soft_s: float = 0.0
+    hard_s: float = 0.0
 
-    def extend(self, fresh_s: float, good_s: float) -> None:
-        """Never beyond its end."""
-        self.fresh_s, self.good_s = min(fresh_s, self.ends_s), min(good_s, self.ends_s)
+    def extend(self, soft_s: float, hard_s: float) -> None:
+        """Sets both deadlines, at most to the end of the credential."""
+        self.soft_s, self.hard_s = min(soft_s, self.ends_s), min(hard_s, self.ends_s)
 
 
 class CredentialCache:
-    """Every method belongs to the event loop; `find` runs on threads. It takes the credential, and
-    raises Unavailable, or what the store raises, where nobody can tell now. apart: whether that may
-    take long, for reasons that are not the others'."""
+    """Callers by hashed credential.
+
+    Every method runs on the event loop; `find` runs on threads. It takes the credential, and
+    raises Unavailable or the store's errors where the lookup fails. `is_slow` tells which
+    credentials get threads of their own.
+    """
 
     def __init__(
-        self, find: Callable[[bytes], Found], apart: Callable[[bytes], bool] = lambda _: False
+        self,
+        find: Callable[[bytes], LookupResult],
+        is_slow: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
-        self._find, self._apart = find, apart
-        self._known: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._nobodies: OrderedDict[bytes, float] = OrderedDict()
-        self._looking: dict[bytes, asyncio.Task[Found]] = {}
-        self._changes = 0
-        self._away = False
-        # Whoever sends keys by the thousand that are none delays no one who was known.
+        self._look_up_now, self._is_slow = find, is_slow
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._unknown: OrderedDict[bytes, float] = OrderedDict()
+        self._lookups: dict[bytes, asyncio.Task[LookupResult]] = {}
+        self._invalidations = 0
+        self._failing = False
+        # Floods of invalid keys don't delay the refresh of known ones.
         self._threads = {
-            (known, apart): ThreadPoolExecutor(1 if known else 2, "credentials")
-            for known in (True, False)
-            for apart in (True, False)
+            (cached, is_slow): ThreadPoolExecutor(1 if cached else 2, "credentials")
+            for cached in (True, False)
+            for is_slow in (True, False)
         }
 
-    async def of(self, name: bytes, credential: bytes) -> Caller | None:
-        """Who that is; None: nobody. name: what it is remembered under.
+    @property
+    def lookups_in_flight(self) -> int:
+        """Number of lookups that have not ended."""
+        return len(self._lookups)
 
-        Raises Unavailable and the store's errors where that can't be told.
+    async def get(self, name: bytes, credential: bytes) -> Caller | None:
+        """Returns the caller; None if the credential is unknown. `name` is the cache key.
+
+        Raises Unavailable and the store's errors where the lookup fails.
         """
         now_s = clock.monotonic()
-        if entry := self._known.get(name):
-            if now_s < entry.fresh_s:
-                self._known.move_to_end(name)
+        if entry := self._entries.get(name):
+            if now_s < entry.soft_s:
+                self._entries.move_to_end(name)
                 return entry.caller
             if now_s < entry.ends_s:
-                return await self._again(name, credential, entry, now_s)
-        elif now_s < self._nobodies.get(name, 0.0):
+                return await self._revalidate(name, credential, entry, now_s)
+        elif now_s < self._unknown.get(name, 0.0):
             return None
-        return (await asyncio.shield(self._look(name, credential))).caller
+        return (await asyncio.shield(self._lookup(name, credential))).caller
 
-    async def _again(
+    async def _revalidate(
         self, name: bytes, credential: bytes, entry: _Entry, now_s: float
     ) -> Caller | None:
-        looking = self._look(name, credential)
-        if now_s < entry.good_s:
+        lookup = self._lookup(name, credential)
+        if now_s < entry.hard_s:
             return entry.caller
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                return (await asyncio.shield(looking)).caller
+            async with asyncio.timeout(_LOOKUP_WAIT_S):
+                return (await asyncio.shield(lookup)).caller
         except (TimeoutError, Unavailable, *CONNECTION_ERRORS):
-            if not self._carry_on(entry):
+            if not self._extend_stale(entry):
                 raise Unavailable("credentials can't be checked", retry_after_s=_RETRY_S) from None
             return entry.caller
 
-    def _carry_on(self, entry: _Entry) -> bool:
-        """As it was found last, for a while."""
+    def _extend_stale(self, entry: _Entry) -> bool:
+        """Extends a stale entry while lookups fail. Returns False once it is too old."""
         now_s = clock.monotonic()
-        if now_s < min(entry.found_s + AWAY_S, entry.ends_s):
+        if now_s < min(entry.found_s + STALE_S, entry.ends_s):
             entry.extend(now_s + _RETRY_S, now_s + _RETRY_S)
             return True
         return False
 
-    def _look(self, name: bytes, credential: bytes) -> asyncio.Task[Found]:
-        """The lookup in hand, or a new one."""
-        if looking := self._looking.get(name):
-            return looking
-        if name not in self._known and len(self._looking) >= _MOST_LOOKUPS:
-            raise Unavailable("too many credentials are looked up now", retry_after_s=_RETRY_S)
-        looking = asyncio.create_task(self._look_up(name, credential))
-        self._looking[name] = looking
-        looking.add_done_callback(lambda task: self._done(name, task))
-        return looking
+    def _lookup(self, name: bytes, credential: bytes) -> asyncio.Task[LookupResult]:
+        """Returns the lookup in flight, or starts one. Raises Unavailable."""
+        if lookup := self._lookups.get(name):
+            return lookup
+        if name not in self._entries and len(self._lookups) >= _MAX_LOOKUPS:
+            raise Unavailable("too many credentials are being looked up", retry_after_s=_RETRY_S)
+        lookup = asyncio.create_task(self._run_lookup(name, credential))
+        self._lookups[name] = lookup
+        lookup.add_done_callback(lambda task: self._finished(name, task))
+        return lookup
 
-    async def _look_up(self, name: bytes, credential: bytes) -> Found:
+    async def _run_lookup(self, name: bytes, credential: bytes) -> LookupResult:
         loop = asyncio.get_running_loop()
-        threads = self._threads[name in self._known, self._apart(credential)]
-        changes = -1
-        while changes != self._changes:  # what is found is older than a change that we heard of
-            changes = self._changes
-            found = await loop.run_in_executor(threads, self._find, credential)
-        if clock.monotonic() >= found.ends_s:
-            found = Found(None)
-        self._keep(name, found)
-        return found
+        threads = self._threads[name in self._entries, self._is_slow(credential)]
+        invalidations = -1
+        while (
+            invalidations != self._invalidations
+        ):  # what is found is older than a change that we heard of
+            invalidations = self._invalidations
+            result = await loop.run_in_executor(threads, self._look_up_now, credential)
+        if clock.monotonic() >= result.ends_s:
+            result = LookupResult(None)
+        self._store(name, result)
+        return result
 
-    def _done(self, name: bytes, task: asyncio.Task[Found]) -> None:
-        self._looking.pop(name, None)
+    def _finished(self, name: bytes, task: asyncio.Task[LookupResult]) -> None:
+        self._lookups.pop(name, None)
         if task.cancelled():
             return
-        if (error := task.exception()) and (entry := self._known.get(name)):
-            self._carry_on(entry)
-        if bool(error) != self._away:
-            self._away = bool(error)
-            what = f"can't be looked up: {type(error).__name__}" if error else "are found again"
-            _log.warning("credentials %s", what)
+        if (error := task.exception()) and (entry := self._entries.get(name)):
+            self._extend_stale(entry)
+        if bool(error) != self._failing:
+            self._failing = bool(error)
+            state = (
+                f"can't be looked up: {type(error).__name__}" if error else "are looked up again"
+            )
+            _log.warning("credentials %s", state)
 
-    def _keep(self, name: bytes, found: Found) -> None:
+    def _store(self, name: bytes, result: LookupResult) -> None:
         now_s = clock.monotonic()
-        if found.caller is None:
-            self._known.pop(name, None)
-            self._nobodies[name] = now_s + GOOD_S
-            if len(self._nobodies) > _MOST_NOBODIES:
-                self._nobodies.popitem(last=False)
+        if result.caller is None:
+            self._entries.pop(name, None)
+            self._unknown[name] = now_s + HARD_TTL_S
+            if len(self._unknown) > _MAX_UNKNOWN:
+                self._unknown.popitem(last=False)
             return
-        self._nobodies.pop(name, None)
-        entry = self._known[name] = _Entry(found.caller, now_s, found.ends_s)
-        entry.extend(now_s + FRESH_S, now_s + GOOD_S)
-        self._known.move_to_end(name)
-        if len(self._known) > _MOST:
-            self._known.popitem(last=False)
+        self._unknown.pop(name, None)
+        entry = self._entries[name] = _Entry(result.caller, now_s, result.ends_s)
+        entry.extend(now_s + SOFT_TTL_S, now_s + HARD_TTL_S)
+        self._entries.move_to_end(name)
+        if len(self._entries) > _MAX_CALLERS:
+            self._entries.popitem(last=False)
 
     def forget(self, tenant: str) -> None:
-        """This tenant's credentials, or all of them (''), are looked up before they count again."""
-        self._changes += 1
-        self._nobodies.clear()
-        for entry in self._known.values():
+        """Invalidates the entries of this tenant, or all (""): they are looked up before they
+        count."""
+        self._invalidations += 1
+        self._unknown.clear()
+        for entry in self._entries.values():
             if tenant in ("", entry.caller.tenant):
-                entry.fresh_s = entry.good_s = 0.0
+                entry.soft_s = entry.hard_s = 0.0
 
     def stop(self) -> None:
-        for looking in list(self._looking.values()):
-            looking.cancel()
+        """Cancels lookups, and waits for their threads."""
+        for lookup in list(self._lookups.values()):
+            lookup.cancel()
         for threads in self._threads.values():
             threads.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Hears from the database that what credentials stand for has changed."""
+"""Invalidation of cached credentials by notifications of the database."""
 
 import asyncio
 import logging
@@ -15,22 +15,27 @@ _ALL = ""
 _LISTEN = sql.SQL("LISTEN {}").format(sql.Identifier(db.KEYS_CHANNEL))
 
 
-async def listen(url: str, heard: Callable[[str], None]) -> None:
-    """Calls `heard` with the tenant that a change is about; with "" for all of them, when it began
-    to listen and may have missed some. Ends when it is cancelled."""
-    told = False
+async def listen(url: str, on_change: Callable[[str], None]) -> None:
+    """Calls `on_change` with the tenant of each change, until cancelled.
+
+    Calls it with "" (all tenants) after each (re)connect, since notifications may have been
+    missed.
+    """
+    warned = False
     while True:
         try:
             async with await AsyncConnection.connect(
                 db.plain_url(url), autocommit=True, **db.PATIENCE
             ) as connection:
                 await connection.execute(_LISTEN)
-                told = False
-                heard(_ALL)
+                warned = False
+                on_change(_ALL)
                 async for notice in connection.notifies():
-                    heard(notice.payload)
+                    on_change(notice.payload)
         except (psycopg.Error, OSError) as error:
-            if not told:
-                _log.warning("no word of revoked keys, they count for seconds: %s", error)
-            told = True
+            if not warned:
+                _log.warning(
+                    "can't listen for revoked keys; they stay valid for seconds: %s", error
+                )
+            warned = True
         await asyncio.sleep(_AGAIN_S)

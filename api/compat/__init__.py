@@ -1,1 +1,1 @@
-"""Api/compat."""
+"""Routes that other services' clients know: OpenAI, Anthropic, Open Inference Protocol."""

@@ -1,5 +1,4 @@
-"""/openapi.json: what FastAPI finds out by itself, the bodies that we read ourselves, and
-examples."""
+"""/openapi.json: FastAPI's document, bodies that handlers parse themselves, and examples."""
 
 from typing import Any
 
@@ -19,7 +18,7 @@ _REF = "#/components/schemas/{model}"
 
 
 def install(app: FastAPI) -> None:
-    """Serves the whole document; it is built once."""
+    """Serves the completed document; it is built once."""
 
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -29,7 +28,7 @@ def install(app: FastAPI) -> None:
             schemas = document["components"]["schemas"]
             schemas |= bodies["$defs"]
             for name, example in EXAMPLES.items():
-                # Where another module has a model of that name, both are called by their modules'.
+                # FastAPI adds the module to a name that two modules use.
                 long = f"api__schemas__{name}"
                 schemas[long if long in schemas else name]["examples"] = [example]
             app.openapi_schema = document

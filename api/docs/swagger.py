@@ -1,5 +1,5 @@
-"""/docs: the contract for people, from /openapi.json. All that it needs is served here, so it works
-without the internet, on any address, and runs nobody else's script."""
+"""Swagger UI at /docs, from /openapi.json. All assets are served here, so that it works without
+the internet and runs no third party's script."""
 
 import json
 from importlib import resources
@@ -27,8 +27,8 @@ _OPTIONS = {
     "dom_id": "#swagger-ui",
     "deepLinking": True,
     "displayRequestDuration": True,
-    "persistAuthorization": False,  # a key is kept no longer than the page
-    "validatorUrl": None,  # it would send the document elsewhere
+    "persistAuthorization": False,  # a key lives no longer than the page
+    "validatorUrl": None,  # it would send the document to a third party
 }
 _START = f"window.ui = SwaggerUIBundle({json.dumps(_OPTIONS)});\n"
 _PAGE = """<!doctype html>
@@ -50,7 +50,7 @@ _PAGE = """<!doctype html>
 
 
 def install(app: FastAPI) -> None:
-    """Serves the page and its parts."""
+    """Adds the page and its assets."""
 
     async def docs(request: Request) -> Response:
         headers = {"Content-Security-Policy": _POLICY}
@@ -70,5 +70,5 @@ def install(app: FastAPI) -> None:
 
 
 def _bytes(name: str) -> bytes:
-    """Read when asked, and not kept: the page is opened rarely, and its script has 1.7 MB."""
+    """Reads an asset on each request: the page is opened rarely, and its script has 1.7 MB."""
     return resources.files("fastapi_swagger").joinpath("resources", name).read_bytes()

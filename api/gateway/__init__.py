@@ -1,1 +1,1 @@
-"""The synchronous path: one inference call through Redis to a worker and back."""
+"""Synchronous calls: through Redis to a worker, and back."""

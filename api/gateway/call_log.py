@@ -1,5 +1,5 @@
-"""What this process knows of calls that ended, written to Redis about once a second: all of them
-while there are few, else those that failed and the slowest."""
+"""Log of ended calls in Redis, written twice a second: all calls at low rates, else failed and
+slow ones."""
 
 import asyncio
 import heapq
@@ -17,48 +17,50 @@ from jobs.calls.records import KEPT_S, CallRecord, kept_under
 from jobs.errors import MillraceError
 
 _EVERY_S = 0.5
-_A_SECOND = 10.0
-"""Records a process may write in the long run: half a kilobyte each, for an hour, are 18 MB."""
-_MOST = 300.0
-"""At once, after a quiet half minute: a few milliseconds of the loop."""
-_MARGIN_S = 120
-"""A record is there for an hour, though its minute began earlier."""
+#: Records that a process may write in the long run: half a kilobyte each, for an hour, are 18 MB.
+_PER_SECOND = 10.0
+_MAX_BURST = (
+    300.0  #: Records at once after a quiet half minute: a few milliseconds of the event loop.
+)
+_MARGIN_S = 120  #: A record lives for an hour although its key is of a minute that began earlier.
 
 
-class _Ended(NamedTuple):
-    """ended_s: on the process's clock."""
+class _EndedCall(NamedTuple):
+    """Call that ended at `ended_s` on the process's clock."""
 
-    asked: InferenceRequest
+    request: InferenceRequest
     outcome: str
     timing: Mapping[str, Any]
     ended_s: float
 
     @property
     def total_ms(self) -> float:
-        asked = self.asked
-        left_ms = (asked.until_s - self.ended_s) * 1000
-        return asked.timeout_ms - asked.waited_ms - left_ms
+        """Milliseconds from the request to the end."""
+        request = self.request
+        left_ms = (request.deadline_s - self.ended_s) * 1000
+        return request.timeout_ms - request.waited_ms - left_ms
 
     @property
-    def badness(self) -> float:
-        """The share of its target that it took; what failed is worse than any."""
-        took = self.total_ms / max(1, self.asked.tried[-1].model.target_ms)
+    def slowness(self) -> float:
+        """Share of its target that it took; infinite for a failed call."""
+        took = self.total_ms / max(1, self.request.attempts[-1].model.target_ms)
         return took if self.outcome == "succeeded" else inf
 
     def record(self, now_s: float, at: float) -> CallRecord:
-        """now_s, at: one moment on the process's clock, and as Unix time."""
-        asked, last = self.asked, self.asked.tried[-1]
+        """Returns its record. `now_s` and `at` are one moment, on the process's clock and as Unix
+        time."""
+        request, last = self.request, self.request.attempts[-1]
         refused = last.refused if last.refused and last.refused.why == "late" else None
         return CallRecord(
-            id=asked.id,
-            tenant=asked.tenant,
+            id=request.id,
+            tenant=request.tenant,
             model=last.model.name,
             version=last.model.version,
-            job_class=asked.job_class,
+            job_class=request.job_class,
             outcome=self.outcome,
             ended_at=at - (now_s - self.ended_s),
             target_ms=last.model.target_ms,
-            timeout_ms=asked.timeout_ms,
+            timeout_ms=request.timeout_ms,
             size=last.size,
             lane=last.lane,
             timing={**self.timing, "total_ms": round(self.total_ms, 3)},
@@ -68,36 +70,40 @@ class _Ended(NamedTuple):
 
 
 class CallLog:
-    """pipe: to Redis; on: whether any are kept."""
+    """Writes records through `pipe`; does nothing where not `on`."""
 
     def __init__(self, pipe: RedisPipeline, *, on: bool) -> None:
         self._pipe, self._on = pipe, on
-        self._ended: list[_Ended] = []
-        self._budget, self._written_s = _MOST, clock.monotonic()
+        self._ended: list[_EndedCall] = []
+        self._budget, self._written_s = _MAX_BURST, clock.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Starts the periodic write."""
         if self._on:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        """Writes what is left."""
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
             self._write()
 
-    def note(self, asked: InferenceRequest, ended: BaseException | Mapping[str, Any]) -> None:
-        """A call ended: with its timing, or with what it raised. Takes microseconds: the rest is
-        for later."""
-        if not self._on or not asked.tried:
-            return  # it came to no model
+    def record_end(
+        self, request: InferenceRequest, ended: BaseException | Mapping[str, Any]
+    ) -> None:
+        """Records the end of a call: its timing, or its exception. Takes microseconds; the rest is
+        deferred."""
+        if not self._on or not request.attempts:
+            return  # rejected before any model was tried
         if isinstance(ended, BaseException):
-            self._ended.append(_Ended(asked, outcome_of(ended), {}, clock.monotonic()))
+            self._ended.append(_EndedCall(request, outcome_of(ended), {}, clock.monotonic()))
         else:
-            self._ended.append(_Ended(asked, "succeeded", ended, clock.monotonic()))
+            self._ended.append(_EndedCall(request, "succeeded", ended, clock.monotonic()))
 
     async def find(self, id: str) -> CallRecord | None:
-        """What is kept of a call. Raises RedisError."""
+        """Returns the record of a call, if there is one. Raises RedisError."""
         key = kept_under(id)
         packed = key and await self._pipe.ask("HGET", key, id)
         try:
@@ -111,25 +117,26 @@ class CallLog:
             self._write()
 
     def _write(self) -> None:
-        """One command a minute in which these calls were made, all in one message."""
+        """Sends one command for each minute in which the calls began, in one message."""
         ended, self._ended = self._ended, []
         now_s, at = clock.monotonic(), clock.now().timestamp()
-        self._budget = min(_MOST, self._budget + _A_SECOND * (now_s - self._written_s))
+        self._budget = min(_MAX_BURST, self._budget + _PER_SECOND * (now_s - self._written_s))
         self._written_s = now_s
         if len(ended) > self._budget:
-            ended = heapq.nlargest(int(self._budget), ended, key=lambda one: one.badness)
+            ended = heapq.nlargest(int(self._budget), ended, key=lambda call: call.slowness)
         self._budget -= len(ended)
         fields: dict[str, list[Any]] = {}
-        for one in ended:
-            its = fields.setdefault(str(kept_under(one.asked.id)), [])
-            its += one.asked.id, one.record(now_s, at).pack()
-        for key, its in fields.items():
-            self._pipe.send(_unheard, "HSET", key, *its)
-            self._pipe.send(_unheard, "EXPIRE", key, KEPT_S + _MARGIN_S)
+        for call in ended:
+            values = fields.setdefault(str(kept_under(call.request.id)), [])
+            values += call.request.id, call.record(now_s, at).pack()
+        for key, values in fields.items():
+            self._pipe.send(_ignore_reply, "HSET", key, *values)
+            self._pipe.send(_ignore_reply, "EXPIRE", key, KEPT_S + _MARGIN_S)
 
 
 def outcome_of(error: BaseException) -> str:
-    """As metrics and records name it: an error's code, or that the client left."""
+    """Returns the outcome that metrics and records name: an error's code, or "cancelled" if the
+    client left."""
     if isinstance(error, MillraceError):  # of what the engine did, its fault says more
         unnamed = error.code == MillraceError.code and error.faults
         return error.faults[0].code if unnamed else error.code
@@ -138,5 +145,5 @@ def outcome_of(error: BaseException) -> str:
     return "unavailable" if isinstance(error, RedisError) else MillraceError.code
 
 
-def _unheard(answer: Any) -> None:
-    """A record that Redis didn't take is a record less."""
+def _ignore_reply(answer: Any) -> None:
+    """Ignores the reply: a record that Redis did not take is one record less."""

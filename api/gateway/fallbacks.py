@@ -1,5 +1,5 @@
-"""The ways in which a call may be answered: as it was asked, and what its model's entry allows
-before it is refused."""
+"""Fallback plans of a call: as requested, then what its model's entry allows instead of a
+rejection."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,20 +12,23 @@ from jobs.models.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class FallbackPlan:
-    """size: the input's, in the model's unit; degraded: what the answer says of it."""
+    """One way to serve a call."""
 
     model: Model
     params: Mapping[str, Any]
-    size: int
-    degraded: Mapping[str, Any]
+    size: int  #: of the input, in the model's unit
+    degraded: Mapping[str, Any]  #: what the response says of it
 
 
 def fallback_plans(
     models: Registry, model: Model, value: Any, params: Mapping[str, Any],
     degraded: Mapping[str, Any] | None = None,
 ) -> Iterator[FallbackPlan]:  # fmt: skip
-    """As asked; cut short; then those of the fallback. A fallback goes without the parameters
-    that it doesn't take, and is passed over where it doesn't take the input."""
+    """Yields the plans in order: as requested, truncated, then those of the fallback model.
+
+    A fallback model ignores parameters that it doesn't know, and is skipped where it doesn't take
+    the input.
+    """
     degraded = degraded or {}
     size = model.size(value, params)
     yield FallbackPlan(model, params, size, degraded)
@@ -36,9 +39,9 @@ def fallback_plans(
     if not model.degrade.fallback:
         return
     other = models.resolve(model.degrade.fallback)
-    kept = {k: v for k, v in params.items() if not validation.refuse_params(other, {k: v})}
-    wrapped = {"input": value, "params": kept}
-    if not isinstance(validation.check(wrapped, (), None, other, True), list):
+    accepted = {k: v for k, v in params.items() if not validation.refuse_params(other, {k: v})}
+    item = {"input": value, "params": accepted}
+    if not isinstance(validation.check(item, (), None, other, True), list):
         yield from fallback_plans(
-            models, other, value, kept, {"fallback_from": model.key, **degraded}
+            models, other, value, accepted, {"fallback_from": model.key, **degraded}
         )

@@ -1,5 +1,5 @@
-"""The inputs of one request as calls of their own, each in its lane: they share launches with each
-other and with everybody's, and are answered together or not at all."""
+"""Fan-out of one request with several inputs to as many calls, which are answered together or not
+at all."""
 
 import asyncio
 from collections import deque
@@ -8,101 +8,107 @@ from dataclasses import replace
 from typing import Any
 
 from api.gateway.fallbacks import FallbackPlan
-from api.gateway.inference import CallResult, InferenceSession, for_now
+from api.gateway.inference import CallResult, InferenceSession, is_temporary
 from jobs import clock
 from jobs.errors import MillraceError
 from jobs.identity import Limit
 from jobs.models.model import Model
 
-MOST_AT_ONCE = 256
-"""Calls of one request that wait or run: a full launch or several, a part of the queue."""
+#: Calls of one request that wait or run: one full launch or several, and a part of the queue.
+MAX_CONCURRENT_CALLS = 256
 
-_AT_A_TIME = 16  # inputs: to size them, or to send them, takes the loop a millisecond or so
+_YIELD_EVERY = 16  # inputs; sizing or sending them blocks the loop for about a millisecond
 
 
 async def fan_out(
-    asking: InferenceSession, model: Model, values: Sequence[Any], params: Mapping[str, Any]
+    session: InferenceSession, model: Model, values: Sequence[Any], params: Mapping[str, Any]
 ) -> list[CallResult]:
-    """Their answers, in order: as they were asked, all by this model. Raises why the first was not
-    let in, or why one failed; the others are taken back then."""
-    calls = _Calls(asking, values, await _sized(model, values, params))
+    """Returns the results in the order of `values`, all by this model.
+
+    Raises why the first was not admitted, or why one failed; the others are then withdrawn.
+    """
+    calls = _Calls(session, values, await _sized(model, values, params))
     try:
         await calls.run()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
-    return [calls.answers[n] for n in range(len(values))]
+    return [calls.results[n] for n in range(len(values))]
 
 
 async def _sized(
     model: Model, values: Sequence[Any], params: Mapping[str, Any]
 ) -> list[FallbackPlan]:
-    found = []
+    plans = []
     for n, value in enumerate(values):
-        found.append(FallbackPlan(model, params, model.size(value, params), {}))
-        if n % _AT_A_TIME == _AT_A_TIME - 1:
+        plans.append(FallbackPlan(model, params, model.size(value, params), {}))
+        if n % _YIELD_EVERY == _YIELD_EVERY - 1:
             await asyncio.sleep(0)
-    return found
+    return plans
 
 
 class _Calls:
-    """As many at once as are let in: one that is not, for now, comes again when another one of
-    them has ended. The first stands for all: it is charged with the whole request, and is refused
-    as a single call would be."""
+    """Keeps as many calls in flight as are admitted: one that is rejected for now is retried when
+    another one has ended. The first stands for all: it is charged with the whole request, and is
+    rejected as a single call would be."""
 
     def __init__(
-        self, asking: InferenceSession, values: Sequence[Any], ways: Sequence[FallbackPlan]
+        self, session: InferenceSession, values: Sequence[Any], plans: Sequence[FallbackPlan]
     ) -> None:
-        self.answers: dict[int, CallResult] = {}
-        self._values, self._ways = values, ways
-        more = sum(way.size for way in ways[1:])
-        self._first = replace(asking, more_units=more, let_in=self._widen)
-        flights = tuple(map(_of_flights, asking.caller.limits))
-        caller = replace(asking.caller, limits=flights)
-        self._other = replace(asking, caller=caller, rate_limit_headers={}, patient=True)
+        self.results: dict[int, CallResult] = {}
+        self._values, self._plans = values, plans
+        more = sum(plan.size for plan in plans[1:])
+        self._first = replace(session, more_units=more, on_admitted=self._widen)
+        flights = tuple(map(_concurrency_only, session.caller.limits))
+        caller = replace(session.caller, limits=flights)
+        self._following = replace(
+            session, caller=caller, rate_limit_headers={}, retries_admission=True
+        )
         self._left = deque(range(len(values)))
         self._open = 0
-        self._window = 1 if asking.caller.limits else MOST_AT_ONCE
+        self._window = 1 if session.caller.limits else MAX_CONCURRENT_CALLS
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
+        """Runs all calls. Raises an exception group."""
         async with asyncio.TaskGroup() as group:
             while self._left or self._open:
                 self._changed.clear()
                 while self._left and self._open < self._window:
                     self._open += 1
-                    group.create_task(self._ask(self._left.popleft()))
-                    if self._open % _AT_A_TIME == 0:
+                    group.create_task(self._call(self._left.popleft()))
+                    if self._open % _YIELD_EVERY == 0:
                         await asyncio.sleep(0)
                 await self._changed.wait()
 
     def _widen(self) -> None:
-        self._window = MOST_AT_ONCE
+        self._window = MAX_CONCURRENT_CALLS
         self._changed.set()
 
-    async def _ask(self, n: int) -> None:
-        asking = self._other if n else self._first
-        waited_ms = (clock.monotonic() - asking.since_s) * 1000
-        asking = replace(asking, waited_ms=waited_ms if n else 0.0)
+    async def _call(self, n: int) -> None:
+        session = self._following if n else self._first
+        waited_ms = (clock.monotonic() - session.since_s) * 1000
+        session = replace(session, waited_ms=waited_ms if n else 0.0)
         try:
-            self.answers[n] = await asking.call(self._values[n], iter((self._ways[n],)))
-            self._window = min(self._window + 1, MOST_AT_ONCE)
+            self.results[n] = await session.call(self._values[n], iter((self._plans[n],)))
+            self._window = min(self._window + 1, MAX_CONCURRENT_CALLS)
         except MillraceError as error:
-            if n == 0 or not for_now(error):
+            if n == 0 or not is_temporary(error):
                 raise
             self._left.appendleft(n)
             self._window = max(1, self._open - 1)
             if self._open == 1:  # none of ours will make room
-                await self._rest(error.retry_after_s or 0.0)
+                await self._pause(error.retry_after_s or 0.0)
         finally:
             self._open -= 1
             self._changed.set()
 
-    async def _rest(self, seconds: float) -> None:
-        """At most until the deadline, by which the next try ends."""
-        asking = self._other
-        left_s = asking.since_s + asking.timeout_ms / 1000 - clock.monotonic()
+    async def _pause(self, seconds: float) -> None:
+        """Sleeps, at most until the deadline, with which the next attempt ends."""
+        session = self._following
+        left_s = session.since_s + session.timeout_ms / 1000 - clock.monotonic()
         await asyncio.sleep(max(0.0, min(seconds, left_s)))
 
 
-def _of_flights(limit: Limit) -> Limit:
+def _concurrency_only(limit: Limit) -> Limit:
+    """Drops the rates of a limit; the first call is charged with them."""
     return replace(limit, requests_per_s=None, tokens_per_s=None)

@@ -1,4 +1,5 @@
-"""Calls from this api process: put into a central lane, then awaited on its own reply list."""
+"""Gateway of calls: enqueues each in a lane in Redis, and awaits its result on this process's own
+reply list."""
 
 import asyncio
 import logging
@@ -14,8 +15,8 @@ from api.gateway.fallbacks import FallbackPlan
 from api.gateway.model_status import ModelStatus, ModelStatuses
 from api.gateway.redis_pipeline import PipelineScript, RedisPipeline
 from api.gateway.rejections import rejection
-from api.http.rate_limit_headers import exceeded, rate_limit_headers
-from api.http.retry_after import later_s
+from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
+from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.calls import scripts
 from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
@@ -41,76 +42,74 @@ _RETRY_S = 0.2
 _WATCH_S = 1.0
 _PATIENCE_S = 0.5
 
+#: Output, error, units and timing of a call.
 InferenceResult = tuple[Any, list[str] | None, int, dict[str, Any]]
-"""output, error, units, timing"""
 
 
 @dataclass(slots=True)
 class AdmissionAttempt:
-    """One way in which a call was to be let in; refused: why it wasn't."""
+    """One plan by which a call was to be admitted."""
 
     model: Model
     size: int
     lane: str
     terms: Terms
-    refused: Refused | None = None
+    refused: Refused | None = None  #: None where it was admitted
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """Who wants what until when. share: of the time that may be waited
-    (api/gateway/model_status.py); weight: its
-    tenant's; until_s: on the process's clock; gone: done once the client has left; limits: the
-    caller's; standing: the headers that tell of them, once the call is let in; more_units: what its
-    quota is charged with on top of its size; waited_ms: of its time, before it was asked; let_in:
-    is told when it is let in; trace: see Call; tried: gets the ways that were tried."""
+    """One call to enqueue."""
 
     id: str
     tenant: str
     value: Any
-    share: float
+    share: float  #: share of the tolerable wait, by class (api/gateway/model_status.py)
     job_class: JobClass
-    weight: float
-    timeout_ms: int
-    until_s: float
-    client_disconnected: "asyncio.Future[Any]"
-    limits: tuple[Limit, ...] = ()
+    weight: float  #: fair-share weight of the tenant
+    timeout_ms: int  #: for the whole request
+    deadline_s: float  #: on the process's clock
+    client_disconnected: "asyncio.Future[Any]"  #: done once the client has left
+    limits: tuple[Limit, ...] = ()  #: the caller's limits
+    #: filled once the call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)
-    more_units: int = 0
-    waited_ms: float = 0.0
-    let_in: Callable[[], None] | None = None
-    trace: str = ""
-    tried: list[AdmissionAttempt] = field(default_factory=list)
+    more_units: int = 0  #: charged to the quota on top of its size
+    waited_ms: float = 0.0  #: part of `timeout_ms` used before the call was made
+    on_admitted: Callable[[], None] | None = None  #: called once it is admitted
+    trace: str = ""  #: packed span context, see Call
+    attempts: list[AdmissionAttempt] = field(default_factory=list)  #: plans tried so far
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A call that was sent to Redis. answer: its end, or why it wasn't let in."""
+    """Call in Redis without a result."""
 
     call: Call
-    pool: ModelStatus
-    answer: "asyncio.Future[InferenceResult | Refused]"
+    status: ModelStatus
+    result: "asyncio.Future[InferenceResult | Refused]"  #: its end, or why it was not admitted
 
 
 class CallGateway:
-    """Any number of calls at a time."""
+    """Sends calls to workers; any number at a time."""
 
-    def __init__(self, redis_url: str, most_waiting: int) -> None:
+    def __init__(self, redis_url: str, max_waiting: int) -> None:
         self._pipe = RedisPipeline(redis_url, _SILENT_S)
-        self._replies = RedisPipeline(redis_url, _SILENT_S)  # a pipe of its own: its command blocks
+        self._replies = RedisPipeline(redis_url, _SILENT_S)  # BLPOP blocks its connection
         self._put = PipelineScript(self._pipe, scripts.PUT)
         self._drop = PipelineScript(self._pipe, scripts.DROP)
         self._charge = PipelineScript(self._pipe, scripts.CHARGE)
-        self.pools = ModelStatuses(self._pipe)
-        self._most_waiting = most_waiting
+        self.model_statuses = ModelStatuses(self._pipe)
+        self._max_waiting = max_waiting
         self.name = ids.show("api", ids.new())
         self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        """Starts to read replies, and to watch for lost calls."""
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
 
     async def stop(self) -> None:
+        """Stops both, and closes the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -119,18 +118,21 @@ class CallGateway:
 
     @property
     def in_flight(self) -> int:
-        """Calls that have no answer yet."""
+        """Number of calls without a result."""
         return len(self._waiting)
 
     async def reachable(self) -> bool:
+        """Returns True if Redis answers."""
         try:
             return bool(await self._pipe.ask("PING"))
         except RedisError:
             return False
 
     async def charge(self, quota: Quota) -> None:
-        """Counts a request that is no call. Raises QuotaExceeded; where Redis is silent it is let
-        in: no job waits for Redis."""
+        """Charges a request that is no call to its quota.
+
+        Raises QuotaExceeded. Admits it where Redis is silent: no job waits for Redis.
+        """
         if quota is FREE:
             return
         try:
@@ -139,87 +141,93 @@ class CallGateway:
         except (RedisError, TimeoutError) as error:
             _log.warning("couldn't count a request of %s: %s", quota.tenant, error)
             return
-        no = refused(found, quota)
-        if no and no.exceeded:
-            raise exceeded(quota, no.exceeded)
+        rejected = refused(found, quota)
+        if rejected and rejected.exceeded:
+            raise quota_exceeded(quota, rejected.exceeded)
 
     async def infer(
-        self, asked: InferenceRequest, ways: Iterable[FallbackPlan]
+        self, request: InferenceRequest, plans: Iterable[FallbackPlan]
     ) -> tuple[FallbackPlan, InferenceResult]:
-        """The first way that lets the call in, and its answer.
+        """Returns the first plan that admits the call, and its result.
 
-        Raises why the first way refused it, where they all do; DeadlinePassed; ClientDisconnect;
+        Raises why the first plan was rejected, where all are; DeadlinePassed; ClientDisconnect;
         Unavailable where Redis lost the call; RedisError.
         """
-        refusals: list[MillraceError] = []
-        closed: Model | None = None  # takes no call at all
-        for way in ways:
-            if way.model is closed:
+        errors: list[MillraceError] = []
+        closed: Model | None = None  # rejects all calls
+        for plan in plans:
+            if plan.model is closed:
                 continue
-            pool = await self.pools.of(way.model)
-            bucket = bucket_of(way.size, way.model.buckets)
-            terms = pool.terms(bucket, asked.timeout_ms, asked.share)
-            tried = AdmissionAttempt(way.model, way.size, lane_name(way.params, bucket), terms)
-            asked.tried.append(tried)
-            answer = await self._ask(asked, way, pool, tried.lane, terms)
-            if not isinstance(answer, Refused):
-                left_ms = (asked.until_s - clock.monotonic()) * 1000
-                took_ms = asked.timeout_ms - asked.waited_ms - left_ms
-                if answer[1] is None:  # an error may come soon because there was no launch
-                    pool.answered(bucket, asked.timeout_ms, took_ms)
-                return way, answer
-            tried.refused = answer
-            if answer.exceeded:
-                quota = quota_of(asked.tenant, asked.limits, way.model.name)
-                refusals.append(exceeded(quota, answer.exceeded))
+            status = await self.model_statuses.get(plan.model)
+            bucket = bucket_of(plan.size, plan.model.buckets)
+            terms = status.terms(bucket, request.timeout_ms, request.share)
+            attempt = AdmissionAttempt(plan.model, plan.size, lane_name(plan.params, bucket), terms)
+            request.attempts.append(attempt)
+            result = await self._enqueue(request, plan, status, attempt.lane, terms)
+            if not isinstance(result, Refused):
+                left_ms = (request.deadline_s - clock.monotonic()) * 1000
+                took_ms = request.timeout_ms - request.waited_ms - left_ms
+                if result[1] is None:  # an error may come soon because there was no launch
+                    status.record_latency(bucket, request.timeout_ms, took_ms)
+                return plan, result
+            attempt.refused = result
+            if result.exceeded:
+                quota = quota_of(request.tenant, request.limits, plan.model.name)
+                errors.append(quota_exceeded(quota, result.exceeded))
                 break
-            refusals.append(rejection(answer, way.model, terms, pool.profile.load_ms))
-            if answer.why != "late":
-                closed = way.model
-        raise refusals[0]
+            errors.append(rejection(result, plan.model, terms, status.profile.load_ms))
+            if result.why != "late":
+                closed = plan.model
+        raise errors[0]
 
-    async def _ask(
-        self, asked: InferenceRequest, way: FallbackPlan, pool: ModelStatus, lane: str, terms: Terms
+    async def _enqueue(
+        self,
+        request: InferenceRequest,
+        plan: FallbackPlan,
+        status: ModelStatus,
+        lane: str,
+        terms: Terms,
     ) -> InferenceResult | Refused:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[InferenceResult | Refused] = loop.create_future()
-        left_s = asked.until_s - clock.monotonic()
-        timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
-        asked.client_disconnected.add_done_callback(partial(_leave, answer))
+        result: asyncio.Future[InferenceResult | Refused] = loop.create_future()
+        left_s = request.deadline_s - clock.monotonic()
+        timer = loop.call_later(left_s, _expire, result, request.timeout_ms)
+        request.client_disconnected.add_done_callback(partial(_leave, result))
         call = Call(
-            asked.id, lane, asked.tenant, asked.value, way.size, self.name,
-            asked.weight, asked.job_class, trace=asked.trace,
+            request.id, lane, request.tenant, request.value, plan.size, self.name,
+            request.weight, request.job_class, trace=request.trace,
         )  # fmt: skip
         quota = FREE
-        if asked.limits:
-            quota = quota_of(asked.tenant, asked.limits, way.model.name)
+        if request.limits:
+            quota = quota_of(request.tenant, request.limits, plan.model.name)
         arguments = put_arguments(
-            pool.keys, call, target_ms=way.model.target_ms, timeout_ms=max(1, int(left_s * 1000)),
-            most=self._most_waiting, terms=terms, quota=quota, more_units=asked.more_units,
+            status.keys, call, target_ms=plan.model.target_ms,
+            timeout_ms=max(1, int(left_s * 1000)),
+            most=self._max_waiting, terms=terms, quota=quota, more_units=request.more_units,
         )  # fmt: skip
-        self._put.send(partial(_admit, answer, asked, quota), pool.names, arguments)
-        self._waiting[asked.id] = waiting = _Waiting(call, pool, answer)
+        self._put.send(partial(_admit, result, request, quota), status.names, arguments)
+        self._waiting[request.id] = waiting = _Waiting(call, status, result)
         try:
-            return await answer
+            return await result
         except BaseException:
             self._take_back(waiting)
             raise
         finally:
             timer.cancel()
-            del self._waiting[asked.id]
+            del self._waiting[request.id]
 
     def _take_back(self, waiting: _Waiting) -> None:
-        """Beside the request: Redis may be why there was no answer."""
+        """Withdraws a call in the background: Redis may be why there was no result."""
 
         def note(found: Any) -> None:
             if isinstance(found, RedisError):
                 _log.warning("couldn't take back %s: %s", waiting.call.id, found)
 
-        arguments = drop_arguments(waiting.pool.keys, waiting.call)
-        self._drop.send(note, waiting.pool.names, arguments)
+        arguments = drop_arguments(waiting.status.keys, waiting.call)
+        self._drop.send(note, waiting.status.names, arguments)
 
     async def _read(self) -> None:
-        """Hands replies to who awaits them, for as long as the process lives."""
+        """Passes replies to their calls for the life of the process."""
         key = reply_key(self.name)
         while True:
             try:
@@ -234,64 +242,67 @@ class CallGateway:
                 _log.exception("a message of replies can't be read")
 
     def _hand_out(self, packed: bytes) -> None:
-        for id, *answer in unpack_replies(packed):
+        for id, *result in unpack_replies(packed):
             waiting = self._waiting.get(id)
-            if waiting and not waiting.answer.done():
-                waiting.answer.set_result(tuple(answer))
+            if waiting and not waiting.result.done():
+                waiting.result.set_result(tuple(result))
 
     async def _watch(self) -> None:
-        """Looks at the pools; ends the wait for calls that Redis lost (it was flushed, or came
-        back empty). A call that is unknown twice in a row was not answered in between either."""
+        """Refreshes the models' status; ends calls that Redis lost (it was flushed, or restarted
+        empty).
+
+        A call that is unknown twice in a row was not answered in between either.
+        """
         unknown: set[str] = set()
         while True:
             await asyncio.sleep(_WATCH_S)
             before = unknown
             try:
-                await self.pools.refresh()
+                await self.model_statuses.refresh()
                 unknown = await self._unknown()
             except RedisError:
                 continue
             for id in before & unknown & self._waiting.keys():
                 lost = "the call was lost with Redis; send it again"
-                _end(self._waiting[id].answer, Unavailable(lost, retry_after_s=later_s()))
+                _end(self._waiting[id].result, Unavailable(lost, retry_after_s=retry_delay_s()))
 
     async def _unknown(self) -> set[str]:
-        """The waiting calls that Redis knows nothing of."""
-        asked = [(id, waiting.pool.keys("calls")) for id, waiting in self._waiting.items()]
-        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in asked))
-        return {id for (id, _), there in zip(asked, known, strict=True) if not there}
+        """Returns the waiting calls that Redis doesn't know."""
+        waiting = [(id, call.status.keys("calls")) for id, call in self._waiting.items()]
+        known = await asyncio.gather(*(self._pipe.ask("HEXISTS", key, id) for id, key in waiting))
+        return {id for (id, _), exists in zip(waiting, known, strict=True) if not exists}
 
 
 def _admit(
-    answer: "asyncio.Future[InferenceResult | Refused]",
-    asked: InferenceRequest,
+    result: "asyncio.Future[InferenceResult | Refused]",
+    request: InferenceRequest,
     quota: Quota,
     found: Any,
 ) -> None:
-    """What PUT returned: only a refusal ends the wait."""
+    """Handles the reply of PUT: only a rejection ends the wait."""
     if isinstance(found, RedisError):
-        _end(answer, found)
-    elif no := refused(found, quota):
-        if not answer.done():
-            answer.set_result(no)
+        _end(result, found)
+    elif rejected := refused(found, quota):
+        if not result.done():
+            result.set_result(rejected)
     else:
         if quota is not FREE:
-            asked.rate_limit_headers.update(rate_limit_headers(quota, left_of(found)))
-        if asked.let_in:
-            asked.let_in()
+            request.rate_limit_headers.update(rate_limit_headers(quota, left_of(found)))
+        if request.on_admitted:
+            request.on_admitted()
 
 
-def _expire(answer: "asyncio.Future[InferenceResult | Refused]", timeout_ms: int) -> None:
-    _end(answer, DeadlinePassed(f"no answer within {timeout_ms} ms"))
+def _expire(result: "asyncio.Future[InferenceResult | Refused]", timeout_ms: int) -> None:
+    _end(result, DeadlinePassed(f"no answer within {timeout_ms} ms"))
 
 
 def _leave(
-    answer: "asyncio.Future[InferenceResult | Refused]", gone: "asyncio.Future[Any]"
+    result: "asyncio.Future[InferenceResult | Refused]", client_disconnected: "asyncio.Future[Any]"
 ) -> None:
-    if not answer.done():
-        answer.set_exception(ClientDisconnect())
+    if not result.done():
+        result.set_exception(ClientDisconnect())
 
 
-def _end(answer: "asyncio.Future[InferenceResult | Refused]", error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _end(result: "asyncio.Future[InferenceResult | Refused]", error: Exception) -> None:
+    if not result.done():
+        result.set_exception(error)

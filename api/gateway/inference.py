@@ -1,4 +1,5 @@
-"""One call, by whichever door it came: sent while its client is there, answered or refused."""
+"""One call of a native or a compatible route: made while its client is there, answered or
+rejected."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from api.gateway.call_log import CallLog
 from api.gateway.fallbacks import FallbackPlan
 from api.gateway.gateway import CallGateway, InferenceRequest
 from api.gateway.model_status import SHARES
-from api.http.retry_after import later_s
+from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.errors import (
     DeadlinePassed,
@@ -45,56 +46,55 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class InferenceSession:
-    """What holds for all calls of one request. since_s: when it came, on the process's clock; gone:
-    done once its client has left; standing: the headers that tell of its quotas, once one of its
-    calls is let in; patient: a call that isn't let in for now comes again; more_units, waited_ms,
-    let_in: see Asked."""
+    """State that all calls of one request share."""
 
     gateway: CallGateway
-    records: CallLog
+    call_log: CallLog
     models: Registry
     caller: Caller
     job_class: JobClass
     timeout_ms: int
-    since_s: float
-    client_disconnected: "asyncio.Future[Any]"
+    since_s: float  #: arrival of the request, on the process's clock
+    client_disconnected: "asyncio.Future[Any]"  #: done once the client has left
+    #: filled once a call is admitted
     rate_limit_headers: dict[str, str] = field(default_factory=dict)
-    more_units: int = 0
-    waited_ms: float = 0.0
-    let_in: Callable[[], None] | None = None
-    patient: bool = False
+    more_units: int = 0  #: see InferenceRequest
+    waited_ms: float = 0.0  #: see InferenceRequest
+    on_admitted: Callable[[], None] | None = None  #: see InferenceRequest
+    retries_admission: bool = False  #: the caller retries calls that are rejected for now
 
-    async def call(self, value: Any, ways: Iterator[FallbackPlan]) -> "CallResult":
-        """Raises what the gateway does, SpendCap, and the error that the call ended with."""
-        first = next(ways)
+    async def call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
+        """Makes a call. Raises what the gateway does, SpendCap, and the error that the call ended
+        with."""
+        first = next(plans)
         try:
-            called = await self._ask(value, chain((first,), ways))
+            result = await self._traced_call(value, chain((first,), plans))
         except BaseException as error:
-            if not (self.patient and for_now(error)):
-                metrics.failed(first.model, self.job_class, self.timeout_ms, error)
+            if not (self.retries_admission and is_temporary(error)):
+                metrics.record_failed(first.model, self.job_class, self.timeout_ms, error)
             raise
         seconds = clock.monotonic() - self.since_s - self.waited_ms / 1000
-        metrics.answered(called.way.model, self.job_class, seconds, called.timing)
-        return called
+        metrics.record_answered(result.plan.model, self.job_class, seconds, result.timing)
+        return result
 
-    async def _ask(self, value: Any, ways: Iterator[FallbackPlan]) -> "CallResult":
+    async def _traced_call(self, value: Any, plans: Iterator[FallbackPlan]) -> "CallResult":
         if self.caller.spent:
             raise SpendCap
         id = ids.show("call", ids.new())
-        with spans.child_span("call", "producer") as span:
-            span.set_attributes(
+        with spans.begun("call", "producer") as span:
+            span.note(
                 millrace__call__id=id,
                 millrace__tenant=self.caller.tenant,
                 millrace__class=self.job_class,
             )
-            called = await self._call(id, value, ways, span.packed)
-            span.set_attributes(millrace__model=called.way.model.key, millrace__units=called.units)
-        return called
+            result = await self._call(id, value, plans, span.packed)
+            span.note(millrace__model=result.plan.model.key, millrace__units=result.units)
+        return result
 
     async def _call(
-        self, id: str, value: Any, ways: Iterator[FallbackPlan], trace: str
+        self, id: str, value: Any, plans: Iterator[FallbackPlan], trace: str
     ) -> "CallResult":
-        asked = InferenceRequest(
+        request = InferenceRequest(
             id=id,
             tenant=self.caller.tenant,
             value=value,
@@ -102,53 +102,55 @@ class InferenceSession:
             job_class=self.job_class,
             weight=self.caller.weight,
             timeout_ms=self.timeout_ms,
-            until_s=self.since_s + self.timeout_ms / 1000,
+            deadline_s=self.since_s + self.timeout_ms / 1000,
             client_disconnected=self.client_disconnected,
             limits=self.caller.limits,
             rate_limit_headers=self.rate_limit_headers,
             more_units=self.more_units,
             waited_ms=self.waited_ms,
-            let_in=self.let_in,
+            on_admitted=self.on_admitted,
             trace=trace,
         )
         try:
-            way, (output, error, units, timing) = await self.gateway.infer(asked, ways)
+            plan, (output, error, units, timing) = await self.gateway.infer(request, plans)
             if error is not None:
                 raise _error(*error)
         except BaseException as ended:
-            if not (self.patient and for_now(ended)):
-                self.records.note(asked, ended)
+            if not (self.retries_admission and is_temporary(ended)):
+                self.call_log.record_end(request, ended)
             if isinstance(ended, MillraceError):
-                ended.more = {**ended.more, "call_id": asked.id}
+                ended.more = {**ended.more, "call_id": request.id}
             raise
-        self.records.note(asked, timing)
-        return CallResult(asked.id, way, output, units, timing)
+        self.call_log.record_end(request, timing)
+        return CallResult(request.id, plan, output, units, timing)
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """A call's answer, and the way that it took."""
+    """Result of a call, and the plan that served it."""
 
     id: str
-    way: FallbackPlan
+    plan: FallbackPlan
     output: Any
     units: int
     timing: Mapping[str, Any]
 
 
 @contextmanager
-def watched(request: Request) -> "Iterator[asyncio.Future[Any]]":
-    """What is done once the client has left; its body was read. A client that goes takes its calls
-    back."""
-    gone = asyncio.ensure_future(request.receive())
+def watch_disconnect(request: Request) -> "Iterator[asyncio.Future[Any]]":
+    """Yields a future that is done once the client has left; the body must have been read.
+
+    A client that leaves withdraws its calls.
+    """
+    client_disconnected = asyncio.ensure_future(request.receive())
     try:
-        yield gone
+        yield client_disconnected
     finally:
-        gone.cancel()
+        client_disconnected.cancel()
 
 
-def for_now(error: BaseException) -> bool:
-    """Whether there is no room as long as others are there."""
+def is_temporary(error: BaseException) -> bool:
+    """Returns True if there is only no room now, because of other requests."""
     if isinstance(error, QuotaExceeded):
         return error.bound.name == "calls_in_flight"
     return isinstance(error, TooLate | Overloaded)
@@ -156,5 +158,5 @@ def for_now(error: BaseException) -> bool:
 
 def _error(code: str, message: str) -> MillraceError:
     kind = _REFUSALS.get(code, MillraceError)
-    soon_s = later_s() if issubclass(kind, Unavailable) else None
+    soon_s = retry_delay_s() if issubclass(kind, Unavailable) else None
     return kind(message, faults=[Fault(("input",), code, message)], retry_after_s=soon_s)

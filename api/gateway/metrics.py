@@ -1,5 +1,4 @@
-"""What a call comes to in metrics: how it ended, where its time went, whether its model's target
-was met."""
+"""Metrics of a call: its outcome, its stages, and whether it met its model's target."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.telemetry.metrics import record
 
+#: Stages by the names in a call's timing; the rest of its time is the gateway's.
 _STAGES = {
     "preprocess_ms": "preprocess",
     "queue_ms": "queue",
@@ -20,22 +20,25 @@ _STAGES = {
     "engine_ms": "engine",
     "post_ms": "postprocess",
 }
-"""In a call's timing; the rest of its time is the gateway's."""
 
 
 def gateway_ms(total_ms: float, timing: Mapping[str, Any]) -> float:
-    """What no other stage took."""
+    """Returns the milliseconds that no other stage took."""
     others_ms: float = sum(timing.get(key, 0.0) for key in _STAGES)
     return round(max(0.0, total_ms - others_ms), 3)
 
 
-def answered(model: Model, job_class: JobClass, seconds: float, timing: Mapping[str, Any]) -> None:
+def record_answered(
+    model: Model, job_class: JobClass, seconds: float, timing: Mapping[str, Any]
+) -> None:
+    """Records a call that succeeded."""
     stages = {stage: timing.get(key, 0.0) / 1000 for key, stage in _STAGES.items()}
     record.call(model.key, job_class, "succeeded", seconds * 1000 <= model.target_ms)
     record.call_answered(model.key, job_class, seconds, stages)
 
 
-def failed(model: Model, job_class: JobClass, timeout_ms: int, error: BaseException) -> None:
+def record_failed(model: Model, job_class: JobClass, timeout_ms: int, error: BaseException) -> None:
+    """Records a call that failed or was rejected."""
     met = False if _is_ours(model, timeout_ms, error) else None
     record.call(model.key, job_class, _outcome(error), met)
 
@@ -49,7 +52,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _is_ours(model: Model, timeout_ms: int, error: BaseException) -> bool:
-    """Whether it fails the target: who allows less time than that has none to fail."""
+    """Returns True if the failure misses the target; a shorter timeout than the target can't."""
     if isinstance(error, TooLate | DeadlinePassed):
         return timeout_ms >= model.target_ms
     if isinstance(error, MillraceError):

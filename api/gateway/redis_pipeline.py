@@ -1,8 +1,8 @@
-"""One connection to Redis for commands that come thick and fast.
+"""Pipelined connection to Redis for many small commands.
 
-What is sent in one turn of the loop leaves in one write, nobody waits for another's answer, and an
-answer is handed to a callback: a tenth of what redis-py takes for a command. redis-py connects, as
-the URL says (TLS, sockets, passwords); then the transport is ours.
+Commands of one turn of the event loop leave in one write, none waits for another's reply, and a
+reply goes to a callback: a tenth of redis-py's cost per command. redis-py connects, by the URL
+(TLS, sockets, passwords); then the transport is ours.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from redis.exceptions import (
 
 from jobs.telemetry.metrics import record
 
-_BLOCKING = {"BLPOP"}
-"""Commands whose time is not Redis'."""
+_BLOCKING = {"BLPOP"}  #: Commands that block by design; their time is no measure of Redis.
 
-Then = Callable[[Any], None]
-"""Gets the answer, or the RedisError in its place."""
+ReplyCallback = Callable[[Any], None]  #: Gets the reply, or the RedisError in its place.
 
 
 class RedisPipeline(asyncio.Protocol):
-    """Connects when the first command comes, and again when the connection was lost; commands that
-    have no answer then are answered with ConnectionError. timeout_s: for a connection to come
-    about, and for the next answer."""
+    """Connects with the first command, and again after a connection was lost; commands without a
+    reply then get ConnectionError.
+
+    `timeout_s`: to connect, and for the next reply.
+    """
 
     def __init__(self, url: str, timeout_s: float) -> None:
         pool: ConnectionPool = ConnectionPool.from_url(
@@ -47,44 +47,45 @@ class RedisPipeline(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
-        # In the order of their commands; with when each was sent, 0 where that doesn't matter.
-        self._awaited: deque[tuple[Then, float]] = deque()
-        self._heard_s = 0.0  # when there was an answer, or none to wait for
+        # In the order of commands; the time is 0 for commands that block by design.
+        self._awaited: deque[tuple[ReplyCallback, float]] = deque()
+        self._last_reply_s = 0.0  # last reply, or first command after idling
         self._timer: asyncio.TimerHandle | None = None
 
-    def send(self, then: Then, *command: Any) -> None:
+    def send(self, callback: ReplyCallback, *command: Any) -> None:
         """Queues a command: strings, bytes and numbers."""
         loop, packed = asyncio.get_running_loop(), hiredis.pack_command(command)
         now_s = loop.time()
         if not self._awaited:
-            self._heard_s = now_s
+            self._last_reply_s = now_s
             self._timer = self._timer or loop.call_later(self._timeout_s, self._check)
-        self._awaited.append((then, 0.0 if command[0] in _BLOCKING else now_s))
+        self._awaited.append((callback, 0.0 if command[0] in _BLOCKING else now_s))
         if not self._unsent:
             loop.call_soon(self._flush)
         self._unsent.append(packed)
 
     def ask(self, *command: Any) -> "asyncio.Future[Any]":
-        """The answer, or a RedisError."""
-        answer = asyncio.get_running_loop().create_future()
-        self.send(partial(_settle, answer), *command)
-        return answer
+        """Queues a command. Returns a future of its reply, or of a RedisError."""
+        future = asyncio.get_running_loop().create_future()
+        self.send(partial(_settle, future), *command)
+        return future
 
     async def close(self) -> None:
+        """Closes the connection; commands in flight get ConnectionError."""
         if self._timer:
             self._timer.cancel()
         if self._connecting:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
         if self._transport:
-            self._transport.abort()  # TLS would say goodbye, and wait for an answer to that
+            self._transport.abort()  # a TLS shutdown would wait for its peer
         await self._connection.disconnect(nowait=True)
         self._fail(ConnectionError("the connection was closed"))
 
     def _check(self) -> None:
-        """Gives a connection up that has fallen silent."""
+        """Aborts a connection that has fallen silent."""
         loop = asyncio.get_running_loop()
-        silent_s = loop.time() - self._heard_s
+        silent_s = loop.time() - self._last_reply_s
         if self._transport and self._awaited and silent_s >= self._timeout_s:
             self._transport.abort()
         left_s = max(self._timeout_s - silent_s, self._timeout_s / 10)
@@ -118,59 +119,63 @@ class RedisPipeline(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        self._heard_s = asyncio.get_running_loop().time()
+        """Passes replies to their callbacks, in order."""
+        self._last_reply_s = asyncio.get_running_loop().time()
         self._replies.feed(data)
-        while (answer := self._replies.gets()) is not False:
-            then, since_s = self._awaited.popleft()
+        while (reply := self._replies.gets()) is not False:
+            callback, since_s = self._awaited.popleft()
             if since_s:
-                record.redis_answered(self._heard_s - since_s)
-            if isinstance(answer, RedisError) and not isinstance(answer, NoScriptError):
+                record.redis_answered(self._last_reply_s - since_s)
+            if isinstance(reply, RedisError) and not isinstance(reply, NoScriptError):
                 record.redis_error()
-            then(answer)
+            callback(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Fails all commands without a reply."""
         self._transport = None
         self._fail(ConnectionError(f"the connection to Redis was lost: {error or 'it ended'}"))
 
     def _fail(self, error: RedisError) -> None:
-        """Answers everybody, those too who come later but were queued by now."""
+        """Fails all commands, including those that were queued but not sent."""
         self._unsent.clear()
         awaited, self._awaited = self._awaited, deque()
-        for then, _ in awaited:
+        for callback, _ in awaited:
             record.redis_error()
-            then(error)
+            callback(error)
 
 
 class PipelineScript:
-    """A Lua script on a pipe."""
+    """Lua script, sent by its hash and loaded where Redis doesn't know it."""
 
     def __init__(self, pipe: RedisPipeline, source: str) -> None:
         self._pipe, self._source = pipe, source
         self._sha = sha1(source.encode()).hexdigest()
 
-    def send(self, then: Then, keys: Sequence[str], arguments: Sequence[Any]) -> None:
-        def unless_unknown(answer: Any) -> None:
-            if isinstance(answer, NoScriptError):
-                self._pipe.send(then, "EVAL", self._source, len(keys), *keys, *arguments)
+    def send(self, callback: ReplyCallback, keys: Sequence[str], arguments: Sequence[Any]) -> None:
+        """Queues a run of the script."""
+
+        def unless_unknown(reply: Any) -> None:
+            if isinstance(reply, NoScriptError):
+                self._pipe.send(callback, "EVAL", self._source, len(keys), *keys, *arguments)
             else:
-                then(answer)
+                callback(reply)
 
         self._pipe.send(unless_unknown, "EVALSHA", self._sha, len(keys), *keys, *arguments)
 
     def ask(self, keys: Sequence[str], arguments: Sequence[Any]) -> "asyncio.Future[Any]":
-        """What it returns, or a RedisError."""
-        answer = asyncio.get_running_loop().create_future()
-        self.send(partial(_settle, answer), keys, arguments)
-        return answer
+        """Queues a run. Returns a future of its reply, or of a RedisError."""
+        future = asyncio.get_running_loop().create_future()
+        self.send(partial(_settle, future), keys, arguments)
+        return future
 
 
-def _settle(answer: "asyncio.Future[Any]", found: Any) -> None:
-    if answer.done():
+def _settle(future: "asyncio.Future[Any]", reply: Any) -> None:
+    if future.done():
         return
-    if isinstance(found, RedisError):
-        answer.set_exception(found)
+    if isinstance(reply, RedisError):
+        future.set_exception(reply)
     else:
-        answer.set_result(found)
+        future.set_result(reply)
 
 
 def _reply_error(message: str) -> RedisError:

@@ -1,5 +1,5 @@
-"""Answers of calls under an Idempotency-Key, kept in Redis: a key makes one call for as long as
-Redis lives."""
+"""Responses of calls by Idempotency-Key, in Redis: a key makes one call for as long as Redis
+lives."""
 
 import asyncio
 import logging
@@ -15,20 +15,20 @@ from jobs.intake.idempotency_key import Claim, kept_under
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = 10
 _CONNECTIONS = 32
+#: An api that died in a call leaves its key in flight this much longer than the call may take.
 _MARGIN_MS = 2000
-"""An api that died in a call leaves its key in flight for so much longer than the call may take."""
-_PATIENCE_S = 0.5
-"""How long an answer waits until it is kept, and an error until its key is free."""
+#: A response waits this long until it is stored, and an error until its key is free.
+_SETTLE_WAIT_S = 0.5
 _IN_FLIGHT, _DONE = b"?", b"="
 
-# KEYS: key. ARGV: mark, ttl ms. Returns what the key has already.
+# KEYS: key. ARGV: mark, ttl ms. Returns the stored value.
 _CLAIM = """
 local kept = redis.call('GET', KEYS[1])
 if not kept then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
 return kept
 """
 
-# KEYS: key. ARGV: mark, what takes its place ('' for nothing), ttl ms
+# KEYS: key. ARGV: mark, its replacement ('' to delete), ttl ms
 _SETTLE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return end
 if ARGV[2] == '' then redis.call('DEL', KEYS[1])
@@ -37,27 +37,29 @@ else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
 
 
 class ResponseCache:
-    """A key's value: `?`, its request's fingerprint and what no other call has, while it is in
-    flight; then `=`, the fingerprint and the answer."""
+    """Value of a key: `?`, the request's fingerprint and a unique mark while it is in flight; then
+    `=`, the fingerprint and the response."""
 
-    def __init__(self, redis_url: str, keep_s: float) -> None:
+    def __init__(self, redis_url: str, ttl_s: float) -> None:
         pool = BlockingConnectionPool.from_url(
             redis_url, max_connections=_CONNECTIONS, socket_timeout=_TIMEOUT_S
         )
         self._redis: Redis = Redis.from_pool(pool)
-        self._keep_ms = int(keep_s * 1000)
+        self._ttl_ms = int(ttl_s * 1000)
         self._claim = self._redis.register_script(_CLAIM)
         self._settle = self._redis.register_script(_SETTLE)
         self._settling: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
+        """Waits for pending writes, and closes the connections."""
         await asyncio.gather(*self._settling)
         await self._redis.aclose()
 
     async def once(
         self, claim: Claim, timeout_ms: int, call: Callable[[], Awaitable[bytes]]
     ) -> tuple[bytes, bool]:
-        """(the answer, whether it was given before). A call that raises frees its key.
+        """Returns the response, and True if it was stored before. A call that raises frees its
+        key.
 
         Raises KeyInFlight, KeyReused, DeadlinePassed where Redis takes longer than the call may,
         and what the call raises.
@@ -65,42 +67,42 @@ class ResponseCache:
         name = kept_under(claim.tenant, claim.key)
         mark = _IN_FLIGHT + claim.fingerprint + ids.new().bytes
         try:
-            kept = await self._take(name, mark, timeout_ms)
-            answer = b"" if kept else await call()
+            stored = await self._claim_key(name, mark, timeout_ms)
+            answer = b"" if stored else await call()
         except BaseException:
             await self._replace(name, mark, b"")
             raise
-        if kept:
-            return _replay(kept, claim), True
+        if stored:
+            return _replay(stored, claim), True
         await self._replace(name, mark, _DONE + claim.fingerprint + answer)
         return answer, False
 
-    async def _take(self, name: str, mark: bytes, timeout_ms: int) -> bytes | None:
+    async def _claim_key(self, name: str, mark: bytes, timeout_ms: int) -> bytes | None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                kept: bytes | None = await self._claim([name], [mark, timeout_ms + _MARGIN_MS])
-                return kept
+                stored: bytes | None = await self._claim([name], [mark, timeout_ms + _MARGIN_MS])
+                return stored
         except TimeoutError:
             raise DeadlinePassed(f"no answer within {timeout_ms} ms") from None
 
     async def _replace(self, name: str, mark: bytes, value: bytes) -> None:
-        """Beside the request, where it takes long: Redis may be why there was no answer."""
+        """Goes on in the background where it takes long: Redis may be why there was no response."""
         task = asyncio.create_task(self._write(name, mark, value))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
-        await asyncio.wait({task}, timeout=_PATIENCE_S)
+        await asyncio.wait({task}, timeout=_SETTLE_WAIT_S)
 
     async def _write(self, name: str, mark: bytes, value: bytes) -> None:
         try:
-            await self._settle([name], [mark, value, self._keep_ms])
+            await self._settle([name], [mark, value, self._ttl_ms])
         except RedisError as error:
             _log.warning("couldn't keep or free an Idempotency-Key: %s", error)
 
 
-def _replay(kept: bytes, claim: Claim) -> bytes:
+def _replay(stored: bytes, claim: Claim) -> bytes:
     head = 1 + len(claim.fingerprint)
-    if kept[1:head] != claim.fingerprint:
+    if stored[1:head] != claim.fingerprint:
         raise KeyReused
-    if kept[:1] == _IN_FLIGHT:
+    if stored[:1] == _IN_FLIGHT:
         raise KeyInFlight
-    return kept[head:]
+    return stored[head:]

@@ -1,1 +1,1 @@
-"""HTTP plumbing that knows no job and no call: bodies, errors, headers, the connection."""
+"""HTTP plumbing below jobs and calls: bodies, errors, headers, the connection."""

@@ -1,4 +1,4 @@
-"""Bodies on their way in: read asynchronously, bounded, and spooled to disk."""
+"""Request bodies: read asynchronously, bounded, and spooled to disk."""
 
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -19,28 +19,29 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
-def kind(request: Request) -> str:
-    """The Content-Type without its parameters."""
+def content_type(request: Request) -> str:
+    """Returns the Content-Type without its parameters, in lower case."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def media_type(request: Request, *allowed: str) -> str:
-    """The body's type; raises UnsupportedMedia where it is none of those."""
-    given = kind(request)
-    if given not in allowed:
+    """Returns the body's media type. Raises UnsupportedMedia if it is none of `allowed`, or
+    encoded."""
+    media = content_type(request)
+    if media not in allowed:
         names = " or ".join(allowed)
-        raise UnsupportedMedia(f"the Content-Type is {given or 'missing'!r}; use {names}")
+        raise UnsupportedMedia(f"the Content-Type is {media or 'missing'!r}; use {names}")
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise UnsupportedMedia(f"the Content-Encoding is {encoding!r}; send the body as it is")
-    return given
+    return media
 
 
-async def chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
-    """The body as it comes in. Raises TooLarge as soon as it is known, ClientDisconnect."""
+async def chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+    """Yields the body as it comes in. Raises TooLarge as early as possible, ClientDisconnect."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most_bytes:
-        raise _too_large(most_bytes)
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
     size, more = 0, True
     while more:
         message = await request.receive()
@@ -48,39 +49,40 @@ async def chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
-        if size > most_bytes:
-            raise _too_large(most_bytes)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
         yield chunk
 
 
 @asynccontextmanager
 async def spooled(
-    request: Request, most_bytes: int, each: Callable[[bytes], object] | None = None
+    request: Request, max_bytes: int, on_chunk: Callable[[bytes], object] | None = None
 ) -> AsyncIterator[IO[bytes]]:
-    """The whole body as a file, at its start; on disk when it is large. `each` sees every chunk."""
+    """Yields the whole body as a file at its start, on disk when it is large. `on_chunk` gets
+    every chunk."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-        async for chunk in chunks(request, most_bytes):
+        async for chunk in chunks(request, max_bytes):
             file.write(chunk)
-            if each:
-                each(chunk)
+            if on_chunk:
+                on_chunk(chunk)
         file.seek(0)
         yield file
 
 
 def is_large(body: IO[bytes]) -> bool:
-    """Whether a spooled body went to disk."""
+    """Returns True if a spooled body went to disk."""
     size = body.seek(0, SEEK_END)
     body.seek(0)
     return size > _IN_MEMORY
 
 
-async def whole(request: Request, most_bytes: int) -> bytes:
-    """The whole body in memory."""
-    return b"".join([chunk async for chunk in chunks(request, most_bytes)])
+async def read_all(request: Request, max_bytes: int) -> bytes:
+    """Returns the whole body in memory. Raises TooLarge, ClientDisconnect."""
+    return b"".join([chunk async for chunk in chunks(request, max_bytes)])
 
 
-def small(scope: Scope, receive: Receive) -> Receive:
-    """For routes whose body FastAPI reads: whole, and before anybody asks who sent it."""
+def limit_small_body(scope: Scope, receive: Receive) -> Receive:
+    """Bounds the bodies that FastAPI reads whole, before it authenticates."""
     size = 0
 
     async def bounded() -> Message:
@@ -97,5 +99,5 @@ def small(scope: Scope, receive: Receive) -> Receive:
     return bounded
 
 
-def _too_large(most_bytes: int) -> TooLarge:
-    return TooLarge(f"the body has more than {most_bytes:,} bytes; split it into several")
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"the body has more than {max_bytes:,} bytes; split it into several")

@@ -1,14 +1,15 @@
-"""Errors as problem+json (RFC 9457): one handler for all of them."""
+"""Errors as problem+json (RFC 9457); one handler for all of them."""
 
 import logging
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from redis import RedisError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -29,13 +30,14 @@ from jobs.errors import (
 from jobs.store.db import CONNECTION_ERRORS
 
 _log = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
 _TYPES = "https://millrace.dev/problems/"
-_MOST_QUOTED = 100  # characters of what a client wrote
-_AN_ID = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")  # the pattern of one
+_MAX_QUOTED = 100  # characters of a client's text
+_ID_PATTERN = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")
 
 
-def as_json(error: MillraceError, id: str) -> dict[str, Any]:
-    """RFC 9457's object. id: the request's."""
+def problem_object(error: MillraceError, id: str) -> dict[str, Any]:
+    """Returns RFC 9457's object. `id` is the request's."""
     body: dict[str, Any] = {
         "type": _TYPES + error.code.replace("_", "-"),
         "title": error.title,
@@ -51,77 +53,97 @@ def as_json(error: MillraceError, id: str) -> dict[str, Any]:
     return body
 
 
-Wording = Callable[[MillraceError, str], Any]
-"""The JSON object of an error, by who words it; with the request's id."""
+#: Renders an error as a JSON object; gets the request's id.
+ErrorFormat = Callable[[MillraceError, str], Any]
 
-WORDINGS: dict[str, tuple[str, Wording]] = {"": ("application/problem+json", as_json)}
-"""By the beginning of the path: its media type and its wording. The longest that fits is used."""
+#: Media type and format of errors by path prefix; the longest match is used.
+ERROR_FORMATS: dict[str, tuple[str, ErrorFormat]] = {
+    "": ("application/problem+json", problem_object)
+}
 
 
-def problem(error: MillraceError, id: str, path: str = "") -> Response:
-    """The answer that an error is, to a request for this path."""
-    fitting = (start for start in WORDINGS if not start or f"{path}/".startswith(f"{start}/"))
-    door = max(fitting, key=len)
-    media_type, wording = WORDINGS[door]
+def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
+    """Returns the response of an error to a request for this path."""
+    prefixes = (start for start in ERROR_FORMATS if not start or f"{path}/".startswith(f"{start}/"))
+    prefix = max(prefixes, key=len)
+    media_type, format_error = ERROR_FORMATS[prefix]
     headers = {"X-Request-Id": id}
-    if door:  # others' clients try again whatever is a 409, 429 or 5xx, unless they are told
+    if prefix:  # others' clients try again whatever is a 409, 429 or 5xx, unless they are told
         headers["X-Should-Retry"] = str(error.retryable).lower()
     if isinstance(error, QuotaExceeded):
-        headers |= error.headers or rate_limit_headers.of_job(error)
+        headers |= error.headers or rate_limit_headers.job_quota_headers(error)
     if error.challenge:
         headers["WWW-Authenticate"] = error.challenge
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
         headers["Retry-After-Ms"] = str(math.ceil(error.retry_after_s * 1000))
-    status = 400 if door and error.code == Invalid.code else error.status  # as other APIs have it
-    return Response(orjson.dumps(wording(error, id)), status, headers, media_type=media_type)
+    status = 400 if prefix and error.code == Invalid.code else error.status  # as those APIs do
+    return Response(orjson.dumps(format_error(error, id)), status, headers, media_type=media_type)
 
 
 def error_response(error: Exception, id: str, path: str = "") -> Response:
-    """What an error of ours, or any that escaped us, is answered with."""
+    """Returns the response of any exception; unknown ones are logged, and are a 500."""
     if isinstance(error, MillraceError):
-        return problem(error, id, path)
+        return problem_response(error, id, path)
     if isinstance(error, ClientDisconnect):
-        return problem(Malformed("the body ended early"), id, path)
+        return problem_response(Malformed("the body ended early"), id, path)
     if isinstance(error, (*CONNECTION_ERRORS, RedisError)):
         _log.warning("%s", error, extra={"request_id": id})
-        what = "Redis" if isinstance(error, RedisError) else "the database"
-        soon_s = 1 + clock.jitter(1)
-        return problem(Unavailable(f"{what} can't be reached", retry_after_s=soon_s), id, path)
+        service = "Redis" if isinstance(error, RedisError) else "the database"
+        retry_s = 1 + clock.jitter(1)
+        return problem_response(
+            Unavailable(f"{service} can't be reached", retry_after_s=retry_s), id, path
+        )
     _log.error("unexpected", exc_info=error, extra={"request_id": id})
-    return problem(MillraceError("this is our fault; the log has it"), id, path)
+    return problem_response(
+        MillraceError("internal error; the log of the api has details"), id, path
+    )
+
+
+def validated(schema: type[M], value: Any) -> M:
+    """Validates a request's body. Raises Invalid."""
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise _invalid(error.errors(include_url=False)) from None
+
+
+def _invalid(errors: Sequence[Any]) -> Invalid:
+    faults = faults_of(errors)
+    detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
+    return Invalid(detail, faults=faults)
 
 
 def faults_of(errors: Sequence[Any], base: tuple[str | int, ...] = ()) -> list[Fault]:
-    """Pydantic's errors as ours."""
-    return [Fault((*base, *error["loc"]), error["type"], _said(error)) for error in errors]
+    """Converts pydantic's errors to faults."""
+    return [Fault((*base, *error["loc"]), error["type"], _fault_message(error)) for error in errors]
 
 
-def _said(error: Any) -> str:
-    """Pydantic's message; in words of our own where those are no help to a client."""
+def _fault_message(error: Any) -> str:
+    """Returns pydantic's message, or a clearer one."""
     match error["type"]:
         case "value_error":
             return str(error["ctx"]["error"])
-        case "string_pattern_mismatch" if an_id := _AN_ID.fullmatch(error["ctx"]["pattern"]):
-            begins = " or ".join(f"{head}_" for head in an_id[1].split("|"))
-            return f"{_quoted(error['input'])} is no id; one begins with {begins}"
+        case "string_pattern_mismatch" if an_id := _ID_PATTERN.fullmatch(error["ctx"]["pattern"]):
+            expected = " or ".join(f"{head}_" for head in an_id[1].split("|"))
+            return f"{_quoted(error['input'])} is no id; one begins with {expected}"
     return str(error["msg"])
 
 
 def _quoted(text: str) -> str:
-    """What a client wrote, as far as it is worth repeating."""
-    return repr(text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…")
+    """Quotes a client's text, shortened."""
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
-class _Http(MillraceError):
-    """What the framework itself refuses: an unknown path, a wrong method."""
+class _FrameworkError(MillraceError):
+    """Error of the framework itself: an unknown path, a wrong method."""
 
     def __init__(self, error: HTTPException, request: Request) -> None:
         path, method, detail = _quoted(request.url.path), request.method, str(error.detail)
         if error.status_code == 404:
             detail = f"there is no {method} {path} here; /docs shows what there is"
-        elif error.status_code == 405 and (methods := _methods(request)):
-            detail = f"{path} takes {', '.join(sorted(methods))}, not {method}"
+        elif error.status_code == 405 and (allowed := _methods(request)):
+            detail = f"{path} takes {', '.join(sorted(allowed))}, not {method}"
         super().__init__(detail)
         self.status = error.status_code  # type: ignore[misc]
         self.code = {404: "no_such_route", 405: "method_not_allowed"}.get(  # type: ignore[misc]
@@ -131,7 +153,7 @@ class _Http(MillraceError):
 
 
 def _methods(request: Request) -> set[str]:
-    """What this path allows, over all its routes: Starlette names those of the first."""
+    """Returns the methods of this path over all its routes; Starlette names those of the first."""
     return {
         method.upper()
         for path, operations in request.app.openapi()["paths"].items()
@@ -145,15 +167,17 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        faults = faults_of(error.errors())
-        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        refused = Invalid(detail, faults=faults)
-        return problem(refused, request_id(request.scope), request.url.path)
+        rejection = _invalid(error.errors())
+        return problem_response(rejection, request_id(request.scope), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        known = TooLarge(str(error.detail)) if error.status_code == 413 else _Http(error, request)
-        response = problem(known, request_id(request.scope), request.url.path)
+        translated = (
+            TooLarge(str(error.detail))
+            if error.status_code == 413
+            else _FrameworkError(error, request)
+        )
+        response = problem_response(translated, request_id(request.scope), request.url.path)
         response.headers.update(error.headers or {})
         if error.status_code == 405:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))

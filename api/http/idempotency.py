@@ -1,7 +1,8 @@
-"""Idempotency-Key on its way in: read from the request, and at work in this process once at most.
+"""Idempotency-Key of requests, which runs in this process once at most at a time.
 
-PostgreSQL ensures that a key makes one job (`jobs.store.jobs.idempotency`), Redis that it makes one
-call (`api.gateway.response_cache`). `Uploads` spares a second request its upload and validation.
+PostgreSQL ensures that a key makes one job (`jobs.store.jobs.idempotency`), Redis that it makes
+one call (`api.gateway.response_cache`). `Uploads` saves a second request its upload and
+validation.
 """
 
 import hashlib
@@ -23,23 +24,33 @@ _SILENT_S = 10.0
 PARAMETER: dict[str, Any] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Chosen by the client for one request and its retries: quoted as RFC 9651 has "
-    f"it, or bare; at most {MAX_LENGTH} characters. The same request again gets the stored answer "
-    "(with `Idempotency-Replayed: true`), or 409 while the first has none yet; another one, 422.",
+    "description": "Chosen by the client for one request and its retries: quoted (RFC 9651) or "
+    f"bare; at most {MAX_LENGTH} characters. A repeated request gets the stored response (with "
+    "`Idempotency-Replayed: true`), or 409 while the first is running; a different request, 422.",
     "schema": {"type": "string", "pattern": PATTERN},
 }
-REPLAY_DOC: dict[str, Any] = {
+REPLAY_HEADER_DOC: dict[str, Any] = {
     "headers": {
         "Idempotency-Replayed": {
-            "description": "on an answer that was given before under this Idempotency-Key",
+            "description": "present on the stored response of this Idempotency-Key",
             "schema": {"type": "string", "enum": ["true"]},
         }
     }
 }
 
 
+def request_doc(schema: str) -> dict[str, Any]:
+    """Returns OpenAPI's description of a request under an Idempotency-Key whose handler parses the
+    body, an object of this schema."""
+    body = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+    return {
+        "parameters": [PARAMETER],
+        "requestBody": {"required": True, "content": {bodies.JSON: body}},
+    }
+
+
 def read_key(request: Request, required: bool) -> str | None:
-    """The request's key. Raises KeyMissing, Malformed."""
+    """Returns the request's key. Raises KeyMissing, Malformed."""
     fields = request.headers.getlist("idempotency-key")
     if len(fields) > 1:
         raise Malformed(f"there are {len(fields)} Idempotency-Key headers; send one")
@@ -51,32 +62,35 @@ def read_key(request: Request, required: bool) -> str | None:
 
 
 class Upload:
-    """A request under a key, while it comes in."""
+    """Request under a key, while its body comes in."""
 
     def __init__(self, request: Request, tenant: str, key: str) -> None:
         self.name = (tenant, key)
-        # What makes a request the same: its media type, its query, its body.
-        self._hash = hashlib.sha256(f"{bodies.kind(request)}\n{request.url.query}\n".encode())
-        self._heard_s = clock.monotonic()
+        # Equal requests have the same media type, query and body.
+        self._hash = hashlib.sha256(
+            f"{bodies.content_type(request)}\n{request.url.query}\n".encode()
+        )
+        self._last_chunk_s = clock.monotonic()
 
     def add(self, chunk: bytes) -> None:
+        """Adds a chunk of the body to the fingerprint."""
         self._hash.update(chunk)
-        self._heard_s = clock.monotonic()
+        self._last_chunk_s = clock.monotonic()
 
     def finish(self) -> Claim:
-        """The body is here; from now on it takes as long as it takes."""
-        self._heard_s = inf
+        """Ends the upload; it no longer counts as silent, however long the work takes."""
+        self._last_chunk_s = inf
         return Claim(*self.name, fingerprint=self._hash.digest())
 
     def silent(self) -> bool:
-        return clock.monotonic() - self._heard_s > _SILENT_S
+        """Returns True if no chunk came for a while."""
+        return clock.monotonic() - self._last_chunk_s > _SILENT_S
 
 
 class Uploads:
-    """The uploads that this process is receiving or working on.
+    """Uploads that this process receives or works on.
 
-    One that went silent no longer counts: its client may have gone without a word, and be the one
-    that tries again now.
+    A silent one no longer counts: its client may be gone, and may be the one that tries again now.
     """
 
     def __init__(self) -> None:
@@ -84,7 +98,7 @@ class Uploads:
 
     @contextmanager
     def alone(self, upload: Upload) -> Iterator[None]:
-        """Raises KeyInFlight where another upload with this key is at work."""
+        """Registers an upload for the block. Raises KeyInFlight where another one has this key."""
         other = self._open.get(upload.name)
         if other and not other.silent():
             raise KeyInFlight

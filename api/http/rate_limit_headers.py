@@ -1,8 +1,7 @@
-"""What answers say of quotas: RateLimit-Policy and RateLimit, as the draft of the HTTPAPI working
-group has them (draft-ietf-httpapi-ratelimit-headers-10).
+"""RateLimit-Policy and RateLimit headers (draft-ietf-httpapi-ratelimit-headers-10).
 
-A policy is named after what it counts, with "key-" before it where it is one key's, and "/model"
-behind it where it is for one model.
+A policy is named after what it counts, with the prefix "key-" for a limit of one key, and the
+suffix "/model" for a limit of one model.
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from api.http.retry_after import later_s
+from api.http.retry_after import retry_delay_s
 from jobs import clock
 from jobs.calls.quotas import Exceeded, Left, Quota
 from jobs.errors import QuotaExceeded
@@ -30,46 +29,47 @@ _UNITS = {
     "queued_items": ';qu="items"',
     "stored_bytes": ';qu="content-bytes"',
 }
-_MOST_W_S = 60
-_SPREAD = 0.25
-"""Those that were refused together don't come back together."""
+_MAX_WINDOW_S = 60
+_JITTER = 0.25  #: Spreads retries of clients that were rejected together.
 
 
 def rate_limit_headers(quota: Quota, left: Sequence[Left]) -> dict[str, str]:
-    """The headers of an answer. left: of each rate; t is when all of it may be used again."""
-    named = zip(_names(quota), left, strict=True)
-    items = [f'"{name}";r={rate.units};t={ceil(rate.full_ms / 1000)}' for name, rate in named]
+    """Returns the headers of a response. `left` is of each rate; t is when it is full again."""
+    rates = zip(_names(quota), left, strict=True)
+    limits = [f'"{name}";r={rate.units};t={ceil(rate.full_ms / 1000)}' for name, rate in rates]
     headers = {"RateLimit-Policy": _policies(quota)}
-    if items:
-        headers["RateLimit"] = ", ".join(items)
+    if limits:
+        headers["RateLimit"] = ", ".join(limits)
     return headers
 
 
-def exceeded(quota: Quota, found: Exceeded) -> QuotaExceeded:
-    """t, and Retry-After, are when the same request is let in if nobody else asks."""
-    bound, at_a_time = found.bound, found.bound.name == "calls_in_flight"
-    wait_s = found.wait_ms / 1000
-    window_s = None if at_a_time else wait_s
-    retry_s = later_s(found.wait_ms) if at_a_time else wait_s + clock.jitter(_SPREAD * wait_s)
+def quota_exceeded(quota: Quota, rejection: Exceeded) -> QuotaExceeded:
+    """Returns the error; t and Retry-After are when the request is admitted if no other comes."""
+    bound, concurrency = rejection.bound, rejection.bound.name == "calls_in_flight"
+    wait_s = rejection.wait_ms / 1000
+    window_s = None if concurrency else wait_s
+    retry_s = (
+        retry_delay_s(rejection.wait_ms) if concurrency else wait_s + clock.jitter(_JITTER * wait_s)
+    )
     return QuotaExceeded(
-        f"{bound.whose} may make {_what(bound)}",
+        f"{bound.whose} may make {_description(bound)}",
         bound=bound,
         retry_after_s=retry_s,
-        headers=_headers(_policies(quota), bound, found.left, window_s),
+        headers=_headers(_policies(quota), bound, rejection.left, window_s),
     )
 
 
-def of_job(error: QuotaExceeded) -> dict[str, str]:
-    """The headers of a job that there is no room for."""
+def job_quota_headers(error: QuotaExceeded) -> dict[str, str]:
+    """Returns the headers of a job for which there is no room."""
     return _headers(_policy(error.bound), error.bound, error.left, error.retry_after_s)
 
 
 def _headers(policies: str, bound: Bound, left: int, window_s: float | None) -> dict[str, str]:
-    again = "" if window_s is None else f";t={ceil(window_s)}"
-    return {"RateLimit-Policy": policies, "RateLimit": f'"{_name(bound)}";r={left}{again}'}
+    reset = "" if window_s is None else f";t={ceil(window_s)}"
+    return {"RateLimit-Policy": policies, "RateLimit": f'"{_name(bound)}";r={left}{reset}'}
 
 
-def _what(bound: Bound) -> str:
+def _description(bound: Bound) -> str:
     model = f" of {bound.model}" if bound.model else ""
     if bound.name == "calls_in_flight":
         return f"{bound.most:g} calls{model} at a time"
@@ -97,10 +97,10 @@ def _policy(bound: Bound) -> str:
 
 
 def _amount(bound: Bound) -> str:
-    """q and w are whole numbers: 2.5 a second are 5 in 2."""
+    """Returns q and w as whole numbers: 2.5 a second are 5 in 2."""
     if bound.name not in ("requests_per_s", "tokens_per_s"):
         return f"q={bound.most:.0f}"
-    if bound.most < 1 / _MOST_W_S:
+    if bound.most < 1 / _MAX_WINDOW_S:
         return f"q=1;w={ceil(1 / bound.most)}"
-    rate = Fraction(bound.most).limit_denominator(_MOST_W_S)
+    rate = Fraction(bound.most).limit_denominator(_MAX_WINDOW_S)
     return f"q={rate.numerator};w={rate.denominator}"

@@ -1,4 +1,4 @@
-"""One id a request: on its answer, in the problem that it may be, and in the audit log."""
+"""Request ids: in responses, problems and the audit log."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -12,18 +12,19 @@ HEADER = b"x-request-id"
 
 
 def new_request_id() -> str:
+    """Returns a new id, `req_…`."""
     return ids.show("req", ids.new())
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
-    """The id of the request that this scope is of; made when it is first asked for."""
-    found: str = scope.setdefault(_KEY, "") or new_request_id()
-    scope[_KEY] = found
-    return found
+    """Returns the id of the request of this scope; made on first use."""
+    id: str = scope.setdefault(_KEY, "") or new_request_id()
+    scope[_KEY] = id
+    return id
 
 
-def stamped(scope: MutableMapping[str, Any], send: Send) -> Send:
-    """Puts the id on the answer."""
+def with_request_id(scope: MutableMapping[str, Any], send: Send) -> Send:
+    """Wraps `send` to add the id to the response."""
 
     async def stamp(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -2,20 +2,19 @@
 
 from jobs import clock
 
-_LEAST_MS = 20.0
+_MIN_MS = 20.0
 
 
-_MOST_S = 120.0
+_MAX_S = 120.0
 
 
-_SPREAD = 0.5
-"""Those who were refused together come back over half as long again."""
+_JITTER = 0.5  #: Spreads retries over half as long again.
 
 
-_LOST_MS = 500.0
+_DEFAULT_MS = 500.0  #: Used where the time is not known.
 
 
-def later_s(drain_ms: float = _LOST_MS) -> float:
-    """When to try again what could be let in after this time."""
-    shortest_s = min(max(drain_ms, _LEAST_MS) / 1000, _MOST_S / (1 + _SPREAD))
-    return shortest_s + clock.jitter(_SPREAD * shortest_s)
+def retry_delay_s(drain_ms: float = _DEFAULT_MS) -> float:
+    """Returns seconds after which to retry what could be admitted in `drain_ms`, with jitter."""
+    shortest_s = min(max(drain_ms, _MIN_MS) / 1000, _MAX_S / (1 + _JITTER))
+    return shortest_s + clock.jitter(_JITTER * shortest_s)

@@ -1,4 +1,4 @@
-"""What every answer carries, and who may connect: TLS, and clients' certificates."""
+"""Security headers of every response, and TLS options."""
 
 import ssl
 from typing import Any
@@ -6,27 +6,26 @@ from typing import Any
 from jobs.settings import Settings
 
 _YEAR_S = 365 * 24 * 3600
-KEPT = "/dashboard/static/"
-"""What lies under it says itself how long it is kept."""
+STATIC_PREFIX = "/dashboard/static/"  #: Static files set their own Cache-Control.
+#: Content-Security-Policy that pages extend.
 PAGE_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-"""Of a page, before it names what it needs."""
 
 
 def headers(settings: Settings) -> list[tuple[str, str]]:
-    """On every answer, the refusals of a connection too. Nothing is for caches: nearly all of it
-    belongs to a tenant."""
-    found = [
+    """Returns the headers of every response. Nothing is cacheable: nearly all of it belongs to a
+    tenant."""
+    pairs = [
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
         ("cache-control", "no-store"),
     ]
     if settings.tls_cert:
-        found.append(("strict-transport-security", f"max-age={_YEAR_S}"))
-    return found
+        pairs.append(("strict-transport-security", f"max-age={_YEAR_S}"))
+    return pairs
 
 
 def tls(settings: Settings) -> dict[str, Any]:
-    """uvicorn's options. Where clients' certificates are asked for, none connects without."""
+    """Returns uvicorn's TLS options. With a client CA, clients must have a certificate."""
     if not settings.tls_cert:
         return {}
     mutual = settings.tls_client_ca is not None

@@ -1,1 +1,1 @@
-"""Pure ASGI layers around the app: trace, count, fast path of calls."""
+"""ASGI layers around the application: fast path of calls, metrics, tracing."""

@@ -1,4 +1,4 @@
-"""Requests counted by their route's template, as they are answered."""
+"""Requests counted by their route's template."""
 
 from typing import Any
 
@@ -7,13 +7,12 @@ from starlette.types import Message, Scope, Send
 from jobs import clock
 from jobs.telemetry.metrics import record
 
-UNKNOWN = "unknown"
-"""The route of what has none: paths are the clients' to choose."""
+UNKNOWN = "unknown"  #: Route label of requests without a route; paths are chosen by clients.
 _STREAM = b"text/event-stream"
 
 
 class CountedResponse:
-    """The answer to one request. route: "" until FastAPI has found it."""
+    """Response to one request. `route` is "" until FastAPI has found it."""
 
     def __init__(self, scope: Scope, send: Send, route: str = "") -> None:
         self._scope, self._send, self._route = scope, send, route
@@ -21,13 +20,14 @@ class CountedResponse:
         self._status, self._timed = 0, not route
 
     async def send(self, message: Message) -> None:
+        """Sends a message, and records the status."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             self._timed = self._timed and not _is_stream(message)
         await self._send(message)
 
     def count(self) -> None:
-        """It was sent, or nobody wants it any more."""
+        """Counts the request, once it was answered or its client left."""
         if self._status:
             seconds = clock.monotonic() - self._since_s if self._timed else None
             route = self._route or _template(self._scope)

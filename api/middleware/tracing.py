@@ -1,4 +1,4 @@
-"""Requests as spans: of their client's trace where it has one, else of some of our own."""
+"""Spans of requests, in their client's trace or in a sampled one of our own."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -7,29 +7,28 @@ from api.compat.openai import embeddings
 from api.http.request_id import request_id
 from api.routes import calls
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.spans import NO_SPAN, Span
+from jobs.telemetry.tracing.spans import NOTHING, Span
 
 _PROBES = frozenset({"/livez", "/readyz", "/metrics"})
-_SHORT = {calls.PATH, embeddings.PATH}
-"""Routes that are gone to without FastAPI, which would tell their names."""
+_SHORT = {calls.PATH, embeddings.PATH}  #: Routes of the fast path, whose scope has no route.
 _PARENT, _STATE = b"traceparent", b"tracestate"
 
 
-def arriving(scope: Scope) -> Span:
-    """The span of this request; without a context where it isn't traced."""
-    if not spans.is_enabled() or scope["path"] in _PROBES:
-        return NO_SPAN
+def request_span(scope: Scope) -> Span:
+    """Returns the span of a request; without a context where it isn't traced."""
+    if not spans.is_on() or scope["path"] in _PROBES:
+        return NOTHING
     parent = state = None
     for name, value in scope["headers"]:
         if name == _PARENT:
             parent = value.decode("latin-1")
         elif name == _STATE:
             state = value.decode("latin-1")
-    return spans.server_span(scope["method"], parent, state)
+    return spans.arriving(scope["method"], parent, state)
 
 
 async def serve(span: Span, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers the request within its span; the answer says which that is."""
+    """Serves a request within its span, and adds `traceparent` to the response."""
     assert span.context
     header = span.context.header.encode()
 
@@ -44,12 +43,11 @@ async def serve(span: Span, app: ASGIApp, scope: Scope, receive: Receive, send: 
 
 
 def _note(span: Span, scope: Scope, status: int) -> None:
-    """As OpenTelemetry's conventions for HTTP servers have it: what is the client's fault is no
-    error here."""
+    """Sets attributes by OpenTelemetry's HTTP conventions: a client's fault is no error."""
     route = route_of(scope)
     span.name = f"{scope['method']} {route}" if route else scope["method"]
     span.error = str(status) if status >= 500 else ""
-    span.set_attributes(
+    span.note(
         http__request__method=scope["method"],
         http__route=route,
         http__response__status_code=status,
@@ -61,7 +59,7 @@ def _note(span: Span, scope: Scope, status: int) -> None:
 
 
 def route_of(scope: Scope) -> str | None:
-    """As it was declared; None: there is none."""
+    """Returns the route's template; None where there is none."""
     if found := getattr(scope.get("route"), "path", None):
         return str(found)
     path: str = scope["path"]

@@ -1,22 +1,20 @@
-"""POST /infer: lean, asynchronous, and without the database."""
+"""POST /infer: asynchronous, and without the database."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from api.context import Context, Shared
-from api.dependencies import Inferrer, may
+from api.context import Context, ContextDep
+from api.dependencies import Inferrer, authorize
 from api.gateway import metrics
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
-from api.gateway.inference import InferenceSession, watched
+from api.gateway.inference import InferenceSession, watch_disconnect
 from api.http import bodies, idempotency
-from api.http.errors import error_response, faults_of
+from api.http.errors import error_response, validated
 from api.http.request_id import request_id
-from api.schemas.calls import CallAnswer, CallRequest
+from api.schemas.calls import CallRequest, CallResponse
 from jobs import clock
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
@@ -25,109 +23,97 @@ from jobs.models.model import Model
 router = APIRouter(tags=["calls"])
 PATH = "/infer"
 
-_DOC: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/CallRequest"}}},
-    },
-}
-
 
 @router.post(
     PATH,
-    response_model=CallAnswer,
-    openapi_extra=_DOC,
-    responses={200: idempotency.REPLAY_DOC},
+    response_model=CallResponse,
+    openapi_extra=idempotency.request_doc("CallRequest"),
+    responses={200: idempotency.REPLAY_HEADER_DOC},
 )
-async def infer(request: Request, shared: Shared, caller: Inferrer) -> Response:
+async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Response:
     """One call, answered within its deadline or refused."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
-    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
-    models = shared.models
-    raw = await bodies.whole(request, models.max_line_bytes)
-    asked = _parse(raw)
-    model = await shared.calls.pools.choose(models.versions(asked.model))
-    _check(model, asked)
+    key = idempotency.read_key(request, context.settings.require_idempotency_key)
+    models = context.models
+    raw = await bodies.read_all(request, models.max_line_bytes)
+    call = validated(CallRequest, validation.parse_json(raw))
+    model = await context.gateway.model_statuses.choose(models.versions(call.model))
+    _check(model, call)
 
-    standing: dict[str, str] = {}
+    rate_limit_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
-        found = fallback_plans(models, model, asked.input, asked.params)
-        with watched(request) as gone:
-            terms = asked.call_class, asked.timeout_ms, since_s, gone, standing
-            return await _answer(
-                InferenceSession(shared.calls, shared.records, shared.models, caller, *terms),
-                asked,
-                found,
+        plans = fallback_plans(models, model, call.input, call.params)
+        with watch_disconnect(request) as client_disconnected:
+            session = InferenceSession(
+                gateway=context.gateway,
+                call_log=context.call_log,
+                models=models,
+                caller=caller,
+                job_class=call.call_class,
+                timeout_ms=call.timeout_ms,
+                since_s=since_s,
+                client_disconnected=client_disconnected,
+                rate_limit_headers=rate_limit_headers,
             )
+            return await _call(session, call, plans)
 
     if key is None:
-        return Response(await answer(), headers=standing, media_type=bodies.JSON)
+        return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
     upload = idempotency.Upload(request, caller.tenant, key)
     upload.add(raw)
-    body, replayed = await shared.kept.once(upload.finish(), asked.timeout_ms, answer)
-    headers = idempotency.REPLAYED if replayed else standing
+    body, replayed = await context.response_cache.once(upload.finish(), call.timeout_ms, answer)
+    headers = idempotency.REPLAYED if replayed else rate_limit_headers
     return Response(body, headers=headers, media_type=bodies.JSON)
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
-    """The same, for who comes without FastAPI."""
+async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
+    """Serves a call on the fast path, without FastAPI."""
     request = Request(scope, receive)
     id = request_id(scope)
     try:
-        response = await infer(request, shared, await may(request, shared, "infer"))
+        response = await infer(request, context, await authorize(request, context, "infer"))
         response.raw_headers.append((b"x-request-id", id.encode()))
     except Exception as error:
         response = error_response(error, id)
     await response(scope, receive, send)
 
 
-async def _answer(
-    asking: InferenceSession, asked: CallRequest, found: Iterator[FallbackPlan]
+async def _call(
+    session: InferenceSession, call: CallRequest, plans: Iterator[FallbackPlan]
 ) -> bytes:
-    called = await asking.call(asked.input, found)
-    way = called.way
-    total_ms = round((clock.monotonic() - asking.since_s) * 1000, 3)
+    result = await session.call(call.input, plans)
+    plan = result.plan
+    total_ms = round((clock.monotonic() - session.since_s) * 1000, 3)
     body = {
-        "id": called.id,
-        "model": way.model.name,
-        "version": way.model.version,
-        "output": called.output,
-        "usage": {way.model.kind.unit: called.units},
+        "id": result.id,
+        "model": plan.model.name,
+        "version": plan.model.version,
+        "output": result.output,
+        "usage": {plan.model.kind.unit: result.units},
         "timing": {
-            "gateway_ms": metrics.gateway_ms(total_ms, called.timing),
-            **called.timing,
+            "gateway_ms": metrics.gateway_ms(total_ms, result.timing),
+            **result.timing,
             "total_ms": total_ms,
         },
     }
-    if way.degraded:
-        body["degraded"] = way.degraded
+    if plan.degraded:
+        body["degraded"] = plan.degraded
     return orjson.dumps(body)
 
 
-def _parse(raw: bytes) -> CallRequest:
-    value: Any = validation.parse_json(raw)
-    try:
-        return CallRequest.model_validate(value)
-    except ValidationError as error:
-        faults = faults_of(error.errors(include_url=False))
-        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        raise Invalid(detail or "not a call", faults=faults) from None
-
-
-def _check(model: Model, asked: CallRequest) -> None:
-    if model.inputs_of(asked.input) is not None:
+def _check(model: Model, call: CallRequest) -> None:
+    if model.inputs_of(call.input) is not None:
         message = (
             f"{model.key} takes one input a call, not a list of them: "
             "send the list to POST /v1/embeddings, or make several calls"
         )
         raise Invalid(message, faults=[Fault(("input",), "type", message)])
-    plain = isinstance(asked.input, str) and not asked.params  # by far the most
-    item = validation.check(asked.input, (), None, model, True) if plain else []
+    plain = isinstance(call.input, str) and not call.params  # the common case
+    item = validation.check(call.input, (), None, model, True) if plain else []
     if isinstance(item, list):
-        wrapped = {"input": asked.input, "params": asked.params}
+        wrapped = {"input": call.input, "params": call.params}
         item = validation.check(wrapped, (), None, model, True)
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)

@@ -1,4 +1,4 @@
-"""Whether this process lives, whether it can serve, and which models are ready."""
+"""Liveness, readiness, metrics, and which models are ready."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
 from api.schemas import examples
 from api.schemas.common import Health
@@ -23,23 +23,23 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", response_model=Health)
 async def livez() -> dict[str, str]:
-    """This process answers."""
+    """Returns 200 while this process answers."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", response_model=Health)
-async def readyz(shared: Shared) -> dict[str, str]:
-    """The database is migrated and reachable, and so is Redis."""
+async def readyz(context: ContextDep) -> dict[str, str]:
+    """Returns 200 if the database is migrated and reachable, and Redis too."""
     try:
-        current = await run_in_threadpool(is_current, shared.database)
+        current = await run_in_threadpool(is_current, context.database)
     except SQLAlchemyError as error:
         raise Unavailable("the database can't be reached", retry_after_s=1) from error
     if not current:
         raise Unavailable("the database is not migrated: run `millrace migrate`")
-    if not await shared.calls.reachable():
+    if not await context.gateway.reachable():
         raise Unavailable("Redis can't be reached", retry_after_s=1)
-    if shared.settings.await_workers:
-        missing = await run_in_threadpool(_without_worker, shared)
+    if context.settings.await_workers:
+        missing = await run_in_threadpool(_without_worker, context)
         if missing:
             raise NoWorker(f"no worker is ready for {', '.join(missing)}", retry_after_s=1)
     return {"status": "ok"}
@@ -53,54 +53,58 @@ _SAMPLES: dict[str, Any] = {
 
 @router.get("/metrics", response_class=Response, responses={200: _SAMPLES})
 def read_metrics(request: Request, operator: Operator) -> Response:
-    """What Prometheus scrapes, in its text format or, where that is asked for, OpenMetrics'."""
-    samples, media_type = exposition.render(request.headers.get("accept", ""))
+    """Metrics in Prometheus' text format, or in OpenMetrics' where Accept asks for that."""
+    samples, media_type = exposition.exposed(request.headers.get("accept", ""))
     return Response(samples, headers={"Content-Type": media_type})
 
 
 @router.get("/models", response_model=ModelList)
-def list_models(shared: Shared, caller: Reader) -> dict[str, list[ModelState]]:
-    """Every model version that is declared here, and what else workers have: a version that was
-    removed serves until its work is done."""
-    standing = _standing(shared)
-    declared = {model.key: model for model in shared.models}
+def list_models(context: ContextDep, caller: Reader) -> dict[str, list[ModelState]]:
+    """Lists every declared model version, and others that workers still have: a removed version
+    serves until its work is done."""
+    states = _worker_states(context)
+    declared = {model.key: model for model in context.models}
     return {
         "data": [
-            _state(key, declared.get(key), standing.get(key, NOWHERE))
-            for key in (*declared, *sorted(standing.keys() - declared.keys()))
+            _state(key, declared.get(key), states.get(key, NOWHERE))
+            for key in (*declared, *sorted(states.keys() - declared.keys()))
         ]
     }
 
 
 @router.get("/models/{model}/ready", response_model=ModelState)
 def model_ready(
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     model: Annotated[str, Path(description="name, or name@version", examples=[examples.MODEL])],
 ) -> ModelState:
-    """200 once it is loaded and warm somewhere; 503 before. Of a bare name: any version."""
-    versions, standing = shared.models.versions(model), _standing(shared)
-    for found in versions:
-        state = _state(found.key, found, standing.get(found.key, NOWHERE))
+    """Returns 200 once the model is loaded and warm in a worker; 503 before. A name without a
+    version means any version."""
+    versions, states = context.models.versions(model), _worker_states(context)
+    for version in versions:
+        state = _state(version.key, version, states.get(version.key, NOWHERE))
         if state.ready:
             return state
     raise NoWorker(f"no worker is ready for {versions[0].key}", retry_after_s=2)
 
 
-def _standing(shared: Context) -> dict[str, Standing]:
-    with shared.database.connect() as tx:
-        return workers.standing(tx, 2 * shared.settings.lease_s)
+def _worker_states(context: Context) -> dict[str, Standing]:
+    with context.database.connect() as tx:
+        return workers.standing(tx, 2 * context.settings.lease_s)
 
 
-def _without_worker(shared: Context) -> list[str]:
-    """Not those that are loaded when they are asked for, nor what can't be loaded: it must not
-    keep the others from being served."""
-    standing = _standing(shared)
+def _without_worker(context: Context) -> list[str]:
+    """Returns models without a ready worker.
+
+    Models that are loaded on demand don't count, nor those that failed to load: they must not keep
+    the others from being served.
+    """
+    states = _worker_states(context)
     known = {"ready", "absent", "failed"}
     return [
         model.key
-        for model in shared.models
-        if not known & standing.get(model.key, NOWHERE).states.keys()
+        for model in context.models
+        if not known & states.get(model.key, NOWHERE).states.keys()
     ]
 
 

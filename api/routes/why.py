@@ -1,4 +1,4 @@
-"""Why: of a call, a job, a model, of everything."""
+"""Diagnoses: `why` of a call, a job, a model and the whole platform."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from fastapi.concurrency import run_in_threadpool
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
 from api.http.responses import json_response
-from api.routes.jobs.lookup import JobId, before_of, find_job
+from api.routes.jobs.lookup import JobId, find_job, work_ahead
 from api.schemas import examples
 from api.schemas.calls import EndedCall
 from api.schemas.fleet import Explanation
@@ -27,12 +27,11 @@ from jobs.store.monitoring import diagnostics
 from jobs.views.jobs import timestamp
 
 router = APIRouter(tags=["why"])
-_EVERYBODYS = frozenset({"api", "database", "redis", "reports"})
-"""Parts of the platform that every model stands on."""
+#: Parts of the platform that every model depends on.
+_SHARED_PARTS = frozenset({"api", "database", "redis", "reports"})
 
 CallId = Annotated[
-    str,
-    Path(description="call_…", pattern=ids.pattern("call"), examples=[examples.CALL_ID]),
+    str, Path(description="call_…", pattern=ids.pattern("call"), examples=[examples.CALL_ID])
 ]
 ModelName = Annotated[
     str, Path(description="name, or name@version", max_length=200, examples=[examples.MODEL])
@@ -40,77 +39,83 @@ ModelName = Annotated[
 
 
 @router.get("/why", response_model=Explanation)
-async def why_everything(shared: Shared, caller: Operator) -> Response:
-    """Every cause of trouble that the last minute shows, with its figures, the most severe first.
-    No word: everything does what it should."""
-    return _explained("everything", await shared.explainer.diagnoses())
+async def why_everything(context: ContextDep, caller: Operator) -> Response:
+    """Lists every cause of trouble in the last minute with its figures, the most severe first. An
+    empty list: no findings."""
+    return _explanation("everything", await context.diagnostics.diagnoses())
 
 
 @router.get("/models/{model}/why", response_model=Explanation)
-async def why_model(shared: Shared, caller: Reader, model: ModelName) -> Response:
-    """What a model suffers from now, and what every model does. Of a bare name: all its versions.
-    Only operators are told what says something of other tenants."""
-    keys = [found.key for found in shared.models.versions(model)]
-    found = await _concerning(shared, caller, keys)
-    return _explained(f"model:{keys[0] if len(keys) == 1 else model}", found)
+async def why_model(context: ContextDep, caller: Reader, model: ModelName) -> Response:
+    """Lists what affects a model now, and what affects every model. A name without a version means
+    all its versions. Findings about other tenants are for operators only."""
+    model_keys = [diagnoses.key for diagnoses in context.models.versions(model)]
+    diagnoses = await _model_diagnoses(context, caller, model_keys)
+    return _explanation(f"model:{model_keys[0] if len(model_keys) == 1 else model}", diagnoses)
 
 
 @router.get("/jobs/{job_id}/why", response_model=Explanation)
-async def why_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
-    """Where a job stands and what it waits for; while it is open, what its model suffers from."""
-    return _explained(f"job:{job_id}", await of_job(shared, caller, job_id))
+async def why_job(context: ContextDep, caller: Reader, job_id: JobId) -> Response:
+    """Explains where a job stands and what it waits for; while it is open, also what affects its
+    model."""
+    return _explanation(f"job:{job_id}", await diagnose_job(context, caller, job_id))
 
 
-async def of_job(shared: Context, caller: Caller, job_id: str) -> list[Diagnosis]:
-    """The most severe first. Raises NotFound."""
-    key, found = await run_in_threadpool(_why_job, shared, caller, job_id)
+async def diagnose_job(context: Context, caller: Caller, job_id: str) -> list[Diagnosis]:
+    """Returns findings on a job, the most severe first. Raises NotFound."""
+    key, diagnoses = await run_in_threadpool(_why_job, context, caller, job_id)
     if key:
-        found += await _concerning(shared, caller, [key])
-    return most_severe_first(found)
+        diagnoses += await _model_diagnoses(context, caller, [key])
+    return most_severe_first(diagnoses)
 
 
 @router.get("/calls/{call_id}", response_model=EndedCall)
-async def get_call(shared: Shared, caller: Reader, call_id: CallId) -> Response:
-    """What is kept of a call that ended within the last hour, and where its time went. Of many
-    calls a second, those that failed and the slowest are kept."""
-    if not shared.settings.metrics:
+async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Response:
+    """Returns the record of a call that ended within the last hour, and where its time went. At
+    high rates only failed and slow calls are recorded."""
+    if not context.settings.metrics:
         raise NotFound("nothing is kept of calls: MILLRACE_METRICS is off")
-    record = await shared.records.find(call_id)
+    record = await context.call_log.find(call_id)
     if record is None or not (record.tenant == caller.tenant or caller.may("operate")):
         raise NotFound(
             f"nothing is kept of {call_id}: it hasn't ended, ended more than "
             f"{KEPT_S // 3600} hour ago, or was one of so many that only the slowest and those "
             "that failed are kept"
         )
-    return json_response(_shown(record))
+    return json_response(_ended_call(record))
 
 
-def _why_job(shared: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
-    """The model of an open job, and what is to be said of the job by itself."""
-    with find_job(shared, caller, job_id) as (tx, job):
+def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
+    """Returns the model of an open job ("" of an ended one), and findings on the job itself."""
+    with find_job(context, caller, job_id) as (tx, job):
         slices = diagnostics.slices_of(tx, job["id"], job["tenant_id"])
         errors = diagnostics.errors_of(tx, job["id"], job["tenant_id"])
-        before = before_of(tx, caller, job)
-    found = explain_job(dict(job), dict(slices), errors, before)
-    return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", found
+        before = work_ahead(tx, caller, job)
+    diagnoses = explain_job(dict(job), dict(slices), errors, before)
+    return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", diagnoses
 
 
-async def _concerning(shared: Context, caller: Caller, keys: Iterable[str]) -> list[Diagnosis]:
-    """What concerns one of these models (name@version), as far as the caller is to know."""
-    models = {f"model:{key}" for key in keys}
-    found = [
-        one
-        for one in await shared.explainer.diagnoses()
-        if one.about in models | _EVERYBODYS or f"model:{one.evidence.get('model')}" in models
+async def _model_diagnoses(
+    context: Context, caller: Caller, model_keys: Iterable[str]
+) -> list[Diagnosis]:
+    """Returns findings on these models (name@version) that the caller may see."""
+    models = {f"model:{key}" for key in model_keys}
+    diagnoses = [
+        diagnosis
+        for diagnosis in await context.diagnostics.diagnoses()
+        if diagnosis.about in models | _SHARED_PARTS
+        or f"model:{diagnosis.evidence.get('model')}" in models
     ]
-    return found if caller.may("operate") else visible_to_tenants(found)
+    return diagnoses if caller.may("operate") else visible_to_tenants(diagnoses)
 
 
-def _shown(record: CallRecord) -> dict[str, object]:
+def _ended_call(record: CallRecord) -> dict[str, object]:
     ended_at = timestamp(datetime.fromtimestamp(record.ended_at, UTC))
-    why = [one.as_json() for one in explain_call(record)]
+    why = [diagnosis.as_json() for diagnosis in explain_call(record)]
     return {**asdict(record), "ended_at": ended_at, "why": why}
 
 
-def _explained(about: str, found: Iterable[Diagnosis]) -> Response:
-    return json_response({"about": about, "diagnoses": [one.as_json() for one in found]})
+def _explanation(about: str, diagnoses: Iterable[Diagnosis]) -> Response:
+    return json_response(
+        {"about": about, "diagnoses": [diagnosis.as_json() for diagnosis in diagnoses]}
+    )

@@ -1,1 +1,1 @@
-"""Pydantic models and examples of the native API, one file a resource."""
+"""Pydantic schemas and examples of the native API, one file per resource."""

@@ -1,15 +1,12 @@
-"""What clients send and get, as pydantic models: they check the small parts of a request, and
-they are what /openapi.json says. Items are checked one by one in `jobs.intake.validation`."""
+"""Types and schemas that resources share.
+
+Schemas check requests without their items (`jobs.intake.validation` checks those one by one), and
+describe both in /openapi.json.
+"""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    Strict,
-    StringConstraints,
-)
+from pydantic import BaseModel, BeforeValidator, Field, Strict, StringConstraints
 
 NO_NUL = r"^[^\x00]*$"
 _Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=NO_NUL)]
@@ -19,7 +16,7 @@ Metadata = Annotated[dict[_Key, _Value], Field(max_length=16)]
 
 
 def whole(value: Any) -> Any:
-    """JSON knows one kind of number: 3.0 is whole."""
+    """Converts 3.0 to 3: JSON has one kind of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -27,10 +24,14 @@ WholeNumber = Annotated[int, BeforeValidator(whole), Strict()]
 
 
 class Health(BaseModel):
+    """Result of a health check."""
+
     status: str
 
 
 class FaultObject(BaseModel):
+    """One problem in a request, and where it is."""
+
     loc: list[str | int]
     line: int | None = None
     code: str
@@ -38,16 +39,16 @@ class FaultObject(BaseModel):
 
 
 class LimitReached(BaseModel):
-    """Which limit a request would go over: its name and value, whose it is, for which model."""
+    """Limit that a request would exceed."""
 
     name: str
     value: float
     of: Literal["tenant", "key"]
-    model: str | None
+    model: str | None = Field(description="null: all models together")
 
 
 class Problem(BaseModel):
-    """RFC 9457."""
+    """RFC 9457 problem."""
 
     type: str
     title: str
@@ -56,6 +57,8 @@ class Problem(BaseModel):
     code: str
     retryable: bool
     request_id: str
-    call_id: str | None = Field(default=None, description="of a call: for GET /calls/{call_id}")
+    call_id: str | None = Field(
+        default=None, description="id of the call, for GET /calls/{call_id}"
+    )
     errors: list[FaultObject] | None = None
     limit: LimitReached | None = None

@@ -1,4 +1,4 @@
-"""Examples of what is sent and answered, for /openapi.json: by the name of its schema."""
+"""Examples for /openapi.json, by schema."""
 
 import json
 from typing import Any
@@ -208,7 +208,7 @@ EXAMPLES: dict[str, Any] = {
         "why": [_RECORDING],
     },
     "CallRequest": {"model": MODEL, "input": _ITEM["input"], "timeout_ms": 5000},
-    "CallAnswer": {
+    "CallResponse": {
         "id": CALL_ID,
         "model": MODEL,
         "version": "1",
@@ -238,17 +238,13 @@ EXAMPLES: dict[str, Any] = {
     "DeliveryList": {"data": [_DELIVERY]},
     "Endpoint": {"url": "https://globex.example/usage"},
     "EndpointState": {"url": "https://globex.example/usage", "deliveries": []},
-    "SigningSecret": {
-        "secret": "whsec_…",
-        "created_at": _AT,
-        "previous_signs_until": None,
-    },
+    "SigningSecret": {"secret": "whsec_…", "created_at": _AT, "previous_signs_until": None},
     "Usage": {"data": [{**_SUMS, "model": MODEL, "day": "2026-11-20"}], "total": _SUMS},
     "KeyRequest": {"tenant": TENANT, "name": "nightly import", "expires_in_s": 7_776_000.0},
     "KeyOverlap": {"overlap_s": 3600.0},
     "Key": _KEY,
     "KeyPage": {"data": [_KEY], "next": None},
-    "MadeKey": {"key": "mk_4pQ0…", **_KEY},
+    "CreatedKey": {"key": "mk_4pQ0…", **_KEY},
     "TenantTerms": _TERMS,
     "Tenant": _TENANT,
     "TenantPage": {"data": [_TENANT], "next": None},

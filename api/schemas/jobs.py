@@ -1,14 +1,8 @@
-"""Schemas of jobs and items: what is submitted, and the state of both."""
+"""Schemas of jobs and items: requests and state."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from api.schemas.common import NO_NUL, Metadata, WholeNumber
 from api.schemas.fleet import Finding
@@ -17,28 +11,22 @@ from jobs import ids
 from jobs.states import JobClass, JobState, Outcome
 
 _Url = Annotated[str, StringConstraints(max_length=2000, pattern="^s3://")]
-
-
 _Compression = Literal["none", "gzip"]
-
-
 _ONE_OF_INPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["file"]}]}
-
-
 _ONE_OF_OUTPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["files"]}]}
 
 
 class JobInput(BaseModel):
-    """Where a job's items are read from; `url` or `file`."""
+    """Source of a job's items; `url` or `file`."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_INPUT)
 
-    url: _Url = Field(default="", description="s3://bucket/key, which the platform may read")
-    file: str = Field(default="", pattern=ids.pattern("file"), description="file_…, of yours")
+    url: _Url = Field(default="", description="s3://bucket/key that the platform may read")
+    file: str = Field(default="", pattern=ids.pattern("file"), description="file_… of your tenant")
     format: Literal["jsonl", "csv", "parquet"] | None = Field(
-        default=None, description="absent: by its name, else jsonl"
+        default=None, description="default: by the name's suffix, else jsonl"
     )
-    compression: _Compression | None = Field(default=None, description="absent: gzip for .gz")
+    compression: _Compression | None = Field(default=None, description="default: gzip for .gz")
 
     @model_validator(mode="after")
     def _one(self) -> "JobInput":
@@ -48,39 +36,46 @@ class JobInput(BaseModel):
 
 
 class FilesOutput(BaseModel):
+    """Results written to files of the tenant."""
+
     model_config = ConfigDict(extra="forbid")
 
     expires_in_s: float | None = Field(
-        default=None, gt=0, le=315_360_000, strict=True, description="absent: never"
+        default=None, gt=0, le=315_360_000, strict=True, description="default: never"
     )
 
 
 class Encryption(BaseModel):
-    """At rest, by S3."""
+    """Encryption at rest, by S3."""
 
     model_config = ConfigDict(extra="forbid")
 
     sse: Literal["AES256", "aws:kms"]
     kms_key: str | None = Field(
-        default=None, max_length=2048, pattern=NO_NUL, description="with aws:kms: its id"
+        default=None, max_length=2048, pattern=NO_NUL, description="key id, with aws:kms"
     )
 
 
 class JobOutput(BaseModel):
-    """What a job's results are written to when it ends; `url` or `files`."""
+    """Destination of a job's results when it ends; `url` or `files`."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_OUTPUT)
 
     url: _Url = Field(
-        default="", description="s3://bucket/prefix/: written below it, in a folder of the job"
+        default="", description="s3://bucket/prefix/ below which a folder of the job is written"
     )
-    files: FilesOutput | None = Field(default=None, description="files of yours, file_…")
+    files: FilesOutput | None = Field(
+        default=None, description="written to files of your tenant, file_…"
+    )
     format: Literal["jsonl", "parquet"] = "jsonl"
     compression: _Compression = "none"
     part_items: Annotated[WholeNumber, Field(ge=1, le=2**31 - 1)] | None = Field(
-        default=None, description="of one object, with a url; absent: all; of 1,000 objects at most"
+        default=None,
+        description="items of one object, with a url; default: all; at most 1,000 objects",
     )
-    encryption: Encryption | None = Field(default=None, description="with a url")
+    encryption: Encryption | None = Field(
+        default=None, description="encryption at rest, with a url"
+    )
 
     @model_validator(mode="after")
     def _one(self) -> "JobOutput":
@@ -94,7 +89,7 @@ class JobOutput(BaseModel):
 
 
 class JobRequest(BaseModel):
-    """Everything of a job but its items."""
+    """Job without its items."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -107,15 +102,18 @@ class JobRequest(BaseModel):
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
     webhook: Webhook | None = None
     output: JobOutput | None = Field(
-        default=None, description="what the results are written to, beside GET …/results"
+        default=None, description="where results are written, besides GET …/results"
     )
 
     @property
     def webhook_url(self) -> str | None:
+        """Address that is told when the job has ended."""
         return self.webhook.url if self.webhook else None
 
 
 class Item(BaseModel):
+    """One item."""
+
     model_config = ConfigDict(extra="forbid")
 
     custom_id: str | None = Field(default=None, min_length=1, max_length=512)
@@ -136,6 +134,8 @@ class JobWithItems(JobRequest):
 
 
 class Counts(BaseModel):
+    """Items by state."""
+
     total: int
     pending: int
     running: int
@@ -146,46 +146,47 @@ class Counts(BaseModel):
 
 
 class Progress(BaseModel):
+    """Rate and remaining time of a job."""
+
     items_per_s: float | None
-    eta_s: list[float] | None = Field(description="between so many seconds and so many")
+    eta_s: list[float] | None = Field(description="remaining seconds: lower and upper estimate")
 
 
 class InputState(BaseModel):
-    """Where a job's items come from. last_error: why they could not be read yet."""
+    """Source of a job's items."""
 
     url: str = ""
     file: str = ""
     format: str = "jsonl"
     compression: str = "none"
-    last_error: str | None
+    last_error: str | None = Field(description="why they could not be read yet")
 
 
 class ManifestPart(BaseModel):
-    """A file, or an object. part: which kind of lines; sha256: in hexadecimal."""
+    """One file or object with results."""
 
-    part: Literal["results", "errors"]
+    part: Literal["results", "errors"] = Field(description="kind of lines")
     items: int
     bytes: int
-    sha256: str
+    sha256: str = Field(description="hexadecimal")
     file: str = ""
     url: str = ""
 
 
 class Manifest(BaseModel):
-    """What was written."""
+    """Written results."""
 
     job: str
     generation: int
     format: str
     compression: str
     counts: dict[str, int]
-    usage: dict[str, int] = Field(default_factory=dict, description="of what succeeded")
+    usage: dict[str, int] = Field(default_factory=dict, description="of successful items")
     parts: list[ManifestPart]
 
 
 class OutputState(BaseModel):
-    """What the results are written to. error: why they were not, and won't be; last_error: why not
-    yet."""
+    """Destination of a job's results, and progress of the export."""
 
     url: str = ""
     files: FilesOutput | None = None
@@ -195,8 +196,8 @@ class OutputState(BaseModel):
     encryption: Encryption | None = None
     state: Literal["pending", "writing", "complete", "failed"]
     manifest: Manifest | None
-    error: dict[str, Any] | None
-    last_error: str | None
+    error: dict[str, Any] | None = Field(description="why the export failed for good")
+    last_error: str | None = Field(description="why it has not succeeded yet")
 
 
 class Job(BaseModel):
@@ -223,25 +224,27 @@ class Job(BaseModel):
 
 
 class JobPage(BaseModel):
+    """Page of jobs."""
+
     data: list[Job]
     next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class ItemTiming(BaseModel):
-    """Where the time went, in milliseconds; null: it hasn't come to that, or nobody knows."""
+    """Times of an item, in milliseconds; null: not reached yet, or unknown."""
 
     waiting_ms: float | None = Field(description="until a worker claimed its slice")
     preprocess_ms: float | None = Field(description="until it was in its lane")
     queue_ms: float | None = Field(description="until its launch was closed")
     batch_ms: float | None = Field(description="until the device had it")
-    engine_ms: float | None = Field(description="its launch")
-    record_ms: float | None = Field(description="until its slice was done and recorded")
+    engine_ms: float | None = Field(description="launch on the device")
+    record_ms: float | None = Field(description="until its slice was recorded")
     total_ms: float | None
     wait_ms: float | None = Field(description="queue_ms and batch_ms together")
 
 
 class ItemState(BaseModel):
-    """One item: its input, its end, the launch that it was in, and where its time went."""
+    """One item: its input, its outcome, its launch, and where its time went."""
 
     seq: int
     custom_id: str | None
@@ -256,6 +259,6 @@ class ItemState(BaseModel):
     deliveries: int
     timing: ItemTiming
     launch: dict[str, Any] | None = Field(
-        description="for tenants its worker, start and time; operators see who shared it"
+        description="worker, start and time; operators see the whole launch"
     )
     why: list[Finding]

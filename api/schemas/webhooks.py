@@ -2,27 +2,25 @@
 
 from typing import Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.common import NO_NUL
 
 
 class Webhook(BaseModel):
+    """Webhook of a job."""
+
     model_config = ConfigDict(extra="forbid")
 
-    url: str = Field(max_length=2000, description="https://…, told when the job has ended")
+    url: str = Field(max_length=2000, description="https://…, called when the job has ended")
 
 
 class Delivery(BaseModel):
-    """A webhook of one end of a job. id: the `webhook-id` of all its tries."""
+    """Delivery of one webhook event."""
 
-    id: str
+    id: str = Field(description="`webhook-id` of all its tries")
     type: str
-    generation: int | None = Field(description="of the job; null: it is of no job")
+    generation: int | None = Field(description="of the job; null: an event of no job")
     url: str
     state: Literal["pending", "delivered", "failed", "disabled"]
     tries: int
@@ -34,24 +32,28 @@ class Delivery(BaseModel):
 
 
 class DeliveryList(BaseModel):
+    """Deliveries of a job."""
+
     data: list[Delivery]
 
 
 class Endpoint(BaseModel):
-    """Where you are told what is of no job: `usage.threshold`."""
+    """URL that gets events of no job: `usage.threshold`."""
 
     model_config = ConfigDict(extra="forbid")
 
-    url: str | None = Field(max_length=2000, pattern=NO_NUL, description="null: nowhere")
+    url: str | None = Field(max_length=2000, pattern=NO_NUL, description="null: none")
 
 
 class EndpointState(Endpoint):
-    deliveries: list[Delivery] = Field(description="the latest, of this and of earlier URLs")
+    """Endpoint and its latest deliveries."""
+
+    deliveries: list[Delivery] = Field(description="latest deliveries, to this and to earlier URLs")
 
 
 class SigningSecret(BaseModel):
-    """What webhooks are signed with."""
+    """Secret that signs webhooks."""
 
-    secret: str | None = Field(description="`whsec_…`, shown once; null ever after")
+    secret: str | None = Field(description="`whsec_…`, shown once, then null")
     created_at: str
-    previous_signs_until: str | None = Field(description="while a rotation lasts")
+    previous_signs_until: str | None = Field(description="end of validity of the previous secret")

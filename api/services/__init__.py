@@ -1,1 +1,1 @@
-"""Objects that the Context holds for the life of the process."""
+"""Services of the Context, which live as long as the process."""

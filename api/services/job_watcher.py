@@ -1,4 +1,4 @@
-"""Progress of jobs, as server-sent events: one look at the database for all who watch."""
+"""Progress of jobs as server-sent events; one query serves all watchers."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ from jobs.store.tenancy import EVERYBODY, acting
 from jobs.views import jobs
 
 _log = logging.getLogger(__name__)
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _HEARTBEAT_S = 15.0
-_RETRY = b"retry: 2000\n\n"  # ms until a client that lost its stream asks again
+_RETRY = b"retry: 2000\n\n"  # ms until a client reconnects
 _HEARTBEAT = b": still here\n\n"
 
 Job = dict[str, Any]
@@ -34,19 +34,20 @@ async def _always() -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Watch:
-    """One client's stream. It gets the latest state when it can take it, and none in between."""
+    """One client's stream. It gets the latest state when it can take it, and skips those in
+    between."""
 
     latest: Job | None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def show(self, job: Job | None) -> None:
-        """job: None where nothing more will come."""
+        """Sets the latest state; None ends the stream."""
         if _state(job) != _state(self.latest):
             self.latest = job
             self.changed.set()
 
     async def wait(self) -> bool:
-        """Until something changed, or a heartbeat is due: False."""
+        """Waits for a change. Returns False when a heartbeat is due."""
         try:
             async with asyncio.timeout(_HEARTBEAT_S):
                 await self.changed.wait()
@@ -57,20 +58,21 @@ class _Watch:
 
 
 class JobWatcher:
-    """The jobs that clients of this process watch. A client costs no thread and no connection."""
+    """Jobs that clients of this process watch. A client costs no thread and no connection."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._watches: dict[UUID, set[_Watch]] = {}
         self._watched = asyncio.Event()
         self._closed = False
-        self._looker: asyncio.Task[None] | None = None
+        self._poller: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._looker = asyncio.create_task(self._look_around())
+        """Starts to poll the database."""
+        self._poller = asyncio.create_task(self._run())
 
     def close(self) -> None:
-        """Ends every stream: the process stops, and another one will go on."""
+        """Ends every stream: the process stops, and clients reconnect to another."""
         self._closed = True
         self._watched.set()
         for watches in self._watches.values():
@@ -78,20 +80,22 @@ class JobWatcher:
                 watch.show(None)
 
     async def stop(self) -> None:
-        """Ends after the look in hand: its thread has a connection."""
+        """Ends after the query in flight, since its thread has a connection."""
         self.close()
-        if self._looker:
-            await self._looker
+        if self._poller:
+            await self._poller
 
     def watching(self) -> int:
-        """How many streams are open."""
+        """Returns the number of open streams."""
         return sum(map(len, self._watches.values()))
 
     async def stream(
         self, job: Job, allowed: Callable[[], Awaitable[bool]] = _always
     ) -> AsyncIterator[bytes]:
-        """Its state now and whenever that changes, until it is terminal. allowed: whether the
-        client may still have it; asked before each piece, so that a key that ends, ends this."""
+        """Yields the job's state now and on each change, until it is terminal.
+
+        `allowed` is asked before each event, so that a key that ends, ends the stream.
+        """
         with self._watch(job) as watch:
             yield _RETRY + _event(job)
             while not self._closed and job["state"] not in TERMINAL:
@@ -117,34 +121,34 @@ class JobWatcher:
             if not self._watches[id]:
                 del self._watches[id]
 
-    async def _look_around(self) -> None:
+    async def _run(self) -> None:
         await self._watched.wait()
         while not self._closed:
-            await self._look()
-            await asyncio.sleep(_LOOK_S)
+            await self._poll()
+            await asyncio.sleep(_POLL_S)
             if not self._watches and not self._closed:
                 self._watched.clear()
             await self._watched.wait()
 
-    async def _look(self) -> None:
-        asked = list(self._watches)
+    async def _poll(self) -> None:
+        watched = list(self._watches)
         try:
-            found = await run_in_threadpool(self._read, asked)
+            latest = await run_in_threadpool(self._read, watched)
         except CONNECTION_ERRORS as error:
             _log.warning("can't look at watched jobs: %s", error)
             return
-        for id in asked:
+        for id in watched:
             for watch in self._watches.get(id, ()):
-                watch.show(found.get(id))
+                watch.show(latest.get(id))
 
-    def _read(self, asked: Sequence[UUID]) -> dict[UUID, Job]:
+    def _read(self, watched: Sequence[UUID]) -> dict[UUID, Job]:
         with acting(self._database, EVERYBODY) as tx:  # each was found by its own tenant
-            rows = read.watched(tx, asked)
+            rows = read.watched(tx, watched)
         return {row["id"]: jobs.job_object(row) for row in rows}
 
 
 def event_id(job: Job) -> str:
-    """Names a state of a job: its generation, how many items wait and run, its state."""
+    """Returns an id of a job's state: generation, pending and running items, state."""
     counts = job["counts"]
     return f"{job['generation']}.{counts['pending']}.{counts['running']}.{job['state']}"
 

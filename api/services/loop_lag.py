@@ -1,4 +1,4 @@
-"""How late the event loop is: what runs there for long keeps every call waiting."""
+"""Lag of the event loop: what blocks it delays every call."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ _NAPS = 10
 
 
 async def watch() -> None:
-    """Tells the worst of each second."""
+    """Sets the metric to the worst lag of each second."""
     while True:
         worst_s = 0.0
         for _ in range(_NAPS):

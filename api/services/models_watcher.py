@@ -1,19 +1,22 @@
-"""The models file, followed while the process lives."""
+"""Watcher of the models file."""
 
 import asyncio
 
 from jobs.models.watcher import ModelsFile
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.gauge_table import GaugeTable
+from jobs.telemetry.metrics.gauge_table import Table
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 async def follow(file: ModelsFile) -> None:
-    """Takes its changes up. `file.models` may be another registry from one moment to the next: who
-    needs it twice keeps it."""
-    targets = GaugeTable(metrics.TARGET_S)
+    """Applies changes until cancelled.
+
+    `file.models` may become another registry at any time: code that needs it twice keeps a
+    reference.
+    """
+    targets = Table(metrics.TARGET_S)
     while True:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
         file.poll()
         targets.set({(model.key,): model.target_ms / 1000 for model in file.models})

@@ -1,4 +1,4 @@
-"""What taking a job in needs, in an api process and in the processes that it starts for ingests."""
+"""Resources to take a job in: in an api process, and in the child processes of its ingest pool."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,16 +15,18 @@ from jobs.store.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class Resources:
+    """Settings, models and stores."""
+
     settings: Settings
-    file: ModelsFile
+    models_file: ModelsFile
     database: Database
     payloads: Payloads
 
     @property
     def models(self) -> Registry:
-        """Those of this moment."""
-        return self.file.models
+        """Registry of this moment."""
+        return self.models_file.models
 
     def acting(self, tenant: str) -> AbstractContextManager[Tx]:
-        """A transaction that sees this tenant's rows alone."""
+        """Opens a transaction that sees this tenant's rows only."""
         return tenancy.acting(self.database, tenant)

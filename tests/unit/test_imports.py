@@ -165,7 +165,7 @@ def test_no_module_outside_the_engines_imports_a_heavy_library() -> None:
     assert {name for name in found - allowed if not name.startswith("workers.engines.")} == set()
 
 
-@pytest.mark.parametrize("module", ["workers", "workers.app", "api.app", "jobs.usecases.submit"])
+@pytest.mark.parametrize("module", ["workers", "workers.app", "api.server", "jobs.usecases.submit"])
 def test_importing_it_does_not_load_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False)

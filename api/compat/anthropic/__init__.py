@@ -1,6 +1,6 @@
-"""Anthropic's Message Batches, under /v1/messages: thin words for the same jobs."""
+"""Anthropic's Message Batches, under /v1/messages, as an interface to the same jobs."""
 
-from api.compat.anthropic.errors import worded
-from api.http.errors import WORDINGS
+from api.compat.anthropic.errors import as_anthropic
+from api.http.errors import ERROR_FORMATS
 
-WORDINGS["/v1/messages"] = ("application/json", worded)
+ERROR_FORMATS["/v1/messages"] = ("application/json", as_anthropic)

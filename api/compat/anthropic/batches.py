@@ -1,5 +1,5 @@
-"""Anthropic's Message Batches, for models that converse: a batch is a job, and its requests are
-the items. Counts are live, and so are results: nobody waits for the end."""
+"""Message Batches for chat models: a batch is a job, and its requests are the items. Counts are
+live, and so are results."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
@@ -21,7 +21,7 @@ from api.compat.anthropic.schemas import (
     MessageBatch,
     MessageBatchPage,
 )
-from api.context import Shared
+from api.context import ContextDep
 from api.dependencies import Reader, Submitter
 from api.http import bodies, idempotency
 from api.http.responses import json_response
@@ -57,44 +57,48 @@ _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 
 
 @router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=CREATED)
-async def create_message_batch(request: Request, shared: Shared, caller: Submitter) -> Response:
-    """Stores a batch of Messages requests; answers once it is committed."""
+async def create_message_batch(
+    request: Request, context: ContextDep, caller: Submitter
+) -> Response:
+    """Stores a batch of Messages requests; responds once it is committed."""
     bodies.media_type(request, bodies.JSON)
-    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    key = idempotency.read_key(request, context.settings.require_idempotency_key)
     if caller.limits:
-        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
+        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     upload = idempotency.Upload(request, caller.tenant, key) if key else None
-    most = shared.settings.max_json_mb * _MIB
+    most = context.settings.max_json_mb * _MIB
     async with bodies.spooled(request, most, upload.add if upload else None) as body:
-        asked = caller, upload.finish() if upload else None, is_retry(request)
+        request_info = caller, upload.finish() if upload else None, is_retry(request)
         if bodies.is_large(body):
-            row, replayed = await shared.ingest.run(_once, body, *asked)
+            row, replayed = await context.ingest_pool.run(_once, body, *request_info)
         else:
-            row, replayed = await run_in_threadpool(_once, shared, body, *asked)
-    return json_response(_shown(row, request), 200, idempotency.REPLAYED if replayed else None)
+            row, replayed = await run_in_threadpool(_once, context, body, *request_info)
+    return json_response(
+        _batch_object(row, request), 200, idempotency.REPLAYED if replayed else None
+    )
 
 
 def _once(
-    shared: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
+    resources: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
 ) -> tuple[dict[str, Any], bool]:
-    """The job's row, and whether it was made before: under the same key or, without one, by a
-    request of which this one says that it is a retry. It can be pickled, as what is raised can."""
+    """Returns the job's row, and True if it existed: under the same key or, without one, from a
+    request that this one retries. Result and errors can be pickled."""
     raw = body.read()
     fingerprint = sha256(raw).hexdigest()
-    with shared.acting(caller.tenant) as tx:
-        made = None
+    with resources.acting(caller.tenant) as tx:
+        job_id = None
         if claim:
-            kept = find(tx, claim)
-            made = kept.job_id if kept else None
+            stored = find(tx, claim)
+            job_id = stored.job_id if stored else None
         elif retries:
-            made = batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
-        if made:
-            return dict(reading.one(tx, caller.tenant, made)), True
-    return _store(shared, raw, caller, claim, fingerprint), False
+            job_id = batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+        if job_id:
+            return dict(reading.one(tx, caller.tenant, job_id)), True
+    return _store(resources, raw, caller, claim, fingerprint), False
 
 
 def _store(
-    shared: Resources, raw: bytes, caller: Caller, claim: Claim | None, fingerprint: str
+    resources: Resources, raw: bytes, caller: Caller, claim: Claim | None, fingerprint: str
 ) -> dict[str, Any]:
     fields = validation.parse_json(raw)
     requests = fields.get("requests") if isinstance(fields, dict) else None
@@ -104,20 +108,20 @@ def _store(
     if not model:
         fault = Fault(("requests", 0, "params", "model"), "missing", "a request needs a model")
         raise Invalid("the first request names no model", faults=[fault])
-    if (does := shared.models.resolve(model).does) != "chat":
-        fault = Fault(("requests", 0, "params", "model"), "model", f"{model} does {does}, not chat")
+    if (task := resources.models.resolve(model).task) != "chat":
+        fault = Fault(("requests", 0, "params", "model"), "model", f"{model} does {task}, not chat")
         raise Invalid("the model can't converse", faults=[fault])
     read = [item_of(request, model, ("requests", n)) for n, request in enumerate(requests)]
     try:
         row = submit(
-            shared.database,
-            shared.models,
+            resources.database,
+            resources.models,
             caller.tenant,
             Order(model, expires_in_s=_DAY_S),
             array=(item for item, _ in read),
             faults=[fault for _, faults in read for fault in faults],
-            max_items=shared.settings.max_items,
-            payloads=shared.payloads,
+            max_items=resources.settings.max_items,
+            payloads=resources.payloads,
             limits=caller.limits,
             claim=claim,
             key=caller.key_id,
@@ -125,13 +129,13 @@ def _store(
             asked={"model": model, "request": fingerprint},
         )
     except Invalid as error:
-        error.faults = tuple(map(_of_request, error.faults))
+        error.faults = tuple(map(_request_fault, error.faults))
         raise
     return dict(row)
 
 
-def _of_request(fault: Fault) -> Fault:
-    """Where a client wrote what became an item."""
+def _request_fault(fault: Fault) -> Fault:
+    """Translates the location of a fault from our item to the client's request."""
     if fault.loc[:1] != ("items",):
         return fault
     loc = ["requests", *fault.loc[1:]]
@@ -143,16 +147,16 @@ def _of_request(fault: Fault) -> Fault:
 @router.get(PATH, response_model=MessageBatchPage)
 def list_message_batches(
     request: Request,
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
     after_id: _Cursor = None,
     before_id: _Cursor = None,
 ) -> Response:
-    """Newest first: those after `after_id` or, where it is given, right before `before_id`."""
+    """Lists batches, newest first: those after `after_id` or right before `before_id`."""
     newer = before_id is not None
-    with shared.acting(caller.tenant) as tx:
-        found = reading.page(
+    with context.acting(caller.tenant) as tx:
+        rows = reading.page(
             tx,
             caller.tenant,
             state=None,
@@ -163,11 +167,11 @@ def list_message_batches(
             dialect=DIALECT,
             newer=newer,
         )
-    data = [_shown(row, request) for row in (found[-limit:] if newer else found[:limit])]
+    data = [_batch_object(row, request) for row in (rows[-limit:] if newer else rows[:limit])]
     return json_response(
         {
             "data": data,
-            "has_more": len(found) > limit,
+            "has_more": len(rows) > limit,
             "first_id": data[0]["id"] if data else None,
             "last_id": data[-1]["id"] if data else None,
         }
@@ -180,36 +184,36 @@ def _parsed(id: str | None) -> Any:
 
 @router.get(PATH + "/{message_batch_id}", response_model=MessageBatch)
 def get_message_batch(
-    request: Request, shared: Shared, caller: Reader, message_batch_id: _BatchId
+    request: Request, context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
-    """The batch, with live counts."""
-    with find_job(shared, caller, message_batch_id) as (_, job):
-        return json_response(_shown(_ours(job, message_batch_id), request))
+    """Returns the batch, with live counts."""
+    with find_job(context, caller, message_batch_id) as (_, job):
+        return json_response(_batch_object(_require_batch(job, message_batch_id), request))
 
 
 @router.post(PATH + "/{message_batch_id}/cancel", response_model=MessageBatch)
 def cancel_message_batch(
-    request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
+    request: Request, context: ContextDep, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
-    """What has not begun is cancelled; results are kept. Repeating it is harmless."""
-    with find_job(shared, caller, message_batch_id) as (_, job):
-        tenant = _ours(job, message_batch_id)["tenant_id"]
+    """Cancels requests that have not begun; results are kept. Repeating it is harmless."""
+    with find_job(context, caller, message_batch_id) as (_, job):
+        tenant = _require_batch(job, message_batch_id)["tenant_id"]
 
     def note(tx: Tx, before: str) -> None:
         audit.record(tx, request, caller, "job.cancel", message_batch_id, tenant, was=before)
 
-    cancel(shared.database, job["id"], tenant, note)
-    return get_message_batch(request, shared, caller, message_batch_id)
+    cancel(context.database, job["id"], tenant, note)
+    return get_message_batch(request, context, caller, message_batch_id)
 
 
 @router.delete(PATH + "/{message_batch_id}", response_model=DeletedMessageBatch)
 def delete_message_batch(
-    request: Request, shared: Shared, caller: Submitter, message_batch_id: _BatchId
+    request: Request, context: ContextDep, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
-    """Removes a batch that has ended, with its results."""
-    with find_job(shared, caller, message_batch_id) as (_, job):
-        _ours(job, message_batch_id)
-    delete_job(request, shared, caller, message_batch_id)
+    """Deletes a batch that has ended, with its results."""
+    with find_job(context, caller, message_batch_id) as (_, job):
+        _require_batch(job, message_batch_id)
+    delete_job(request, context, caller, message_batch_id)
     return json_response({"id": message_batch_id, "type": "message_batch_deleted"})
 
 
@@ -217,29 +221,31 @@ def delete_message_batch(
     PATH + "/{message_batch_id}/results", response_class=StreamingResponse, responses=RESULTS
 )
 def get_message_batch_results(
-    shared: Shared, caller: Reader, message_batch_id: _BatchId
+    context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
-    """A line a request, in the order of the requests; while the batch runs, up to the first that
-    has not ended."""
-    with find_job(shared, caller, message_batch_id) as (tx, job):
-        _ours(job, message_batch_id)
+    """Streams one line per request, in their order; while the batch runs, up to the first request
+    without a result."""
+    with find_job(context, caller, message_batch_id) as (tx, job):
+        _require_batch(job, message_batch_id)
         span = reading.span(
             tx, job["tenant_id"], job["id"], job["total"],
             after=-1, gaps=False, outcome=None, limit=None,
         )  # fmt: skip
-    native = reading.result_lines(shared.database, job, span, "units", None)
-    opened = lines.opened(shared.payloads, native)
-    asked = orjson.loads(job["asked"]) | {"id": str(job["id"])}
-    return StreamingResponse(_reworded(opened, asked), media_type="application/x-jsonl")
+    native = reading.result_lines(context.database, job, span, "units", None)
+    opened = lines.opened(context.payloads, native)
+    request_info = orjson.loads(job["asked"]) | {"id": str(job["id"])}
+    return StreamingResponse(
+        _translated_lines(opened, request_info), media_type="application/x-jsonl"
+    )
 
 
-def _reworded(pieces: Iterable[bytes], asked: dict[str, Any]) -> Iterator[bytes]:
-    """From lines of ours. Where an output comes from the blob store, a line comes in pieces."""
+def _translated_lines(pieces: Iterable[bytes], request_info: dict[str, Any]) -> Iterator[bytes]:
+    """Translates native result lines. An output from the blob store makes a line come in pieces."""
     dialect, rest = Anthropic(), b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         rows = map(orjson.loads, whole)
-        yield b"".join(dialect.written(_row(row), "units", asked)[1] + b"\n" for row in rows)
+        yield b"".join(dialect.written(_row(row), "units", request_info)[1] + b"\n" for row in rows)
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
@@ -247,14 +253,15 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **texts, "reply": None}
 
 
-def _ours(job: RowMapping, message_batch_id: str) -> RowMapping:
+def _require_batch(job: RowMapping, message_batch_id: str) -> RowMapping:
+    """Returns the row of a message batch. Raises NotFound for other jobs."""
     if job["dialect"] != DIALECT:
         raise NotFound(f"there is no message batch {message_batch_id}")
     return job
 
 
-def _shown(row: Any, request: Request) -> dict[str, Any]:
-    """A batch, from its job's row."""
+def _batch_object(row: Any, request: Request) -> dict[str, Any]:
+    """Returns the batch of a job's row."""
     id, counts = ids.show("msgbatch", row["id"]), jobs.job_object(row)["counts"]
     ended = row["state"] in TERMINAL
     cancelling = row["state"] == "cancelling"

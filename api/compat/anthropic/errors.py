@@ -18,18 +18,18 @@ _KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_MOST_TOLD = 20  # faults that a message names
+_MAX_FAULTS = 20  # faults that a message names
 
 
-def worded(error: MillraceError, id: str) -> dict[str, Any]:
-    """An error as Anthropic words it."""
-    told = map(_told, error.faults[:_MOST_TOLD])
-    message = "; ".join([error.detail, *(one for one in told if one not in error.detail)])
+def as_anthropic(error: MillraceError, id: str) -> dict[str, Any]:
+    """Returns Anthropic's object of an error. `id` is the request's."""
+    faults = map(_fault_text, error.faults[:_MAX_FAULTS])
+    message = "; ".join([error.detail, *(text for text in faults if text not in error.detail)])
     message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": id}
 
 
-def _told(fault: Fault) -> str:
+def _fault_text(fault: Fault) -> str:
     where = ".".join(str(part) for part in fault.loc)
     return f"{where}: {fault.message}" if where else fault.message

@@ -1,4 +1,4 @@
-"""What Anthropic's clients send and get (batches.py)."""
+"""Schemas of Anthropic's Message Batches."""
 
 from typing import Any, Literal
 
@@ -8,6 +8,8 @@ from api.http import bodies, idempotency
 
 
 class RequestCounts(BaseModel):
+    """Requests of a batch by state."""
+
     processing: int
     succeeded: int
     errored: int
@@ -16,9 +18,9 @@ class RequestCounts(BaseModel):
 
 
 class MessageBatch(BaseModel):
-    """Counts are those of this moment, also while it runs."""
+    """Message batch, with the counts of this moment."""
 
-    id: str = Field(description="as `job_…` the same job, by the native routes")
+    id: str = Field(description="`job_…` names the same job in the native routes")
     type: Literal["message_batch"]
     processing_status: Literal["in_progress", "canceling", "ended"]
     request_counts: RequestCounts
@@ -28,11 +30,13 @@ class MessageBatch(BaseModel):
     cancel_initiated_at: str | None = None
     archived_at: None = None
     results_url: str | None = Field(
-        default=None, description="once it has ended; the route answers before, too"
+        default=None, description="once it has ended; the route works before, too"
     )
 
 
 class MessageBatchPage(BaseModel):
+    """Page of message batches."""
+
     data: list[MessageBatch]
     has_more: bool
     first_id: str | None
@@ -40,6 +44,8 @@ class MessageBatchPage(BaseModel):
 
 
 class DeletedMessageBatch(BaseModel):
+    """Deleted message batch."""
+
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
@@ -54,18 +60,25 @@ class DeletedMessageBatch(BaseModel):
 
 
 class ErrorObject(BaseModel):
+    """Type and message of an error."""
+
     type: str
     message: str
 
 
-class ErrorAnswer(BaseModel):
+class AnthropicErrorResponse(BaseModel):
+    """Response with an error."""
+
     type: Literal["error"]
     error: ErrorObject
     request_id: str | None
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorAnswer, "description": "What went wrong, as Anthropic words it"}
+    status: {
+        "model": AnthropicErrorResponse,
+        "description": "What went wrong, as Anthropic words it",
+    }
     for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503)
 }
 
@@ -77,7 +90,7 @@ _LINE = (
 RESULTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-jsonl": {"schema": {"type": "string"}, "example": _LINE}}}
 }
-CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_DOC}
+CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_HEADER_DOC}
 CREATE: dict[str, Any] = {
     "parameters": [idempotency.PARAMETER],
     "requestBody": {

@@ -1,5 +1,5 @@
-"""The Open Inference Protocol, version 2, under /v2: health, metadata, inference. Whoever knows
-KServe's or Triton's clients uses them as they are."""
+"""Open Inference Protocol, version 2, under /v2: health, metadata, inference, for KServe's and
+Triton's clients."""
 
 from typing import Any
 
@@ -29,4 +29,4 @@ def _worded(error: MillraceError, id: str) -> dict[str, str]:
     return {"error": error.detail}
 
 
-errors.WORDINGS["/v2"] = (JSON, _worded)
+errors.ERROR_FORMATS["/v2"] = (JSON, _worded)

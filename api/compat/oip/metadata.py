@@ -1,4 +1,4 @@
-"""Health, and what is served: of the server, of a model, of all."""
+"""Health and metadata of the server, of models, and the repository index."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from api.compat.oip.schemas import (
     ReadyModel,
     ServerMetadata,
 )
-from api.compat.oip.signatures import configured, described, models_of
-from api.context import Shared
+from api.compat.oip.signatures import config_object, metadata_object, models_of
+from api.context import ContextDep
 from api.dependencies import Reader
 from api.http.bodies import JSON
 from api.routes import health
@@ -43,64 +43,64 @@ _VERSION = "/models/{model}/versions/{version}"
 
 @router.get("/health/live", response_model=Live)
 async def live() -> dict[str, bool]:
-    """This process answers."""
+    """Returns 200 while this process answers."""
     return {"live": True}
 
 
 @router.get("/health/ready", response_model=Ready)
-async def ready(shared: Shared) -> dict[str, bool]:
-    """What `GET /readyz` says."""
-    await health.readyz(shared)
+async def ready(context: ContextDep) -> dict[str, bool]:
+    """Returns 200 if `GET /readyz` does."""
+    await health.readyz(context)
     return {"ready": True}
 
 
 @router.get("/", include_in_schema=False)
 @router.get("", response_model=ServerMetadata)
 async def server(request: Request, caller: Reader) -> dict[str, Any]:
-    """Its name and version, and what it can beside the protocol."""
+    """Returns the server's name, version and extensions."""
     return {"name": "millrace", "version": request.app.version, "extensions": _EXTENSIONS}
 
 
 @router.get(_VERSION, response_model=ModelMetadata)
 async def version_metadata(
-    shared: Shared, caller: Reader, model: str, version: str
+    context: ContextDep, caller: Reader, model: str, version: str
 ) -> dict[str, Any]:
-    """The tensors that one version takes and gives."""
-    [found] = models_of(shared.models, model, version)
-    return described(found, shared.models.versions(model))
+    """Returns the input and output tensors of one version."""
+    [model_version] = models_of(context.models, model, version)
+    return metadata_object(model_version, context.models.versions(model))
 
 
 @router.get(_MODEL, response_model=ModelMetadata)
-async def model_metadata(shared: Shared, caller: Reader, model: str) -> dict[str, Any]:
-    """The tensors that the version declared last takes and gives, and all versions."""
-    versions = models_of(shared.models, model)
-    return described(versions[0], versions)
+async def model_metadata(context: ContextDep, caller: Reader, model: str) -> dict[str, Any]:
+    """Returns the input and output tensors of the version declared last, and all versions."""
+    versions = models_of(context.models, model)
+    return metadata_object(versions[0], versions)
 
 
 @router.get(_VERSION + "/config", response_model=ModelConfig)
-async def version_config(shared: Shared, caller: Reader, model: str, version: str) -> Any:
-    """The same, in the words of Triton's model configuration."""
-    return configured(models_of(shared.models, model, version)[0])
+async def version_config(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
+    """Returns a version's configuration in Triton's format."""
+    return config_object(models_of(context.models, model, version)[0])
 
 
 @router.get(_MODEL + "/config", response_model=ModelConfig)
-async def model_config(shared: Shared, caller: Reader, model: str) -> Any:
-    """The same of the version declared last."""
-    return configured(models_of(shared.models, model)[0])
+async def model_config(context: ContextDep, caller: Reader, model: str) -> Any:
+    """Returns the configuration of the version declared last, in Triton's format."""
+    return config_object(models_of(context.models, model)[0])
 
 
 @router.get(_VERSION + "/ready", response_model=ReadyModel)
-def version_ready(shared: Shared, caller: Reader, model: str, version: str) -> Any:
-    """200 once this version is loaded and warm somewhere; 503 before."""
-    [found] = models_of(shared.models, model, version)
-    health.model_ready(shared, caller, found.key)
+def version_ready(context: ContextDep, caller: Reader, model: str, version: str) -> Any:
+    """Returns 200 once this version is loaded and warm in a worker; 503 before."""
+    [model_version] = models_of(context.models, model, version)
+    health.model_ready(context, caller, model_version.key)
     return {"name": model, "ready": True}
 
 
 @router.get(_MODEL + "/ready", response_model=ReadyModel)
-def model_ready(shared: Shared, caller: Reader, model: str) -> Any:
-    """200 once any version is loaded and warm somewhere; 503 before."""
-    health.model_ready(shared, caller, model)
+def model_ready(context: ContextDep, caller: Reader, model: str) -> Any:
+    """Returns 200 once any version is loaded and warm in a worker; 503 before."""
+    health.model_ready(context, caller, model)
     return {"name": model, "ready": True}
 
 
@@ -110,14 +110,14 @@ def model_ready(shared: Shared, caller: Reader, model: str) -> Any:
     openapi_extra=_INDEX_DOC,
     responses={200: {"content": {JSON: {"example": INDEX}}}},
 )
-async def repository_index(request: Request, shared: Shared, caller: Reader) -> Any:
-    """Every version that is here; with the body {"ready": true}, those that are ready alone."""
+async def repository_index(request: Request, context: ContextDep, caller: Reader) -> Any:
+    """Lists every version; with the body {"ready": true}, ready ones only."""
     raw = await request.body()
-    asked = parse_json(raw) if raw else {}
-    if not isinstance(asked, dict) or not isinstance(asked.get("ready", False), bool):
+    options = parse_json(raw) if raw else {}
+    if not isinstance(options, dict) or not isinstance(options.get("ready", False), bool):
         raise Malformed('the body must be {"ready": true}, {"ready": false}, or nothing')
-    states = (await run_in_threadpool(health.list_models, shared, caller))["data"]
-    return [_entry(state) for state in states if state.ready or not asked.get("ready")]
+    states = (await run_in_threadpool(health.list_models, context, caller))["data"]
+    return [_entry(state) for state in states if state.ready or not options.get("ready")]
 
 
 def _entry(state: ModelState) -> IndexEntry:

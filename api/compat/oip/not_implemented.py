@@ -1,4 +1,4 @@
-"""What Triton has beside the protocol and is not served: each says so, in the protocol's words."""
+"""Triton's extensions that are not served: each responds with the reason."""
 
 from fastapi import APIRouter
 

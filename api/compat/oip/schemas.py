@@ -1,5 +1,4 @@
-"""What the Open Inference Protocol says, as pydantic models: for /openapi.json, which alone reads
-the requests' (`wire.py` checks them)."""
+"""Schemas of the Open Inference Protocol, for /openapi.json only: `wire.py` parses the requests."""
 
 from typing import Any, Literal
 
@@ -45,12 +44,12 @@ _CONFIG = {
 
 
 def _shown(example: Any) -> ConfigDict:
-    """How /openapi.json shows one."""
+    """Returns a model configuration with an example."""
     return ConfigDict(json_schema_extra={"example": example})
 
 
 class OipError(BaseModel):
-    """What went wrong."""
+    """Response with an error."""
 
     model_config = _shown({"error": "no model 'x' is served"})
 
@@ -58,24 +57,32 @@ class OipError(BaseModel):
 
 
 class Live(BaseModel):
+    """Liveness of the server."""
+
     model_config = _shown({"live": True})
 
     live: bool
 
 
 class Ready(BaseModel):
+    """Readiness."""
+
     model_config = _shown({"ready": True})
 
     ready: bool
 
 
 class ReadyModel(Ready):
+    """Readiness of a model."""
+
     model_config = _shown({"name": "simple", "ready": True})
 
     name: str
 
 
 class ServerMetadata(BaseModel):
+    """Name, version and extensions of the server."""
+
     model_config = _shown(
         {"name": "millrace", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
     )
@@ -86,83 +93,93 @@ class ServerMetadata(BaseModel):
 
 
 class TensorMetadata(BaseModel):
-    """shape: -1 is any size; the first counts rows."""
+    """Declared tensor."""
 
     name: str
     datatype: str = Field(json_schema_extra=_DATATYPE)
-    shape: list[int]
+    shape: list[int] = Field(description="-1 is any size; the first dimension counts rows")
 
 
 class ModelMetadata(BaseModel):
+    """Model and its tensors."""
+
     model_config = _shown(_METADATA)
 
     name: str
     versions: list[str]
     platform: str
-    inputs: list[TensorMetadata] = Field(description="none: it can't be asked by this protocol")
+    inputs: list[TensorMetadata] = Field(description="empty: this protocol can't call it")
     outputs: list[TensorMetadata]
 
 
 class TensorConfig(BaseModel):
-    """dims: without the rows."""
+    """Declared tensor, in Triton's model configuration."""
 
     name: str
     data_type: str
-    dims: list[int]
+    dims: list[int] = Field(description="shape without rows")
 
 
 class ModelConfig(BaseModel):
-    """What Triton's model configuration calls it. max_batch_size: rows of one request."""
+    """Triton's model configuration."""
 
     model_config = _shown(_CONFIG)
 
     name: str
     platform: str
     backend: str
-    max_batch_size: int
+    max_batch_size: int = Field(description="rows of one request")
     input: list[TensorConfig]
     output: list[TensorConfig]
     dynamic_batching: dict[str, Any]
 
 
 class IndexEntry(BaseModel):
+    """Model version in the repository index."""
+
     name: str
     version: str
     state: Literal["READY", "LOADING", "UNAVAILABLE"]
-    reason: str = Field(description="why it can't be loaded somewhere")
+    reason: str = Field(description="error of a worker that can't load it")
 
 
 class RequestInput(BaseModel):
-    """data: flat, or nested as the shape; or binary_data_size among the parameters."""
+    """Input tensor, as JSON or as binary data behind it."""
 
     name: str
     shape: list[int] = Field(max_length=32)
     datatype: str = Field(json_schema_extra=_DATATYPE)
     parameters: dict[str, Any] = Field(default_factory=dict)
-    data: list[Any] | None = None
+    data: list[Any] | None = Field(
+        default=None, description="flat, or nested as the shape; absent with binary_data_size"
+    )
 
 
 class RequestOutput(BaseModel):
+    """Requested output."""
+
     name: str
     parameters: dict[str, Any] = Field(default_factory=dict, description="binary_data")
 
 
 class InferenceRequest(BaseModel):
-    """The body of `infer`, or what it begins with."""
+    """The body of `infer`, or the JSON that it begins with."""
 
     model_config = _shown({"id": "42", "inputs": _INPUTS})
 
-    id: str = Field(default="", description="comes back in the answer")
+    id: str = Field(default="", description="returned in the response")
     parameters: dict[str, Any] = Field(
         default_factory=dict,
-        description="priority (0: the usual, 1: interactive, 2: standard, more: bulk), timeout (in "
+        description="priority (0: default, 1: interactive, 2: standard, more: bulk), timeout (in "
         "microseconds), binary_data_output",
     )
     inputs: list[RequestInput] = Field(min_length=1)
-    outputs: list[RequestOutput] = Field(default_factory=list, description="absent: all")
+    outputs: list[RequestOutput] = Field(default_factory=list, description="default: all")
 
 
 class ResponseOutput(BaseModel):
+    """Output tensor, as JSON or as binary data behind it."""
+
     name: str
     datatype: str = Field(json_schema_extra=_DATATYPE)
     shape: list[int]
@@ -170,13 +187,14 @@ class ResponseOutput(BaseModel):
     data: list[Any] | None = None
 
 
-class InferenceAnswer(BaseModel):
-    """The answer of `infer`, or what it begins with. parameters: where its time went, in ms."""
+class InferenceResponse(BaseModel):
+    """The response of `infer`, or the JSON that it begins with. `parameters` says where the time
+    went, in ms."""
 
     model_config = _shown(_ANSWER)
 
     model_name: str
     model_version: str
-    id: str = Field(description="the request's; without one, the call's")
+    id: str = Field(description="id of the request; without one, of the call")
     parameters: dict[str, Any]
     outputs: list[ResponseOutput]

@@ -1,7 +1,7 @@
-"""What travels: requests and answers of `infer`, in JSON or with binary tensors behind it.
+"""Wire format of `infer`: requests and responses in JSON, optionally followed by binary tensors.
 
 With the header Inference-Header-Content-Length the JSON object has that many bytes, and the bytes
-of each tensor that says `binary_data_size` follow it, in order. Free of FastAPI.
+of each tensor with `binary_data_size` follow it in order. Free of FastAPI.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,7 @@ from jobs.states import JobClass
 
 HEADER = "inference-header-content-length"
 MAX_TIMEOUT_MS = 600_000
-TIMEOUT_MS = 10_000
-"""Of a request that says nothing, as of POST /infer."""
+TIMEOUT_MS = 10_000  #: Default timeout, as of POST /infer.
 _SHORT = 65_536  # bytes
 _NOT_SERVED = {
     "shared_memory_region": "shared memory is not served here; send the tensor's data",
@@ -30,7 +29,7 @@ _NOT_SERVED = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One output of the answer."""
+    """Requested output."""
 
     name: str
     binary: bool
@@ -38,9 +37,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """A request, read and checked against its model's signature. id: the client's own, or ""."""
+    """Parsed request, checked against its model's signature."""
 
-    id: str
+    id: str  #: the client's own, or ""
     inputs: Mapping[str, Tensor]
     outputs: Sequence[Wanted]
     rows: int
@@ -49,7 +48,7 @@ class Inference:
 
 
 def header_length(value: str | None, body: bytes) -> int:
-    """Bytes of the JSON object. Raises Malformed."""
+    """Returns the bytes of the JSON object. Raises Malformed."""
     if value is None:
         return len(body)
     if not (value.isascii() and value.isdecimal() and len(value) < 20):
@@ -61,42 +60,42 @@ def header_length(value: str | None, body: bytes) -> int:
     return int(value)
 
 
-def takes_long(body: bytes, head: int, takes: Signature) -> bool:
-    """Whether to read it, one number or text after the other, would keep others waiting."""
-    texts = any(spec.datatype == BYTES for spec in takes.inputs.values())
+def is_slow_to_read(body: bytes, head: int, signature: Signature) -> bool:
+    """Returns True if parsing would block the event loop for long."""
+    texts = any(spec.datatype == BYTES for spec in signature.inputs.values())
     return (len(body) if texts else head) > _SHORT
 
 
-def read(body: bytes, head: int, takes: Signature) -> Inference:
-    """A body whose first `head` bytes are JSON. Raises Malformed with what is wrong, and where."""
-    said = validation.parse_json(memoryview(body)[:head])
+def read(body: bytes, head: int, signature: Signature) -> Inference:
+    """Parses a body whose first `head` bytes are JSON. Raises Malformed."""
+    request = validation.parse_json(memoryview(body)[:head])
     try:
-        return _read(said, memoryview(body)[head:], takes)
-    except TensorError as wrong:
-        raise Malformed(str(wrong)) from None
+        return _read(request, memoryview(body)[head:], signature)
+    except TensorError as error:
+        raise Malformed(str(error)) from None
 
 
-def _read(said: Any, binary: memoryview, takes: Signature) -> Inference:
-    if not isinstance(said, dict):
+def _read(request: Any, binary: memoryview, signature: Signature) -> Inference:
+    if not isinstance(request, dict):
         raise TensorError("the request must be a JSON object with inputs")
-    parameters = _parameters(said, "the request")
-    inputs = _inputs(_objects(said, "inputs"), binary, takes)
-    rows = takes.complete({name: tensor.shape for name, tensor in inputs.items()})
+    parameters = _parameters(request, "the request")
+    inputs = _inputs(_objects(request, "inputs"), binary, signature)
+    rows = signature.complete({name: tensor.shape for name, tensor in inputs.items()})
     return Inference(
-        _id(said), inputs, _outputs(said, parameters, takes), rows,
+        _id(request), inputs, _outputs(request, parameters, signature), rows,
         _timeout_ms(parameters), _class(parameters),
     )  # fmt: skip
 
 
-def _given(of: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Some clients write null for what they leave out."""
-    value = of.get(key)
+def _value_of(source: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Returns a value or the default; some clients send null for what they leave out."""
+    value = source.get(key)
     return default if value is None else value
 
 
-def _id(said: Mapping[str, Any]) -> str:
-    """Which comes back in the answer."""
-    id = _given(said, "id", "")
+def _id(request: Mapping[str, Any]) -> str:
+    """Returns the id, which the response repeats."""
+    id = _value_of(request, "id", "")
     if not isinstance(id, str):
         raise TensorError("id must be a string")
     try:
@@ -106,17 +105,17 @@ def _id(said: Mapping[str, Any]) -> str:
     return id
 
 
-def _objects(said: Mapping[str, Any], key: str) -> list[Any]:
-    found = said.get(key)
+def _objects(request: Mapping[str, Any], key: str) -> list[Any]:
+    found = request.get(key)
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise TensorError(f"{key} must be a list of objects")
     return found
 
 
-def _parameters(of: Mapping[str, Any], whose: str) -> Mapping[str, Any]:
-    found = _given(of, "parameters", {})
+def _parameters(source: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
+    found = _value_of(source, "parameters", {})
     if not isinstance(found, dict):
-        raise TensorError(f"parameters of {whose} must be an object")
+        raise TensorError(f"parameters of {owner} must be an object")
     for name, message in _NOT_SERVED.items():
         if name in found:
             raise TensorError(message)
@@ -124,12 +123,12 @@ def _parameters(of: Mapping[str, Any], whose: str) -> Mapping[str, Any]:
 
 
 def _inputs(
-    entries: Sequence[Mapping[str, Any]], binary: memoryview, takes: Signature
+    entries: Sequence[Mapping[str, Any]], binary: memoryview, signature: Signature
 ) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
-    place = 0
+    offset = 0
     for entry in entries:
-        spec = takes.input(entry.get("name"))
+        spec = signature.input(entry.get("name"))
         if spec.name in found:
             raise TensorError(f"{spec.name}: sent twice")
         try:
@@ -143,45 +142,45 @@ def _inputs(
                 raise TensorError(
                     "binary_data_size must be a number of bytes, without data beside it"
                 )
-            if size > len(binary) - place:
+            if size > len(binary) - offset:
                 raise TensorError(
-                    f"binary_data_size is {size}; {len(binary) - place} bytes are left"
+                    f"binary_data_size is {size}; {len(binary) - offset} bytes are left"
                 )
-            raw = bytes(binary[place : place + size])
+            raw = bytes(binary[offset : offset + size])
             found[spec.name] = Tensor.of_bytes(spec.datatype, shape, raw)
-            place += size
-        except TensorError as wrong:
-            raise TensorError(f"{spec.name}: {wrong}") from None
-    if place < len(binary):
-        raise TensorError(f"{len(binary) - place} bytes of binary data belong to no input")
+            offset += size
+        except TensorError as error:
+            raise TensorError(f"{spec.name}: {error}") from None
+    if offset < len(binary):
+        raise TensorError(f"{len(binary) - offset} bytes of binary data belong to no input")
     return found
 
 
 def _outputs(
-    said: Mapping[str, Any], parameters: Mapping[str, Any], takes: Signature
+    request: Mapping[str, Any], parameters: Mapping[str, Any], signature: Signature
 ) -> list[Wanted]:
-    usual = _true(parameters.get("binary_data_output", False), "binary_data_output")
-    entries = [] if said.get("outputs") is None else _objects(said, "outputs")
+    default_binary = _boolean(parameters.get("binary_data_output", False), "binary_data_output")
+    entries = [] if request.get("outputs") is None else _objects(request, "outputs")
     if not entries:
-        return [Wanted(name, usual) for name in takes.outputs]
+        return [Wanted(name, default_binary) for name in signature.outputs]
     found = []
     for entry in entries:
-        spec = takes.output(entry.get("name"))
-        binary = _parameters(entry, "an output").get("binary_data", usual)
-        found.append(Wanted(spec.name, _true(binary, "binary_data")))
-    if len({want.name for want in found}) < len(found):
-        raise TensorError("outputs: the same one is asked for twice")
+        spec = signature.output(entry.get("name"))
+        binary = _parameters(entry, "an output").get("binary_data", default_binary)
+        found.append(Wanted(spec.name, _boolean(binary, "binary_data")))
+    if len({output.name for output in found}) < len(found):
+        raise TensorError("outputs: one is requested twice")
     return found
 
 
-def _true(value: Any, name: str) -> bool:
+def _boolean(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise TensorError(f"{name} must be true or false")
     return value
 
 
 def _timeout_ms(parameters: Mapping[str, Any]) -> int:
-    """From microseconds; 0 is the usual."""
+    """Converts from microseconds; 0 is the default."""
     given = _whole(parameters, "timeout")
     timeout_ms = ceil(given / 1000) if given else TIMEOUT_MS
     if timeout_ms > MAX_TIMEOUT_MS:
@@ -192,7 +191,7 @@ def _timeout_ms(parameters: Mapping[str, Any]) -> int:
 
 
 def _class(parameters: Mapping[str, Any]) -> JobClass:
-    """The lower the number the higher the priority; 0 is the usual."""
+    """Maps a priority to a class: a lower number is more urgent, 0 is the default."""
     priority = _whole(parameters, "priority")
     return "interactive" if priority <= 1 else "standard" if priority == 2 else "bulk"
 
@@ -205,29 +204,31 @@ def _whole(parameters: Mapping[str, Any], name: str) -> int:
 
 
 def write(
-    about: Mapping[str, Any], outputs: Mapping[str, Tensor], wanted: Sequence[Wanted]
+    envelope: Mapping[str, Any], outputs: Mapping[str, Tensor], wanted: Sequence[Wanted]
 ) -> tuple[bytes, int | None]:
-    """The body of an answer, and the bytes of its JSON object where more follows. about: what it
-    says beside its outputs. Raises Malformed where JSON can't hold one."""
-    described, behind = [], []
-    for want in wanted:
-        tensor = outputs[want.name]
-        entry: dict[str, Any] = {"name": want.name, "datatype": tensor.datatype}
+    """Returns the body of a response, and the length of its JSON where binary data follows.
+
+    `envelope` holds its other fields. Raises Malformed where JSON can't represent an output.
+    """
+    described, binary = [], []
+    for output in wanted:
+        tensor = outputs[output.name]
+        entry: dict[str, Any] = {"name": output.name, "datatype": tensor.datatype}
         entry["shape"] = tensor.shape
-        if want.binary:
-            behind.append(tensor.raw)
+        if output.binary:
+            binary.append(tensor.raw)
             entry["parameters"] = {"binary_data_size": len(tensor.raw)}
         else:
-            entry["data"] = _data(want.name, tensor)
+            entry["data"] = _data(output.name, tensor)
         described.append(entry)
-    head = orjson.dumps({**about, "outputs": described}, option=orjson.OPT_SERIALIZE_NUMPY)
-    if not any(want.binary for want in wanted):
+    head = orjson.dumps({**envelope, "outputs": described}, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not any(output.binary for output in wanted):
         return head, None
-    return b"".join((head, *behind)), len(head)
+    return b"".join((head, *binary)), len(head)
 
 
 def _data(name: str, tensor: Tensor) -> Any:
     try:
         return tensor.data()
-    except TensorError as wrong:
-        raise Malformed(f"{name}: {wrong}") from None
+    except TensorError as error:
+        raise Malformed(f"{name}: {error}") from None

@@ -1,6 +1,6 @@
-"""OpenAI's API, under /v1: thin words for the same files, jobs and models."""
+"""OpenAI's API, under /v1, as an interface to the same files, jobs and models."""
 
 from api.compat.openai.errors import as_openai
-from api.http.errors import WORDINGS
+from api.http.errors import ERROR_FORMATS
 
-WORDINGS["/v1"] = ("application/json", as_openai)
+ERROR_FORMATS["/v1"] = ("application/json", as_openai)

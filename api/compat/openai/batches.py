@@ -1,4 +1,4 @@
-"""Batches: jobs, as OpenAI's clients hand them in and look at them."""
+"""OpenAI's batches, as an interface to jobs."""
 
 from datetime import datetime
 from hashlib import sha256
@@ -7,16 +7,15 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import ValidationError
 from sqlalchemy import RowMapping
 
 from api.compat.openai import durations, files
 from api.compat.openai.files import page_object
 from api.compat.openai.schemas import ERRORS, Batch, BatchList, BatchRequest
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter
 from api.http import bodies, idempotency
-from api.http.errors import faults_of
+from api.http.errors import validated
 from api.http.responses import json_response
 from api.routes.jobs import jobs
 from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
@@ -41,62 +40,55 @@ DIALECT = "openai"
 
 BatchId = Annotated[str, Path(description="batch_…, or job_…", max_length=200)]
 
-_MOST_BYTES = 1 << 20
-_CREATE_DOC: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/BatchRequest"}}},
-    },
-}
+_MAX_BYTES = 1 << 20
 
 
 @router.post(
     PATH,
     response_model=Batch,
-    openapi_extra=_CREATE_DOC,
-    responses={200: idempotency.REPLAY_DOC},
+    openapi_extra=idempotency.request_doc("BatchRequest"),
+    responses={200: idempotency.REPLAY_HEADER_DOC},
 )
-async def create_batch(request: Request, shared: Shared, caller: Submitter) -> Response:
-    """Makes a job of a file with the purpose `batch`. Its lines are all checked before any is run:
-    until then it is `validating`, and what is wrong stands in `errors`. What isn't done within
-    `completion_window`, any duration, expires."""
+async def create_batch(request: Request, context: ContextDep, caller: Submitter) -> Response:
+    """Makes a job of a file with the purpose `batch`. All lines are checked before any runs: until
+    then the batch is `validating`, and problems stand in `errors`. Items that are not done within
+    `completion_window`, any duration, expire."""
     bodies.media_type(request, bodies.JSON)
-    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    key = idempotency.read_key(request, context.settings.require_idempotency_key)
     if caller.limits:
-        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
-    raw = await bodies.whole(request, _MOST_BYTES)
+        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
+    raw = await bodies.read_all(request, _MAX_BYTES)
     claim = None
     if key is not None:
         upload = idempotency.Upload(request, caller.tenant, key)
         upload.add(raw)
         claim = upload.finish()
-    return await run_in_threadpool(_create, shared, caller, raw, claim, is_retry(request))
+    return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))
 
 
 def _create(
-    shared: Context, caller: Caller, raw: bytes, claim: Claim | None, retries: bool
+    context: Context, caller: Caller, raw: bytes, claim: Claim | None, retries: bool
 ) -> Response:
-    asked, window_s = _read(raw)
+    requested, window_s = _read(raw)
     fingerprint = sha256(raw).hexdigest()
-    with shared.acting(caller.tenant) as tx:
+    with context.acting(caller.tenant) as tx:
         if claim:
-            if kept := find(tx, claim):
-                return Response(kept.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
+            if stored := find(tx, claim):
+                return Response(stored.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
             take(tx, claim)
         else:
             batch_retries.alone(tx, caller.tenant, fingerprint)
-            made = (
+            job_id = (
                 batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
                 if retries
                 else None
             )
-            if made:
-                row = read.one(tx, caller.tenant, made)
+            if job_id:
+                row = read.one(tx, caller.tenant, job_id)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
-        _check_file(files.find(tx, caller, asked.input_file_id))
+        _check_file(files.find(tx, caller, requested.input_file_id))
         spend.refuse(tx, caller.tenant)
-        row = transfers.insert_validating(tx, _coming(caller, asked, window_s, fingerprint))
+        row = transfers.insert_validating(tx, _new_job(caller, requested, window_s, fingerprint))
         answer = orjson.dumps(batch_object(row))
         if claim:
             keep(tx, claim, row["id"], answer)
@@ -104,31 +96,23 @@ def _create(
 
 
 def _read(raw: bytes) -> tuple[BatchRequest, float]:
-    """What is asked, and its window in seconds. Raises Malformed, Invalid."""
+    """Parses a request. Returns it with its window in seconds. Raises Malformed, Invalid."""
     fields = validation.parse_json(raw)
     if not isinstance(fields, dict):
         raise Malformed("the body must be a JSON object")
-    try:
-        asked = BatchRequest.model_validate(fields)
-    except ValidationError as error:
-        faults = faults_of(error.errors(include_url=False))
-        raise Invalid("; ".join(f"{_at(f)}: {f.message}" for f in faults), faults=faults) from None
+    requested = validated(BatchRequest, fields)
     faults = []
-    if asked.endpoint not in ENDPOINTS:
-        message = f"the endpoint is {asked.endpoint!r}; it is one of {', '.join(ENDPOINTS)}"
+    if requested.endpoint not in ENDPOINTS:
+        message = f"the endpoint is {requested.endpoint!r}; it is one of {', '.join(ENDPOINTS)}"
         faults.append(Fault(("endpoint",), "invalid_value", message))
     window_s = 0.0
     try:
-        window_s = durations.seconds(asked.completion_window)
+        window_s = durations.seconds(requested.completion_window)
     except ValueError as error:
         faults.append(Fault(("completion_window",), "invalid_value", str(error)))
     if faults:
         raise Invalid("; ".join(fault.message for fault in faults), faults=faults)
-    return asked, window_s
-
-
-def _at(fault: Fault) -> str:
-    return ".".join(map(str, fault.loc))
+    return requested, window_s
 
 
 def _check_file(row: RowMapping) -> None:
@@ -138,12 +122,14 @@ def _check_file(row: RowMapping) -> None:
         raise Invalid(message, faults=[fault])
 
 
-def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: str) -> ComingJob:
+def _new_job(
+    caller: Caller, requested: BatchRequest, window_s: float, fingerprint: str
+) -> ComingJob:
     id = ids.new()
-    expiry = asked.output_expires_after
-    beside = {
-        "endpoint": asked.endpoint,
-        "completion_window": asked.completion_window,
+    expiry = requested.output_expires_after
+    stored_request = {
+        "endpoint": requested.endpoint,
+        "completion_window": requested.completion_window,
         "prefix": ids.show("", id).removeprefix("_") + "_",
         "created": int(clock.now().timestamp()),
         "request": fingerprint,
@@ -151,32 +137,32 @@ def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: s
     return ComingJob(
         id,
         caller.tenant,
-        source=_text({"file": asked.input_file_id}),
+        source=_json_text({"file": requested.input_file_id}),
         dialect=DIALECT,
-        asked=_text(beside),
-        target=_text({"files": {"expires_in_s": expiry.seconds if expiry else None}}),
-        metadata=_text(asked.metadata or {}),
+        asked=_json_text(stored_request),
+        target=_json_text({"files": {"expires_in_s": expiry.seconds if expiry else None}}),
+        metadata=_json_text(requested.metadata or {}),
         expires_in_s=window_s,
         key=caller.key_id,
         traceparent=spans.current_context(),
     )
 
 
-def _text(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
 @router.get(PATH, response_model=BatchList)
 def list_batches(
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: Annotated[
         str | None, Query(description="the last id of the page before", pattern=JOB_ID)
     ] = None,
 ) -> Response:
-    """Newest first."""
-    with shared.acting(caller.tenant) as tx:
+    """Lists batches, newest first."""
+    with context.acting(caller.tenant) as tx:
         rows = read.page(
             tx,
             caller.tenant,
@@ -191,43 +177,43 @@ def list_batches(
 
 
 @router.get(PATH + "/{batch_id}", response_model=Batch)
-def get_batch(shared: Shared, caller: Reader, batch_id: BatchId) -> Response:
-    """The batch, with live counts."""
-    return json_response(batch_object(_batch(shared, caller, batch_id)))
+def get_batch(context: ContextDep, caller: Reader, batch_id: BatchId) -> Response:
+    """Returns the batch, with live counts."""
+    return json_response(batch_object(_batch(context, caller, batch_id)))
 
 
 @router.post(PATH + "/{batch_id}/cancel", response_model=Batch)
 def cancel_batch(
-    request: Request, shared: Shared, caller: Submitter, batch_id: BatchId
+    request: Request, context: ContextDep, caller: Submitter, batch_id: BatchId
 ) -> Response:
-    """What was not run yet ends at once, what runs at the next launch boundary. What was answered
-    until then is in the output file. Of one that has ended it changes nothing."""
-    _batch(shared, caller, batch_id)
-    jobs.cancel_job(request, shared, caller, batch_id)
-    return get_batch(shared, caller, batch_id)
+    """Cancels a batch: items that wait end at once, running ones at the next launch boundary.
+    Results until then are in the output file. A batch that has ended stays as it is."""
+    _batch(context, caller, batch_id)
+    jobs.cancel_job(request, context, caller, batch_id)
+    return get_batch(context, caller, batch_id)
 
 
-def _batch(shared: Context, caller: Caller, batch_id: str) -> RowMapping:
-    """Its row. Raises NotFound, also where it is a job that came by another door."""
-    with find_job(shared, caller, batch_id, "batch") as (_, row):
+def _batch(context: Context, caller: Caller, batch_id: str) -> RowMapping:
+    """Returns the job's row. Raises NotFound, also for a job of another API."""
+    with find_job(context, caller, batch_id, "batch") as (_, row):
         if row["dialect"] != DIALECT:
             raise NotFound(f"there is no batch {batch_id}")
         return row
 
 
 def batch_object(row: RowMapping) -> dict[str, Any]:
-    """A job as a batch, from a row of `jobs.store.jobs.read`. What there is not is left out."""
-    asked = orjson.loads(row["asked"])
+    """Returns the batch of a job's row (`jobs.store.jobs.read`), without absent fields."""
+    requested = orjson.loads(row["asked"])
     manifest = orjson.loads(row["manifest"] or "{}")
     file_ids = {part["part"]: part["file"] for part in manifest.get("parts", ())}
-    found = {
+    batch = {
         "id": ids.show(PREFIX, row["id"]),
         "object": "batch",
-        "endpoint": asked["endpoint"],
+        "endpoint": requested["endpoint"],
         "model": row["model"] or None,
         "errors": _errors(row["error"], manifest),
         "input_file_id": orjson.loads(row["source"])["file"],
-        "completion_window": asked["completion_window"],
+        "completion_window": requested["completion_window"],
         "status": status_of(row),
         "output_file_id": file_ids.get("results"),
         "error_file_id": file_ids.get("errors"),
@@ -242,11 +228,11 @@ def batch_object(row: RowMapping) -> dict[str, Any]:
         "usage": _usage(manifest),
         "metadata": orjson.loads(row["metadata"]) or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in batch.items() if value is not None}
 
 
 def status_of(row: RowMapping) -> str:
-    """OpenAI's word. A batch has ended once its files are there."""
+    """Returns OpenAI's status. A batch has ended once its files are written."""
     state: str = row["state"]
     if state in ("queued", "running", "paused"):
         return "in_progress"
@@ -270,11 +256,11 @@ def _unix(at: datetime | None) -> int | None:
 
 
 def _errors(error: str | None, manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Why there is nothing: of the lines of the input, or of the whole."""
-    found = orjson.loads(error) if error else manifest.get("error")
-    if found is None:
+    """Returns the faults of the input's lines, or of the batch as a whole."""
+    batch = orjson.loads(error) if error else manifest.get("error")
+    if batch is None:
         return None
-    whole = {"loc": [], "code": found["code"], "message": found["message"]}
+    whole = {"loc": [], "code": batch["code"], "message": batch["message"]}
     data = [
         {
             "code": fault["code"],
@@ -282,13 +268,13 @@ def _errors(error: str | None, manifest: dict[str, Any]) -> dict[str, Any] | Non
             "param": ".".join(map(str, fault["loc"])) or None,
             "line": fault.get("line"),
         }
-        for fault in found.get("errors") or [whole]
+        for fault in batch.get("errors") or [whole]
     ]
     return {"object": "list", "data": data}
 
 
 def _usage(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Of what succeeded, where the model counts in tokens."""
+    """Returns usage of successful items, where the model counts in tokens."""
     tokens = manifest.get("usage", {}).get("tokens")
     if tokens is None:
         return None

@@ -1,4 +1,4 @@
-"""What OpenAI's embeddings are asked for with, and what they are."""
+"""Schemas of OpenAI's embeddings."""
 
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ _INPUT: dict[str, Any] = {
     "description": "a text, its token ids, or a list of either",
     "anyOf": [_TEXT, _TOKEN_IDS, _LIST],
 }
-# The bounds first: else the document doesn't say them.
+# Bounds stand first, or /openapi.json lacks them.
 _Dimensions = Annotated[int, Field(ge=1), Strict(), BeforeValidator(whole)]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS), Strict(), BeforeValidator(whole)]
 
@@ -55,25 +55,31 @@ class EmbeddingsRequest(BaseModel):
     dimensions: _Dimensions | None = Field(
         default=None, description="numbers that each vector is cut to before it is normalized"
     )
-    user: str | None = Field(default=None, description="taken, and ignored")
+    user: str | None = Field(default=None, description="accepted and ignored")
     timeout_ms: _Timeout | None = Field(
         default=None,
-        description="for the whole answer; by default 10,000, and 50 more for each further input",
+        description="deadline of the response; default: 10,000, plus 50 per further input",
     )
 
 
 class Embedding(BaseModel):
+    """One vector."""
+
     object: Literal["embedding"]
     index: int
     embedding: list[float] | str = Field(description="numbers, or base64 of 32-bit floats")
 
 
 class EmbeddingsUsage(BaseModel):
+    """Tokens of all inputs."""
+
     prompt_tokens: int
     total_tokens: int
 
 
-class EmbeddingsAnswer(BaseModel):
+class EmbeddingsResponse(BaseModel):
+    """Vectors in the order of the inputs."""
+
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
@@ -90,5 +96,5 @@ class EmbeddingsAnswer(BaseModel):
     model: str
     usage: EmbeddingsUsage
     degraded: dict[str, Any] = Field(
-        default_factory=dict, description="how it was answered in place of a refusal"
+        default_factory=dict, description="how it was degraded instead of rejected"
     )

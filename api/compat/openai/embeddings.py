@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: lean, as POST /infer is, and on the same terms."""
+"""POST /v1/embeddings, on the fast path and on the terms of POST /infer."""
 
 import asyncio
 import base64
@@ -8,18 +8,17 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from api.compat.openai.embedding_schemas import EmbeddingsAnswer, EmbeddingsRequest
+from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsResponse
 from api.compat.openai.schemas import ERRORS
-from api.context import Context, Shared
-from api.dependencies import Inferrer, may
+from api.context import Context, ContextDep
+from api.dependencies import Inferrer, authorize
 from api.gateway.fallbacks import fallback_plans
 from api.gateway.fan_out import fan_out
-from api.gateway.inference import CallResult, InferenceSession, watched
+from api.gateway.inference import CallResult, InferenceSession, watch_disconnect
 from api.http import bodies, idempotency
-from api.http.errors import error_response, faults_of
+from api.http.errors import error_response, validated
 from api.http.request_id import request_id
 from jobs import clock
 from jobs.errors import Fault, Invalid, MillraceError
@@ -29,102 +28,84 @@ from jobs.models.model import Model
 router = APIRouter(tags=["openai"])
 PATH = "/v1/embeddings"
 
-MOST_BYTES = 4 << 20
-"""Of a body, unless one text of some model may have more."""
-EACH_MS = 50
-"""By which the default timeout grows with each further input."""
-_ENCODED_AT_ONCE = 64  # vectors: the loop has others to serve
-
-_DOC: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON: {"schema": {"$ref": "#/components/schemas/EmbeddingsRequest"}}},
-    },
-}
+MAX_BODY_BYTES = 4 << 20  #: Bound of a body, unless one text of some model may be longer.
+EACH_MS = 50  #: Growth of the default timeout with each further input.
+_YIELD_EVERY = 64  # vectors encoded before others run
 
 
 @router.post(
     PATH,
-    response_model=EmbeddingsAnswer,
-    openapi_extra=_DOC,
-    responses={200: idempotency.REPLAY_DOC, **ERRORS},
+    response_model=EmbeddingsResponse,
+    openapi_extra=idempotency.request_doc("EmbeddingsRequest"),
+    responses={200: idempotency.REPLAY_HEADER_DOC, **ERRORS},
 )
-async def create_embeddings(request: Request, shared: Shared, caller: Inferrer) -> Response:
-    """The vectors of a text or of several, as OpenAI's API gives them. Each text is a call of its
-    own; where one fails, all do."""
+async def create_embeddings(request: Request, context: ContextDep, caller: Inferrer) -> Response:
+    """Returns the vectors of one text or of several, as OpenAI's API does. Each text is a call of
+    its own; one failure fails the request."""
     since_s = clock.monotonic()
     bodies.media_type(request, bodies.JSON)
-    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
-    raw = await bodies.whole(request, max(shared.models.max_line_bytes, MOST_BYTES))
-    asked = _parse(raw)
-    model = await shared.calls.pools.choose(shared.models.versions(asked.model))
-    inputs = _inputs(model, asked)
-    timeout_ms = asked.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
-    standing: dict[str, str] = {}
+    key = idempotency.read_key(request, context.settings.require_idempotency_key)
+    raw = await bodies.read_all(request, max(context.models.max_line_bytes, MAX_BODY_BYTES))
+    body = validated(EmbeddingsRequest, validation.parse_json(raw))
+    model = await context.gateway.model_statuses.choose(context.models.versions(body.model))
+    inputs = _inputs(model, body)
+    timeout_ms = body.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
+    rate_limit_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
-        with watched(request) as gone:
-            asking = InferenceSession(
-                shared.calls,
-                shared.records,
-                shared.models,
-                caller,
-                "interactive",
-                timeout_ms,
-                since_s,
-                gone,
-                standing,
+        with watch_disconnect(request) as client_disconnected:
+            session = InferenceSession(
+                gateway=context.gateway,
+                call_log=context.call_log,
+                models=context.models,
+                caller=caller,
+                job_class="interactive",
+                timeout_ms=timeout_ms,
+                since_s=since_s,
+                client_disconnected=client_disconnected,
+                rate_limit_headers=rate_limit_headers,
             )
-            called = await _called(asking, model, inputs, asked)
-        return await _answer(model, asked, called)
+            results = await _call_all(session, model, inputs, body)
+        return await _answer(model, body, results)
 
     if key is None:
-        return Response(await answer(), headers=standing, media_type=bodies.JSON)
+        return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
     upload = idempotency.Upload(request, caller.tenant, key)
     upload.add(PATH.encode() + raw)  # the same body means something else to /infer
-    body, replayed = await shared.kept.once(upload.finish(), timeout_ms, answer)
-    headers = idempotency.REPLAYED if replayed else standing
-    return Response(body, headers=headers, media_type=bodies.JSON)
+    content, replayed = await context.response_cache.once(upload.finish(), timeout_ms, answer)
+    headers = idempotency.REPLAYED if replayed else rate_limit_headers
+    return Response(content, headers=headers, media_type=bodies.JSON)
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, shared: Context) -> None:
-    """The same, for who comes without FastAPI."""
+async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
+    """Serves a request on the fast path, without FastAPI."""
     request = Request(scope, receive)
     id = request_id(scope)
     try:
-        response = await create_embeddings(request, shared, await may(request, shared, "infer"))
+        response = await create_embeddings(
+            request, context, await authorize(request, context, "infer")
+        )
         response.raw_headers.append((b"x-request-id", id.encode()))
     except Exception as error:
         response = error_response(error, id, PATH)
     await response(scope, receive, send)
 
 
-def _parse(raw: bytes) -> EmbeddingsRequest:
-    value: Any = validation.parse_json(raw)
-    try:
-        return EmbeddingsRequest.model_validate(value)
-    except ValidationError as error:
-        faults = faults_of(error.errors(include_url=False))
-        detail = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        raise Invalid(detail or "not a request", faults=faults) from None
-
-
-def _inputs(model: Model, asked: EmbeddingsRequest) -> Sequence[Any]:
-    """One by one, all of them right. Raises Invalid."""
+def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
+    """Returns the inputs, all validated. Raises Invalid."""
     if model.does != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
-    if asked.dimensions and (no := validation.refuse_params(model, _params(asked))):
-        raise _refused("dimensions", *no)
-    if not isinstance(asked.input, str | list):
+    if body.dimensions and (error := validation.refuse_params(model, _params(body))):
+        raise _refused("dimensions", *error)
+    if not isinstance(body.input, str | list):
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
-    if no := validation.refuse_input(model, asked.input):
-        raise _refused("input", *no)
-    inputs = model.inputs_of(asked.input) or [asked.input]
+    if error := validation.refuse_input(model, body.input):
+        raise _refused("input", *error)
+    inputs = model.inputs_of(body.input) or [body.input]
     for n, value in enumerate(inputs):
         item = validation.check(value, (), None, model, False)
         if isinstance(item, list):
-            which = f"input {n} of the list: " if inputs is asked.input else ""
+            which = f"input {n} of the list: " if inputs is body.input else ""
             raise _refused("input", item[0].code, which + item[0].message)
     return inputs
 
@@ -133,44 +114,44 @@ def _refused(where: str, code: str, message: str) -> Invalid:
     return Invalid(message, faults=[Fault((where,), code, message)])
 
 
-def _params(asked: EmbeddingsRequest) -> dict[str, Any]:
-    return {"dimensions": asked.dimensions} if asked.dimensions else {}
+def _params(body: EmbeddingsRequest) -> dict[str, Any]:
+    return {"dimensions": body.dimensions} if body.dimensions else {}
 
 
-async def _called(
-    asking: InferenceSession, model: Model, inputs: Sequence[Any], asked: EmbeddingsRequest
+async def _call_all(
+    session: InferenceSession, model: Model, inputs: Sequence[Any], body: EmbeddingsRequest
 ) -> Sequence[CallResult]:
-    params = _params(asked)
+    params = _params(body)
     if len(inputs) > 1:
-        return await fan_out(asking, model, inputs, params)
-    found = fallback_plans(asking.models, model, inputs[0], params)
-    return [await asking.call(inputs[0], found)]
+        return await fan_out(session, model, inputs, params)
+    plans = fallback_plans(session.models, model, inputs[0], params)
+    return [await session.call(inputs[0], plans)]
 
 
-async def _answer(model: Model, asked: EmbeddingsRequest, called: Sequence[CallResult]) -> bytes:
-    encode = _base64 if asked.encoding_format == "base64" else orjson.dumps
+async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallResult]) -> bytes:
+    encode = _base64 if body.encoding_format == "base64" else orjson.dumps
     data = []
-    for index, one in enumerate(called):
-        vector = orjson.Fragment(encode(one.output))
+    for index, result in enumerate(results):
+        vector = orjson.Fragment(encode(result.output))
         data.append({"object": "embedding", "index": index, "embedding": vector})
-        if index % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
+        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
             await asyncio.sleep(0)
-    way = called[0].way
-    counted = way.model.kind.unit == "tokens"
-    tokens = sum(one.units for one in called) if counted else 0
-    body: dict[str, Any] = {
+    plan = results[0].plan
+    counted = plan.model.kind.unit == "tokens"
+    tokens = sum(result.units for result in results) if counted else 0
+    response: dict[str, Any] = {
         "object": "list",
         "data": data,
-        "model": asked.model if way.model is model else way.model.key,
+        "model": body.model if plan.model is model else plan.model.key,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
-    if way.degraded:
-        body["degraded"] = way.degraded
-    return orjson.dumps(body)
+    if plan.degraded:
+        response["degraded"] = plan.degraded
+    return orjson.dumps(response)
 
 
 def _base64(vector: list[float]) -> bytes:
-    """32-bit floats, little-endian, as OpenAI's clients read them; a JSON string."""
+    """Encodes 32-bit floats, little-endian, as a JSON string."""
     try:
         return b'"%b"' % base64.b64encode(struct.pack(f"<{len(vector)}f", *vector))
     except (struct.error, OverflowError, TypeError) as error:

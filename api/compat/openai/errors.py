@@ -7,6 +7,7 @@ from typing import Any
 
 from jobs.errors import Fault, MillraceError, QuotaExceeded
 
+#: OpenAI's error codes by ours, where they differ.
 _CODES = {
     "unauthenticated": "invalid_api_key",
     "forbidden": "insufficient_permissions",
@@ -15,16 +16,15 @@ _CODES = {
     "predicted_wait": "rate_limit_exceeded",
     "spend_cap": "insufficient_quota",
     "unknown_param": "unknown_parameter",
-    # pydantic's, of a request's fields
+    # codes of pydantic
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
 }
-"""Ours, by which they go under another name there."""
 _PLACES = {"body", "query", "path", "header"}
 
 
 def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
-    """The object of an error. The request's id stands in X-Request-Id."""
+    """Returns OpenAI's object of an error. The request's id stands in X-Request-Id."""
     first = error.faults[0] if error.faults else None
     code = first.code if first and error.code == "invalid" else error.code
     code = _CODES.get(code, code)
@@ -35,7 +35,7 @@ def as_openai(error: MillraceError, id: str) -> dict[str, Any]:
 
 
 def _param(fault: Fault) -> str | None:
-    """Where it is, as a path into the body: `body.input`."""
+    """Returns a path into the body: `body.input`."""
     parts = [str(part) for part in fault.as_json()["loc"]]
     return ".".join(parts[1:] if parts[:1] and parts[0] in _PLACES else parts) or None
 

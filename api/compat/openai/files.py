@@ -1,4 +1,4 @@
-"""Files, as OpenAI's clients hand them in and fetch them."""
+"""OpenAI's files: upload, list, get, content, delete."""
 
 from collections.abc import Iterator
 from typing import IO, Annotated, Any, Literal
@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter
 from api.http import bodies, multipart
 from api.http.errors import faults_of
@@ -37,9 +37,8 @@ FileId = Annotated[str, Path(description="file_…", max_length=200)]
 
 _MIB = 1 << 20
 _CHUNK = 1 << 20
-_MOST_FILENAME = 1024  # characters: a list names 10,000 of them
-_BATCH_FILES_S = 30 * 86_400
-"""A file for a batch that says nothing else goes after so long, as OpenAI's do."""
+_MAX_FILENAME = 1024  # characters: a list names 10,000 of them
+_BATCH_FILES_S = 30 * 86_400  #: Lifetime of a file for a batch that names none, as OpenAI's.
 
 _FORM: dict[str, Any] = {
     "requestBody": {
@@ -78,27 +77,27 @@ _FORM: dict[str, Any] = {
 
 
 @router.post(PATH, response_model=File, openapi_extra=_FORM)
-async def create_file(request: Request, shared: Shared, caller: Submitter) -> Response:
-    """Takes a file in: streamed, whatever its size. One with the purpose `batch` is kept for 30
-    days, unless `expires_after` says else; others until they are deleted."""
+async def create_file(request: Request, context: ContextDep, caller: Submitter) -> Response:
+    """Stores a file, streamed, whatever its size. With the purpose `batch` it is kept for 30 days,
+    unless `expires_after` says otherwise; others until they are deleted."""
     if caller.limits:
-        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
-    async with multipart.read(request, shared.settings.max_file_mb * _MIB) as form:
-        asked = _asked(form)
+        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
+    async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
+        options = _upload_options(form)
         if bodies.is_large(form.file):
-            return await shared.ingest.run(_store, form.file, caller, *asked)
-        return await run_in_threadpool(_store, shared, form.file, caller, *asked)
+            return await context.ingest_pool.run(_store, form.file, caller, *options)
+        return await run_in_threadpool(_store, context, form.file, caller, *options)
 
 
-def _asked(form: Form) -> tuple[str, str, float | None]:
-    """(filename, purpose, seconds until it expires). Raises Invalid."""
+def _upload_options(form: Form) -> tuple[str, str, float | None]:
+    """Returns filename, purpose, and seconds until the file expires. Raises Invalid."""
     faults = []
     fields = dict(form.fields)
     if form.filename is None:
         message = "send the file as a part that has a filename"
         faults.append(Fault(("file",), "missing", message))
-    elif len(form.filename) > _MOST_FILENAME:
-        message = f"the filename has {len(form.filename)} characters, {_MOST_FILENAME} at most"
+    elif len(form.filename) > _MAX_FILENAME:
+        message = f"the filename has {len(form.filename)} characters, {_MAX_FILENAME} at most"
         faults.append(Fault(("file",), "too_long", message))
     purpose = fields.pop("purpose", None)
     if purpose not in PURPOSES:
@@ -122,7 +121,7 @@ def _asked(form: Form) -> tuple[str, str, float | None]:
 
 
 def _expiry(fields: dict[str, str]) -> Any:
-    """`expires_after`, as JSON or field by field; {} where there is none."""
+    """Returns `expires_after`, sent as JSON or field by field; {} where there is none."""
     if "expires_after" in fields:
         try:
             return orjson.loads(fields["expires_after"])
@@ -133,12 +132,12 @@ def _expiry(fields: dict[str, str]) -> Any:
 
 
 def _store(
-    shared: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
+    resources: Resources, content: IO[bytes], caller: Caller, filename: str, purpose: str,
     expires_in_s: float | None,
 ) -> Response:  # fmt: skip
     row = tenant_files.add(
-        shared.database,
-        tenant_files.store_of(shared.settings),
+        resources.database,
+        tenant_files.store_of(resources.settings),
         caller.tenant,
         content,
         purpose=purpose,
@@ -152,7 +151,7 @@ def _store(
 
 @router.get(PATH, response_model=FileList)
 def list_files(
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     purpose: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
@@ -161,8 +160,8 @@ def list_files(
         str | None, Query(description="the last id of the page before", pattern=FILE_ID)
     ] = None,
 ) -> Response:
-    """Newest first, unless `order` is `asc`."""
-    with shared.acting(caller.tenant) as tx:
+    """Lists files, newest first, unless `order` is `asc`."""
+    with context.acting(caller.tenant) as tx:
         rows = store.page(
             tx,
             caller.tenant,
@@ -175,9 +174,9 @@ def list_files(
 
 
 @router.get(PATH + "/{file_id}", response_model=File)
-def get_file(shared: Shared, caller: Reader, file_id: FileId) -> Response:
-    """What is known of it."""
-    return json_response(file_object(_file(shared, caller, file_id)))
+def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
+    """Returns the file object."""
+    return json_response(file_object(_file(context, caller, file_id)))
 
 
 @router.get(
@@ -190,10 +189,10 @@ def get_file(shared: Shared, caller: Reader, file_id: FileId) -> Response:
         }
     },
 )
-def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
-    """Its bytes, streamed."""
-    row = _file(shared, caller, file_id)
-    content = tenant_files.store_of(shared.settings).open(row["key"])
+def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
+    """Streams the file's bytes."""
+    row = _file(context, caller, file_id)
+    content = tenant_files.store_of(context.settings).open(row["key"])
     headers = {"Content-Length": str(row["bytes"])}
     return StreamingResponse(
         _pieces(content), headers=headers, media_type="application/octet-stream"
@@ -201,24 +200,26 @@ def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
 
 
 @router.delete(PATH + "/{file_id}", response_model=FileDeleted)
-def delete_file(request: Request, shared: Shared, caller: Submitter, file_id: FileId) -> Response:
-    """It is gone at once, and its bytes in a moment. A batch that was not read yet fails, and says
-    why."""
+def delete_file(
+    request: Request, context: ContextDep, caller: Submitter, file_id: FileId
+) -> Response:
+    """Deletes a file at once, and its bytes soon after. A batch that has not read it yet fails,
+    with the reason."""
     id = ids.parse(PREFIX, file_id)
-    with shared.acting(caller.tenant) as tx:
+    with context.acting(caller.tenant) as tx:
         if id is None or not store.delete(tx, caller.tenant, id):
             raise no_such_file(file_id)
         audit.record(tx, request, caller, "file.delete", file_id)
     return json_response({"id": file_id, "object": "file", "deleted": True})
 
 
-def _file(shared: Context, caller: Caller, file_id: str) -> RowMapping:
-    with shared.acting(caller.tenant) as tx:
+def _file(context: Context, caller: Caller, file_id: str) -> RowMapping:
+    with context.acting(caller.tenant) as tx:
         return find(tx, caller, file_id)
 
 
 def find(tx: Tx, caller: Caller, file_id: str) -> RowMapping:
-    """The caller's file. Raises NotFound."""
+    """Returns the row of the caller's file. Raises NotFound."""
     id = ids.parse(PREFIX, file_id)
     row = store.get(tx, caller.tenant, id) if id else None
     if row is None:
@@ -227,11 +228,12 @@ def find(tx: Tx, caller: Caller, file_id: str) -> RowMapping:
 
 
 def no_such_file(file_id: str) -> NotFound:
+    """Returns the error for an unknown or expired file."""
     return NotFound(f"there is no file {file_id!r}, or it has expired")
 
 
 def file_object(row: RowMapping) -> dict[str, Any]:
-    """A file, from its row. OpenAI's type of one knows no purpose `evals`."""
+    """Returns the file object of a row. OpenAI's type lacks the purpose `evals`."""
     expires = {"expires_at": int(row["expires_at"].timestamp())} if row["expires_at"] else {}
     return {
         "id": ids.show(PREFIX, row["id"]),
@@ -245,15 +247,15 @@ def file_object(row: RowMapping) -> dict[str, Any]:
     }
 
 
-def page_object(found: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A page of what was found; one more than `limit` says that there is another."""
-    data = found[:limit]
+def page_object(objects: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """Returns a page; one object more than `limit` means that there is another page."""
+    data = objects[:limit]
     return {
         "object": "list",
         "data": data,
         "first_id": data[0]["id"] if data else "",
         "last_id": data[-1]["id"] if data else "",
-        "has_more": len(found) > limit,
+        "has_more": len(objects) > limit,
     }
 
 

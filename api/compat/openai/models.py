@@ -1,11 +1,11 @@
-"""Models, as OpenAI's clients list them."""
+"""OpenAI's list of models."""
 
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from api.compat.openai.schemas import ERRORS, OpenAIModel, OpenAIModelList
-from api.context import Shared
+from api.context import ContextDep
 from api.dependencies import Reader
 from api.http.responses import json_response
 
@@ -14,16 +14,16 @@ PATH = "/v1/models"
 
 
 @router.get(PATH, response_model=OpenAIModelList)
-def list_models(shared: Shared, caller: Reader) -> Response:
-    """Every model by its name, which means its newest version, and every version of it."""
-    names = dict.fromkeys(name for model in shared.models for name in (model.name, model.key))
+def list_models(context: ContextDep, caller: Reader) -> Response:
+    """Lists every model by its name, which means its newest version, and by each version."""
+    names = dict.fromkeys(name for model in context.models for name in (model.name, model.key))
     return json_response({"object": "list", "data": [_model(name) for name in names]})
 
 
 @router.get(PATH + "/{model:path}", response_model=OpenAIModel)
-def get_model(shared: Shared, caller: Reader, model: str) -> Response:
-    """A model, by its name or as `name@version`."""
-    shared.models.resolve(model)
+def get_model(context: ContextDep, caller: Reader, model: str) -> Response:
+    """Returns a model, by its name or as `name@version`."""
+    context.models.resolve(model)
     return json_response(_model(model))
 
 

@@ -1,5 +1,5 @@
-"""OpenAI's objects, as its clients know them. What is optional there is left out where there is
-none: its types know no null."""
+"""Schemas of OpenAI's files, models and batches. Optional fields are left out where they are
+absent: OpenAI's types know no null."""
 
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ _HOUR_S, _MONTH_S = 3600, 30 * 86_400
 
 
 class Error(BaseModel):
+    """Error object."""
+
     message: str
     type: str
     param: str | None
@@ -20,6 +22,8 @@ class Error(BaseModel):
 
 
 class ErrorResponse(BaseModel):
+    """Response with an error."""
+
     error: Error
 
 
@@ -30,7 +34,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def _shown(example: Any) -> ConfigDict:
-    """How /openapi.json shows one."""
+    """Returns a model configuration with an example."""
     return ConfigDict(json_schema_extra={"example": example})
 
 
@@ -67,7 +71,7 @@ _BATCH = {
 
 
 class ExpiresAfter(BaseModel):
-    """When a file goes: so long after it was made."""
+    """Lifetime of a file, from its creation."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -76,6 +80,8 @@ class ExpiresAfter(BaseModel):
 
 
 class File(BaseModel):
+    """Uploaded file."""
+
     model_config = _shown(_FILE)
 
     id: str
@@ -89,6 +95,8 @@ class File(BaseModel):
 
 
 class FileList(BaseModel):
+    """Page of files."""
+
     model_config = _listed(_FILE)
 
     object: Literal["list"] = "list"
@@ -99,6 +107,8 @@ class FileList(BaseModel):
 
 
 class FileDeleted(BaseModel):
+    """Deleted file."""
+
     model_config = _shown({"id": _FILE["id"], "object": "file", "deleted": True})
 
     id: str
@@ -107,15 +117,19 @@ class FileDeleted(BaseModel):
 
 
 class OpenAIModel(BaseModel):
+    """Model."""
+
     model_config = _shown(_MODEL)
 
     id: str
     object: Literal["model"] = "model"
-    created: int = Field(description="0: a models file doesn't say")
+    created: int = Field(description="0: the models file has no date")
     owned_by: str
 
 
 class OpenAIModelList(BaseModel):
+    """All models."""
+
     model_config = _shown({"object": "list", "data": [_MODEL]})
 
     object: Literal["list"] = "list"
@@ -137,30 +151,38 @@ class BatchRequest(BaseModel):
     )
 
     input_file_id: str = Field(max_length=200, description="of a file with the purpose `batch`")
-    endpoint: str = Field(description=f"where its lines go: {' or '.join(ENDPOINTS)}")
+    endpoint: str = Field(description=f"endpoint of its lines: {' or '.join(ENDPOINTS)}")
     completion_window: str = Field(
         max_length=40,
-        description="a duration: `24h`, `90m`, `1h30m`, `7d`; what isn't done expires",
+        description="a duration: `24h`, `90m`, `1h30m`, `7d`; items that are not done expire",
     )
     metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
 
 
 class RequestCounts(BaseModel):
+    """Items of a batch."""
+
     total: int
     completed: int
     failed: int
 
 
 class InputDetails(BaseModel):
+    """Details of input tokens."""
+
     cached_tokens: int
 
 
 class OutputDetails(BaseModel):
+    """Details of output tokens."""
+
     reasoning_tokens: int
 
 
 class BatchUsage(BaseModel):
+    """Tokens of successful items."""
+
     input_tokens: int
     input_tokens_details: InputDetails
     output_tokens: int
@@ -169,6 +191,8 @@ class BatchUsage(BaseModel):
 
 
 class BatchError(BaseModel):
+    """Fault in the input."""
+
     code: str
     message: str
     param: str | None
@@ -176,12 +200,14 @@ class BatchError(BaseModel):
 
 
 class BatchErrors(BaseModel):
+    """Faults in the input."""
+
     object: Literal["list"] = "list"
     data: list[BatchError]
 
 
 class Batch(BaseModel):
-    """A job, as OpenAI's clients see it."""
+    """Job, in OpenAI's form."""
 
     model_config = _shown(_BATCH)
 
@@ -219,6 +245,8 @@ class Batch(BaseModel):
 
 
 class BatchList(BaseModel):
+    """Page of batches."""
+
     model_config = _listed(_BATCH)
 
     object: Literal["list"] = "list"

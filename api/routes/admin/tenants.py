@@ -1,13 +1,12 @@
-"""Tenants: their share and their caps, for admins."""
+"""Tenants: share, spend caps and erasure, for admins."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request
 
 from api.auth import audit
-from api.context import Shared
+from api.context import ContextDep
 from api.dependencies import Admin
-from api.http.responses import json_response
 from api.schemas import examples
 from api.schemas.admin import Erasure, Tenant, TenantPage, TenantTerms
 from jobs.api_keys import TENANT
@@ -24,57 +23,59 @@ TenantName = Annotated[
 ]
 
 
-@router.get("/tenants", response_model=TenantPage)
+@router.get("/tenants")
 def list_tenants(
-    shared: Shared,
+    context: ContextDep,
     caller: Admin,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[
         str | None, Query(description="`next` of the page before", pattern=TENANT)
     ] = None,
-) -> Response:
-    """By name: whoever has had a key, or terms of its own."""
-    with shared.acting(EVERYBODY) as tx:
+) -> TenantPage:
+    """Lists tenants by name: all that have had a key, or terms of their own."""
+    with context.acting(EVERYBODY) as tx:
         rows = store.page(tx, EVERYBODY, after or "", limit + 1)
-    found = [tenant_object(row) for row in rows[:limit]]
-    more = found[-1]["tenant"] if len(rows) > limit else None
-    return json_response({"data": found, "next": more})
+    data = [tenant_object(row) for row in rows[:limit]]
+    more = data[-1]["tenant"] if len(rows) > limit else None
+    return TenantPage.model_validate({"data": data, "next": more})
 
 
-@router.get("/tenants/{tenant}", response_model=Tenant)
-def get_tenant(shared: Shared, caller: Admin, tenant: TenantName) -> Response:
-    """Its terms."""
-    with shared.acting(tenant) as tx:
-        return json_response(tenant_object(store.get(tx, tenant)))
+@router.get("/tenants/{tenant}")
+def get_tenant(context: ContextDep, caller: Admin, tenant: TenantName) -> Tenant:
+    """Returns a tenant's terms."""
+    with context.acting(tenant) as tx:
+        return Tenant.model_validate(tenant_object(store.get(tx, tenant)))
 
 
-@router.put("/tenants/{tenant}", response_model=Tenant)
+@router.put("/tenants/{tenant}")
 def put_tenant(
-    request: Request, shared: Shared, caller: Admin, tenant: TenantName, asked: TenantTerms
-) -> Response:
-    """Sets its terms, all of them: what isn't named is as at the beginning."""
-    with shared.acting(tenant) as tx:
-        row = store.put(tx, tenant, **asked.model_dump())
-        audit.record(tx, request, caller, "tenant.put", tenant, tenant, **asked.model_dump())
-        return json_response(tenant_object(row))
+    request: Request, context: ContextDep, caller: Admin, tenant: TenantName, body: TenantTerms
+) -> Tenant:
+    """Sets all terms of a tenant; a term that is left out gets its default."""
+    with context.acting(tenant) as tx:
+        row = store.put(tx, tenant, **body.model_dump())
+        audit.record(tx, request, caller, "tenant.put", tenant, tenant, **body.model_dump())
+        return Tenant.model_validate(tenant_object(row))
 
 
-@router.delete("/tenants/{tenant}", status_code=202, response_model=Erasure)
-def erase_tenant(request: Request, shared: Shared, caller: Admin, tenant: TenantName) -> Response:
-    """Revokes its keys at once, and erases everything of it, for ever: jobs with their payloads,
-    webhooks, limits. What it used stays on its bill. Says what is left; asking again does no
-    harm."""
+@router.delete("/tenants/{tenant}", status_code=202)
+def erase_tenant(
+    request: Request, context: ContextDep, caller: Admin, tenant: TenantName
+) -> Erasure:
+    """Revokes the tenant's keys at once, and erases its data for ever: jobs with their payloads,
+    webhooks, limits. Its usage stays on its bill. Returns what is left; repeating it is harmless.
+    """
     if tenant == caller.tenant:
-        why = "is the tenant of this credential; use another's, or `millrace tenant-erase`"
-        raise Conflict(f"{tenant} {why}")
-    with shared.acting(tenant) as tx:
+        reason = "is the tenant of this credential; use another's, or `millrace tenant-erase`"
+        raise Conflict(f"{tenant} {reason}")
+    with context.acting(tenant) as tx:
         erasure.begin(tx, tenant)
         audit.record(tx, request, caller, "tenant.erase", tenant, tenant)
-        return json_response(erasure_object(tenant, erasure.left(tx, tenant)), 202)
+        return Erasure.model_validate(erasure_object(tenant, erasure.left(tx, tenant)))
 
 
-@router.get("/tenants/{tenant}/erasure", response_model=Erasure)
-def get_erasure(shared: Shared, caller: Admin, tenant: TenantName) -> Response:
-    """How far the erasure of a tenant is."""
-    with shared.acting(tenant) as tx:
-        return json_response(erasure_object(tenant, erasure.left(tx, tenant)))
+@router.get("/tenants/{tenant}/erasure")
+def get_erasure(context: ContextDep, caller: Admin, tenant: TenantName) -> Erasure:
+    """Returns the progress of a tenant's erasure."""
+    with context.acting(tenant) as tx:
+        return Erasure.model_validate(erasure_object(tenant, erasure.left(tx, tenant)))

@@ -1,4 +1,4 @@
-"""What was used, and what it cost: sums of the ledger."""
+"""Usage and its cost: sums of the ledger."""
 
 import re
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dependencies import Reader, require
-from api.http.responses import json_response
 from api.routes.jobs.lookup import TENANT_OR_ALL
 from api.schemas import examples
 from api.schemas.admin import Usage
@@ -26,7 +25,7 @@ _ONE = f"({'|'.join(BY)})"
 
 
 def _day(text: str) -> date:
-    """As OpenAPI has it; a number would else pass for seconds after 1970."""
+    """Parses a day; pydantic would take a number for seconds after 1970."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
         raise ValueError("a day is written 2026-01-31")
     return date.fromisoformat(text)
@@ -38,47 +37,48 @@ Day = Annotated[date, BeforeValidator(_day)]
 @router.get(
     "/usage",
     response_model=Usage,
+    response_model_exclude_unset=True,  # a group has only the columns of `by`
     responses={
         200: {"content": {CSV: {"schema": {"type": "string"}, "example": examples.USAGE_CSV}}}
     },
 )
 def get_usage(
     request: Request,
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     by: Annotated[
-        str,
-        Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY)),
+        str, Query(pattern=rf"^({_ONE}(,{_ONE})*)?$", max_length=100, description=", ".join(BY))
     ] = "model,day",
     since: Annotated[
-        Day | None, Query(alias="from", description="a day, UTC; absent: the month's first")
+        Day | None,
+        Query(alias="from", description="first day, UTC; default: the first of the month"),
     ] = None,
     until: Annotated[
-        Day | None, Query(alias="to", description="a day that is not included; absent: tomorrow")
+        Day | None, Query(alias="to", description="end day, exclusive; default: tomorrow")
     ] = None,
     tenant: Annotated[
         str | None,
-        Query(pattern=TENANT_OR_ALL, description="for operators: another one, or * for all"),
+        Query(pattern=TENANT_OR_ALL, description="operators only: another one, or * for all"),
     ] = None,
     format: Annotated[
-        str | None, Query(pattern="^(json|csv)$", description="absent: by the Accept header")
+        str | None, Query(pattern="^(json|csv)$", description="default: by the Accept header")
     ] = None,
-) -> Response:
-    """Your own usage, summed up. `units` are of what succeeded, `device_ms` of all; `amount` is
-    exact, by the prices of the time. Calls are there a minute or two after they were answered."""
-    whose = tenant or caller.tenant
-    if whose != caller.tenant:
+) -> Usage | Response:
+    """Returns your own usage as sums. `units` are of successful work, `device_ms` of all; `amount`
+    is exact, by the prices of the time. Calls appear a minute or two after their response."""
+    target_tenant = tenant or caller.tenant
+    if target_tenant != caller.tenant:
         require(caller, "operate")
-    wanted = _distinct(by)
+    groups = _group_columns(by)
     today = clock.now().date()
-    first, end = since or today.replace(day=1), until or today + timedelta(days=1)
-    with shared.acting(whose) as tx:
-        rows = usage.sums(tx, whose, wanted, first, end)
-    report = Report(wanted, rows, shared.models)
+    first_day, end_day = since or today.replace(day=1), until or today + timedelta(days=1)
+    with context.acting(target_tenant) as tx:
+        rows = usage.sums(tx, target_tenant, groups, first_day, end_day)
+    report = Report(groups, rows, context.models)
     if format == "csv" or (format is None and CSV in request.headers.get("accept", "")):
         return StreamingResponse(report.csv_lines(), media_type=CSV)
-    return json_response(report.as_json())
+    return Usage.model_validate(report.as_json())
 
 
-def _distinct(by: str) -> Sequence[By]:
+def _group_columns(by: str) -> Sequence[By]:
     return [cast(By, name) for name in dict.fromkeys(by.split(",")) if name]

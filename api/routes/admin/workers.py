@@ -1,14 +1,13 @@
-"""Workers, for operators: who is there, and whom to drain."""
+"""Workers, for operators: list, drain, take back into service."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Request
 from sqlalchemy import RowMapping
 
 from api.auth import audit
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Operator
-from api.http.responses import json_response
 from api.schemas.fleet import Worker, WorkerList
 from jobs.errors import Conflict, NotFound
 from jobs.identity import Caller
@@ -19,56 +18,58 @@ from jobs.views import workers
 
 router = APIRouter(tags=["workers"])
 
-MOST_ID = (1 << 31) - 1
-WorkerId = Annotated[int, Path(description="a worker's id", ge=1, le=MOST_ID, examples=[12])]
+MAX_WORKER_ID = (1 << 31) - 1
+WorkerId = Annotated[int, Path(description="a worker's id", ge=1, le=MAX_WORKER_ID, examples=[12])]
 
 
-@router.get("/workers", response_model=WorkerList)
-def list_workers(shared: Shared, caller: Operator) -> Response:
-    """Those that live, and those that ended in the last hour. One that starts again has another
-    id."""
-    with shared.acting(EVERYBODY) as tx:
+@router.get("/workers")
+def list_workers(context: ContextDep, caller: Operator) -> WorkerList:
+    """Lists workers that live or ended in the last hour. A restarted worker has another id."""
+    with context.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row["incarnation"] for row in rows])
-    found = [
+    data = [
         workers.worker_object(
-            row, [one for one in held if one["incarnation"] == row["incarnation"]]
+            row, [model for model in held if model["incarnation"] == row["incarnation"]]
         )
         for row in rows
     ]
-    return json_response({"data": found})
+    return WorkerList.model_validate({"data": data})
 
 
-@router.get("/workers/{worker_id}", response_model=Worker)
-def get_worker(shared: Shared, caller: Operator, worker_id: WorkerId) -> Response:
-    """One worker, while it lives or after."""
-    with shared.acting(EVERYBODY) as tx:
+@router.get("/workers/{worker_id}")
+def get_worker(context: ContextDep, caller: Operator, worker_id: WorkerId) -> Worker:
+    """Returns one worker, while it lives or after."""
+    with context.acting(EVERYBODY) as tx:
         row = worker_of(tx, worker_id)
-        return json_response(workers.worker_object(row, store.held(tx, [worker_id])))
+        return Worker.model_validate(workers.worker_object(row, store.held(tx, [worker_id])))
 
 
-@router.post("/workers/{worker_id}/drain", response_model=Worker)
+@router.post("/workers/{worker_id}/drain")
 def drain_worker(
-    request: Request, shared: Shared, caller: Operator, worker_id: WorkerId
-) -> Response:
-    """It takes no more work: what it has in hand goes back after the launch that it is in. It lives
-    on, with nothing to do, until it is wanted again or ends."""
-    ask(request, shared, caller, worker_id, drain=True)
-    return get_worker(shared, caller, worker_id)
+    request: Request, context: ContextDep, caller: Operator, worker_id: WorkerId
+) -> Worker:
+    """Stops the worker from taking work: items in hand go back after the current launch. Its
+    process stays until it is resumed or ends."""
+    set_draining(request, context, caller, worker_id, drain=True)
+    return get_worker(context, caller, worker_id)
 
 
-@router.post("/workers/{worker_id}/undrain", response_model=Worker)
+@router.post("/workers/{worker_id}/undrain")
 def undrain_worker(
-    request: Request, shared: Shared, caller: Operator, worker_id: WorkerId
-) -> Response:
-    """It is wanted again: its process ends, and its supervisor starts another, with another id."""
-    ask(request, shared, caller, worker_id, drain=False)
-    return get_worker(shared, caller, worker_id)
+    request: Request, context: ContextDep, caller: Operator, worker_id: WorkerId
+) -> Worker:
+    """Puts a drained worker back into service: its process ends, and its supervisor starts
+    another, with another id."""
+    set_draining(request, context, caller, worker_id, drain=False)
+    return get_worker(context, caller, worker_id)
 
 
-def ask(request: Request, shared: Context, caller: Caller, id: int, *, drain: bool) -> None:
-    """Raises NotFound; Conflict where it has ended."""
-    with shared.acting(EVERYBODY) as tx:
+def set_draining(
+    request: Request, context: Context, caller: Caller, id: int, *, drain: bool
+) -> None:
+    """Asks a worker to drain, or to resume. Raises NotFound; Conflict where it has ended."""
+    with context.acting(EVERYBODY) as tx:
         worker_of(tx, id)
         if not store.ask_to_drain(tx, id, drain):
             raise Conflict(f"worker {id} has ended")
@@ -76,7 +77,7 @@ def ask(request: Request, shared: Context, caller: Caller, id: int, *, drain: bo
 
 
 def worker_of(tx: Tx, id: int) -> RowMapping:
-    """Raises NotFound."""
+    """Returns the worker's row. Raises NotFound."""
     row = store.one(tx, id)
     if row is None:
         raise NotFound(f"there is no worker {id}")

@@ -1,1 +1,1 @@
-"""Native routes on jobs, and what they share (look-up, verbs, transfers)."""
+"""Native routes of jobs, and what they share: lookup, verbs, transfers."""

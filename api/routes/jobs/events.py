@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.context import Shared
-from api.dependencies import Reader, may
+from api.context import ContextDep
+from api.dependencies import Reader, authorize
 from api.routes.jobs.lookup import JobId, find_job
 from api.schemas import examples
 from api.services.job_watcher import event_id
@@ -23,33 +23,33 @@ _DOC: dict[int | str, dict[str, Any]] = {
         "description": "events named `job`, each with the job object as its data",
         "content": {_EVENTS: {"schema": {"type": "string"}, "example": examples.EVENTS}},
     },
-    204: {"description": "Last-Event-ID is that of the end: there is nothing more to come"},
+    204: {"description": "Last-Event-ID is that of the end: nothing more will come"},
 }
 
 
 @router.get("/jobs/{job_id}/events", response_class=StreamingResponse, responses=_DOC)
 def job_events(
     request: Request,
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     job_id: JobId,
     last_event_id: Annotated[
         str | None, Header(description="as EventSource sends it; any value will do")
     ] = None,
 ) -> Response:
-    """The job object now, and again whenever its state or its counts have changed, until it is
-    terminal. A slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
-    with find_job(shared, caller, job_id) as (_, row):
+    """Streams the job object now and whenever its state or counts change, until it is terminal. A
+    slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
+    with find_job(context, caller, job_id) as (_, row):
         job, tenant = jobs.job_object(row), row["tenant_id"]
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
 
-    async def allowed() -> bool:
+    async def may_continue() -> bool:
         try:
-            now = await may(request, shared, "read")
+            current = await authorize(request, context, "read")
         except (MillraceError, *CONNECTION_ERRORS):  # whoever asks again is told why
             return False
-        return tenant == now.tenant or now.may("operate")
+        return tenant == current.tenant or current.may("operate")
 
-    stream = shared.events.stream(job, allowed)
+    stream = context.job_watcher.stream(job, may_continue)
     return StreamingResponse(stream, headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)

@@ -1,10 +1,10 @@
-"""Jobs: list, look, cancel, pause, resume, retry, delete."""
+"""Routes of jobs: list, get, cancel, pause, resume, retry, delete."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.context import Shared
+from api.context import ContextDep
 from api.dependencies import Reader, Submitter, require
 from api.http.responses import json_response
 from api.routes.jobs import verbs
@@ -22,26 +22,26 @@ router = APIRouter(tags=["jobs"])
 
 @router.get("/jobs", response_model=JobPage)
 def list_jobs(
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     state: JobState | None = None,
     model: Annotated[str | None, Query(max_length=200, pattern=NO_NUL)] = None,
     tenant: Annotated[
         str | None,
-        Query(description="for operators: another tenant, or * for all", pattern=TENANT_OR_ALL),
+        Query(description="operators only: another tenant, or * for all", pattern=TENANT_OR_ALL),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[
         str | None, Query(description="`next` of the page before", pattern=JOB_ID)
     ] = None,
 ) -> Response:
-    """Newest first."""
+    """Lists jobs, newest first."""
     name, _, version = (model or "").partition("@")
-    whose = _whose(caller, tenant)
-    with shared.acting(whose) as tx:
+    target_tenant = _target_tenant(caller, tenant)
+    with context.acting(target_tenant) as tx:
         rows = read.page(
             tx,
-            whose,
+            target_tenant,
             state=state,
             model=name or None,
             version=version or None,
@@ -52,51 +52,51 @@ def list_jobs(
     return json_response({"data": [jobs.job_object(row) for row in rows[:limit]], "next": more})
 
 
-def _whose(caller: Caller, asked: str | None) -> str:
-    if asked in (None, caller.tenant):
+def _target_tenant(caller: Caller, requested: str | None) -> str:
+    if requested in (None, caller.tenant):
         return caller.tenant
     require(caller, "operate")
-    return str(asked)
+    return str(requested)
 
 
 @router.get("/jobs/{job_id}", response_model=Job)
-def get_job(shared: Shared, caller: Reader, job_id: JobId) -> Response:
-    """The job object, with live counts."""
-    with find_job(shared, caller, job_id) as (_, job):
+def get_job(context: ContextDep, caller: Reader, job_id: JobId) -> Response:
+    """Returns the job object, with live counts."""
+    with find_job(context, caller, job_id) as (_, job):
         return json_response(jobs.job_object(job))
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=Job)
-def cancel_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
-    """Pending items end at once, running ones at the next launch boundary; results are kept. Of a
-    very large job the answer may come while it is still `cancelling`."""
-    verbs.perform(request, shared, caller, "cancel", job_id)
-    return get_job(shared, caller, job_id)
+def cancel_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
+    """Cancels a job: pending items end at once, running ones at the next launch boundary; results
+    are kept. A very large job may still be `cancelling` in the response."""
+    verbs.perform(request, context, caller, "cancel", job_id)
+    return get_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
-def pause_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
-    """What runs finishes its launch; nothing more is started. Expiry keeps running."""
-    verbs.perform(request, shared, caller, "pause", job_id)
-    return get_job(shared, caller, job_id)
+def pause_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
+    """Pauses a job: running items finish their launch, no other starts. Expiry keeps running."""
+    verbs.perform(request, context, caller, "pause", job_id)
+    return get_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/resume", response_model=Job)
-def resume_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
-    """Goes on with a paused job."""
-    verbs.perform(request, shared, caller, "resume", job_id)
-    return get_job(shared, caller, job_id)
+def resume_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
+    """Resumes a paused job."""
+    verbs.perform(request, context, caller, "resume", job_id)
+    return get_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Job)
-def retry_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
+def retry_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
-    verbs.perform(request, shared, caller, "retry", job_id)
-    return get_job(shared, caller, job_id)
+    verbs.perform(request, context, caller, "retry", job_id)
+    return get_job(context, caller, job_id)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)
-def delete_job(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
-    """Removes a terminal job, with all its rows and payloads; 409 while it is open."""
-    verbs.perform(request, shared, caller, "delete", job_id)
+def delete_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
+    """Deletes a terminal job with all its rows and payloads; 409 while it is open."""
+    verbs.perform(request, context, caller, "delete", job_id)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""What the routes of jobs share."""
+"""Lookup of a job, and parameters that routes of jobs share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ from api.services.resources import Resources
 from jobs import ids
 from jobs.api_keys import TENANT
 from jobs.errors import NotFound
-from jobs.explain.items import EarlierJobs
+from jobs.explain.items import Before
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.jobs import read
 from jobs.store.monitoring import diagnostics
 from jobs.store.tenancy import EVERYBODY, act
 
+#: Prefixes of a job's id, by the API that shows it; each is accepted everywhere.
 PREFIXES = ("job", "batch", "msgbatch")
-"""Of a job's id, by the door that shows it: the rest is the same, and each is taken everywhere."""
 JOB_ID = ids.pattern(*PREFIXES)
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[
@@ -31,39 +31,40 @@ JobId = Annotated[
 
 @contextmanager
 def find_job(
-    shared: Resources, caller: Caller, job_id: str, called: str = "job"
+    resources: Resources, caller: Caller, job_id: str, noun: str = "job"
 ) -> Iterator[tuple[Tx, RowMapping]]:
-    """The job, and a transaction that sees its tenant's rows alone: the caller's own or, for an
-    operator, whoever's it is. Raises NotFound."""
+    """Yields a transaction that sees the rows of the job's tenant only, and the job: the caller's
+    own or, for an operator, any tenant's. Raises NotFound."""
     id = ids.parse(PREFIXES, job_id)
-    with shared.acting(caller.tenant) as tx:
+    with resources.acting(caller.tenant) as tx:
         row = read.get(tx, caller.tenant, id) if id else None
         if row is None and id and caller.may("operate"):
-            row = _anybodys(tx, id)
+            row = _any_tenants_job(tx, id)
         if row is None:
-            raise NotFound(f"there is no {called} {job_id}")
+            raise NotFound(f"there is no {noun} {job_id}")
         yield tx, row
 
 
-def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
+def _any_tenants_job(tx: Tx, id: UUID) -> RowMapping | None:
     act(tx, EVERYBODY)
     tenant = read.owner(tx, id)
     act(tx, tenant or "")
     return read.get(tx, tenant, id) if tenant else None
 
 
-def before_of(tx: Tx, caller: Caller, job: RowMapping) -> EarlierJobs:
-    """What came before a job, as far as the caller is to know it. Leaves the transaction to its
-    tenant."""
-    own = diagnostics.own_before(tx, job)
+def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> Before:
+    """Returns what is queued before a job, as far as the caller may know it. Leaves the
+    transaction with the job's tenant."""
+    own_work = diagnostics.own_before(tx, job)
     if not caller.may("operate"):
-        return EarlierJobs(own, None)
+        return Before(own_work, None)
     act(tx, EVERYBODY)
     others = diagnostics.others_before(tx, job)
     act(tx, job["tenant_id"])
-    return EarlierJobs(own, others)
+    return Before(own_work, others)
 
 
 def is_retry(request: Request) -> bool:
-    """Whether OpenAI's or Anthropic's package sends it again: they give no Idempotency-Key."""
+    """Returns True if OpenAI's or Anthropic's package retries a request; it sends no
+    Idempotency-Key."""
     return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")

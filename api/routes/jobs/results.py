@@ -1,4 +1,4 @@
-"""Results in order, also while the job runs; and one item of it."""
+"""Results in order, also while the job runs; and single items."""
 
 from typing import Annotated, Any
 
@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from sqlalchemy import RowMapping
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Reader
 from api.http import bodies, compression
 from api.http.responses import json_response
-from api.routes.jobs.lookup import JobId, before_of, find_job
+from api.routes.jobs.lookup import JobId, find_job, work_ahead
 from api.schemas import examples
 from api.schemas.jobs import ItemState
 from jobs.blobs import lines, payloads
@@ -36,7 +36,7 @@ _Seq = Annotated[int, Path(ge=0, le=2**31 - 1, description="its position", examp
 )
 def get_results(
     request: Request,
-    shared: Shared,
+    context: ContextDep,
     caller: Reader,
     job_id: JobId,
     after: Annotated[int, Query(ge=-1, le=2**31 - 1, description="a seq, exclusive")] = -1,
@@ -44,46 +44,47 @@ def get_results(
     outcome: Outcome | None = None,
     gaps: bool = False,
 ) -> Response:
-    """NDJSON in seq order, also while the job runs: up to the first gap, or past gaps with
-    `gaps=true`. X-Next-After: the last seq that this answer covers, to go on from; X-Complete:
-    whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
-    with find_job(shared, caller, job_id) as (tx, job):
+    """Streams results as NDJSON in seq order, also while the job runs: up to the first gap, or
+    past gaps with `gaps=true`. X-Next-After is the last seq that the response covers, to go on
+    from; X-Complete is `true` if nothing comes after it. Compressed where Accept-Encoding asks for
+    gzip."""
+    with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
-        waits = job["state"] == "validating"
-        span = Span(after, after, complete=False) if waits else read.span(
+        validating = job["state"] == "validating"
+        span = Span(after, after, complete=False) if validating else read.span(
             tx, job["tenant_id"], job["id"], job["total"],
             after=after, gaps=gaps, outcome=outcome, limit=limit,
         )  # fmt: skip
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
-    unit = shared.models.unit(job["model"], job["version"])
-    chunks = read.result_lines(shared.database, job, span, unit, outcome)
-    body = lines.opened(shared.payloads, chunks)
+    unit = context.models.unit(job["model"], job["version"])
+    chunks = read.result_lines(context.database, job, span, unit, outcome)
+    body = lines.opened(context.payloads, chunks)
     headers["Vary"] = "Accept-Encoding"
     if compression.wants_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
-        body = compression.gzipped(body)
+        body = compression.gzip_stream(body)
     return StreamingResponse(body, headers=headers, media_type=bodies.NDJSON)
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
-def get_item(shared: Shared, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
-    """One item: its input, its end, the launch that it was in, where its time went and why;
-    operators see all of that."""
-    return json_response(item_of(shared, caller, job_id, seq))
+def get_item(context: ContextDep, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
+    """Returns one item: its input, its outcome, its launch, where its time went and why. Operators
+    see the whole launch."""
+    return json_response(item_detail(context, caller, job_id, seq))
 
 
-def item_of(shared: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
-    """Raises NotFound, Pruned, BlobsAway."""
-    with find_job(shared, caller, job_id) as (tx, job):
+def item_detail(context: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
+    """Returns the item object. Raises NotFound, Pruned, BlobsAway."""
+    with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = read.item(tx, job["tenant_id"], job["id"], seq)
         if row is None:
             raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
-        before = before_of(tx, caller, job)
-    unit = shared.models.unit(job["model"], job["version"])
-    opened, operates = payloads.opened(shared.payloads, dict(row)), caller.may("operate")
+        before = work_ahead(tx, caller, job)
+    unit = context.models.unit(job["model"], job["version"])
+    item, operator = payloads.opened(context.payloads, dict(row)), caller.may("operate")
     why = explain_item(dict(job), dict(row), before)
-    return jobs.item_object(opened, unit, why, whole_launch=operates)
+    return jobs.item_object(item, unit, why, whole_launch=operator)
 
 
 def _refuse_pruned(job: RowMapping, *kinds: str) -> None:

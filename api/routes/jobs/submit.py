@@ -1,4 +1,4 @@
-"""Submitting a job: as one JSON document, or as a stream of lines."""
+"""Submission of jobs: as one JSON document, or as a stream of lines."""
 
 from collections.abc import Callable
 from typing import IO, Any
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
-from api.context import Context, Shared
+from api.context import Context, ContextDep
 from api.dependencies import Submitter
 from api.http import bodies, idempotency
 from api.http.errors import faults_of
@@ -66,59 +66,63 @@ _SUBMIT_DOC: dict[str, Any] = {
     status_code=202,
     response_model=Job,
     openapi_extra=_SUBMIT_DOC,
-    responses={202: idempotency.REPLAY_DOC},
+    responses={202: idempotency.REPLAY_HEADER_DOC},
 )
-async def submit_job(request: Request, shared: Shared, caller: Submitter) -> Response:
-    """Stores a job; 202 once it is committed. Body: a JSON object with `items`, or with the `input`
-    that they are read from; or NDJSON, one item a line, with everything else as query parameters
-    (objects as JSON)."""
+async def submit_job(request: Request, context: ContextDep, caller: Submitter) -> Response:
+    """Stores a job; 202 once it is committed. The body is a JSON object with `items`, or with the
+    `input` that they are read from; or NDJSON, one item a line, with all other fields as query
+    parameters (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
-    key = idempotency.read_key(request, shared.settings.require_idempotency_key)
+    key = idempotency.read_key(request, context.settings.require_idempotency_key)
     if caller.limits:
-        await shared.calls.charge(requests_of(caller.tenant, caller.limits))
+        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     if key is None:
-        return await _receive(request, shared, caller, None)
+        return await _receive(request, context, caller, None)
     upload = idempotency.Upload(request, caller.tenant, key)
-    with shared.uploads.alone(upload):
-        return await _receive(request, shared, caller, upload)
+    with context.uploads.alone(upload):
+        return await _receive(request, context, caller, upload)
 
 
 async def _receive(
-    request: Request, shared: Context, caller: Caller, upload: idempotency.Upload | None
+    request: Request, context: Context, caller: Caller, upload: idempotency.Upload | None
 ) -> Response:
-    """On a thread or, where the body is large, in a process of its own."""
-    ndjson = bodies.kind(request) == bodies.NDJSON
-    most = shared.settings.max_ndjson_mb if ndjson else shared.settings.max_json_mb
-    take = _submit_ndjson if ndjson else _submit_json
+    """Stores the job on a thread or, where the body is large, in a child process."""
+    ndjson = bodies.content_type(request) == bodies.NDJSON
+    max_mb = context.settings.max_ndjson_mb if ndjson else context.settings.max_json_mb
+    store = _submit_ndjson if ndjson else _submit_json
     query = dict(request.query_params)
-    async with bodies.spooled(request, most * _MIB, upload.add if upload else None) as body:
+    async with bodies.spooled(request, max_mb * _MIB, upload.add if upload else None) as body:
         claim = upload.finish() if upload else None
         if bodies.is_large(body):
-            return await shared.ingest.run(_once, body, take, caller, query, claim)
-        return await run_in_threadpool(_once, shared, body, take, caller, query, claim)
+            return await context.ingest_pool.run(_once, body, store, caller, query, claim)
+        return await run_in_threadpool(_once, context, body, store, caller, query, claim)
 
 
 def _once(
-    shared: Resources, body: IO[bytes], take: Callable[..., Response], caller: Caller,
+    resources: Resources, body: IO[bytes], store: Callable[..., Response], caller: Caller,
     query: dict[str, str], claim: Claim | None,
 ) -> Response:  # fmt: skip
-    """What the key was answered before, else what the request is answered now. Arguments, answer
-    and errors can be pickled."""
+    """Returns the stored response of the key, else stores the job. Arguments, response and errors
+    can be pickled."""
     if claim:
-        with shared.acting(claim.tenant) as tx:
-            kept = find(tx, claim)
-        if kept:
-            return _accepted(kept.job_id, kept.answer.encode(), idempotency.REPLAYED)
-    return take(shared, caller, query, body, claim)
+        with resources.acting(claim.tenant) as tx:
+            stored = find(tx, claim)
+        if stored:
+            return _accepted(stored.job_id, stored.answer.encode(), idempotency.REPLAYED)
+    return store(resources, caller, query, body, claim)
 
 
-def _accepted(job_id: UUID, job: bytes, more: dict[str, str] | None = None) -> Response:
-    headers = {"Location": f"/jobs/{ids.show('job', job_id)}", **(more or {})}
+def _accepted(job_id: UUID, job: bytes, extra: dict[str, str] | None = None) -> Response:
+    headers = {"Location": f"/jobs/{ids.show('job', job_id)}", **(extra or {})}
     return Response(job, 202, headers, media_type=bodies.JSON)
 
 
 def _submit_json(
-    shared: Resources, caller: Caller, query: dict[str, str], body: IO[bytes], claim: Claim | None
+    resources: Resources,
+    caller: Caller,
+    query: dict[str, str],
+    body: IO[bytes],
+    claim: Claim | None,
 ) -> Response:
     fields = validation.parse_json(body.read())
     if not isinstance(fields, dict):
@@ -129,16 +133,20 @@ def _submit_json(
             message = "send items, or the input that they are read from, not both"
             faults.append(Fault(("input",), "both", message))
         fields.pop("items", None)
-        return _store(shared, caller, fields, faults, claim, source=fields.pop("input"))
+        return _store(resources, caller, fields, faults, claim, source=fields.pop("input"))
     array = fields.pop("items", [])
     if not isinstance(array, list):
         faults.append(Fault(("items",), "type", "items must be an array"))
         array = []
-    return _store(shared, caller, fields, faults, claim, array=array)
+    return _store(resources, caller, fields, faults, claim, array=array)
 
 
 def _submit_ndjson(
-    shared: Resources, caller: Caller, query: dict[str, str], body: IO[bytes], claim: Claim | None
+    resources: Resources,
+    caller: Caller,
+    query: dict[str, str],
+    body: IO[bytes],
+    claim: Claim | None,
 ) -> Response:
     faults = []
     fields: dict[str, Any] = dict(query)
@@ -156,7 +164,7 @@ def _submit_ndjson(
             except ValueError:
                 faults.append(Fault((name,), "type", "must be a number"))
                 del fields[name]
-    return _store(shared, caller, fields, faults, claim, lines=body)
+    return _store(resources, caller, fields, faults, claim, lines=body)
 
 
 def _seconds(text: str) -> float | None:
@@ -164,7 +172,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _store(
-    shared: Resources,
+    resources: Resources,
     caller: Caller,
     fields: dict[str, Any],
     faults: list[Fault],
@@ -174,54 +182,57 @@ def _store(
     array: list[Any] | None = None,
     lines: IO[bytes] | None = None,
 ) -> Response:
-    """source: where the items are read from, as it was sent; else they are here."""
+    """Stores a job. `source` names where the items are read from, as it was sent; else they are in
+    `array` or `lines`."""
     order = Order(model=str(fields.get("model")))
     target = None
     try:
-        asked = JobRequest.model_validate(fields)
-        order = Order(**{name: getattr(asked, name) for name in Order.__slots__})
-        faults += url_faults(shared.settings, order.webhook_url, ("webhook", "url"))
-        target = transfers.target_of(shared, caller, asked.output, faults)
+        requested = JobRequest.model_validate(fields)
+        order = Order(**{name: getattr(requested, name) for name in Order.__slots__})
+        faults += url_faults(resources.settings, order.webhook_url, ("webhook", "url"))
+        target = transfers.target_of(resources, caller, requested.output, faults)
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False))
     if any(fault.loc[:1] == ("model",) for fault in faults):
         raise Invalid("the model is missing or no name", faults=faults)
     if array is None and lines is None:
         row = submit_source(
-            shared.database,
-            shared.models,
+            resources.database,
+            resources.models,
             caller.tenant,
             order,
-            _source(shared, caller, source, faults),
+            _source(resources, caller, source, faults),
             target=target,
             faults=faults,
             claim=claim,
             key=caller.key_id,
         )
         return _accepted(row["id"], jobs.job_json(row))
-    model = shared.models.resolve(order.model)
+    model = resources.models.resolve(order.model)
     row = submit(
-        shared.database,
-        shared.models,
+        resources.database,
+        resources.models,
         caller.tenant,
         order,
         array=array,
         lines=None if lines is None else bounded_lines(lines, model.max_line_bytes),
         target=target,
         faults=faults,
-        max_items=shared.settings.max_items,
+        max_items=resources.settings.max_items,
         claim=claim,
-        payloads=shared.payloads,
+        payloads=resources.payloads,
         limits=caller.limits,
         key=caller.key_id,
     )
     return _accepted(row["id"], jobs.job_json(row))
 
 
-def _source(shared: Resources, caller: Caller, asked: Any, faults: list[Fault]) -> dict[str, Any]:
+def _source(
+    resources: Resources, caller: Caller, requested: Any, faults: list[Fault]
+) -> dict[str, Any]:
     try:
-        found = JobInput.model_validate(asked)
+        job_input = JobInput.model_validate(requested)
     except ValidationError as error:
         faults += faults_of(error.errors(include_url=False), ("input",))
         return {}
-    return transfers.source_of(shared, caller, found, faults)
+    return transfers.source_of(resources, caller, job_input, faults)

@@ -1,4 +1,4 @@
-"""`input` and `output` of a job, as they are stored: checked against what its tenant may name."""
+"""Source and target of a job, checked against what its tenant may access."""
 
 from typing import Any
 
@@ -14,39 +14,39 @@ _FORMATS = {".csv": "csv", ".parquet": "parquet"}
 
 
 def source_of(
-    shared: Resources, caller: Caller, asked: JobInput, faults: list[Fault]
+    resources: Resources, caller: Caller, requested: JobInput, faults: list[Fault]
 ) -> dict[str, Any]:
-    """The job's source; what is wrong is added to the faults."""
-    if asked.file:
-        name = _filename(shared, caller, asked.file, faults)
-        found = {"file": asked.file}
+    """Returns the job's source as it is stored; problems are added to `faults`."""
+    if requested.file:
+        name = _filename(resources, caller, requested.file, faults)
+        source = {"file": requested.file}
     else:
-        name = asked.url
-        found = {"url": asked.url}
-        _check(shared, caller, asked.url, ("input", "url"), faults, folder=False)
-    name, packed = name.lower().removesuffix(".gz"), name.lower().endswith(".gz")
-    guessed = next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), "jsonl")
+        name = requested.url
+        source = {"url": requested.url}
+        _check(resources, caller, requested.url, ("input", "url"), faults, folder=False)
+    name, gzipped = name.lower().removesuffix(".gz"), name.lower().endswith(".gz")
+    format = next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), "jsonl")
     return {
-        **found,
-        "format": asked.format or guessed,
-        "compression": asked.compression or ("gzip" if packed else "none"),
+        **source,
+        "format": requested.format or format,
+        "compression": requested.compression or ("gzip" if gzipped else "none"),
     }
 
 
 def target_of(
-    shared: Resources, caller: Caller, asked: JobOutput | None, faults: list[Fault]
+    resources: Resources, caller: Caller, requested: JobOutput | None, faults: list[Fault]
 ) -> dict[str, Any] | None:
-    """The job's target; what is wrong is added to the faults."""
-    if asked is None:
+    """Returns the job's target as it is stored; problems are added to `faults`."""
+    if requested is None:
         return None
-    if asked.url:
-        _check(shared, caller, asked.url, ("output", "url"), faults, folder=True)
-    return asked.model_dump(exclude_none=True, exclude={"files"} if asked.url else {"url"})
+    if requested.url:
+        _check(resources, caller, requested.url, ("output", "url"), faults, folder=True)
+    return requested.model_dump(exclude_none=True, exclude={"files"} if requested.url else {"url"})
 
 
-def _filename(shared: Resources, caller: Caller, file: str, faults: list[Fault]) -> str:
+def _filename(resources: Resources, caller: Caller, file: str, faults: list[Fault]) -> str:
     id = ids.parse("file", file)
-    with shared.acting(caller.tenant) as tx:
+    with resources.acting(caller.tenant) as tx:
         row = files.get(tx, caller.tenant, id) if id else None
     if row is None:
         faults.append(Fault(("input", "file"), "no_such_file", f"there is no file {file}"))
@@ -55,17 +55,17 @@ def _filename(shared: Resources, caller: Caller, file: str, faults: list[Fault])
 
 
 def _check(
-    shared: Resources, caller: Caller, url: str, loc: tuple[str, str], faults: list[Fault],
+    resources: Resources, caller: Caller, url: str, loc: tuple[str, str], faults: list[Fault],
     *, folder: bool,
 ) -> None:  # fmt: skip
-    settings = shared.settings
+    settings = resources.settings
     try:
-        place = s3_locations.parse(url)
+        location = s3_locations.parse(url)
         if folder:
-            place = place.below("")
-        elif not place.key or place.key.endswith("/"):
+            location = location.below("")
+        elif not location.key or location.key.endswith("/"):
             raise ValueError(f"{url!r} names no object; write s3://bucket/key")
-        s3_locations.check(place, caller.tenant, settings.s3_allow, settings.blobs)
+        s3_locations.check(location, caller.tenant, settings.s3_allow, settings.blobs)
     except ValueError as error:
         faults.append(Fault(loc, "url", str(error)))
     except Untransferable as error:

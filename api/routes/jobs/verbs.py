@@ -1,5 +1,5 @@
-"""The verbs of a job, as every door of the api does them: in a transaction of its tenant's, with
-what must hold before, and noted."""
+"""Verbs of a job, as all APIs and the dashboard perform them: in a transaction of its tenant, with
+their preconditions, and audited."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -20,8 +20,8 @@ from jobs.usecases.cancel import cancel as cancel_job
 
 Verb = Literal["cancel", "pause", "resume", "retry", "delete"]
 
-# What is done in one transaction; a cancel takes several.
-_AT_ONCE: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
+# Verbs of one transaction; a cancel takes several.
+_SINGLE_TRANSACTION: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
     "pause": verbs.pause,
     "resume": verbs.resume,
     "retry": verbs.retry,
@@ -29,36 +29,42 @@ _AT_ONCE: Mapping[Verb, Callable[[Tx, UUID, str], str]] = {
 }
 
 
-def _whatever(before: str) -> None:
+def _accept_any(before: str) -> None:
     pass
 
 
 def perform(
-    request: Request, shared: Context, caller: Caller, verb: Verb, job_id: str,
-    check: Callable[[str], None] = _whatever,
+    request: Request, context: Context, caller: Caller, verb: Verb, job_id: str,
+    check: Callable[[str], None] = _accept_any,
 ) -> str:  # fmt: skip
-    """Returns the state that the job was in; in one that the verb doesn't fit nothing is done.
-    check: is told that state, in the transaction of the verb: what it raises leaves the job as it
-    was. Raises NotFound, Conflict, QuotaExceeded, SpendCap."""
+    """Performs a verb. Returns the job's state before; a verb that doesn't fit that state does
+    nothing.
+
+    `check` gets that state in the verb's transaction; what it raises leaves the job unchanged.
+    Raises NotFound, Conflict, QuotaExceeded, SpendCap.
+    """
 
     def note(tx: Tx, before: str) -> None:
         check(before)
         audit.record(tx, request, caller, f"job.{verb}", job_id, job["tenant_id"], was=before)
 
-    with find_job(shared, caller, job_id) as (tx, job):
+    with find_job(context, caller, job_id) as (tx, job):
         if verb != "cancel":
             if verb == "retry":
-                _refuse_anew(caller, tx, job)
-            before = _AT_ONCE[verb](tx, job["id"], job["tenant_id"])
+                _check_retry(caller, tx, job)
+            before = _SINGLE_TRANSACTION[verb](tx, job["id"], job["tenant_id"])
             note(tx, before)
             return before
-    cancel_job(shared.database, job["id"], job["tenant_id"], note)
+    cancel_job(context.database, job["id"], job["tenant_id"], note)
     return str(job["state"])
 
 
-def _refuse_anew(caller: Caller, tx: Tx, job: RowMapping) -> None:
-    """That is new work. What operators may queue themselves says nothing of others' jobs."""
+def _check_retry(caller: Caller, tx: Tx, job: RowMapping) -> None:
+    """Checks spend and quota, since a retry is new work.
+
+    An operator's own quota does not apply to other tenants' jobs.
+    """
     spend.refuse(tx, job["tenant_id"])
     if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
-        again = job["failed"] + job["cancelled"] + job["expired"]
-        quota.check(tx, caller.tenant, caller.limits, job["model"], again, 0)
+        items = job["failed"] + job["cancelled"] + job["expired"]
+        quota.check(tx, caller.tenant, caller.limits, job["model"], items, 0)

@@ -1,13 +1,10 @@
-"""Webhooks: what was sent for a job, sending it again, the secret that signs."""
+"""Webhooks: deliveries of a job, redelivery, the signing secret, the tenant's endpoint."""
 
-from typing import Any
-
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 
 from api.auth import audit
-from api.context import Shared
+from api.context import ContextDep
 from api.dependencies import Reader, Submitter
-from api.http.responses import json_response
 from api.routes.jobs.lookup import JobId, find_job
 from api.schemas.webhooks import Delivery, DeliveryList, Endpoint, EndpointState, SigningSecret
 from jobs import ssrf
@@ -22,79 +19,82 @@ from jobs.usecases.webhook_messages import delivery_object
 
 router = APIRouter(tags=["webhooks"])
 
-_SECRET = "webhook secret"  # what the audit log calls it: each tenant has one
+_SECRET = "webhook secret"  # target in the audit log; each tenant has one
 
 
-@router.get("/jobs/{job_id}/webhooks", response_model=DeliveryList)
-def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
-    """One for each time that the job ended, the latest first."""
-    with find_job(shared, caller, job_id) as (tx, job):
+@router.get("/jobs/{job_id}/webhooks")
+def list_deliveries(context: ContextDep, caller: Reader, job_id: JobId) -> DeliveryList:
+    """Lists deliveries, one for each end of the job, the latest first."""
+    with find_job(context, caller, job_id) as (tx, job):
         rows = store.of_job(tx, job["tenant_id"], job["id"])
-    return json_response({"data": [delivery_object(row) for row in rows]})
+    return DeliveryList.model_validate({"data": map(delivery_object, rows)})
 
 
-@router.post("/jobs/{job_id}/webhooks/redeliver", status_code=202, response_model=Delivery)
-def redeliver(request: Request, shared: Shared, caller: Submitter, job_id: JobId) -> Response:
-    """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
-    is enabled by it."""
-    with find_job(shared, caller, job_id) as (tx, job):
+@router.post("/jobs/{job_id}/webhooks/redeliver", status_code=202)
+def redeliver(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Delivery:
+    """Sends the latest delivery again, under the same id, with a full set of tries; enables a
+    disabled endpoint."""
+    with find_job(context, caller, job_id) as (tx, job):
         row = store.send_again(tx, job["tenant_id"], job["id"])
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
         endpoints.forgive(tx, (job["tenant_id"], row["url"]))
         audit.record(tx, request, caller, "webhook.redeliver", job_id, job["tenant_id"])
-    return json_response(delivery_object(row), 202)
+    return Delivery.model_validate(delivery_object(row))
 
 
-@router.get("/webhooks/secret", response_model=SigningSecret)
-def look_at_secret(request: Request, shared: Shared, caller: Submitter) -> dict[str, Any]:
-    """The secret that signs your webhooks: shown once, when it was made or first asked for."""
-    with shared.acting(caller.tenant) as tx:
-        found = webhook_secret.look(tx, shared.settings.secret_key, caller.tenant)
-        if found["secret"]:
+@router.get("/webhooks/secret")
+def look_at_secret(request: Request, context: ContextDep, caller: Submitter) -> SigningSecret:
+    """Returns the secret that signs your webhooks: shown once, when it was made or first asked
+    for."""
+    with context.acting(caller.tenant) as tx:
+        secret = webhook_secret.look(tx, context.settings.secret_key, caller.tenant)
+        if secret["secret"]:
             audit.record(tx, request, caller, "webhook_secret.show", _SECRET)
-        return found
+        return SigningSecret.model_validate(secret)
 
 
-@router.post("/webhooks/secret", response_model=SigningSecret)
-def rotate_secret(request: Request, shared: Shared, caller: Submitter) -> dict[str, Any]:
-    """Makes a new secret and shows it, this once. The one before it goes on signing for 24 hours
-    beside it."""
-    with shared.acting(caller.tenant) as tx:
+@router.post("/webhooks/secret")
+def rotate_secret(request: Request, context: ContextDep, caller: Submitter) -> SigningSecret:
+    """Makes a new secret and shows it once. The old one also signs for 24 hours."""
+    with context.acting(caller.tenant) as tx:
         audit.record(tx, request, caller, "webhook_secret.rotate", _SECRET)
-        return webhook_secret.rotate(tx, shared.settings.secret_key, caller.tenant)
+        secret = webhook_secret.rotate(tx, context.settings.secret_key, caller.tenant)
+    return SigningSecret.model_validate(secret)
 
 
-@router.get("/webhooks/endpoint", response_model=EndpointState)
-def look_at_endpoint(shared: Shared, caller: Reader) -> Response:
-    """Where you are told what is of no job, and what was sent there."""
-    with shared.acting(caller.tenant) as tx:
+@router.get("/webhooks/endpoint")
+def look_at_endpoint(context: ContextDep, caller: Reader) -> EndpointState:
+    """Returns the URL that gets events of no job, and its deliveries."""
+    with context.acting(caller.tenant) as tx:
         rows = store.of_tenant(tx, caller.tenant)
         url = spend.endpoint(tx, caller.tenant)
-    return json_response({"url": url, "deliveries": [delivery_object(row) for row in rows]})
+    return EndpointState.model_validate({"url": url, "deliveries": map(delivery_object, rows)})
 
 
-@router.put("/webhooks/endpoint", response_model=EndpointState)
-def set_endpoint(request: Request, shared: Shared, caller: Submitter, asked: Endpoint) -> Response:
-    """Sets it: `usage.threshold` goes there, at 80 and 100 % of the month's soft cap. One that was
-    disabled is enabled by it."""
-    if faults := url_faults(shared.settings, asked.url, ("body", "url")):
+@router.put("/webhooks/endpoint")
+def set_endpoint(
+    request: Request, context: ContextDep, caller: Submitter, body: Endpoint
+) -> EndpointState:
+    """Sets that URL: it gets `usage.threshold` at 80 and 100 % of the month's soft cap. Enables a
+    disabled endpoint."""
+    if faults := url_faults(context.settings, body.url, ("body", "url")):
         raise Invalid(faults[0].message, faults=faults)
-    with shared.acting(caller.tenant) as tx:
-        spend.set_endpoint(tx, caller.tenant, asked.url)
+    with context.acting(caller.tenant) as tx:
+        spend.set_endpoint(tx, caller.tenant, body.url)
         audit.record(tx, request, caller, "webhook_endpoint.put", "webhook endpoint")
-        if asked.url:
-            endpoints.forgive(tx, (caller.tenant, asked.url))
-    return look_at_endpoint(shared, caller)
+        if body.url:
+            endpoints.forgive(tx, (caller.tenant, body.url))
+    return look_at_endpoint(context, caller)
 
 
 def url_faults(settings: Settings, url: str | None, loc: tuple[str, ...]) -> list[Fault]:
-    """Why nothing can be sent there."""
+    """Returns why a webhook can't be sent to this URL."""
     if url is None:
         return []
-    if no := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
-        return [Fault(loc, *no)]
+    if problem := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
+        return [Fault(loc, *problem)]
     if not settings.secret_key:
-        why = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"
-        return [Fault(loc[:1], "not_configured", why)]
+        message = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"
+        return [Fault(loc[:1], "not_configured", message)]
     return []

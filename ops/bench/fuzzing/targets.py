@@ -10,8 +10,10 @@ from unittest import mock
 from sqlalchemy import URL, Engine, create_engine
 
 from api.auth import authenticator
+from api.http.errors import validated
 from api.routes import calls
 from api.routes.jobs import submit
+from api.schemas.calls import CallRequest
 from api.services.resources import Resources
 from jobs import api_keys, ids, ssrf
 from jobs.blobs.payloads import Payloads
@@ -19,6 +21,7 @@ from jobs.errors import MillraceError
 from jobs.identity import OPEN
 from jobs.intake.idempotency_key import parse_key
 from jobs.intake.spool import Intake, add_lines, bounded_lines
+from jobs.intake.validation import parse_json
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
@@ -65,7 +68,7 @@ def webhook_url(raw: bytes) -> None:
 def call_body(raw: bytes) -> None:
     """POST /infer, up to the point where it would be queued."""
     try:
-        asked = calls._parse(raw)
+        asked = validated(CallRequest, parse_json(raw))
         model = SAMPLES.resolve(asked.model)
         calls._check(model, asked)
         if model.engine != "minilm":
@@ -135,9 +138,9 @@ def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None
 
 def _sendable(error: MillraceError) -> None:
     """An answer can be made of it."""
-    from api.http.errors import problem
+    from api.http.errors import problem_response
 
-    problem(error, "req_x")
+    problem_response(error, "req_x")
 
 
 _ITEMS = [

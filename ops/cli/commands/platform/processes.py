@@ -52,7 +52,7 @@ def up(workers: int, as_json: bool) -> None:
 @click.command(epilog="Example: MILLRACE_PORT=8001 millrace api")
 def api() -> None:
     """Serves HTTP; as many of them as you like."""
-    from api.app import serve
+    from api.server import serve
 
     found = defaults.load()
     logs.configure("api", found.log_format)

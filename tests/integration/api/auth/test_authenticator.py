@@ -293,11 +293,11 @@ def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes
         assert await who(credentials, key)
         _shut(servers, database.url.database)
         for _ in range(50):
-            now_s[0] += cache.AWAY_S / 51
+            now_s[0] += cache.STALE_S / 51
             assert await who(credentials, key)
         with pytest.raises(db.CONNECTION_ERRORS):
             await who(credentials, stranger)
-        now_s[0] += cache.AWAY_S
+        now_s[0] += cache.STALE_S
         with pytest.raises(Unavailable):
             await who(credentials, key)
 

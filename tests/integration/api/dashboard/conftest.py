@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
 from api.app import create_app
+from api.middleware.fast_path import FastPath
 from jobs import ids
 from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
@@ -67,7 +68,7 @@ class People:
 
 @pytest.fixture
 def people(settings: Settings, database: Engine) -> Iterator[People]:
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+    with TestClient(FastPath(create_app(settings)), raise_server_exceptions=False) as client:
         yield People(client, database)
 
 

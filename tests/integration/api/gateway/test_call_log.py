@@ -27,7 +27,7 @@ def asked(took_ms: float = 20.0, refused: Refused | None = None) -> InferenceReq
     return InferenceRequest(
         ids.show("call", ids.new()), "t", "x", 1.0, "standard", 1.0, 1000,
         clock.monotonic() + 1.0 - took_ms / 1000, asyncio.Future(),
-        tried=[AdmissionAttempt(MODEL, 1, "{}/0", terms, refused)],
+        attempts=[AdmissionAttempt(MODEL, 1, "{}/0", terms, refused)],
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def test_an_answer_is_kept_for_an_hour(
 ) -> None:
     async def act(records: CallLog) -> CallRecord:
         call = asked()
-        records.note(call, {"queue_ms": 3.0, "flush": "pace"})
+        records.record_end(call, {"queue_ms": 3.0, "flush": "pace"})
         return await found(records, call.id)
 
     record = noting(act)
@@ -80,7 +80,7 @@ def test_an_answer_is_kept_for_an_hour(
 def test_a_refusal_is_kept_with_its_terms(noting: Callable[..., Any]) -> None:
     async def act(records: CallLog) -> CallRecord:
         call = asked(refused=Refused("late", 180.0))
-        records.note(call, TooLate("too late"))
+        records.record_end(call, TooLate("too late"))
         return await found(records, call.id)
 
     record = noting(act)
@@ -93,10 +93,10 @@ def test_of_too_many_those_that_failed_and_the_slowest_are_kept(
 ) -> None:
     async def act(records: CallLog) -> None:
         for took_ms in range(3000):
-            records.note(asked(took_ms=float(took_ms % 300)), {})
+            records.record_end(asked(took_ms=float(took_ms % 300)), {})
         slow, lost = asked(took_ms=900.0), asked(took_ms=1.0)
-        records.note(slow, {})
-        records.note(lost, NoWorker("none"))
+        records.record_end(slow, {})
+        records.record_end(lost, NoWorker("none"))
         assert (await found(records, slow.id)).total_ms >= 900
         assert (await found(records, lost.id)).outcome == "no_worker"
 
@@ -109,7 +109,7 @@ def test_nothing_is_kept_where_metrics_are_off(
     noting: Callable[..., Any], redis_client: "redis.Redis"
 ) -> None:
     async def act(records: CallLog) -> None:
-        records.note(asked(), {})
+        records.record_end(asked(), {})
 
     noting(act, on=False)
     assert redis_client.keys("millrace:ended:*") == []

@@ -143,7 +143,7 @@ def test_what_cant_be_read_keeps_no_later_call_from_its_answer(
     async def test(stage: Stage) -> None:
         stage.ready(NEW)
         stage.lanes(NEW).announce("w", LEASE_S, profile=packed)
-        await stage.gateway.pools.refresh()
+        await stage.gateway.model_statuses.refresh()
         way = await stage.answered(NEW, stage.call(NEW), before=packed)
         assert way.model == NEW
 
@@ -188,11 +188,11 @@ def test_a_call_is_cut_short_before_it_goes_to_the_fallback(on_stage: OnStage) -
         way = await stage.answered(model, stage.call(model, text, timeout_ms=100))
         assert (way.degraded, way.size) == ({"truncated_to": 20}, 20)
         stage.ready(model, b32=SLOW, b24=SLOW)
-        await stage.gateway.pools.refresh()
+        await stage.gateway.model_statuses.refresh()
         way = await stage.answered(OLD, stage.call(model, text, timeout_ms=100))
         assert (way.model, way.degraded) == (OLD, {"fallback_from": "m@2"})
         stage.ready(OLD, b32=SLOW)
-        await stage.gateway.pools.refresh()
+        await stage.gateway.model_statuses.refresh()
         with pytest.raises(TooLate, match="m@2 would take about 300 ms; 95 ms"):
             await stage.call(model, text, timeout_ms=100)
 
@@ -238,8 +238,8 @@ def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(
 ) -> None:
     async def test(stage: Stage) -> None:
         async def chosen() -> Model:
-            await stage.gateway.pools.refresh()
-            return await stage.gateway.pools.choose(stage.models.versions("m"))
+            await stage.gateway.model_statuses.refresh()
+            return await stage.gateway.model_statuses.choose(stage.models.versions("m"))
 
         assert await chosen() == NEW
         stage.ready(OLD)
@@ -248,7 +248,7 @@ def test_a_bare_name_is_the_newest_version_that_a_worker_is_ready_for(
         assert await chosen() == NEW
         stage.lanes(NEW).announce("w", LEASE_S, ready=False)
         assert await chosen() == OLD
-        assert await stage.gateway.pools.choose(stage.models.versions("m@2")) == NEW
+        assert await stage.gateway.model_statuses.choose(stage.models.versions("m@2")) == NEW
 
     on_stage(test, OLD, NEW)
 
@@ -258,7 +258,7 @@ def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_
 ) -> None:
     async def test(stage: Stage) -> None:
         stage.ready(NEW)
-        pool, lanes = await stage.gateway.pools.of(NEW), stage.lanes(NEW)
+        pool, lanes = await stage.gateway.model_statuses.get(NEW), stage.lanes(NEW)
         pool.margin.note(late=True)
         before_ms = pool.margin.ms
         task = asyncio.create_task(stage.call(NEW))

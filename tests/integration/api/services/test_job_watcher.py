@@ -24,7 +24,7 @@ DEADLINE_S = 30
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_watcher, "_LOOK_S", 0.02)
+    monkeypatch.setattr(job_watcher, "_POLL_S", 0.02)
 
 
 def run(database: Engine, check: Callable[[JobWatcher], Awaitable[None]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api.auth import cache
-from api.auth.cache import CredentialCache, Found
+from api.auth.cache import CredentialCache, LookupResult
 from jobs import clock
 from jobs.errors import Unavailable
 from jobs.identity import OPEN, Caller
@@ -27,13 +27,13 @@ class Registrar:
     def __post_init__(self) -> None:
         self.slow.set()
 
-    def find(self, credential: bytes) -> Found:
+    def find(self, credential: bytes) -> LookupResult:
         self.asked.append(credential)
         found = self.callers.get(credential)
         self.slow.wait(10)
         if self.away:
             raise Unavailable("away")
-        return Found(found)
+        return LookupResult(found)
 
 
 ACME, BETA = (Caller(tenant, "tenant", OPEN.scopes, f"key_{tenant}") for tenant in ("acme", "beta"))
@@ -66,13 +66,13 @@ def on(test: Test) -> None:
 
 
 async def settled(found: CredentialCache) -> None:
-    while found._looking:
+    while found.lookups_in_flight:
         await asyncio.sleep(0.001)
 
 
 def test_all_who_ask_at_once_wait_for_one_look() -> None:
     async def test(registrar: Registrar, found: CredentialCache) -> None:
-        answers = await asyncio.gather(*(found.of(b"a", b"a") for _ in range(20)))
+        answers = await asyncio.gather(*(found.get(b"a", b"a") for _ in range(20)))
         assert answers == [ACME] * 20
         assert registrar.asked == [b"a"]
 
@@ -81,11 +81,11 @@ def test_all_who_ask_at_once_wait_for_one_look() -> None:
 
 def test_who_is_known_is_looked_up_beside_the_requests(passing: Callable[[float], None]) -> None:
     async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.of(b"a", b"a") == ACME
-        passing(cache.FRESH_S + 0.1)
+        assert await found.get(b"a", b"a") == ACME
+        passing(cache.SOFT_TTL_S + 0.1)
         registrar.slow.clear()
         for _ in range(5):
-            assert await found.of(b"a", b"a") == ACME
+            assert await found.get(b"a", b"a") == ACME
         registrar.slow.set()
         await settled(found)
         assert registrar.asked == [b"a"] * 2
@@ -95,10 +95,10 @@ def test_who_is_known_is_looked_up_beside_the_requests(passing: Callable[[float]
 
 def test_who_was_not_asked_for_lately_is_looked_up_first(passing: Callable[[float], None]) -> None:
     async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.of(b"a", b"a") == ACME
-        passing(cache.GOOD_S + 0.1)
+        assert await found.get(b"a", b"a") == ACME
+        passing(cache.HARD_TTL_S + 0.1)
         del registrar.callers[b"a"]
-        assert await found.of(b"a", b"a") is None
+        assert await found.get(b"a", b"a") is None
 
     on(test)
 
@@ -106,19 +106,19 @@ def test_who_was_not_asked_for_lately_is_looked_up_first(passing: Callable[[floa
 def test_a_look_that_takes_long_delays_who_is_known_once(
     passing: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(cache, "_LOOKUP_WAIT_S", 0.01)
 
     async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.of(b"a", b"a") == ACME
-        passing(cache.GOOD_S + 0.1)
+        assert await found.get(b"a", b"a") == ACME
+        passing(cache.HARD_TTL_S + 0.1)
         registrar.slow.clear()
         del registrar.callers[b"a"]
-        assert await found.of(b"a", b"a") == ACME
-        monkeypatch.setattr(cache, "_PATIENCE_S", 60)
-        assert await found.of(b"a", b"a") == ACME
+        assert await found.get(b"a", b"a") == ACME
+        monkeypatch.setattr(cache, "_LOOKUP_WAIT_S", 60)
+        assert await found.get(b"a", b"a") == ACME
         registrar.slow.set()
         await settled(found)
-        assert await found.of(b"a", b"a") is None
+        assert await found.get(b"a", b"a") is None
 
     on(test)
 
@@ -126,7 +126,7 @@ def test_a_look_that_takes_long_delays_who_is_known_once(
 def test_a_change_is_seen_though_a_look_was_under_way() -> None:
     async def test(registrar: Registrar, found: CredentialCache) -> None:
         registrar.slow.clear()
-        looking = asyncio.create_task(found.of(b"a", b"a"))
+        looking = asyncio.create_task(found.get(b"a", b"a"))
         while not registrar.asked:
             await asyncio.sleep(0.001)
         del registrar.callers[b"a"]
@@ -140,14 +140,14 @@ def test_a_change_is_seen_though_a_look_was_under_way() -> None:
 def test_a_change_is_about_its_tenant_alone() -> None:
     async def test(registrar: Registrar, found: CredentialCache) -> None:
         for name in (b"a", b"b"):
-            await found.of(name, name)
+            await found.get(name, name)
         found.forget("acme")
         for name in (b"a", b"b"):
-            await found.of(name, name)
+            await found.get(name, name)
         assert registrar.asked == [b"a", b"b", b"a"]
         found.forget("")
         for name in (b"a", b"b"):
-            await found.of(name, name)
+            await found.get(name, name)
         assert registrar.asked == [b"a", b"b", b"a", b"a", b"b"]
 
     on(test)
@@ -156,36 +156,36 @@ def test_a_change_is_about_its_tenant_alone() -> None:
 def test_nobodies_are_remembered_too_but_not_for_long_and_not_all(
     passing: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_MOST_NOBODIES", 3)
+    monkeypatch.setattr(cache, "_MAX_UNKNOWN", 3)
 
     async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.of(b"a", b"a") == ACME
+        assert await found.get(b"a", b"a") == ACME
         for _ in range(2):
             for name in (b"x", b"y", b"z"):
-                assert await found.of(name, name) is None
+                assert await found.get(name, name) is None
         assert len(registrar.asked) == 4
         for n in range(10):
-            assert await found.of(b"%d" % n, b"%d" % n) is None
-        assert len(found._nobodies) == 3
-        await found.of(b"a", b"a")
+            assert await found.get(b"%d" % n, b"%d" % n) is None
+        assert len(found._unknown) == 3
+        await found.get(b"a", b"a")
         assert registrar.asked.count(b"a") == 1
         registrar.callers[b"9"] = BETA
-        assert await found.of(b"9", b"9") is None
-        passing(cache.GOOD_S + 0.1)
-        assert await found.of(b"9", b"9") == BETA
+        assert await found.get(b"9", b"9") is None
+        passing(cache.HARD_TTL_S + 0.1)
+        assert await found.get(b"9", b"9") == BETA
 
     on(test)
 
 
 def test_who_was_used_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_MOST", 2)
+    monkeypatch.setattr(cache, "_MAX_CALLERS", 2)
 
     async def test(registrar: Registrar, found: CredentialCache) -> None:
         registrar.callers[b"c"] = BETA
         for name in (b"a", b"b", b"a", b"c", b"a"):
-            await found.of(name, name)
+            await found.get(name, name)
         assert registrar.asked == [b"a", b"b", b"c"]
-        assert len(found._known) == 2
+        assert len(found._entries) == 2
 
     on(test)
 
@@ -193,17 +193,17 @@ def test_who_was_used_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_strangers_by_the_thousand_are_turned_away_and_delay_nobody_who_is_known(
     passing: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_MOST_LOOKUPS", 10)
+    monkeypatch.setattr(cache, "_MAX_LOOKUPS", 10)
 
     async def test(registrar: Registrar, found: CredentialCache) -> None:
-        assert await found.of(b"a", b"a") == ACME
+        assert await found.get(b"a", b"a") == ACME
         registrar.slow.clear()
-        waiting = [asyncio.create_task(found.of(b"%d" % n, b"%d" % n)) for n in range(10)]
+        waiting = [asyncio.create_task(found.get(b"%d" % n, b"%d" % n)) for n in range(10)]
         await asyncio.sleep(0)
         with pytest.raises(Unavailable, match="too many"):
-            await found.of(b"b", b"b")
-        passing(cache.FRESH_S + 0.1)
-        assert await found.of(b"a", b"a") == ACME
+            await found.get(b"b", b"b")
+        passing(cache.SOFT_TTL_S + 0.1)
+        assert await found.get(b"a", b"a") == ACME
         while registrar.asked.count(b"a") < 2:  # strangers keep no thread from it
             await asyncio.sleep(0.001)
         registrar.slow.set()
@@ -218,13 +218,13 @@ def test_what_cant_be_told_is_said_to_strangers_and_tried_again(
     async def test(registrar: Registrar, found: CredentialCache) -> None:
         registrar.away = True
         with pytest.raises(Unavailable):
-            await found.of(b"a", b"a")
+            await found.get(b"a", b"a")
         registrar.away = False
-        assert await found.of(b"a", b"a") == ACME
+        assert await found.get(b"a", b"a") == ACME
         registrar.away = True
-        passing(cache.GOOD_S + 0.1)
+        passing(cache.HARD_TTL_S + 0.1)
         for _ in range(5):
-            assert await found.of(b"a", b"a") == ACME
+            assert await found.get(b"a", b"a") == ACME
         assert len(registrar.asked) == 3
 
     on(test)
@@ -233,20 +233,20 @@ def test_what_cant_be_told_is_said_to_strangers_and_tried_again(
 def test_a_slow_identity_provider_delays_no_key(passing: Callable[[float], None]) -> None:
     answering = threading.Event()
 
-    def find(credential: bytes) -> Found:
+    def find(credential: bytes) -> LookupResult:
         if credential.startswith(b"token"):
             answering.wait(10)
-        return Found(ACME)
+        return LookupResult(ACME)
 
     async def run() -> None:
-        found = CredentialCache(find, apart=lambda credential: credential.startswith(b"token"))
+        found = CredentialCache(find, is_slow=lambda credential: credential.startswith(b"token"))
         try:
-            assert await found.of(b"key", b"key") == ACME
-            tokens = [asyncio.create_task(found.of(b"%d" % n, b"token%d" % n)) for n in range(4)]
+            assert await found.get(b"key", b"key") == ACME
+            tokens = [asyncio.create_task(found.get(b"%d" % n, b"token%d" % n)) for n in range(4)]
             await asyncio.sleep(0)
-            passing(cache.GOOD_S + 1)  # the key is looked up before it counts
+            passing(cache.HARD_TTL_S + 1)  # the key is looked up before it counts
             for name in (b"key", b"another"):
-                assert await asyncio.wait_for(found.of(name, name), 5) == ACME
+                assert await asyncio.wait_for(found.get(name, name), 5) == ACME
             answering.set()
             assert await asyncio.gather(*tokens) == [ACME] * 4
         finally:

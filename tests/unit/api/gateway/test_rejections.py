@@ -5,8 +5,8 @@ import math
 import pytest
 
 from api.gateway.rejections import rejection
-from api.http.errors import problem
-from api.http.retry_after import later_s
+from api.http.errors import problem_response
+from api.http.retry_after import retry_delay_s
 from jobs.calls.lanes import Refused, Terms
 from jobs.errors import MillraceError, NoWorker, Overloaded, TooLate
 from jobs.models.model import Model
@@ -56,11 +56,11 @@ def test_retry_after_is_the_predicted_drain_and_never_the_same(
 
 
 def test_retry_after_is_sent_in_seconds_and_in_milliseconds() -> None:
-    headers = problem(error("late", 2_590.0), "req_1").headers
+    headers = problem_response(error("late", 2_590.0), "req_1").headers
     soon_ms = int(headers["retry-after-ms"])
     assert 2_500 <= soon_ms <= 3_750
     assert int(headers["retry-after"]) == math.ceil(soon_ms / 1000)
 
 
 def test_a_lost_call_may_come_back_at_no_fixed_time() -> None:
-    assert len({later_s() for _ in range(20)}) > 1
+    assert len({retry_delay_s() for _ in range(20)}) > 1

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from api.http.compression import compressed, expanded, gzipped, wants_gzip
+from api.http.compression import compress, decompress, gzip_stream, wants_gzip
 from jobs.errors import Malformed, TooLarge, UnsupportedMedia
 
 
@@ -39,12 +39,12 @@ def test_gzip_is_sent_where_it_is_asked_for(header: str, wanted: bool) -> None:
 
 @pytest.mark.parametrize("chunks", [[], [b""], [b"a\n"], [b"a\n" * 100_000, b"", b"b\n"]])
 def test_what_is_compressed_reads_back(chunks: list[bytes]) -> None:
-    assert gzip.decompress(b"".join(gzipped(chunks))) == b"".join(chunks)
+    assert gzip.decompress(b"".join(gzip_stream(chunks))) == b"".join(chunks)
 
 
 def test_each_chunk_can_be_read_before_the_next_is_there() -> None:
     reader = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    stream = gzipped(f"line {n}\n".encode() for n in range(3))
+    stream = gzip_stream(f"line {n}\n".encode() for n in range(3))
     assert [reader.decompress(next(stream)) for _ in range(3)] == [
         b"line 0\n",
         b"line 1\n",
@@ -63,34 +63,34 @@ BODY = b"a body that is worth it " * 100
 def test_a_body_is_compressed_as_it_was_asked_for_and_comes_back(
     accepted: str, coding: str
 ) -> None:
-    sent, said = compressed(BODY, accepted)
+    sent, said = compress(BODY, accepted)
     assert said == coding
     assert (len(sent) < len(BODY)) == bool(coding)
-    assert expanded(sent, said, len(BODY)) == BODY
+    assert decompress(sent, said, len(BODY)) == BODY
 
 
 def test_a_short_body_goes_as_it_is() -> None:
-    assert compressed(b"short", "gzip") == (b"short", "")
+    assert compress(b"short", "gzip") == (b"short", "")
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_no_body_takes_more_memory_than_it_may(coding: str) -> None:
-    sent, _ = compressed(bytes(10_000_000), coding)
+    sent, _ = compress(bytes(10_000_000), coding)
     assert len(sent) < 100_000
     with pytest.raises(TooLarge, match="more than 1,000 bytes"):
-        expanded(sent, coding, 1000)
+        decompress(sent, coding, 1000)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_a_body_that_is_not_what_it_says_is_refused(coding: str) -> None:
-    sent, _ = compressed(BODY, coding)
+    sent, _ = compress(BODY, coding)
     for wrong in (BODY, sent[:-1], sent + b"more", b"", b"\x1f"):
         with pytest.raises(Malformed):
-            expanded(wrong, coding, len(BODY))
+            decompress(wrong, coding, len(BODY))
 
 
 def test_other_codings_are_refused() -> None:
-    assert expanded(BODY, "identity", 1) == BODY
+    assert decompress(BODY, "identity", 1) == BODY
     for coding in ("br", "gzip, deflate", "x"):
         with pytest.raises(UnsupportedMedia):
-            expanded(BODY, coding, len(BODY))
+            decompress(BODY, coding, len(BODY))

@@ -37,7 +37,7 @@ def test_who_has_no_limit_that_binds_is_free() -> None:
 @pytest.mark.parametrize("wait_ms", [1.2, 250.0, 2500.0])
 def test_nobody_is_told_to_come_again_before_the_window_ends(wait_ms: float) -> None:
     quota = quota_of("t", LIMITS, "m")
-    error = rate_limit_headers.exceeded(quota, Exceeded(quota.rates[0], wait_ms))
+    error = rate_limit_headers.quota_exceeded(quota, Exceeded(quota.rates[0], wait_ms))
     assert error.retry_after_s
     assert wait_ms / 1000 <= error.retry_after_s <= wait_ms / 1000 * 1.25
     assert error.headers["RateLimit"] == f'"requests";r=0;t={3 if wait_ms > 1000 else 1}'
@@ -54,6 +54,6 @@ def test_a_refusal_is_the_same_after_its_way_from_another_process(
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is kind
     assert vars(found) == vars(error)
-    assert rate_limit_headers.of_job(found)["RateLimit-Policy"] == (
+    assert rate_limit_headers.job_quota_headers(found)["RateLimit-Policy"] == (
         '"stored-bytes/m";q=5;qu="content-bytes"'
     )

@@ -30,8 +30,8 @@ async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
 CONTEXT = SimpleNamespace(
     settings=Settings(),
     models=SAMPLES,
-    calls=SimpleNamespace(pools=SimpleNamespace(choose=_choose)),
-    credentials=SimpleNamespace(authenticate=_recognize),
+    gateway=SimpleNamespace(model_statuses=SimpleNamespace(choose=_choose)),
+    authenticator=SimpleNamespace(authenticate=_recognize),
 )
 
 

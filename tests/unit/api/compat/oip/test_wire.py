@@ -222,10 +222,10 @@ def test_an_id_must_be_a_text() -> None:
 def test_long_json_and_long_texts_take_long_and_binary_numbers_dont() -> None:
     texts = signatures.signature(SAMPLES.resolve("echo"))
     body = bytes(100_000)
-    assert wire.takes_long(body, 100_000, SIMPLE)
-    assert not wire.takes_long(body, 100, SIMPLE)
-    assert wire.takes_long(body, 100, texts)
-    assert not wire.takes_long(bytes(100), 100, texts)
+    assert wire.is_slow_to_read(body, 100_000, SIMPLE)
+    assert not wire.is_slow_to_read(body, 100, SIMPLE)
+    assert wire.is_slow_to_read(body, 100, texts)
+    assert not wire.is_slow_to_read(bytes(100), 100, texts)
 
 
 def test_null_is_what_was_left_out() -> None:
@@ -283,21 +283,23 @@ def test_what_json_cant_hold_is_refused_unless_it_is_binary() -> None:
 
 
 def test_a_model_of_texts_takes_a_tensor_of_texts_one_of_something_else_none() -> None:
-    minilm, echo = (signatures.described(m, [m]) for m in map(SAMPLES.resolve, ("minilm", "echo")))
+    minilm, echo = (
+        signatures.metadata_object(m, [m]) for m in map(SAMPLES.resolve, ("minilm", "echo"))
+    )
     assert minilm["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     assert minilm["outputs"] == [{"name": "embedding", "datatype": "FP32", "shape": [-1, -1]}]
     assert echo["outputs"] == [{"name": "output", "datatype": "BYTES", "shape": [-1]}]
     chat = Model("chat", "1", "echo", task="chat")
-    assert signatures.described(chat, [chat])["inputs"] == []
+    assert signatures.metadata_object(chat, [chat])["inputs"] == []
     with pytest.raises(Malformed, match="use POST /infer"):
-        signatures.asked(chat)
+        signatures.call_signature(chat)
 
 
 def test_answers_to_texts_are_vectors_texts_or_json() -> None:
     minilm, echo = map(SAMPLES.resolve, ("minilm", "echo"))
-    vectors = signatures.together(minilm, [[0.5, 1], [2, 3]])["embedding"]
+    vectors = signatures.joined_outputs(minilm, [[0.5, 1], [2, 3]])["embedding"]
     assert vectors.array().tolist() == [[0.5, 1], [2, 3]]
-    said = signatures.together(echo, ["ä", {"a": [1]}, None])["output"]
+    said = signatures.joined_outputs(echo, ["ä", {"a": [1]}, None])["output"]
     assert said.array().tolist() == ["ä".encode(), b'{"a":[1]}', b"null"]
 
 

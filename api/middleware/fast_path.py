@@ -1,0 +1,79 @@
+"""ASGI middleware around the application: serves inference calls without FastAPI's routing, which
+would be most of the time that a call takes in this process; counts, traces and bounds the rest."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from api.compat import oip
+from api.compat.anthropic import batches as message_batches
+from api.compat.openai import batches as openai_batches
+from api.compat.openai import embeddings
+from api.compat.openai import files as openai_files
+from api.context import Context
+from api.http import bodies, errors
+from api.http.request_id import request_id, with_request_id
+from api.middleware import tracing
+from api.middleware.metrics import CountedResponse
+from api.routes import calls
+from api.routes.jobs import submit
+from jobs.errors import Malformed
+
+MAX_QUERY_PARAMETERS = 64
+#: Paths whose handlers authenticate first and bound and spool the body themselves.
+_SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
+
+CallHandler = Callable[[Scope, Receive, Send, Context], Awaitable[None]]
+
+
+class FastPath:
+    """Outermost ASGI application of an api process.
+
+    It wraps the FastAPI object rather than joining its middleware stack: a call then passes
+    neither the stack nor the router.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif (span := tracing.request_span(scope)).context:
+            await tracing.serve(span, self._serve, scope, receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route, handler = _call_handler(scope)
+        response = CountedResponse(scope, send, route)
+        try:
+            if handler:
+                await handler(scope, receive, response.send, self.app.state.context)
+            else:
+                await self._serve_by_fastapi(scope, receive, response.send)
+        finally:
+            response.count()
+
+    async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["query_string"].count(b"&") >= MAX_QUERY_PARAMETERS:
+            error = Malformed(f"the query has more than {MAX_QUERY_PARAMETERS} parameters")
+            response = errors.error_response(error, request_id(scope), scope["path"])
+            await response(scope, receive, send)
+            return
+        if scope["path"] not in _SPOOLED:
+            receive = bodies.limit_small_body(scope, receive)
+        await self.app(scope, receive, with_request_id(scope, send))
+
+
+def _call_handler(scope: Scope) -> tuple[str, CallHandler | None]:
+    """Route template and handler of an inference call; ("", None) for every other request."""
+    if scope["method"] == "POST":
+        if scope["path"] == calls.PATH:
+            return calls.PATH, calls.serve
+        if scope["path"] == embeddings.PATH:
+            return embeddings.PATH, embeddings.serve
+        if route := oip.route_of(scope["path"]):
+            return route, oip.serve
+    return "", None

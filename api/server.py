@@ -1,0 +1,79 @@
+"""HTTP server of an api process: uvicorn on the configured address, with bounded connections."""
+
+import logging
+import signal
+import socket
+import sys
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.auth import bind_check
+from api.http import security
+from api.http.connection import bounded_protocol
+from api.middleware.fast_path import FastPath
+from jobs.settings import Settings
+from jobs.store import db
+from jobs.telemetry.metrics import exposition, record
+
+_SWITCH_INTERVAL_S = 0.0005
+_SHUTDOWN_S = 10
+_KEEP_ALIVE_S = 75
+_NOT_STARTED = 3  # exit status, as uvicorn.run's
+
+
+class _Server(uvicorn.Server):
+    """Ends event streams, which are endless, before it waits for requests in flight."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.context.job_watcher.close()
+        self._app.state.live_updates.close()
+        await super().shutdown(sockets)
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT, and finishes requests in flight. Raises SettingsError where
+    it must not bind to that address."""
+    _check_bind(settings)
+    record.begin("api", settings.metrics)
+    exposition.listen(settings)
+    # A thread that returns from the database waits this long for the GIL, not ten times as long.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    # uvicorn raises the signal that ended it once more when it is done: that is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        FastPath(app),
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http=bounded_protocol(settings.slow_client_s),  # type: ignore[arg-type]
+        ws="none",
+        log_config=None,  # jobs/telemetry/logs.py configures logging
+        headers=security.headers(settings),
+        **security.tls(settings),
+        access_log=False,
+        proxy_headers=False,  # no response depends on a proxy in front
+        log_level="warning",
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+    )
+    server = _Server(config, app)
+    server.run()
+    if not server.started:
+        sys.exit(_NOT_STARTED)
+
+
+def _check_bind(settings: Settings) -> None:
+    database = db.connect(settings.database_url, pool_size=1, role=db.API)
+    try:
+        bind_check.check(settings, database)
+    finally:
+        database.dispose()
