@@ -40,8 +40,8 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, and finishes requests in flight. Raises SettingsError where
     it must not bind to that address."""
     _check_bind(settings)
-    record.begin("api", settings.metrics)
-    exposition.listen(settings)
+    record.start("api", settings.metrics)
+    exposition.serve(settings)
     # A thread that returns from the database waits this long for the GIL, not ten times as long.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # uvicorn raises the signal that ended it once more when it is done: that is no failure.

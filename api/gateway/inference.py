@@ -81,14 +81,14 @@ class InferenceSession:
         if self.caller.spent:
             raise SpendCap
         id = ids.show("call", ids.new())
-        with spans.begun("call", "producer") as span:
-            span.note(
+        with spans.child_span("call", "producer") as span:
+            span.set_attributes(
                 millrace__call__id=id,
                 millrace__tenant=self.caller.tenant,
                 millrace__class=self.job_class,
             )
             result = await self._call(id, value, plans, span.packed)
-            span.note(millrace__model=result.plan.model.key, millrace__units=result.units)
+            span.set_attributes(millrace__model=result.plan.model.key, millrace__units=result.units)
         return result
 
     async def _call(

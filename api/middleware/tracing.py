@@ -7,7 +7,7 @@ from api.compat.openai import embeddings
 from api.http.request_id import request_id
 from api.routes import calls
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.spans import NOTHING, Span
+from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
 _PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 _SHORT = {calls.PATH, embeddings.PATH}  #: Routes of the fast path, whose scope has no route.
@@ -16,15 +16,15 @@ _PARENT, _STATE = b"traceparent", b"tracestate"
 
 def request_span(scope: Scope) -> Span:
     """Returns the span of a request; without a context where it isn't traced."""
-    if not spans.is_on() or scope["path"] in _PROBES:
-        return NOTHING
+    if not spans.is_enabled() or scope["path"] in _PROBES:
+        return NO_SPAN
     parent = state = None
     for name, value in scope["headers"]:
         if name == _PARENT:
             parent = value.decode("latin-1")
         elif name == _STATE:
             state = value.decode("latin-1")
-    return spans.arriving(scope["method"], parent, state)
+    return spans.server_span(scope["method"], parent, state)
 
 
 async def serve(span: Span, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +47,7 @@ def _note(span: Span, scope: Scope, status: int) -> None:
     route = route_of(scope)
     span.name = f"{scope['method']} {route}" if route else scope["method"]
     span.error = str(status) if status >= 500 else ""
-    span.note(
+    span.set_attributes(
         http__request__method=scope["method"],
         http__route=route,
         http__response__status_code=status,

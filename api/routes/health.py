@@ -54,7 +54,7 @@ _SAMPLES: dict[str, Any] = {
 @router.get("/metrics", response_class=Response, responses={200: _SAMPLES})
 def read_metrics(request: Request, operator: Operator) -> Response:
     """Metrics in Prometheus' text format, or in OpenMetrics' where Accept asks for that."""
-    samples, media_type = exposition.exposed(request.headers.get("accept", ""))
+    samples, media_type = exposition.render(request.headers.get("accept", ""))
     return Response(samples, headers={"Content-Type": media_type})
 
 

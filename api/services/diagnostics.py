@@ -17,7 +17,7 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.monitoring import diagnostics
 from jobs.store.monitoring.observations import LockWait, Observations
 from jobs.store.tenancy import EVERYBODY
-from jobs.telemetry.reports.reports import Reading
+from jobs.telemetry.reports.reports import ReportSet
 
 _DATABASE_WAIT_S = 1.0
 _TTL_S = 1.0  #: Requests within this time share one result.
@@ -32,7 +32,7 @@ class DiagnosticsService:
         self._query: asyncio.Task[Observations] | None = None
         self._queried_s = 0.0
         self._observations = Observations()
-        self._result = self._diagnose(Reading(()), 0.0)
+        self._result = self._diagnose(ReportSet(()), 0.0)
         self._until_s = 0.0
         self._lock = asyncio.Lock()
 
@@ -54,9 +54,9 @@ class DiagnosticsService:
                 self._until_s = clock.monotonic() + _TTL_S
             return self._result
 
-    def _diagnose(self, reading: Reading, unanswered_s: float) -> tuple[Facts, list[Diagnosis]]:
+    def _diagnose(self, reading: ReportSet, unanswered_s: float) -> tuple[Facts, list[Diagnosis]]:
         silent_s = self._reports.unanswered_s
-        facts = Facts.of(
+        facts = Facts.from_reports(
             reading, self._resources.models, self._observations, unanswered_s, silent_s
         )
         return facts, diagnose(facts)

@@ -72,7 +72,7 @@ def _handle(resources: Resources, task: Any, body: IO[bytes] | None) -> Any:
     trace, take, args, kwargs = task
     CURRENT.set(trace)
     body.seek(0)
-    resources.file.poll()
+    resources.models_file.poll()
     try:
         return take(resources, body, *args, **kwargs)
     except Exception as error:

@@ -4,7 +4,7 @@ import asyncio
 
 from jobs.models.watcher import ModelsFile
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.gauge_table import Table
+from jobs.telemetry.metrics.gauge_table import GaugeTable
 
 _POLL_S = 1.0
 
@@ -15,7 +15,7 @@ async def follow(file: ModelsFile) -> None:
     `file.models` may become another registry at any time: code that needs it twice keeps a
     reference.
     """
-    targets = Table(metrics.TARGET_S)
+    targets = GaugeTable(metrics.TARGET_S)
     while True:
         await asyncio.sleep(_POLL_S)
         file.poll()

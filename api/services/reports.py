@@ -13,15 +13,15 @@ from jobs import clock
 from jobs.store import db
 from jobs.telemetry.metrics.metrics import REGISTRY
 from jobs.telemetry.reports.history import KEY as HISTORY
-from jobs.telemetry.reports.history import Point, points
+from jobs.telemetry.reports.history import Point, parse_points
 from jobs.telemetry.reports.reporter import FIRST_S
-from jobs.telemetry.reports.reports import KEY, Reading, Report, readable
+from jobs.telemetry.reports.reports import KEY, Report, ReportSet, parse_fresh
 from jobs.telemetry.reports.window import WINDOW_S, Window
 
 _log = logging.getLogger(__name__)
 _TTL_S = 1.0  #: Requests within this time share one reading.
 _REDIS_WAIT_S = 1.0  #: A reading waits this long for Redis.
-_EMPTY = Reading(())
+_EMPTY = ReportSet(())
 
 
 class Reports:
@@ -63,7 +63,7 @@ class Reports:
                     await self._pipe.ask("HDEL", KEY, self._name)
         await self._pipe.close()
 
-    async def read(self) -> Reading:
+    async def read(self) -> ReportSet:
         """Returns the current reports; none without Redis."""
         async with self._lock:
             if clock.monotonic() > self._until_s:
@@ -82,9 +82,9 @@ class Reports:
         """Returns the last half hour. Raises RedisError, TimeoutError."""
         async with asyncio.timeout(_REDIS_WAIT_S):
             packed = await self._pipe.ask("LRANGE", HISTORY, 0, -1)
-        return points(packed)
+        return parse_points(packed)
 
-    async def _read(self) -> Reading:
+    async def _read(self) -> ReportSet:
         queried_s = clock.monotonic()
         try:
             async with asyncio.timeout(_REDIS_WAIT_S):
@@ -95,11 +95,11 @@ class Reports:
             self._unanswered_since_s = self._unanswered_since_s or queried_s
             return _EMPTY
         self._unanswered_since_s = None
-        return Reading(await asyncio.to_thread(self._readable, packed, _unix(now)))
+        return ReportSet(await asyncio.to_thread(self._readable, packed, _unix(now)))
 
     def _readable(self, packed: Collection[bytes], now: float) -> list[Report]:
         """Unpacks reports; most are those of a second ago."""
-        reports = readable(packed, now, self._unpack)
+        reports = parse_fresh(packed, now, self._unpack)
         self._known = {raw: self._known[raw] for raw in packed if raw in self._known}
         return reports
 
@@ -115,7 +115,7 @@ class Reports:
             await asyncio.sleep(pause_s)
             pause_s = window.every_s
             db.record_connections()
-            stretch = await asyncio.to_thread(window.turn)
+            stretch = await asyncio.to_thread(window.advance)
             try:
                 now = _unix(await self._pipe.ask("TIME"))
                 report = Report(self._name, "api", now, stretch, self._about)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Depends, Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
@@ -121,7 +120,9 @@ def download_results(
 
 
 @router.get("/jobs/{job_id}/delete")
-def confirm_delete(request: Request, shared: ContextDep, viewer: Submitting, job_id: JobId) -> Response:
+def confirm_delete(
+    request: Request, shared: ContextDep, viewer: Submitting, job_id: JobId
+) -> Response:
     """Asks before a job is deleted."""
     with find_job(shared, viewer.caller, job_id) as (_, row):
         return layout.page(request, "delete.html", viewer=viewer, job=jobs.job_object(row))
@@ -132,10 +133,8 @@ def redeliver(
     request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
     """Sends the latest delivery again."""
-    sent: dict[str, Any] = orjson.loads(
-        webhooks.redeliver(request, shared, viewer.caller, job_id).body
-    )
-    notice = f"{sent['type']} is being sent to {sent['url']} again"
+    sent = webhooks.redeliver(request, shared, viewer.caller, job_id)
+    notice = f"{sent.type} is being sent to {sent.url} again"
     return layout.redirect(_path(job_id), notice)
 
 

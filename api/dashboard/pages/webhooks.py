@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-import orjson
 from fastapi import Path, Query, Request, Response
 from sqlalchemy import RowMapping
 
@@ -68,10 +67,8 @@ def redeliver(
     request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
 ) -> Response:
     """Sends the latest delivery of a job again."""
-    answer = webhooks.redeliver(request, shared, viewer.caller, job_id)
-    return layout.redirect(
-        _PATH, f"{orjson.loads(answer.body)['type']} of {job_id} is being sent again"
-    )
+    sent = webhooks.redeliver(request, shared, viewer.caller, job_id)
+    return layout.redirect(_PATH, f"{sent.type} of {job_id} is being sent again")
 
 
 @router.post("/webhooks/secret/{act}")

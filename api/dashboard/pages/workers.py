@@ -25,7 +25,9 @@ WorkerId = Annotated[int, Path(ge=1, le=json_routes.MAX_WORKER_ID)]
 
 
 @router.get("/workers")
-def workers(request: Request, shared: ContextDep, viewer: Operating, telemetry: Telemetry) -> Response:
+def workers(
+    request: Request, shared: ContextDep, viewer: Operating, telemetry: Telemetry
+) -> Response:
     """Lists workers."""
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)

@@ -13,7 +13,7 @@ from api.services.resources import Resources
 from jobs import ids
 from jobs.api_keys import TENANT
 from jobs.errors import NotFound
-from jobs.explain.items import Before
+from jobs.explain.items import EarlierJobs
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.jobs import read
@@ -52,16 +52,16 @@ def _any_tenants_job(tx: Tx, id: UUID) -> RowMapping | None:
     return read.get(tx, tenant, id) if tenant else None
 
 
-def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> Before:
+def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> EarlierJobs:
     """Returns what is queued before a job, as far as the caller may know it. Leaves the
     transaction with the job's tenant."""
     own_work = diagnostics.own_before(tx, job)
     if not caller.may("operate"):
-        return Before(own_work, None)
+        return EarlierJobs(own_work, None)
     act(tx, EVERYBODY)
     others = diagnostics.others_before(tx, job)
     act(tx, job["tenant_id"])
-    return Before(own_work, others)
+    return EarlierJobs(own_work, others)
 
 
 def is_retry(request: Request) -> bool:

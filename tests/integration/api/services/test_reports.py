@@ -11,11 +11,11 @@ from jobs.settings import Settings
 from jobs.telemetry.metrics import record
 from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reporter import Reporter
-from jobs.telemetry.reports.reports import KEY, Reading, Report
-from jobs.telemetry.reports.window import Stretch
+from jobs.telemetry.reports.reports import KEY, Report, ReportSet
+from jobs.telemetry.reports.window import WindowDelta
 from tests.support.wait import eventually
 
-NOTHING = Stretch(1.0, {}, {})
+NOTHING = WindowDelta(1.0, {}, {})
 
 
 def test_a_process_reports_until_it_stops(redis_client: "redis.Redis") -> None:
@@ -23,7 +23,7 @@ def test_a_process_reports_until_it_stops(redis_client: "redis.Redis") -> None:
     reporter.start()
     record.nudged("here", 3)
     [report] = eventually(lambda: reader.read(redis_client).reports)
-    assert (report.name, report.kind, report.about) == ("7", "worker", {"pool": "here"})
+    assert (report.name, report.kind, report.details) == ("7", "worker", {"pool": "here"})
     assert abs(report.at - time.time()) < 5
     assert reader.read(redis_client).increase("millrace_nudges_total", pool="here") == 3
     reporter.stop()
@@ -35,7 +35,7 @@ def test_reports_of_the_dead_are_removed(redis_client: "redis.Redis") -> None:
         report = Report(name, "worker", time.time() - ago_s, NOTHING, {})
         redis_client.hset(KEY, name, report.pack())
     redis_client.hset(KEY, "garbage", b"{}")
-    assert reader.tidy(redis_client) == 2
+    assert reader.remove_stale(redis_client) == 2
     assert redis_client.hkeys(KEY) == [b"young"]
 
 
@@ -43,7 +43,7 @@ def test_without_redis_nobody_is_heard_of() -> None:
     nowhere = "redis://127.0.0.1:1"
     assert reader.read(redis.Redis.from_url(nowhere)).reports == []
 
-    async def read() -> tuple[Reading, float]:
+    async def read() -> tuple[ReportSet, float]:
         reports = Reports(RedisPipeline(nowhere, 1.0), "api_1", {}, on=True)
         try:
             return await reports.read(), reports.unanswered_s
