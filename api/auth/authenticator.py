@@ -107,7 +107,7 @@ class Authenticator:
 
     def _key_caller(self, key: str) -> LookupResult:
         with self._database.begin() as tx:
-            row = store.find(tx, api_keys.hash_of(key))
+            row = store.find(tx, api_keys.hash_key(key))
             if row is None:
                 return LookupResult(None)
             tenant, key_id = row["tenant_id"], ids.show("key", row["id"])

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from api.gateway.gateway import InferenceRequest
 from api.gateway.redis_pipeline import RedisPipeline
 from jobs import clock
-from jobs.calls.records import KEPT_S, CallRecord, kept_under
+from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import MillraceError
 
 _EVERY_S = 0.5
@@ -104,7 +104,7 @@ class CallLog:
 
     async def find(self, id: str) -> CallRecord | None:
         """Returns the record of a call, if there is one. Raises RedisError."""
-        key = kept_under(id)
+        key = record_key(id)
         packed = key and await self._pipe.ask("HGET", key, id)
         try:
             return CallRecord.unpack(packed) if packed else None
@@ -127,11 +127,11 @@ class CallLog:
         self._budget -= len(ended)
         fields: dict[str, list[Any]] = {}
         for call in ended:
-            values = fields.setdefault(str(kept_under(call.request.id)), [])
+            values = fields.setdefault(str(record_key(call.request.id)), [])
             values += call.request.id, call.record(now_s, at).pack()
         for key, values in fields.items():
             self._pipe.send(_ignore_reply, "HSET", key, *values)
-            self._pipe.send(_ignore_reply, "EXPIRE", key, KEPT_S + _MARGIN_S)
+            self._pipe.send(_ignore_reply, "EXPIRE", key, RETENTION_S + _MARGIN_S)
 
 
 def outcome_of(error: BaseException) -> str:

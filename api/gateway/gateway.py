@@ -19,13 +19,13 @@ from api.http.rate_limit_headers import quota_exceeded, rate_limit_headers
 from api.http.retry_after import retry_delay_s
 from jobs import clock, ids
 from jobs.calls import scripts
-from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
+from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.quotas import FREE, Quota, quota_of
 from jobs.calls.redis import (
     charge_arguments,
     drop_arguments,
-    left_of,
+    read_remaining,
     put_arguments,
     refused,
     reply_key,
@@ -54,7 +54,7 @@ class AdmissionAttempt:
     size: int
     lane: str
     terms: Terms
-    refused: Refused | None = None  #: None where it was admitted
+    refused: Rejection | None = None  #: None where it was admitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _Waiting:
 
     call: Call
     status: ModelStatus
-    result: "asyncio.Future[InferenceResult | Refused]"  #: its end, or why it was not admitted
+    result: "asyncio.Future[InferenceResult | Rejection]"  #: its end, or why it was not admitted
 
 
 class CallGateway:
@@ -164,7 +164,7 @@ class CallGateway:
             attempt = AdmissionAttempt(plan.model, plan.size, lane_name(plan.params, bucket), terms)
             request.attempts.append(attempt)
             result = await self._enqueue(request, plan, status, attempt.lane, terms)
-            if not isinstance(result, Refused):
+            if not isinstance(result, Rejection):
                 left_ms = (request.deadline_s - clock.monotonic()) * 1000
                 took_ms = request.timeout_ms - request.waited_ms - left_ms
                 if result[1] is None:  # an error may come soon because there was no launch
@@ -187,9 +187,9 @@ class CallGateway:
         status: ModelStatus,
         lane: str,
         terms: Terms,
-    ) -> InferenceResult | Refused:
+    ) -> InferenceResult | Rejection:
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[InferenceResult | Refused] = loop.create_future()
+        result: asyncio.Future[InferenceResult | Rejection] = loop.create_future()
         left_s = request.deadline_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, result, request.timeout_ms)
         request.client_disconnected.add_done_callback(partial(_leave, result))
@@ -274,7 +274,7 @@ class CallGateway:
 
 
 def _admit(
-    result: "asyncio.Future[InferenceResult | Refused]",
+    result: "asyncio.Future[InferenceResult | Rejection]",
     request: InferenceRequest,
     quota: Quota,
     found: Any,
@@ -287,22 +287,22 @@ def _admit(
             result.set_result(rejected)
     else:
         if quota is not FREE:
-            request.rate_limit_headers.update(rate_limit_headers(quota, left_of(found)))
+            request.rate_limit_headers.update(rate_limit_headers(quota, read_remaining(found)))
         if request.on_admitted:
             request.on_admitted()
 
 
-def _expire(result: "asyncio.Future[InferenceResult | Refused]", timeout_ms: int) -> None:
+def _expire(result: "asyncio.Future[InferenceResult | Rejection]", timeout_ms: int) -> None:
     _end(result, DeadlinePassed(f"no answer within {timeout_ms} ms"))
 
 
 def _leave(
-    result: "asyncio.Future[InferenceResult | Refused]", client_disconnected: "asyncio.Future[Any]"
+    result: "asyncio.Future[InferenceResult | Rejection]", client_disconnected: "asyncio.Future[Any]"
 ) -> None:
     if not result.done():
         result.set_exception(ClientDisconnect())
 
 
-def _end(result: "asyncio.Future[InferenceResult | Refused]", error: Exception) -> None:
+def _end(result: "asyncio.Future[InferenceResult | Rejection]", error: Exception) -> None:
     if not result.done():
         result.set_exception(error)

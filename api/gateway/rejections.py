@@ -1,14 +1,14 @@
 """Errors of calls that are not admitted, with Retry-After."""
 
 from api.http.retry_after import retry_delay_s
-from jobs.calls.lanes import Refused, Terms
+from jobs.calls.lanes import Rejection, Terms
 from jobs.errors import MillraceError, NoWorker, Overloaded, TooLate
 from jobs.models.model import Model
 
 _UNKNOWN_MS = 1500.0
 
 
-def rejection(refused: Refused, model: Model, terms: Terms, load_ms: float) -> MillraceError:
+def rejection(refused: Rejection, model: Model, terms: Terms, load_ms: float) -> MillraceError:
     """Returns the error of a call that was not admitted on these terms.
 
     `load_ms`: time to load the model; 0 if not known.

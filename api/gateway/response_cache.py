@@ -9,7 +9,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from jobs import ids
-from jobs.errors import DeadlinePassed, KeyInFlight, KeyReused
+from jobs.errors import DeadlinePassed, IdempotencyKeyInFlight, IdempotencyKeyReused
 from jobs.intake.idempotency_key import Claim, kept_under
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ResponseCache:
         """Returns the response, and True if it was stored before. A call that raises frees its
         key.
 
-        Raises KeyInFlight, KeyReused, DeadlinePassed where Redis takes longer than the call may,
+        Raises IdempotencyKeyInFlight, IdempotencyKeyReused, DeadlinePassed where Redis takes longer than the call may,
         and what the call raises.
         """
         name = kept_under(claim.tenant, claim.key)
@@ -102,7 +102,7 @@ class ResponseCache:
 def _replay(stored: bytes, claim: Claim) -> bytes:
     head = 1 + len(claim.fingerprint)
     if stored[1:head] != claim.fingerprint:
-        raise KeyReused
+        raise IdempotencyKeyReused
     if stored[:1] == _IN_FLIGHT:
-        raise KeyInFlight
+        raise IdempotencyKeyInFlight
     return stored[head:]

@@ -11,7 +11,7 @@ from math import ceil
 
 from api.http.retry_after import retry_delay_s
 from jobs import clock
-from jobs.calls.quotas import Exceeded, Left, Quota
+from jobs.calls.quotas import Exceeded, Remaining, Quota
 from jobs.errors import QuotaExceeded
 from jobs.limits import Bound
 
@@ -33,7 +33,7 @@ _MAX_WINDOW_S = 60
 _JITTER = 0.25  #: Spreads retries of clients that were rejected together.
 
 
-def rate_limit_headers(quota: Quota, left: Sequence[Left]) -> dict[str, str]:
+def rate_limit_headers(quota: Quota, left: Sequence[Remaining]) -> dict[str, str]:
     """Returns the headers of a response. `left` is of each rate; t is when it is full again."""
     rates = zip(_names(quota), left, strict=True)
     limits = [f'"{name}";r={rate.units};t={ceil(rate.full_ms / 1000)}' for name, rate in rates]

@@ -104,7 +104,7 @@ async def _call(
 
 
 def _check(model: Model, call: CallRequest) -> None:
-    if model.inputs_of(call.input) is not None:
+    if model.split_inputs(call.input) is not None:
         message = (
             f"{model.key} takes one input a call, not a list of them: "
             "send the list to POST /v1/embeddings, or make several calls"

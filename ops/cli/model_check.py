@@ -75,7 +75,7 @@ class Tried:
 
 def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
     """inputs: instead of the engine's own samples. Raises Failed."""
-    if wrong := model.lacks():
+    if wrong := model.file_problems():
         raise Failed("; ".join(wrong))
     since_s = clock.monotonic()
     try:

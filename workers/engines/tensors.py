@@ -119,7 +119,7 @@ class TensorEngine:
         }
         for start, entry in zip([0, *stops], entries, strict=False):
             request, own = entry.request, slice(start, start + entry.request.rows)
-            tensor = Tensor.of_array
+            tensor = Tensor.from_array
             yield NamedTensors(
                 (
                     (n, tensor(self._signature.outputs[n].datatype, whole[n][own]))
@@ -181,7 +181,7 @@ def _checked(spec: Spec, found: Arrays, rows: int) -> NDArray[Any]:
     array = np.asarray(found[spec.name])
     try:
         spec.check(spec.datatype, array.shape)
-        Tensor.of_array(spec.datatype, array[:0])  # whether it is of that type
+        Tensor.from_array(spec.datatype, array[:0])  # whether it is of that type
     except TensorError as error:
         raise ValueError(f"the output {spec.name} {error}") from None
     if len(array) != rows:

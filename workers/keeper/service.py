@@ -11,13 +11,13 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
-from jobs.errors import BlobsAway
+from jobs.errors import BlobStoreUnavailable
 from jobs.store.db import Tx
 from jobs.telemetry.metrics import record
 from workers import broker
 
 _log = logging.getLogger(__name__)
-_FAILURES = (SQLAlchemyError, psycopg.Error, BlobsAway, *broker.AWAY)
+_FAILURES = (SQLAlchemyError, psycopg.Error, BlobStoreUnavailable, *broker.AWAY)
 
 
 class Service(Protocol):

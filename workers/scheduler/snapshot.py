@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import inf
 
-from jobs.calls.lanes import ALONE, Look, lane_parts
+from jobs.calls.lanes import ALONE, LanesState, lane_parts
 from jobs.models.model import Limits, Model
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.lanes import ItemsWaiting
@@ -112,7 +112,7 @@ class Waiting:
     offset_s: float = 0.0  #: from the lanes' clock to the worker's
 
     @classmethod
-    def from_look(cls, look: Look, slot: str, slots: int, offset_s: float) -> "Waiting":
+    def from_look(cls, look: LanesState, slot: str, slots: int, offset_s: float) -> "Waiting":
         """Converts a look by `slot`; `slots` is the launches at a time of one replica."""
 
         def _ours(ms: float) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import IO, Any
 
 from jobs import clock
-from jobs.errors import BlobsAway, MillraceError, QuotaExceeded, Untransferable
+from jobs.errors import BlobStoreUnavailable, MillraceError, QuotaExceeded, Untransferable
 from jobs.processes.child import ChildKind
 from jobs.settings import Settings
 from jobs.store import db
@@ -76,7 +76,7 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
 
 
 def _may_pass(error: MillraceError) -> bool:
-    return error.retryable if isinstance(error, QuotaExceeded) else isinstance(error, BlobsAway)
+    return error.retryable if isinstance(error, QuotaExceeded) else isinstance(error, BlobStoreUnavailable)
 
 
 def error_object(error: MillraceError) -> dict[str, Any]:

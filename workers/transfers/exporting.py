@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping
 from jobs import ids
 from jobs.blobs import s3_locations
 from jobs.dialects import dialect
-from jobs.errors import BlobsAway, Conflict, Untransferable
+from jobs.errors import BlobStoreUnavailable, Conflict, Untransferable
 from jobs.states import OUTCOMES
 from jobs.store.db import Tx
 from jobs.store.jobs import files as file_rows
@@ -73,7 +73,7 @@ def give_up(job: RowMapping) -> bool:
 
 class _Destination(Protocol):
     def put(self, part: Written) -> dict[str, Any]:
-        """Stores a part; returns its entry of the manifest. Raises BlobsAway, Untransferable."""
+        """Stores a part; returns its entry of the manifest. Raises BlobStoreUnavailable, Untransferable."""
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
         """Called when all parts are stored."""
@@ -94,7 +94,7 @@ def _write(
     if part_items := target.get("part_items"):
         target = {**target, "part_items": max(part_items, -(-job["total"] // _MAX_PARTS))}
     described, units = [], 0
-    rows = context.payloads.opened(map(dict, read.result_rows(context.database, job)))
+    rows = context.payloads.resolve_rows(map(dict, read.result_rows(context.database, job)))
     with closing(Parts(target, dialect(job["dialect"]), unit, options)) as parts:
         for row in rows:
             units += row["units"] if row["outcome"] == "succeeded" else 0
@@ -171,7 +171,7 @@ class _FileTarget:
                 tx, self._transfer.tenant, expires_in_s=self._expires_in_s, **file
             )
             if row is None:
-                raise BlobsAway("a file was given up while others were written")
+                raise BlobStoreUnavailable("a file was given up while others were written")
 
     def discard(self) -> None:
         """Marks the files as given up."""
@@ -201,7 +201,7 @@ class _ObjectTarget:
         folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
         self._folder = folder.below(f"{job['generation']}/")
         s3_locations.check(self._folder, transfer.tenant, settings.s3_allow, settings.blobs)
-        self._put: list[s3_locations.Place] = []
+        self._put: list[s3_locations.S3Location] = []
 
     def put(self, part: Written) -> dict[str, Any]:
         """Stores a part."""

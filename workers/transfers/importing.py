@@ -82,7 +82,7 @@ class _Import:
         max_bytes = self._context.settings.max_ndjson_mb * _MIB
         with self._opened(source) as raw:
             lines = lines_of(source, raw, max_line_bytes, max_bytes)
-            return dialect(self._job["dialect"]).take_in(self._open_intake, lines, self._options)
+            return dialect(self._job["dialect"]).read_items(self._open_intake, lines, self._options)
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job

@@ -26,7 +26,7 @@ def lines_of(
     """Yields lines as `jobs.intake.spool.add_lines` takes them.
 
     max_bytes bounds the whole source, unpacked. Raises Untransferable where the source doesn't have
-    the declared format, and BlobsAway.
+    the declared format, and BlobStoreUnavailable.
     """
     form = source.get("format", "jsonl")
     with _format_errors():

@@ -55,7 +55,7 @@ class Parts:
             part: Part = "results"
             self._growing(part).add(row)
         else:
-            part, line = self._dialect.written(row, self._unit, self._options)
+            part, line = self._dialect.result_line(row, self._unit, self._options)
             self._growing(part).add(line)
         if self._open[part].items == self._max_items:
             yield from self._complete(part)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpcore
 
-from jobs.ssrf import AllowList, refuse_url
+from jobs.ssrf import AllowList, url_problem
 from workers.http_client.client import Client, NoResponse, Response
 from workers.http_client.pinned import Forbidden, PinnedConnect, Resolver, resolve
 
@@ -36,7 +36,7 @@ def post(
     resolver: Resolver = resolve,
 ) -> Attempt:
     """Posts to a URL whose form and addresses are checked here, within timeout_s in all."""
-    if no := refuse_url(url, allow):
+    if no := url_problem(url, allow):
         return Attempt(error=f"the URL {no[1]}")
     given = [(name.encode(), value.encode()) for name, value in headers.items()]
     try:

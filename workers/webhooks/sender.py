@@ -15,7 +15,7 @@ import httpx
 from sqlalchemy import Engine as Database
 
 from jobs import clock, ids
-from jobs.encryption import Unsealable
+from jobs.encryption import DecryptionError
 from jobs.errors import NotConfigured
 from jobs.settings import Settings
 from jobs.ssrf import AllowList
@@ -110,7 +110,7 @@ class WebhookSender:
             headers, body = self._message(delivery)
         except db.CONNECTION_ERRORS:
             raise
-        except (NotConfigured, Unsealable) as error:
+        except (NotConfigured, DecryptionError) as error:
             return Attempt(error=str(error)), False
         except Exception:  # such a delivery uses up its tries like any other
             _log.exception("a webhook can't be built")

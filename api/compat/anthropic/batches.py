@@ -232,7 +232,7 @@ def get_message_batch_results(
             after=-1, gaps=False, outcome=None, limit=None,
         )  # fmt: skip
     native = reading.result_lines(context.database, job, span, "units", None)
-    opened = lines.opened(context.payloads, native)
+    opened = lines.resolve_lines(context.payloads, native)
     request_info = orjson.loads(job["asked"]) | {"id": str(job["id"])}
     return StreamingResponse(
         _translated_lines(opened, request_info), media_type="application/x-jsonl"

@@ -29,18 +29,18 @@ def models_of(models: Registry, name: str, version: str = "") -> list[Model]:
 
 def takes_texts(model: Model) -> bool:
     """Returns True if the model takes texts rather than tensors."""
-    return model.does in _TEXT_KINDS
+    return model.effective_task in _TEXT_KINDS
 
 
 @lru_cache(1024)
 def signature(model: Model) -> Signature:
     """Returns a model's signature; without inputs where this protocol can't call it."""
-    if model.does == "tensors":
+    if model.effective_task == "tensors":
         return tensor_inputs.signature(model)
     if not takes_texts(model):
         return Signature({}, {})
     output = Spec(_OUTPUT, BYTES, (-1,))
-    if model.does == "embedding":
+    if model.effective_task == "embedding":
         output = Spec(_EMBEDDING, "FP32", (-1, -1))
     decoded_texts = {TEXT: Spec(TEXT, BYTES, (-1,))}
     return Signature(decoded_texts, {output.name: output}, model.limits.max_batch)
@@ -50,7 +50,7 @@ def call_signature(model: Model) -> Signature:
     """Returns the signature for a call. Raises Malformed where the model takes no tensors."""
     declared = signature(model)
     if not declared.inputs:
-        raise Malformed(f"{model.key} ({model.does}) takes no tensors; use POST /infer")
+        raise Malformed(f"{model.key} ({model.effective_task}) takes no tensors; use POST /infer")
     return declared
 
 
@@ -65,12 +65,12 @@ def decoded_texts(tensor: Tensor) -> list[str]:
 def joined_outputs(model: Model, outputs: Sequence[Any]) -> dict[str, Tensor]:
     """Joins the outputs of all texts to one tensor: vectors; or bytes, of a text as it is, of
     anything else as JSON."""
-    if model.does == "embedding":
-        return {_EMBEDDING: Tensor.of_array("FP32", np.array(outputs, DTYPES["FP32"]))}
+    if model.effective_task == "embedding":
+        return {_EMBEDDING: Tensor.from_array("FP32", np.array(outputs, DTYPES["FP32"]))}
     encoded = [out.encode() if isinstance(out, str) else orjson.dumps(out) for out in outputs]
     array = np.empty(len(encoded), object)
     array[:] = encoded
-    return {_OUTPUT: Tensor.of_array(BYTES, array)}
+    return {_OUTPUT: Tensor.from_array(BYTES, array)}
 
 
 def metadata_object(model: Model, versions: Sequence[Model]) -> dict[str, Any]:

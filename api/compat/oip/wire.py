@@ -136,7 +136,7 @@ def _inputs(
             shape = shape_of(entry.get("shape"))
             spec.check(entry.get("datatype"), shape)
             if size is None:
-                found[spec.name] = Tensor.of_data(spec.datatype, shape, entry.get("data"))
+                found[spec.name] = Tensor.from_data(spec.datatype, shape, entry.get("data"))
                 continue
             if type(size) is not int or size < 0 or "data" in entry:
                 raise TensorError(
@@ -147,7 +147,7 @@ def _inputs(
                     f"binary_data_size is {size}; {len(binary) - offset} bytes are left"
                 )
             raw = bytes(binary[offset : offset + size])
-            found[spec.name] = Tensor.of_bytes(spec.datatype, shape, raw)
+            found[spec.name] = Tensor.from_bytes(spec.datatype, shape, raw)
             offset += size
         except TensorError as error:
             raise TensorError(f"{spec.name}: {error}") from None

@@ -93,7 +93,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, context: Context) ->
 
 def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
     """Returns the inputs, all validated. Raises Invalid."""
-    if model.does != "embedding":
+    if model.effective_task != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
     if body.dimensions and (error := validation.refuse_params(model, _params(body))):
         raise _refused("dimensions", *error)
@@ -101,7 +101,7 @@ def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
     if error := validation.refuse_input(model, body.input):
         raise _refused("input", *error)
-    inputs = model.inputs_of(body.input) or [body.input]
+    inputs = model.split_inputs(body.input) or [body.input]
     for n, value in enumerate(inputs):
         item = validation.check(value, (), None, model, False)
         if isinstance(item, list):

@@ -102,7 +102,7 @@ def sealed(fields: Mapping[str, Any], settings: Settings, owner: str) -> str:
             "`openssl rand -base64 32` generates one"
         )
     text = orjson.dumps(fields).decode()
-    raw = encryption.seal(settings.secret_key, owner, text)
+    raw = encryption.encrypt(settings.secret_key, owner, text)
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")  # a cookie would quote it
 
 
@@ -113,8 +113,8 @@ def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | No
     try:
         padded = cookie + "=" * (-len(cookie) % 4)
         raw = base64.b64decode(padded, altchars=b"-_", validate=True)
-        text = encryption.unseal(settings.secret_key, owner, raw)
-    except (encryption.Unsealable, binascii.Error, ValueError):
+        text = encryption.decrypt(settings.secret_key, owner, raw)
+    except (encryption.DecryptionError, binascii.Error, ValueError):
         return None
     fields: dict[str, Any] = orjson.loads(text)
     return fields

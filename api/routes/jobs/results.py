@@ -58,7 +58,7 @@ def get_results(
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
     unit = context.models.unit(job["model"], job["version"])
     chunks = read.result_lines(context.database, job, span, unit, outcome)
-    body = lines.opened(context.payloads, chunks)
+    body = lines.resolve_lines(context.payloads, chunks)
     headers["Vary"] = "Accept-Encoding"
     if compression.wants_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
@@ -74,7 +74,7 @@ def get_item(context: ContextDep, caller: Reader, job_id: JobId, seq: _Seq) -> R
 
 
 def item_detail(context: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
-    """Returns the item object. Raises NotFound, Pruned, BlobsAway."""
+    """Returns the item object. Raises NotFound, Pruned, BlobStoreUnavailable."""
     with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = read.item(tx, job["tenant_id"], job["id"], seq)
@@ -82,7 +82,7 @@ def item_detail(context: Context, caller: Caller, job_id: str, seq: int) -> dict
             raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
         before = work_ahead(tx, caller, job)
     unit = context.models.unit(job["model"], job["version"])
-    item, operator = payloads.opened(context.payloads, dict(row)), caller.may("operate")
+    item, operator = payloads.resolve_row(context.payloads, dict(row)), caller.may("operate")
     why = explain_item(dict(job), dict(row), before)
     return jobs.item_object(item, unit, why, whole_launch=operator)
 

@@ -92,7 +92,7 @@ def url_faults(settings: Settings, url: str | None, loc: tuple[str, ...]) -> lis
     """Returns why a webhook can't be sent to this URL."""
     if url is None:
         return []
-    if problem := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
+    if problem := ssrf.url_problem(url, AllowList.parse(settings.webhook_allow)):
         return [Fault(loc, *problem)]
     if not settings.secret_key:
         message = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"

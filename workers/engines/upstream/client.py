@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from jobs.models.engines.upstream_options import Upstream
+from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.telemetry.tracing.context import CURRENT
 from workers.engines.upstream import secrets
 from workers.http_client.client import Client, NoResponse, Response
@@ -16,7 +16,7 @@ class UpstreamClient:
     Raises ValueError where a secret or a certificate can't be read.
     """
 
-    def __init__(self, options: Upstream, extra_headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: UpstreamOptions, extra_headers: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(options.url)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._options = options

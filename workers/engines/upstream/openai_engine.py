@@ -34,7 +34,7 @@ class OpenAIEngine(UpstreamEngine):
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
         """Prepares inputs, as `Engine.prepare`."""
-        why_not = chat.refuse if self._model.does == "chat" else _refuse_embedding
+        why_not = chat.refuse if self._model.effective_task == "chat" else _refuse_embedding
         return [
             InvalidInput(f"the model {no}")
             if (no := why_not(value))
@@ -44,7 +44,7 @@ class OpenAIEngine(UpstreamEngine):
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         """Runs a launch, as `Engine.run`."""
-        if self._model.does == "chat":
+        if self._model.effective_task == "chat":
             return [self._answer(conversation) for conversation in batch]
         return self._embed(batch, params)
 

@@ -22,7 +22,7 @@ NO_TEXTS = [None, True, 7, 1.5, ["cat"], {"text": "cat"}]
 
 TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
 MODELS = {
-    **{model.name: model for model in SAMPLES if model.does != "tensors"},
+    **{model.name: model for model in SAMPLES if model.effective_task != "tensors"},
     "minilm-padded": Model("minilm", "2", "minilm", options={"layout": "padded"}),
     "encoder": Model("encoder", "1", "encoder", options=TINY),
     "encoder-padded": Model("encoder", "2", "encoder", options={**TINY, "layout": "padded"}),
@@ -42,7 +42,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 def asked(model: Model, value: Any) -> Any:
     """An input that the model takes, where it is a text."""
-    if model.does == "reranking" and isinstance(value, str):
+    if model.effective_task == "reranking" and isinstance(value, str):
         return {"query": "cat", "documents": [value, "a dog"]}
     return value
 
@@ -118,7 +118,7 @@ def test_only_an_engine_of_texts_refuses_other_inputs_and_in_their_place(
 ) -> None:
     first, middle, last = engine.prepare(["a", value, "b"], {})
     assert isinstance(first, Prepared)
-    refused = validation.refuse_input(model, value) or model.inputs_of(
+    refused = validation.refuse_input(model, value) or model.split_inputs(
         value
     )  # a list never comes here
     assert isinstance(middle, InvalidInput) == bool(refused)
