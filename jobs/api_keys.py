@@ -22,21 +22,21 @@ OVERLAP_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is to be made. scopes: of its role, or fewer; lives_s: None: for ever."""
+    """A key as it is to be made. scopes: of its role, or fewer; ttl_s: None: for ever."""
 
     tenant: str
     name: str = ""
     role: Role = "tenant"
     scopes: frozenset[Scope] | None = None
-    lives_s: float | None = None
-    secret: str = field(default_factory=lambda: make(), repr=False)
+    ttl_s: float | None = None
+    secret: str = field(default_factory=lambda: generate(), repr=False)
 
     @property
     def granted(self) -> list[Scope]:
         return sorted(ROLES[self.role] if self.scopes is None else self.scopes)
 
 
-def make() -> str:
+def generate() -> str:
     return "mk_" + secrets.token_urlsafe(_BYTES)
 
 
@@ -45,12 +45,12 @@ def is_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
-def hash_of(key: str) -> bytes:
+def hash_key(key: str) -> bytes:
     """What is stored of a key. It needs no salt, and no slow hash: nobody guesses 256 bits."""
     return hashlib.sha256(key.encode()).digest()
 
 
-def hint_of(key: str) -> str:
+def key_hint(key: str) -> str:
     return key[:_HINT]
 
 
@@ -58,7 +58,7 @@ def is_tenant(name: str) -> bool:
     return _TENANT.fullmatch(name) is not None
 
 
-def check(asked: NewKey) -> None:
+def validate(asked: NewKey) -> None:
     """Raises Invalid, with everything that is wrong with it."""
     faults = []
     if not is_tenant(asked.tenant):

@@ -15,24 +15,24 @@ MIN_KEY = 32
 _NONCE_BYTES = 12
 
 
-class Unsealable(Exception):
+class DecryptionError(Exception):
     """Sealed by another key, for another owner, or damaged."""
 
 
-def seal(secret_key: str, owner: str, secret: str) -> bytes:
+def encrypt(secret_key: str, owner: str, secret: str) -> bytes:
     """The secret, encrypted (AES-256-GCM) and bound to its owner. Raises NotConfigured without a
     key."""
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + _cipher(secret_key).encrypt(nonce, secret.encode(), owner.encode())
 
 
-def unseal(secret_key: str, owner: str, sealed: bytes) -> str:
-    """What was sealed. Raises NotConfigured without a key, Unsealable with another one."""
+def decrypt(secret_key: str, owner: str, sealed: bytes) -> str:
+    """What was sealed. Raises NotConfigured without a key, DecryptionError with another one."""
     cipher = _cipher(secret_key)
     try:
         plain = cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], owner.encode())
     except InvalidTag:
-        raise Unsealable(
+        raise DecryptionError(
             "the signing secret was encrypted by another MILLRACE_SECRET_KEY; set that one again, "
             "or rotate the secret"
         ) from None

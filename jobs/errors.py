@@ -106,7 +106,7 @@ class Malformed(MillraceError):
     status, code, title = 400, "malformed", "The request can't be read"
 
 
-class KeyMissing(Malformed):
+class IdempotencyKeyMissing(Malformed):
     code, title = "idempotency_key_missing", "Idempotency-Key is missing"
 
 
@@ -132,7 +132,7 @@ class Conflict(MillraceError):
     status, code, title = 409, "conflict", "Not possible in this state"
 
 
-class KeyInFlight(Conflict):
+class IdempotencyKeyInFlight(Conflict):
     code, retryable = "idempotency_key_in_flight", True
     title = "A request is outstanding for this Idempotency-Key"
 
@@ -182,7 +182,7 @@ class TooManyItems(Invalid):
         self.more = {"limit": bound.described()}
 
 
-class KeyReused(Invalid):
+class IdempotencyKeyReused(Invalid):
     code, title = "idempotency_key_reused", "Idempotency-Key is already used"
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class Unavailable(MillraceError):
     status, code, title, retryable = 503, "unavailable", "Temporarily unavailable", True
 
 
-class BlobsAway(Unavailable):
+class BlobStoreUnavailable(Unavailable):
     code, title = "blobs_away", "The blob store can't be reached"
 
 

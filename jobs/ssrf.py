@@ -103,7 +103,7 @@ def may_reach(host: str, address: str, allow: AllowList) -> bool:
     return is_public(found) or allow.has_host(host) or allow.has_address(found)
 
 
-def refuse_url(url: str, allow: AllowList) -> tuple[str, str] | None:
+def url_problem(url: str, allow: AllowList) -> tuple[str, str] | None:
     """Why no webhook can go there, as code and message; None where it can."""
     if len(url) > MAX_URL or _ODD.search(url):
         return "malformed", (

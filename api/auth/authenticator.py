@@ -102,7 +102,7 @@ class Authenticator:
 
     def _holder(self, key: str) -> Found:
         with self._database.begin() as tx:
-            row = store.find(tx, api_keys.hash_of(key))
+            row = store.find(tx, api_keys.hash_key(key))
             if row is None:
                 return Found(None)
             tenant, shown = row["tenant_id"], ids.show("key", row["id"])

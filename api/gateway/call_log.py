@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from api.gateway.gateway import InferenceRequest
 from api.gateway.redis_pipeline import RedisPipeline
 from jobs import clock
-from jobs.calls.records import KEPT_S, CallRecord, kept_under
+from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import MillraceError
 
 _EVERY_S = 0.5
@@ -98,7 +98,7 @@ class CallLog:
 
     async def find(self, id: str) -> CallRecord | None:
         """What is kept of a call. Raises RedisError."""
-        key = kept_under(id)
+        key = record_key(id)
         packed = key and await self._pipe.ask("HGET", key, id)
         try:
             return CallRecord.unpack(packed) if packed else None
@@ -121,11 +121,11 @@ class CallLog:
         self._budget -= len(ended)
         fields: dict[str, list[Any]] = {}
         for one in ended:
-            its = fields.setdefault(str(kept_under(one.asked.id)), [])
+            its = fields.setdefault(str(record_key(one.asked.id)), [])
             its += one.asked.id, one.record(now_s, at).pack()
         for key, its in fields.items():
             self._pipe.send(_unheard, "HSET", key, *its)
-            self._pipe.send(_unheard, "EXPIRE", key, KEPT_S + _MARGIN_S)
+            self._pipe.send(_unheard, "EXPIRE", key, RETENTION_S + _MARGIN_S)
 
 
 def outcome_of(error: BaseException) -> str:

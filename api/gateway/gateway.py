@@ -18,14 +18,14 @@ from api.http.rate_limit_headers import exceeded, rate_limit_headers
 from api.http.retry_after import later_s
 from jobs import clock, ids
 from jobs.calls import scripts
-from jobs.calls.lanes import Refused, Terms, bucket_of, lane_name
+from jobs.calls.lanes import Rejection, Terms, bucket_of, lane_name
 from jobs.calls.messages import Call, unpack_replies
 from jobs.calls.quotas import FREE, Quota, quota_of
 from jobs.calls.redis import (
     charge_arguments,
     drop_arguments,
-    left_of,
     put_arguments,
+    read_remaining,
     refused,
     reply_key,
 )
@@ -53,7 +53,7 @@ class AdmissionAttempt:
     size: int
     lane: str
     terms: Terms
-    refused: Refused | None = None
+    refused: Rejection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class _Waiting:
 
     call: Call
     pool: ModelStatus
-    answer: "asyncio.Future[InferenceResult | Refused]"
+    answer: "asyncio.Future[InferenceResult | Rejection]"
 
 
 class CallGateway:
@@ -162,7 +162,7 @@ class CallGateway:
             tried = AdmissionAttempt(way.model, way.size, lane_name(way.params, bucket), terms)
             asked.tried.append(tried)
             answer = await self._ask(asked, way, pool, tried.lane, terms)
-            if not isinstance(answer, Refused):
+            if not isinstance(answer, Rejection):
                 left_ms = (asked.until_s - clock.monotonic()) * 1000
                 took_ms = asked.timeout_ms - asked.waited_ms - left_ms
                 if answer[1] is None:  # an error may come soon because there was no launch
@@ -180,9 +180,9 @@ class CallGateway:
 
     async def _ask(
         self, asked: InferenceRequest, way: FallbackPlan, pool: ModelStatus, lane: str, terms: Terms
-    ) -> InferenceResult | Refused:
+    ) -> InferenceResult | Rejection:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[InferenceResult | Refused] = loop.create_future()
+        answer: asyncio.Future[InferenceResult | Rejection] = loop.create_future()
         left_s = asked.until_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, answer, asked.timeout_ms)
         asked.client_disconnected.add_done_callback(partial(_leave, answer))
@@ -263,7 +263,7 @@ class CallGateway:
 
 
 def _admit(
-    answer: "asyncio.Future[InferenceResult | Refused]",
+    answer: "asyncio.Future[InferenceResult | Rejection]",
     asked: InferenceRequest,
     quota: Quota,
     found: Any,
@@ -276,22 +276,22 @@ def _admit(
             answer.set_result(no)
     else:
         if quota is not FREE:
-            asked.rate_limit_headers.update(rate_limit_headers(quota, left_of(found)))
+            asked.rate_limit_headers.update(rate_limit_headers(quota, read_remaining(found)))
         if asked.let_in:
             asked.let_in()
 
 
-def _expire(answer: "asyncio.Future[InferenceResult | Refused]", timeout_ms: int) -> None:
+def _expire(answer: "asyncio.Future[InferenceResult | Rejection]", timeout_ms: int) -> None:
     _end(answer, DeadlinePassed(f"no answer within {timeout_ms} ms"))
 
 
 def _leave(
-    answer: "asyncio.Future[InferenceResult | Refused]", gone: "asyncio.Future[Any]"
+    answer: "asyncio.Future[InferenceResult | Rejection]", gone: "asyncio.Future[Any]"
 ) -> None:
     if not answer.done():
         answer.set_exception(ClientDisconnect())
 
 
-def _end(answer: "asyncio.Future[InferenceResult | Refused]", error: Exception) -> None:
+def _end(answer: "asyncio.Future[InferenceResult | Rejection]", error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)

@@ -1,14 +1,14 @@
 """What a call is told that is not let in, or was lost: an error, and when to try again."""
 
 from api.http.retry_after import later_s
-from jobs.calls.lanes import Refused, Terms
+from jobs.calls.lanes import Rejection, Terms
 from jobs.errors import MillraceError, NoWorker, Overloaded, TooLate
 from jobs.models.model import Model
 
 _UNKNOWN_MS = 1500.0
 
 
-def rejection(refused: Refused, model: Model, terms: Terms, load_ms: float) -> MillraceError:
+def rejection(refused: Rejection, model: Model, terms: Terms, load_ms: float) -> MillraceError:
     """The error of a call that was not let in on these terms. load_ms: what loading the model
     takes; 0: not known."""
     if refused.why == "no_worker":

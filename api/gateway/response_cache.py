@@ -9,7 +9,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from jobs import ids
-from jobs.errors import DeadlinePassed, KeyInFlight, KeyReused
+from jobs.errors import DeadlinePassed, IdempotencyKeyInFlight, IdempotencyKeyReused
 from jobs.intake.idempotency_key import Claim, kept_under
 
 _log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class ResponseCache:
 def _replay(kept: bytes, claim: Claim) -> bytes:
     head = 1 + len(claim.fingerprint)
     if kept[1:head] != claim.fingerprint:
-        raise KeyReused
+        raise IdempotencyKeyReused
     if kept[:1] == _IN_FLIGHT:
-        raise KeyInFlight
+        raise IdempotencyKeyInFlight
     return kept[head:]

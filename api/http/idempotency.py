@@ -14,7 +14,7 @@ from fastapi import Request
 
 from api.http import bodies
 from jobs import clock
-from jobs.errors import KeyInFlight, KeyMissing, Malformed
+from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyMissing, Malformed
 from jobs.intake.idempotency_key import MAX_LENGTH, PATTERN, Claim, parse_key
 
 REPLAYED = {"Idempotency-Replayed": "true"}
@@ -39,14 +39,16 @@ REPLAY_DOC: dict[str, Any] = {
 
 
 def read_key(request: Request, required: bool) -> str | None:
-    """The request's key. Raises KeyMissing, Malformed."""
+    """The request's key. Raises IdempotencyKeyMissing, Malformed."""
     fields = request.headers.getlist("idempotency-key")
     if len(fields) > 1:
         raise Malformed(f"there are {len(fields)} Idempotency-Key headers; send one")
     if fields:
         return parse_key(fields[0])
     if required:
-        raise KeyMissing("send an Idempotency-Key of your own choice, for example a UUID")
+        raise IdempotencyKeyMissing(
+            "send an Idempotency-Key of your own choice, for example a UUID"
+        )
     return None
 
 
@@ -84,10 +86,10 @@ class Uploads:
 
     @contextmanager
     def alone(self, upload: Upload) -> Iterator[None]:
-        """Raises KeyInFlight where another upload with this key is at work."""
+        """Raises IdempotencyKeyInFlight where another upload with this key is at work."""
         other = self._open.get(upload.name)
         if other and not other.silent():
-            raise KeyInFlight
+            raise IdempotencyKeyInFlight
         self._open[upload.name] = upload
         try:
             yield

@@ -12,7 +12,7 @@ from math import ceil
 
 from api.http.retry_after import later_s
 from jobs import clock
-from jobs.calls.quotas import Exceeded, Left, Quota
+from jobs.calls.quotas import Exceeded, Quota, Remaining
 from jobs.errors import QuotaExceeded
 from jobs.limits import Bound
 
@@ -35,7 +35,7 @@ _SPREAD = 0.25
 """Those that were refused together don't come back together."""
 
 
-def rate_limit_headers(quota: Quota, left: Sequence[Left]) -> dict[str, str]:
+def rate_limit_headers(quota: Quota, left: Sequence[Remaining]) -> dict[str, str]:
     """The headers of an answer. left: of each rate; t is when all of it may be used again."""
     named = zip(_names(quota), left, strict=True)
     items = [f'"{name}";r={rate.units};t={ceil(rate.full_ms / 1000)}' for name, rate in named]

@@ -95,7 +95,7 @@ async def _answer(
         "model": way.model.name,
         "version": way.model.version,
         "output": called.output,
-        "usage": {way.model.kind.unit: called.units},
+        "usage": {way.model.spec.unit: called.units},
         "timing": {
             "gateway_ms": metrics.gateway_ms(total_ms, called.timing),
             **called.timing,
@@ -118,7 +118,7 @@ def _parse(raw: bytes) -> CallRequest:
 
 
 def _check(model: Model, asked: CallRequest) -> None:
-    if model.inputs_of(asked.input) is not None:
+    if model.split_inputs(asked.input) is not None:
         message = (
             f"{model.key} takes one input a call, not a list of them: "
             "send the list to POST /v1/embeddings, or make several calls"

@@ -16,7 +16,7 @@ from api.schemas import examples
 from api.schemas.calls import EndedCall
 from api.schemas.fleet import Explanation
 from jobs import ids
-from jobs.calls.records import KEPT_S, CallRecord
+from jobs.calls.records import RETENTION_S, CallRecord
 from jobs.errors import NotFound
 from jobs.explain.calls import explain_call
 from jobs.explain.diagnosis import Diagnosis, most_severe_first, visible_to_tenants
@@ -79,8 +79,8 @@ async def get_call(shared: Shared, caller: Reader, call_id: CallId) -> Response:
     if record is None or not (record.tenant == caller.tenant or caller.may("operate")):
         raise NotFound(
             f"nothing is kept of {call_id}: it hasn't ended, ended more than "
-            f"{KEPT_S // 3600} hour ago, or was one of so many that only the slowest and those "
-            "that failed are kept"
+            f"{RETENTION_S // 3600} hour ago, or was one of so many that only the slowest and "
+            "those that failed are kept"
         )
     return json_response(_shown(record))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from jobs import clock
-from jobs.errors import BlobsAway, PayloadLost
+from jobs.errors import BlobStoreUnavailable, PayloadLost
 
 _CHUNK = 1 << 20
 _MARK = ".millrace-blobs"  # tells the folder from the mount point of a disk that is not there
@@ -70,7 +70,7 @@ def _away(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BlobsAway(f"{what}: {error.strerror}", retry_after_s=5) from error
+        raise BlobStoreUnavailable(f"{what}: {error.strerror}", retry_after_s=5) from error
 
 
 def _write(path: Path, source: IO[bytes]) -> None:

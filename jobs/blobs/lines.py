@@ -17,7 +17,7 @@ _HEAD = b'"outcome":"succeeded","output":'
 _TAIL = b',"error":null'
 
 
-def opened(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
+def resolve_lines(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Chunks of NDJSON result lines, with one payload in memory at a time.
 
     A payload that is lost or corrupt makes its line `failed`, with an error that says so: a reader

@@ -11,8 +11,8 @@ from typing import IO, Any
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
 from jobs.blobs.s3 import S3Blobs
-from jobs.blobs.s3_locations import Place
-from jobs.errors import BlobsAway, PayloadLost, Untransferable
+from jobs.blobs.s3_locations import S3Location
+from jobs.errors import BlobStoreUnavailable, PayloadLost, Untransferable
 
 _MEND: Mapping[str, tuple[str, str]] = {
     "NoSuchBucket": ("no_such_bucket", "there is no bucket of that name: make it, or mend the URL"),
@@ -49,12 +49,14 @@ class Objects:
     def __init__(self, endpoint: str = "") -> None:
         self._endpoint = endpoint
 
-    def open(self, place: Place) -> IO[bytes]:
+    def open(self, place: S3Location) -> IO[bytes]:
         """To read in constant memory; to be closed. Reading it raises BlobsAway."""
         with translate_s3_errors(place):
             return self._bucket(place).open(place.key)
 
-    def put_stream(self, place: Place, source: IO[bytes], encryption: Mapping[str, Any]) -> None:
+    def put_stream(
+        self, place: S3Location, source: IO[bytes], encryption: Mapping[str, Any]
+    ) -> None:
         """From where a file stands to its end; S3 checks the SHA-256 of every part. encryption: sse
         ("AES256" or "aws:kms"), kms_key; or nothing."""
         asked = {}
@@ -65,24 +67,24 @@ class Objects:
         with translate_s3_errors(place):
             self._bucket(place).put_stream(place.key, source, asked)
 
-    def discard(self, place: Place) -> None:
+    def discard(self, place: S3Location) -> None:
         """Deletes it, as far as we may."""
-        with suppress(BlobsAway):
+        with suppress(BlobStoreUnavailable):
             self._bucket(place).delete(place.key)
 
-    def _bucket(self, place: Place) -> S3Blobs:
+    def _bucket(self, place: S3Location) -> S3Blobs:
         return S3Blobs(place.bucket, endpoint=self._endpoint)
 
 
 @contextmanager
-def translate_s3_errors(place: Place) -> Iterator[None]:
+def translate_s3_errors(place: S3Location) -> Iterator[None]:
     """Raises Untransferable in place of what trying again doesn't help."""
     try:
         yield
     except PayloadLost:
         message = f"there is no object {place}: put it there, or mend the URL; then retry the job"
         raise Untransferable("no_such_object", message) from None
-    except BlobsAway as error:
+    except BlobStoreUnavailable as error:
         if mend := _mend(error.__cause__):
             code, what = mend
             message = f"{place}: {what}; then retry the job ({error.detail})"

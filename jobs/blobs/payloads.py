@@ -19,7 +19,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from jobs.blobs.store import BlobStore, open_store
-from jobs.errors import BlobsAway, PayloadCorrupt, Unreadable
+from jobs.errors import BlobStoreUnavailable, PayloadCorrupt, Unreadable
 
 Side = Literal["in", "out"]
 """Inputs, or outputs: each has its own age."""
@@ -50,11 +50,11 @@ class Payloads:
     def stash(self, side: Side, job: UUID) -> "Stash":
         return Stash(self, side, job)
 
-    def put_soon(self, key: str, raw: bytes) -> "Future[None]":
+    def put_async(self, key: str, raw: bytes) -> "Future[None]":
         return self._threads.submit(self._there().put, key, raw)
 
     def read(self, text: str) -> bytes:
-        """What a reference stands for. Raises PayloadLost, PayloadCorrupt, BlobsAway."""
+        """What a reference stands for. Raises PayloadLost, PayloadCorrupt, BlobStoreUnavailable."""
         found = _REFERENCE.fullmatch(text)
         if found is None:
             raise PayloadCorrupt(f"{text[:100]!r} is no reference to a payload")
@@ -72,7 +72,7 @@ class Payloads:
         Raises BlobsAway."""
         return list(self._threads.map(self._read_or_error, texts))
 
-    def opened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    def resolve_rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """Rows as `opened` gives them, in their order, several read ahead. Raises BlobsAway."""
         ahead: list[Mapping[str, Any]] = []
         bytes_ahead = 0
@@ -84,9 +84,9 @@ class Payloads:
                 continue
             ahead.append(row)
             if len(ahead) >= _AT_ONCE or bytes_ahead > _AHEAD_BYTES:
-                yield from self._threads.map(partial(opened, self), ahead)
+                yield from self._threads.map(partial(resolve_row, self), ahead)
                 ahead, bytes_ahead = [], 0
-        yield from self._threads.map(partial(opened, self), ahead)
+        yield from self._threads.map(partial(resolve_row, self), ahead)
 
     def _read_or_error(self, text: str) -> bytes | Unreadable:
         try:
@@ -108,7 +108,9 @@ class Payloads:
 
     def _there(self) -> BlobStore:
         if self._store is None:
-            raise BlobsAway("the payload is in a blob store, and MILLRACE_BLOBS names none")
+            raise BlobStoreUnavailable(
+                "the payload is in a blob store, and MILLRACE_BLOBS names none"
+            )
         return self._store
 
 
@@ -129,7 +131,7 @@ class Stash:
         key = f"{self._prefix}{seq // 1000}/{seq}-{digest[:16]}"
         if len(self._puts) >= _AT_ONCE:
             self._puts.popleft().result()
-        self._puts.append(self._payloads.put_soon(key, raw))
+        self._puts.append(self._payloads.put_async(key, raw))
         return f"@{key} {digest} {len(raw)}"
 
     def finish(self) -> None:
@@ -141,7 +143,7 @@ class Stash:
         """Deletes the job's payloads, as far as the store can be reached: nobody refers to them."""
         wait(self._puts)
         if self._used:
-            with suppress(BlobsAway):
+            with suppress(BlobStoreUnavailable):
                 self._payloads.delete_job(self._job)
 
 
@@ -156,7 +158,7 @@ def week_prefix(side: Side, monday: date) -> str:
     return f"{side}/{monday:%Y%m%d}/"
 
 
-def opened(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolve_row(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of one item, with what its references stand for. What is lost or corrupt is null, and
     an output that is makes the item's error say so. Raises BlobsAway."""
     changes: dict[str, Any] = {}

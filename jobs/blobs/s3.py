@@ -24,7 +24,7 @@ from botocore.exceptions import (
     ResponseStreamingError,
 )
 
-from jobs.errors import BlobsAway, PayloadLost
+from jobs.errors import BlobStoreUnavailable, PayloadLost
 
 _PART_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
@@ -123,7 +123,9 @@ class S3Blobs:
         refused = self._client.delete_objects(Bucket=self._bucket, Delete=asked).get("Errors")
         if refused:
             first = refused[0]
-            raise BlobsAway(f"S3 keeps {len(refused)} blobs, {first['Key']}: {first['Code']}")
+            raise BlobStoreUnavailable(
+                f"S3 keeps {len(refused)} blobs, {first['Key']}: {first['Code']}"
+            )
 
     @contextmanager
     def _away(self, what: str) -> Iterator[None]:
@@ -131,7 +133,7 @@ class S3Blobs:
             yield
         except (BotoCoreError, Boto3Error, ClientError) as error:
             where = f"s3://{self._bucket}"
-            raise BlobsAway(f"{what} in {where}: {error}", retry_after_s=5) from error
+            raise BlobStoreUnavailable(f"{what} in {where}: {error}", retry_after_s=5) from error
 
 
 class _Object(RawIOBase):

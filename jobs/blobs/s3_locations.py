@@ -18,7 +18,7 @@ _TENANT = "{tenant}"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class S3Location:
     """A bucket, and a key in it or, with a slash at its end or empty, what keys begin with."""
 
     bucket: str
@@ -27,13 +27,13 @@ class Place:
     def __str__(self) -> str:
         return f"{_SCHEME}{self.bucket}/{self.key}"
 
-    def below(self, name: str) -> "Place":
+    def below(self, name: str) -> "S3Location":
         """Of what this one is a folder of."""
         folder = self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
-        return Place(self.bucket, folder + name)
+        return S3Location(self.bucket, folder + name)
 
 
-def parse(url: str) -> Place:
+def parse(url: str) -> S3Location:
     """Raises ValueError with what is wrong."""
     if not url.startswith(_SCHEME):
         raise ValueError(f"{url[:100]!r} does not begin with s3://")
@@ -47,7 +47,7 @@ def parse(url: str) -> Place:
     # S3 takes them as they stand; what else speaks its language may take them for a way up.
     if {".", ".."} & set(key.split("/")):
         raise ValueError("the key has . or .. in it")
-    return Place(bucket, key)
+    return S3Location(bucket, key)
 
 
 def patterns(allow: str) -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ def patterns(allow: str) -> list[tuple[str, str]]:
     return found
 
 
-def check(place: Place, tenant: str, allow: str, blobs: str = "") -> None:
+def check(place: S3Location, tenant: str, allow: str, blobs: str = "") -> None:
     """Raises Untransferable where this tenant may not name it. allow: MILLRACE_S3_ALLOW; blobs:
     MILLRACE_BLOBS."""
     if not allow:
@@ -84,5 +84,5 @@ def check(place: Place, tenant: str, allow: str, blobs: str = "") -> None:
         )
 
 
-def _within(place: Place, bucket: str, prefix: str) -> bool:
+def _within(place: S3Location, bucket: str, prefix: str) -> bool:
     return place.bucket == bucket and (not prefix or place.key.startswith(prefix + "/"))

@@ -11,10 +11,10 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from jobs.calls.messages import Call, Reply, Used
+from jobs.calls.messages import Call, CallUsage, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
 
-Why = Literal["no_worker", "overloaded", "late", "quota"]
+RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
 
 ALONE = "alone:"
 """Before the name of a lane whose calls were in the hands of a worker that died: each is launched
@@ -74,7 +74,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TenantShare:
     """Where a tenant stands among those whose calls wait: how many wait in all lanes, how many of
     them are its own, its weight, and the weights of all these tenants, with its own."""
 
@@ -102,17 +102,17 @@ def mean_gap(before_ms: float, gap_ms: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejection:
     """Why a call isn't let in, and how long it would have waited for its launch, or for its
     quota."""
 
-    why: Why
+    why: RejectReason
     wait_ms: float = 0.0
     exceeded: Exceeded | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLook:
+class LaneState:
     """One lane as it stands: its name, calls waiting, their sizes together, and when the most
     urgent is due."""
 
@@ -123,7 +123,7 @@ class LaneLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LanesState:
     """All lanes of a model at one moment of the lanes' own clock.
 
     last_launch_ms, last_took_ms: when the pool's latest launch left, and how long it was predicted
@@ -133,7 +133,7 @@ class Look:
     """
 
     now_ms: float
-    lanes: Sequence[LaneLook]
+    lanes: Sequence[LaneState]
     last_launch_ms: float
     last_took_ms: float
     called_ms: float
@@ -166,7 +166,7 @@ class Ticket:
     worker: str
     slot: str
     lease_ms: float
-    hand: int = 0
+    token: int = 0
 
 
 class CallLanes(Protocol):
@@ -181,14 +181,14 @@ class CallLanes(Protocol):
         most: int,
         terms: Terms,
         quota: Quota = FREE,
-    ) -> Refused | None:
+    ) -> Rejection | None:
         """Queues a call, due after the smaller of target and timeout; says why where it can't:
         no ready worker (who asked is remembered for WANTED_MS), a quota that is used up, already
         `most` calls waiting and its tenant's share of them, or an answer that would come too late.
         Only a call that is let in is charged to its quota."""
         ...
 
-    def look(self, slot: str) -> Look:
+    def look(self, slot: str) -> LanesState:
         """slot: who asks, and is not busy any more."""
         ...
 
@@ -223,12 +223,12 @@ class CallLanes(Protocol):
         forgotten, and counted where they were known, in the same step."""
         ...
 
-    def used(self, *, unfinished: bool = False) -> list[Used]:
+    def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         """What calls used in the minutes that are over, until it is forgotten; or in this one
         too."""
         ...
 
-    def forget_used(self, used: Sequence[Used]) -> None:
+    def forget_usage(self, used: Sequence[CallUsage]) -> None:
         """Forgets minutes that were moved elsewhere."""
         ...
 

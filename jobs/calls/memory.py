@@ -12,22 +12,22 @@ from jobs.calls.lanes import (
     TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
-    LaneLook,
-    Look,
-    Refused,
-    Standing,
+    LanesState,
+    LaneState,
+    Rejection,
+    TenantShare,
     Terms,
     Ticket,
     mean_gap,
 )
-from jobs.calls.messages import Call, Reply, Used
-from jobs.calls.quotas import FREE, Charged, Quota
+from jobs.calls.messages import Call, CallUsage, Reply
+from jobs.calls.quotas import FREE, Quota, QuotaUsage
 
 
 class MemoryLanes:
     """CallLanes without Redis. clock_ms: what the lanes call now; used: what all models share."""
 
-    def __init__(self, clock_ms: Callable[[], float], charged: Charged | None = None) -> None:
+    def __init__(self, clock_ms: Callable[[], float], charged: QuotaUsage | None = None) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
         self._clock_ms = clock_ms
         self._lock = threading.Condition()
@@ -39,7 +39,7 @@ class MemoryLanes:
         self._busy: dict[str, float] = {}
         self._served: dict[str, float] = {}  # by tenant: its virtual time
         self._queued: dict[str, tuple[int, float]] = {}  # by tenant: its calls, its weight
-        self._quotas = charged or Charged()
+        self._quotas = charged or QuotaUsage()
         self._flushes: Counter[str] = Counter()
         self._profile = b""
         self._wanted_ms: float = -WANTED_MS
@@ -47,7 +47,7 @@ class MemoryLanes:
         self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
         self.rung = False
         self._woken: set[str] = set()
-        self._used: dict[tuple[int, str, str], Used] = {}
+        self._used: dict[tuple[int, str, str], CallUsage] = {}
 
     def put(
         self,
@@ -58,13 +58,13 @@ class MemoryLanes:
         most: int,
         terms: Terms,
         quota: Quota = FREE,
-    ) -> Refused | None:
+    ) -> Rejection | None:
         with self._lock:
             now = self._clock_ms()
             replicas = self._replicas(now)
             if not replicas:
                 self._wanted_ms = now
-                return Refused("no_worker")
+                return Rejection("no_worker")
             rows, standing = len(self._lanes.get(call.lane, ())), self._standing(call)
             before = min(rows, int(standing.before))
             wait_ms = terms.wait_ms(
@@ -72,12 +72,12 @@ class MemoryLanes:
             )
             ends_ms = wait_ms + terms.launch_ms(rows, before)
             if exceeded := self._quotas.exceeded(quota, call.size, now, ends_ms):
-                return Refused("quota", exceeded.wait_ms, exceeded)
+                return Rejection("quota", exceeded.wait_ms, exceeded)
             if standing.waiting >= most and standing.has_its_share(most):
-                return Refused("overloaded", wait_ms)
+                return Rejection("overloaded", wait_ms)
             probes = not wait_ms and not rows and now > self._last_launch_ms + PROBED_AFTER_MS
             if ends_ms > terms.allowed_ms and not probes:
-                return Refused("late", wait_ms)
+                return Rejection("late", wait_ms)
             if self._called_ms:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
             self._called_ms = now
@@ -88,19 +88,19 @@ class MemoryLanes:
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
             return None
 
-    def look(self, slot: str) -> Look:
+    def look(self, slot: str) -> LanesState:
         with self._lock:
             now = self._clock_ms()
             self._busy.pop(slot, None)
             lanes = [
-                LaneLook(name, len(q), sum(call.size for _, call in q), q[0][0])
+                LaneState(name, len(q), sum(call.size for _, call in q), q[0][0])
                 for name, q in self._lanes.items()
             ]
             launch = self._last_launch_ms, self._last_took_ms
             calls = self._called_ms, self._gap_ms
             watch = self._watched_ms, self._watcher
             busy = {name: until for name, until in self._busy.items() if until > now}
-            return Look(now, lanes, *launch, *calls, *watch, self._replicas(now), busy)
+            return LanesState(now, lanes, *launch, *calls, *watch, self._replicas(now), busy)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         with self._lock:
@@ -109,7 +109,7 @@ class MemoryLanes:
                 return None
             taken = self._choose(ticket, now) if ticket.rows else []
             if taken:
-                self._taken |= {call.id: (ticket.worker, ticket.hand, call) for call in taken}
+                self._taken |= {call.id: (ticket.worker, ticket.token, call) for call in taken}
                 self._flushes[ticket.reason] += 1
                 until = now + ticket.lease_ms  # taking is a sign of life
                 self._alive[ticket.worker] = max(until, self._alive.get(ticket.worker, 0.0))
@@ -158,13 +158,13 @@ class MemoryLanes:
                 if self._forget(reply.id):
                     self._count(reply)
 
-    def used(self, *, unfinished: bool = False) -> list[Used]:
+    def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         with self._lock:
             minute = int(self._clock_ms() // 60_000)
             found = [one for one in self._used.values() if unfinished or one.minute < minute]
             return sorted(found, key=lambda one: (one.minute, one.tenant, one.job_class))
 
-    def forget_used(self, used: Sequence[Used]) -> None:
+    def forget_usage(self, used: Sequence[CallUsage]) -> None:
         with self._lock:
             for one in used:
                 self._used.pop((one.minute, one.tenant, one.job_class), None)
@@ -258,14 +258,14 @@ class MemoryLanes:
         has, _ = self._queued.get(call.tenant, (0, 0.0))
         self._queued[call.tenant] = has + 1, call.weight
 
-    def _standing(self, call: Call) -> Standing:
+    def _standing(self, call: Call) -> TenantShare:
         """Of a new call's tenant."""
         own, counted = self._queued.get(call.tenant, (0, 0.0))
         waiting = sum(calls for calls, _ in self._queued.values())
         weights = sum(weight for _, weight in self._queued.values()) - counted + call.weight
-        return Standing(waiting, own, call.weight, weights)
+        return TenantShare(waiting, own, call.weight, weights)
 
-    def _others_ms(self, call: Call, standing: Standing) -> float:
+    def _others_ms(self, call: Call, standing: TenantShare) -> float:
         """What waits in other lanes and comes before a new call."""
         others_ms = sum(self._costs_ms.values()) - self._costs_ms.get(call.lane, 0.0)
         return others_ms * standing.before / standing.waiting if standing.waiting else 0.0
@@ -304,7 +304,7 @@ class MemoryLanes:
 
     def _count(self, reply: Reply) -> None:
         key = int(self._clock_ms() // 60_000), reply.tenant, reply.job_class
-        before = self._used.get(key) or Used(*key)
+        before = self._used.get(key) or CallUsage(*key)
         succeeded = reply.error is None
         self._used[key] = replace(
             before,

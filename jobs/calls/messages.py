@@ -44,7 +44,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class CallUsage:
     """What the calls of one tenant and class used in one minute (since 1970) of the lanes' clock:
     those that were answered, each once."""
 

@@ -55,7 +55,7 @@ def requests_of(tenant: str, limits: tuple[Limit, ...]) -> Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """Of a rate: what may still be used at once, and when all of it may be again."""
 
     units: int
@@ -71,7 +71,7 @@ class Exceeded:
     left: int = 0
 
 
-class Charged:
+class QuotaUsage:
     """What was used of quotas, in this process."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import orjson
 
 from jobs import ids
 
-KEPT_S = 3600
+RETENTION_S = 3600
 _MINUTE_MS = 60_000
 
 
@@ -52,7 +52,7 @@ class CallRecord:
         return cls(**orjson.loads(packed))
 
 
-def kept_under(id: str) -> str | None:
+def record_key(id: str) -> str | None:
     """The key of the hash in which a call's record is, by its id; None: that is no call's."""
     made = ids.parse("call", id)
     return f"millrace:ended:{(made.int >> 80) // _MINUTE_MS}" if made else None

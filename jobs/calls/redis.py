@@ -20,14 +20,14 @@ from jobs.calls.lanes import (
     TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
-    LaneLook,
-    Look,
-    Refused,
+    LanesState,
+    LaneState,
+    Rejection,
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, Reply, Used, pack_call, pack_replies, unpack_call
-from jobs.calls.quotas import FREE, Exceeded, Left, Quota
+from jobs.calls.messages import Call, CallUsage, Reply, pack_call, pack_replies, unpack_call
+from jobs.calls.quotas import FREE, Exceeded, Quota, Remaining
 from jobs.telemetry.metrics import record
 
 REPLY_TTL_S = 30
@@ -60,7 +60,7 @@ class Keys:
         return [self(what) for what in _KEPT]
 
     @property
-    def bell(self) -> str:
+    def wakeups(self) -> str:
         return self("bell")
 
     def lane(self, lane: str) -> str:
@@ -128,21 +128,21 @@ def _open_arguments(quota: Quota) -> tuple[Any, ...]:
     )
 
 
-def refused(answer: Any, quota: Quota = FREE) -> Refused | None:
+def refused(answer: Any, quota: Quota = FREE) -> Rejection | None:
     """What the script PUT returned."""
     why, wait_ms = answer[:2]
     if not why:
         return None
     if why != b"quota":
-        return Refused(why.decode(), float(wait_ms))
+        return Rejection(why.decode(), float(wait_ms))
     number, left = answer[2:]
     exceeded = Exceeded(quota.bounds[number - 1], float(wait_ms), left)
-    return Refused("quota", exceeded.wait_ms, exceeded)
+    return Rejection("quota", exceeded.wait_ms, exceeded)
 
 
-def left_of(answer: Any) -> list[Left]:
+def read_remaining(answer: Any) -> list[Remaining]:
     """What is left of each rate, after a call that PUT let in."""
-    return [Left(*pair) for pair in zip(answer[2::2], answer[3::2], strict=True)]
+    return [Remaining(*pair) for pair in zip(answer[2::2], answer[3::2], strict=True)]
 
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
@@ -208,7 +208,7 @@ class RedisLanes:
         most: int,
         terms: Terms,
         quota: Quota = FREE,
-    ) -> Refused | None:
+    ) -> Rejection | None:
         arguments = put_arguments(
             self.keys,
             call,
@@ -220,14 +220,14 @@ class RedisLanes:
         )
         return refused(self._put(self.keys.all(), arguments), quota)
 
-    def look(self, slot: str) -> Look:
+    def look(self, slot: str) -> LanesState:
         found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
         *times, watcher, replicas, busy, lanes = found
-        looks = [LaneLook(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
+        looks = [LaneState(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
         now, launch, took, called, gap, watched = map(float, times)
         watch = watched, watcher.decode()
-        return Look(now, looks, launch, took, called, gap, *watch, replicas, slots)
+        return LanesState(now, looks, launch, took, called, gap, *watch, replicas, slots)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
         lane = self.keys.lane(ticket.lane)
@@ -236,7 +236,7 @@ class RedisLanes:
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
-        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.hand])
+        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.token])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
     def abort(self, worker: str, hand: int) -> None:
@@ -251,7 +251,7 @@ class RedisLanes:
         # else to do. So the time is ours, and we wake ourselves when it is over.
         connection: Any = self._redis.connection_pool.get_connection()
         try:
-            bells = self.keys.bell, self.keys("wake:" + slot)
+            bells = self.keys.wakeups, self.keys("wake:" + slot)
             connection.send_command("BLPOP", *bells, timeout_s + _LONGEST_LATE_S)
             if not connection.can_read(timeout=max(0.0, timeout_s)):
                 self.notify(slot)
@@ -279,7 +279,7 @@ class RedisLanes:
             arguments += (reply.units, reply.device_us)
         self._reply([*self.keys.all(), self.keys("used")], arguments)
 
-    def used(self, *, unfinished: bool = False) -> list[Used]:
+    def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         found: Any = self._redis.hgetall(self.keys("used"))
         seconds, microseconds = self._redis.time()
         now_ms = seconds * 1000 + microseconds / 1000
@@ -290,11 +290,11 @@ class RedisLanes:
             if unfinished or int(minute) < over:
                 sums.setdefault((int(minute), tenant, job_class), {})[what] = int(value)
         return [
-            Used(*key, *(counts.get(what, 0) for what in _USED))
+            CallUsage(*key, *(counts.get(what, 0) for what in _USED))
             for key, counts in sorted(sums.items())
         ]
 
-    def forget_used(self, used: Sequence[Used]) -> None:
+    def forget_usage(self, used: Sequence[CallUsage]) -> None:
         fields = [
             f"{one.minute} {one.job_class} {what} {one.tenant}" for one in used for what in _USED
         ]

@@ -30,7 +30,7 @@ Loc = tuple[str | int, ...]
 class Anthropic:
     """A line is `{"custom_id", "params"}`, params the body of a Messages request."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
@@ -51,7 +51,7 @@ class Anthropic:
         taken.finish(lambda seq: ((), seq + 1))
         return taken
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
         """asked: `model`, as the requests named it."""

@@ -12,7 +12,7 @@ from jobs.intake.spool import Intake, add_lines
 class Native:
     """See api.md."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
@@ -22,7 +22,7 @@ class Native:
         add_lines(taken, lines)
         return taken
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
         line = {

@@ -51,7 +51,7 @@ class OpenAI:
     """A line: {"custom_id", "method", "url", "body"}; all of one url and one model. An answer:
     {"id", "custom_id", "response", "error"}; those that failed go into a file of their own."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
@@ -62,7 +62,7 @@ class OpenAI:
             requests.take(line)
         return requests.finish()
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
         id = f"{asked['prefix']}{row['seq']}"
@@ -144,7 +144,7 @@ class _Requests:
             intake = self._open(model)
         except UnknownModel as unknown:
             raise self._refused("model_not_found", unknown.detail) from unknown
-        wanted, does = ENDPOINTS[self._endpoint], intake.model.does
+        wanted, does = ENDPOINTS[self._endpoint], intake.model.effective_task
         if does != wanted:
             intake.close()
             message = f"{model} does {does!r}; {self._endpoint} is for models that do {wanted!r}"
@@ -233,7 +233,7 @@ def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
             params = _json(wanted, "body")
         if body.get("encoding_format") == "base64":
             reply = _BASE64
-    inside = model.inputs_of(input)
+    inside = model.split_inputs(input)
     return raw, params, reply, len(inside) if inside else 1
 
 

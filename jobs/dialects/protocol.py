@@ -12,7 +12,7 @@ Part = Literal["results", "errors"]
 class Dialect(Protocol):
     """asked: what the job's door was asked, from its row; {} where there was nothing."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
@@ -23,7 +23,7 @@ class Dialect(Protocol):
         is too long for any item. Raises UnknownModel, or Invalid with everything that is wrong."""
         ...
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
         """The line of one result, without its end, and which file it goes into. row: seq,

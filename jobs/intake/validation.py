@@ -96,28 +96,30 @@ def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
     """(code, message) where this model takes no such input: checked at submission, and again by
     the worker for jobs that said `on_invalid: fail_item`. What is wrong with tensors its engine
     finds when it prepares them."""
-    if model.does == "chat" and (no := chat.refuse(value)):
+    if model.effective_task == "chat" and (no := chat.refuse(value)):
         return "chat", f"{model.key} {no}"
     if not isinstance(value, str):
-        if model.does == "embedding" and isinstance(value, list):
-            return embeddings.refuse(value, model.kind.vocabulary)
-        if model.kind.text_only:
+        if model.effective_task == "embedding" and isinstance(value, list):
+            return embeddings.refuse(value, model.spec.vocabulary)
+        if model.spec.text_only:
             return "type", f"{model.key} takes {_taken(model)}, not {_type_name(value)}"
-    if no := model.kind.refuses(value):
+    if no := model.spec.input_problem(value):
         return "type", f"{model.key} {no}"
     return None
 
 
 def _taken(model: Model) -> str:
-    if model.does != "embedding":
+    if model.effective_task != "embedding":
         return "a string"
-    ids = "its token ids, " if model.kind.vocabulary else ""
+    ids = "its token ids, " if model.spec.vocabulary else ""
     return f"a text, {ids}or a list of {'either' if ids else 'texts'}"
 
 
 def _refuse_thoroughly(model: Model, value: Any) -> tuple[str, str] | None:
     no = refuse_input(model, value)
-    return tensor_inputs.refuse(model, value) if not no and model.does == "tensors" else no
+    return (
+        tensor_inputs.refuse(model, value) if not no and model.effective_task == "tensors" else no
+    )
 
 
 def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -143,13 +145,13 @@ def check(
     value: the input itself, or {"custom_id", "input", "params"}. strict: what the model refuses is
     a fault too.
     """
-    if isinstance(value, str) and model.does != "tensors":  # by far the most
+    if isinstance(value, str) and model.effective_task != "tensors":  # by far the most
         try:
             raw = _dump(value)
         except _Refused as refused:
             return [Fault(loc, refused.code, f"the input {refused.message}", line)]
         short = len(raw) <= model.limits.max_item_bytes
-        if short and (not strict or model.kind.text_only or not refuse_input(model, value)):
+        if short and (not strict or model.spec.text_only or not refuse_input(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
 
@@ -194,7 +196,7 @@ def _check_thoroughly(
             fault("params", *no)
         else:
             raw_params = orjson.dumps(params)
-    inputs = model.inputs_of(fields.get("input"))
+    inputs = model.split_inputs(fields.get("input"))
     return faults or Item(custom_id, raw, raw_params, len(inputs) if inputs else 1)
 
 

@@ -6,7 +6,7 @@ degrade = { shed = true, truncate = 64, fallback = "minilm@1" }
 from dataclasses import dataclass, fields
 from typing import Any
 
-from jobs.models.engines.engine_spec import Kind
+from jobs.models.engines.engine_spec import EngineSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Degrade:
     fallback: str = ""
 
 
-def read(entry: Any, kind: Kind | None, where: str, problems: list[str]) -> Degrade:
+def read(entry: Any, kind: EngineSpec | None, where: str, problems: list[str]) -> Degrade:
     """The table of one model; what is wrong with it is added to the problems. kind: of its
     engine, where that is known."""
     if not isinstance(entry, dict):
@@ -41,7 +41,7 @@ def read(entry: Any, kind: Kind | None, where: str, problems: list[str]) -> Degr
     return Degrade() if len(problems) > before else Degrade(**entry)
 
 
-def _read_truncate(value: Any, kind: Kind, where: str, problems: list[str]) -> None:
+def _read_truncate(value: Any, kind: EngineSpec, where: str, problems: list[str]) -> None:
     param = kind.params.get("truncate")
     if param is None:
         problems.append(f"{where}: degrade.truncate: this engine takes no parameter 'truncate'")

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from jobs.models.degradation import Degrade
 from jobs.models.engines import upstream_options
-from jobs.models.engines.builtin_engines import kind_of
-from jobs.models.engines.engine_spec import Kind, Param, Task
+from jobs.models.engines.builtin_engines import spec_of
+from jobs.models.engines.engine_spec import EngineSpec, Param, Task
 from jobs.models.inputs import embeddings
 from jobs.models.pricing import Price
 
@@ -68,8 +68,8 @@ class Model:
     task: Task | Literal[""] = ""
 
     @property
-    def does(self) -> Task:
-        return self.task or self.kind.task
+    def effective_task(self) -> Task:
+        return self.task or self.spec.task
 
     @property
     def key(self) -> str:
@@ -86,40 +86,42 @@ class Model:
         return _MOST_ESCAPED * self.limits.max_item_bytes + _ENVELOPE_BYTES
 
     @property
-    def kind(self) -> Kind:
-        return kind_of(self.engine, self.task)
+    def spec(self) -> EngineSpec:
+        return spec_of(self.engine, self.task)
 
     @property
     def params(self) -> Mapping[str, Param] | None:
         """The parameters that it takes; None: any, which it passes on."""
         passes = self.engine == "http" and upstream_options.passes_params(self.options)
-        return None if passes else self.kind.params
+        return None if passes else self.spec.params
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """The length buckets in force: up to what inputs are cut at, none without bucketing."""
-        if not self.bucketing or not self.kind.buckets:
+        if not self.bucketing or not self.spec.buckets:
             return ()
-        longest = self.kind.longest(self.options)
-        below = tuple(top for top in self.kind.buckets if top < longest)
-        return self.kind.buckets[: len(below) + 1]
+        longest = self.spec.longest(self.options)
+        below = tuple(top for top in self.spec.buckets if top < longest)
+        return self.spec.buckets[: len(below) + 1]
 
     @property
     def pads(self) -> bool:
         """Whether a launch costs rows times its longest, or the sum of its rows. By what is
         declared: who schedules doesn't know the device."""
-        return self.kind.pads or bool(self.options.get("layout") == "padded")
+        return self.spec.pads or bool(self.options.get("layout") == "padded")
 
-    def lacks(self) -> list[str]:
+    def file_problems(self) -> list[str]:
         """What is wrong with the files that its options name, as far as it can be told without
         loading them."""
-        options = self.kind.options
-        return [f"{self.key}: {no}" for no in options.lacks(self.options)] if options else []
+        options = self.spec.options
+        return (
+            [f"{self.key}: {no}" for no in options.file_problems(self.options)] if options else []
+        )
 
     def size(self, value: Any, params: Mapping[str, Any]) -> int:
         """A call's size, for its lane; a worker measures again."""
-        return self.kind.size(value, params, self.options)
+        return self.spec.size(value, params, self.options)
 
-    def inputs_of(self, value: Any) -> list[Any] | None:
+    def split_inputs(self, value: Any) -> list[Any] | None:
         """The inputs that a list stands for, where each is run by itself; None: it is one."""
-        return embeddings.inputs_of(value) if self.does == "embedding" else None
+        return embeddings.split_inputs(value) if self.effective_task == "embedding" else None

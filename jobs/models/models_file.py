@@ -9,8 +9,8 @@ from typing import Any
 from jobs.models import degradation as degrade
 from jobs.models import pricing
 from jobs.models.builtin_models import SAMPLES
-from jobs.models.engines.builtin_engines import _TENSORS, KINDS
-from jobs.models.engines.engine_spec import ANYBODYS, Kind, Options
+from jobs.models.engines.builtin_engines import _TENSORS, ENGINES
+from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec, Options
 from jobs.models.inputs import tensors
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
@@ -61,8 +61,8 @@ def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[st
         value = entry.get(key)
         if not isinstance(value, str) or not value or "@" in value:
             problems.append(f"{where}: {key} must be a string without '@'")
-    if entry.get("engine") not in KINDS and isinstance(entry.get("engine"), str):
-        names = ", ".join(KINDS)
+    if entry.get("engine") not in ENGINES and isinstance(entry.get("engine"), str):
+        names = ", ".join(ENGINES)
         problems.append(f"{where}: no engine {entry['engine']!r}; there are: {names}")
     target_ms = entry.get("target_ms", 1)
     if not isinstance(target_ms, int) or isinstance(target_ms, bool) or target_ms < 1:
@@ -88,10 +88,10 @@ def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[st
     return Model(**{**entry, **read})
 
 
-def _kind(entry: Mapping[str, Any], where: str, problems: list[str]) -> Kind | None:
+def _kind(entry: Mapping[str, Any], where: str, problems: list[str]) -> EngineSpec | None:
     """Of its engine and task, where both are known."""
-    kind = KINDS.get(str(entry.get("engine")))
-    known = tuple(kind.by_task) if kind and kind.by_task else ANYBODYS
+    kind = ENGINES.get(str(entry.get("engine")))
+    known = tuple(kind.by_task) if kind and kind.by_task else GENERAL_TASKS
     task = entry.get("task", kind.task if kind else "any")
     if task in known:
         return kind and kind.doing(task)
@@ -101,7 +101,7 @@ def _kind(entry: Mapping[str, Any], where: str, problems: list[str]) -> Kind | N
 
 
 def _options(
-    entry: Any, kind: Kind | None, folder: Path, where: str, problems: list[str]
+    entry: Any, kind: EngineSpec | None, folder: Path, where: str, problems: list[str]
 ) -> Mapping[str, Any]:
     """The same, with paths that go from the folder."""
     if not isinstance(entry, dict):
@@ -156,10 +156,13 @@ def _problem(model: Model, by_key: Mapping[str, Model]) -> str | None:
     other = by_key.get(model.degrade.fallback)
     if other is None:
         return f"is not declared here; there are: {', '.join(by_key)}"
-    if other.kind.text_only and not model.kind.text_only:
+    if other.spec.text_only and not model.spec.text_only:
         return "takes texts alone"
-    if "tensors" in (model.does, other.does) and model.does != other.does:
-        return f"does {other.does}, not {model.does}"
+    if (
+        "tensors" in (model.effective_task, other.effective_task)
+        and model.effective_task != other.effective_task
+    ):
+        return f"does {other.effective_task}, not {model.effective_task}"
     seen = {model.key}
     while other is not None and other.key not in seen:
         seen.add(other.key)

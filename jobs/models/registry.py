@@ -44,7 +44,7 @@ class Registry:
     def unit(self, name: str, version: str) -> str:
         """What the sizes of a stored job count, whether or not its model is still served."""
         model = self._by_key.get(f"{name}@{version}")
-        return model.kind.unit if model else "units"
+        return model.spec.unit if model else "units"
 
     @cached_property
     def max_line_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jobs.encryption import seal, unseal
+from jobs.encryption import decrypt, encrypt
 from jobs.store.db import Tx
 from jobs.store.webhooks import secrets
 from jobs.usecases import webhook_messages
@@ -18,7 +18,7 @@ def secrets_of(tx: Tx, secret_key: str, tenant: str) -> list[str]:
     Raises NotConfigured and Unsealable, as the functions below do.
     """
     found = secrets.live(tx, tenant) or _make(tx, secret_key, tenant)
-    return [unseal(secret_key, tenant, row["sealed"]) for row in found]
+    return [decrypt(secret_key, tenant, row["sealed"]) for row in found]
 
 
 def look(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def look(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
     row = (secrets.live(tx, tenant) or _make(tx, secret_key, tenant))[0]
     if row["shown_at"] is not None:
         return _object(tx, tenant, None)
-    secret = unseal(secret_key, tenant, row["sealed"])
+    secret = decrypt(secret_key, tenant, row["sealed"])
     secrets.mark_shown(tx, row["id"])
     return _object(tx, tenant, secret)
 
@@ -35,7 +35,7 @@ def look(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
 def rotate(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
     """A new secret, shown this once; the one before it goes on signing for OVERLAP_S."""
     secret = webhook_messages.new_secret()
-    sealed = seal(secret_key, tenant, secret)
+    sealed = encrypt(secret_key, tenant, secret)
     secrets.lock(tx, tenant)
     secrets.retire(tx, tenant, OVERLAP_S)
     secrets.insert(tx, tenant, sealed, shown=True)
@@ -43,7 +43,7 @@ def rotate(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
 
 
 def _make(tx: Tx, secret_key: str, tenant: str) -> Any:
-    sealed = seal(secret_key, tenant, webhook_messages.new_secret())
+    sealed = encrypt(secret_key, tenant, webhook_messages.new_secret())
     secrets.lock(tx, tenant)
     if not secrets.live(tx, tenant):
         secrets.insert(tx, tenant, sealed, shown=False)

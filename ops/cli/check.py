@@ -12,7 +12,7 @@ from api.auth import bind_check
 from jobs import ids, settings
 from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
-from jobs.errors import BlobsAway
+from jobs.errors import BlobStoreUnavailable
 from jobs.models import models_file
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
@@ -86,7 +86,7 @@ def problems() -> list[str]:
         return error.problems
     wrong: list[str] = []
     try:
-        wrong += [no for model in models_file.load(found.models) for no in model.lacks()]
+        wrong += [no for model in models_file.load(found.models) for no in model.file_problems()]
     except SettingsError as error:
         wrong += error.problems
     filled = defaults.fill_in(found)
@@ -131,7 +131,7 @@ def _blobs(found: Settings) -> list[str]:
         store.put(folder + "probe", b"probe")
         store.get(folder + "probe")
         store.delete_prefix(folder)
-    except BlobsAway as error:
+    except BlobStoreUnavailable as error:
         return [f"MILLRACE_BLOBS: {error}"]
     return []
 

@@ -75,7 +75,7 @@ class Tried:
 
 def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
     """inputs: instead of the engine's own samples. Raises Failed."""
-    if wrong := model.lacks():
+    if wrong := model.file_problems():
         raise Failed("; ".join(wrong))
     since_s = clock.monotonic()
     try:
@@ -94,7 +94,7 @@ def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
             memory_mb=engine.memory_mb(),
             inputs=len(given),
             output=output[:_SHOWN],
-            unit=model.kind.unit,
+            unit=model.spec.unit,
             target_ms=model.target_ms,
             curves=curves,
             advice=_advice(engine, curves),

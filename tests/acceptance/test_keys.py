@@ -145,7 +145,7 @@ def test_a_revoked_key_watches_no_job_any_longer(
 def test_a_key_that_expires_is_refused_from_then_on(
     closed: Platform, new_key: Callable[..., tuple[str, str]]
 ) -> None:
-    key, _ = new_key("acme", lives_s=1.5)
+    key, _ = new_key("acme", ttl_s=1.5)
     assert ask(closed, key, "GET", "/jobs").status_code == 200
     assert ask(closed, key, "POST", "/infer", json=CALL).status_code == 200
     ends(closed, key)

@@ -410,7 +410,7 @@ def test_texts_have_no_more_calls_in_flight_than_their_tenant_may(
 
 def test_our_own_doors_take_tensors_too(http: httpx.Client) -> None:
     left = {"datatype": "INT32", "shape": [1, 16], "data": list(range(16))}
-    right = Tensor.of_array("INT32", RIGHT[:1]).as_json()
+    right = Tensor.from_array("INT32", RIGHT[:1]).as_json()
     plain = {"inputs": {"INPUT0": left, "INPUT1": left}, "outputs": ["OUTPUT0"]}
     in_base64 = {"inputs": {"INPUT0": left, "INPUT1": right}}
     found = http.post("/infer", json={"model": "simple@1", "input": plain}).json()

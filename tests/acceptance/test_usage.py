@@ -127,7 +127,7 @@ def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
 def answered(platform: Platform, database: Engine) -> int:
     """Calls that are counted, wherever they are now."""
     with redis.Redis.from_url(platform.settings.redis_url) as client:
-        used = RedisLanes(client, "priced@1").used(unfinished=True)
+        used = RedisLanes(client, "priced@1").usage(unfinished=True)
     moved: int = ledger(database, "calls")[0]
     return moved + sum(one.succeeded for one in used)
 

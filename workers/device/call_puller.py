@@ -53,7 +53,7 @@ class CallPuller:
         since `waiting`. What Redis may have given without our hearing of it is put back later."""
         self._hand += 1
         try:
-            taken = self._lanes.take(replace(ticket, hand=self._hand))
+            taken = self._lanes.take(replace(ticket, token=self._hand))
         except RedisError as error:
             self._doubtful[self._hand] = clock.monotonic() + _DOUBT_S
             self._rest(error)

@@ -36,9 +36,9 @@ def load(model: Model, device: str) -> Engine:
         # Launches side by side on their own cores do more than one spread over all of them.
         options.setdefault("threads", max(1, (os.cpu_count() or 1) // model.limits.in_flight))
     if model.engine == "huggingface":
-        options["task"] = model.does
+        options["task"] = model.effective_task
     if model.engine == "python":
-        options["text_only"] = model.kind.text_only
+        options["text_only"] = model.spec.text_only
     if model.engine == "tensors":
         options |= {"device": options.get("device", device or None), "max_rows": most_rows(model)}
     engine: Engine = factory(**options)

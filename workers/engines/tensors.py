@@ -114,7 +114,7 @@ class TensorEngine:
         }
         for start, entry in zip([0, *stops], entries, strict=False):
             asked, own = entry.asked, slice(start, start + entry.asked.rows)
-            tensor = Tensor.of_array
+            tensor = Tensor.from_array
             yield NamedTensors(
                 (
                     (n, tensor(self._takes.outputs[n].datatype, whole[n][own]))
@@ -171,7 +171,7 @@ def _checked(spec: Spec, found: Arrays, rows: int) -> NDArray[Any]:
     array = np.asarray(found[spec.name])
     try:
         spec.check(spec.datatype, array.shape)
-        Tensor.of_array(spec.datatype, array[:0])  # whether it is of that type
+        Tensor.from_array(spec.datatype, array[:0])  # whether it is of that type
     except TensorError as wrong:
         raise ValueError(f"the output {spec.name} {wrong}") from None
     if len(array) != rows:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from jobs import clock
-from jobs.ssrf import AllowList, refuse_url
+from jobs.ssrf import AllowList, url_problem
 from workers.http_client.pinned import Deadline, Forbidden, PinnedBackend, Resolver, resolve
 
 TIMEOUT_S = 15.0
@@ -42,7 +42,7 @@ def post(
     resolver: Resolver = resolve,
 ) -> WebhookResponse:
     """Posts to a URL whose form and addresses are checked here, within timeout_s in all."""
-    if no := refuse_url(url, allow):
+    if no := url_problem(url, allow):
         return WebhookResponse(error=f"the URL {no[1]}")
     backend = PinnedBackend(allow, Deadline(timeout_s), resolver)
     try:

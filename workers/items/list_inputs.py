@@ -22,7 +22,7 @@ def taken_apart(
         return seqs, inputs, ()
     rows: list[tuple[int, Any, int]] = []
     for seq, value in zip(seqs, inputs, strict=True):
-        inside = model.inputs_of(value)
+        inside = model.split_inputs(value)
         if inside is None or validation.refuse_input(model, value):
             rows.append((seq, value, 0))
         else:

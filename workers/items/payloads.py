@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from jobs import clock
 from jobs.blobs.payloads import REFERENCE_MARK, Payloads
-from jobs.errors import BlobsAway
+from jobs.errors import BlobStoreUnavailable
 from jobs.store.queue.claim import InputRow
 from jobs.store.queue.settle import Result
 from workers.items.in_flight import Ended, InFlightSlice
@@ -77,7 +77,7 @@ def _patiently(act: Callable[[], _T], stopped: Callable[[], bool], give_up_s: fl
     while True:
         try:
             return act()
-        except BlobsAway as error:
+        except BlobStoreUnavailable as error:
             _log.warning("%s", error)
             if stopped() or clock.monotonic() > give_up_s:
                 return None

@@ -11,7 +11,7 @@ from sqlalchemy import Engine as Database
 
 from jobs.calls import redis as call_redis
 from jobs.calls.lanes import CallLanes
-from jobs.calls.messages import Used
+from jobs.calls.messages import CallUsage
 from jobs.models.model import Model
 from jobs.models.pricing import FREE
 from jobs.models.watcher import ModelsFile
@@ -47,17 +47,17 @@ class CallBilling:
         return sum(self._move(key, lanes) for key, lanes in self._lanes.items())
 
     def _move(self, key: str, lanes: CallLanes) -> int:
-        used = lanes.used()
+        used = lanes.usage()
         if used:
             model = self._seen.get(key)
             with self._database.begin() as tx:
                 price = model.price if model else FREE
                 ledger.bill_calls(tx, [_minute(key, one) for one in used], price)
-            lanes.forget_used(used)
+            lanes.forget_usage(used)
         return len(used)
 
 
-def _minute(key: str, used: Used) -> Minute:
+def _minute(key: str, used: CallUsage) -> Minute:
     name, _, version = key.rpartition("@")
     at = datetime.fromtimestamp(used.minute * 60, UTC)
     counts = used.succeeded, used.failed, used.units, used.device_us

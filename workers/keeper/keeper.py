@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, ids
 from jobs.calls import redis as call_redis
-from jobs.errors import BlobsAway, NotFound
+from jobs.errors import BlobStoreUnavailable, NotFound
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db, partitions
@@ -222,7 +222,7 @@ class Keeper:
                     break
                 service.tell(done)
                 _log.info("%s: %d", service.name, done)
-        except (SQLAlchemyError, psycopg.Error, BlobsAway) as error:
+        except (SQLAlchemyError, psycopg.Error, BlobStoreUnavailable) as error:
             _log.warning("%s: %s", service.name, error)
             return False
         return True

@@ -6,7 +6,7 @@ Times are seconds on the worker's clock.
 from dataclasses import dataclass, replace
 from math import inf
 
-from jobs.calls.lanes import ALONE, Look, lane_parts
+from jobs.calls.lanes import ALONE, LanesState, lane_parts
 from jobs.models.model import Limits, Model
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.lanes import ItemsWaiting
@@ -80,7 +80,7 @@ class Rules:
     @classmethod
     def of(cls, model: Model) -> "Rules":
         times = model.target_ms / 1000, model.margin_ms / 1000
-        return cls(model.limits, model.pads, *times, sized=bool(model.kind.buckets))
+        return cls(model.limits, model.pads, *times, sized=bool(model.spec.buckets))
 
     def most_rows(self, bucket: int) -> int:
         """Rows of one launch; where the engine pads, the size budget is one of rows."""
@@ -119,7 +119,7 @@ class Waiting:
     offset_s: float = 0.0
 
     @classmethod
-    def of(cls, look: Look, slot: str, slots: int, offset_s: float) -> "Waiting":
+    def of(cls, look: LanesState, slot: str, slots: int, offset_s: float) -> "Waiting":
         """slot: who looked; slots: launches at a time of one replica."""
 
         def ours(ms: float) -> float:

@@ -7,11 +7,11 @@ from functools import cached_property
 from math import floor
 from typing import Literal
 
-from jobs.calls.lanes import Why
+from jobs.calls.lanes import RejectReason
 from workers.scheduler.entries import FlushReason
 
-Outcome = Literal["answered", "expired"] | Why
-REFUSALS: tuple[Why, ...] = ("late", "overloaded", "no_worker")
+Outcome = Literal["answered", "expired"] | RejectReason
+REFUSALS: tuple[RejectReason, ...] = ("late", "overloaded", "no_worker")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from jobs import clock
-from jobs.errors import BlobsAway, MillraceError, QuotaExceeded, Untransferable
+from jobs.errors import BlobStoreUnavailable, MillraceError, QuotaExceeded, Untransferable
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.jobs import transfers
@@ -84,7 +84,11 @@ _LOST = (
 
 def _may_pass(error: MillraceError) -> bool:
     """Whether trying again may help."""
-    return error.retryable if isinstance(error, QuotaExceeded) else isinstance(error, BlobsAway)
+    return (
+        error.retryable
+        if isinstance(error, QuotaExceeded)
+        else isinstance(error, BlobStoreUnavailable)
+    )
 
 
 def described(error: MillraceError) -> dict[str, Any]:

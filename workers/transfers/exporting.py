@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping
 from jobs import ids
 from jobs.blobs import s3_locations
 from jobs.dialects import dialect
-from jobs.errors import BlobsAway, Conflict, Untransferable
+from jobs.errors import BlobStoreUnavailable, Conflict, Untransferable
 from jobs.states import OUTCOMES
 from jobs.store.db import Tx
 from jobs.store.jobs import files as file_rows
@@ -71,7 +71,7 @@ def give_up(job: RowMapping) -> bool:
 
 class _Destination(Protocol):
     def put(self, part: Written) -> dict[str, Any]:
-        """Stores a part, and says what it is. Raises BlobsAway, Untransferable."""
+        """Stores a part, and says what it is. Raises BlobStoreUnavailable, Untransferable."""
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
         """All parts are there."""
@@ -93,7 +93,7 @@ def _written(
     if most := target.get("part_items"):
         target = {**target, "part_items": max(most, -(-job["total"] // _MOST_PARTS))}
     described, units = [], 0
-    rows = shared.payloads.opened(map(dict, read.result_rows(shared.database, job)))
+    rows = shared.payloads.resolve_rows(map(dict, read.result_rows(shared.database, job)))
     with closing(Parts(target, words, unit, asked)) as parts:
         for row in rows:
             units += row["units"] if row["outcome"] == "succeeded" else 0
@@ -158,7 +158,7 @@ class _Files:
                 tx, self._mine.tenant, expires_in_s=self._expires_in_s, **found
             )
             if row is None:
-                raise BlobsAway("a file was given up while others were written")
+                raise BlobStoreUnavailable("a file was given up while others were written")
 
     def discard(self) -> None:
         with self._acting() as tx:
@@ -181,7 +181,7 @@ class _Objects:
         folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
         self._folder = folder.below(f"{job['generation']}/")
         s3_locations.check(self._folder, mine.tenant, settings.s3_allow, settings.blobs)
-        self._put: list[s3_locations.Place] = []
+        self._put: list[s3_locations.S3Location] = []
 
     def put(self, part: Written) -> dict[str, Any]:
         at = self._folder.below(f"{part.part}-{part.number:05}{part.suffix}")

@@ -37,7 +37,7 @@ def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
     Raises NotOurs, and what trying again may help."""
     taking = _Taking(shared, mine, job)
     try:
-        taken = taking.take_in()
+        taken = taking.read_items()
         described = taking.described(taken)
         with acting(shared.database, mine.tenant) as tx:
             insert.queue_job(tx, described, taken.rows, taken.bounds, taken.inputs)
@@ -71,13 +71,13 @@ class _Taking:
             of_tenant = limits.get(tx, mine.tenant)
         self._limits = [limit for limit in of_tenant if limit.key in ("", job["key_id"])]
 
-    def take_in(self) -> Intake:
+    def read_items(self) -> Intake:
         source = orjson.loads(self._job["source"])
         most_line = self._shared.models.max_line_bytes
         most = self._shared.settings.max_ndjson_mb * _MIB
         with self._opened(source) as raw:
             lines = lines_of(source, raw, most_line, most)
-            return dialect(self._job["dialect"]).take_in(self._open_intake, lines, self._asked)
+            return dialect(self._job["dialect"]).read_items(self._open_intake, lines, self._asked)
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job

@@ -55,7 +55,7 @@ class Parts:
             part: Part = "results"
             self._growing(part).add(row)
         else:
-            part, line = self._words.written(row, self._unit, self._asked)
+            part, line = self._words.result_line(row, self._unit, self._asked)
             self._growing(part).add(line)
         if self._open[part].items == self._most:
             yield from self._complete(part)

@@ -17,7 +17,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock, ids
-from jobs.encryption import Unsealable
+from jobs.encryption import DecryptionError
 from jobs.errors import NotConfigured
 from jobs.settings import Settings
 from jobs.ssrf import AllowList
@@ -125,7 +125,7 @@ class WebhookSender:
             headers, body = self._message(delivery)
         except db.CONNECTION_ERRORS:
             raise
-        except (NotConfigured, Unsealable) as error:
+        except (NotConfigured, DecryptionError) as error:
             return WebhookResponse(error=str(error)), False
         except Exception:  # a message that can't be built uses up its tries like any other
             _log.exception("a webhook can't be built")

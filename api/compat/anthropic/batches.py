@@ -104,7 +104,7 @@ def _store(
     if not model:
         fault = Fault(("requests", 0, "params", "model"), "missing", "a request needs a model")
         raise Invalid("the first request names no model", faults=[fault])
-    if (does := shared.models.resolve(model).does) != "chat":
+    if (does := shared.models.resolve(model).effective_task) != "chat":
         fault = Fault(("requests", 0, "params", "model"), "model", f"{model} does {does}, not chat")
         raise Invalid("the model can't converse", faults=[fault])
     read = [item_of(request, model, ("requests", n)) for n, request in enumerate(requests)]
@@ -228,7 +228,7 @@ def get_message_batch_results(
             after=-1, gaps=False, outcome=None, limit=None,
         )  # fmt: skip
     native = reading.result_lines(shared.database, job, span, "units", None)
-    opened = lines.opened(shared.payloads, native)
+    opened = lines.resolve_lines(shared.payloads, native)
     asked = orjson.loads(job["asked"]) | {"id": str(job["id"])}
     return StreamingResponse(_reworded(opened, asked), media_type="application/x-jsonl")
 
@@ -239,7 +239,7 @@ def _reworded(pieces: Iterable[bytes], asked: dict[str, Any]) -> Iterator[bytes]
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         rows = map(orjson.loads, whole)
-        yield b"".join(dialect.written(_row(row), "units", asked)[1] + b"\n" for row in rows)
+        yield b"".join(dialect.result_line(_row(row), "units", asked)[1] + b"\n" for row in rows)
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:

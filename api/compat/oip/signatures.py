@@ -28,18 +28,18 @@ def models_of(models: Registry, name: str, version: str = "") -> list[Model]:
 
 
 def of_texts(model: Model) -> bool:
-    return model.does in _OF_TEXTS
+    return model.effective_task in _OF_TEXTS
 
 
 @lru_cache(1024)
 def signature(model: Model) -> Signature:
     """Without any inputs where it can't be asked here."""
-    if model.does == "tensors":
+    if model.effective_task == "tensors":
         return tensor_inputs.signature(model)
     if not of_texts(model):
         return Signature({}, {})
     output = Spec(_OUTPUT, BYTES, (-1,))
-    if model.does == "embedding":
+    if model.effective_task == "embedding":
         output = Spec(_EMBEDDING, "FP32", (-1, -1))
     texts = {TEXT: Spec(TEXT, BYTES, (-1,))}
     return Signature(texts, {output.name: output}, model.limits.max_batch)
@@ -49,7 +49,7 @@ def asked(model: Model) -> Signature:
     """The same, for who sends it tensors. Raises Malformed where it takes none."""
     found = signature(model)
     if not found.inputs:
-        raise Malformed(f"{model.key} ({model.does}) takes no tensors; use POST /infer")
+        raise Malformed(f"{model.key} ({model.effective_task}) takes no tensors; use POST /infer")
     return found
 
 
@@ -64,12 +64,12 @@ def texts(tensor: Tensor) -> list[str]:
 def together(model: Model, outputs: Sequence[Any]) -> dict[str, Tensor]:
     """The answers of all texts as one tensor: vectors; or bytes, of a text as it is, of anything
     else as JSON."""
-    if model.does == "embedding":
-        return {_EMBEDDING: Tensor.of_array("FP32", np.array(outputs, DTYPES["FP32"]))}
+    if model.effective_task == "embedding":
+        return {_EMBEDDING: Tensor.from_array("FP32", np.array(outputs, DTYPES["FP32"]))}
     said = [out.encode() if isinstance(out, str) else orjson.dumps(out) for out in outputs]
     array = np.empty(len(said), object)
     array[:] = said
-    return {_OUTPUT: Tensor.of_array(BYTES, array)}
+    return {_OUTPUT: Tensor.from_array(BYTES, array)}
 
 
 def described(model: Model, versions: Sequence[Model]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _inputs(
             shape = shape_of(entry.get("shape"))
             spec.check(entry.get("datatype"), shape)
             if size is None:
-                found[spec.name] = Tensor.of_data(spec.datatype, shape, entry.get("data"))
+                found[spec.name] = Tensor.from_data(spec.datatype, shape, entry.get("data"))
                 continue
             if type(size) is not int or size < 0 or "data" in entry:
                 raise TensorError(
@@ -148,7 +148,7 @@ def _inputs(
                     f"binary_data_size is {size}; {len(binary) - place} bytes are left"
                 )
             raw = bytes(binary[place : place + size])
-            found[spec.name] = Tensor.of_bytes(spec.datatype, shape, raw)
+            found[spec.name] = Tensor.from_bytes(spec.datatype, shape, raw)
             place += size
         except TensorError as wrong:
             raise TensorError(f"{spec.name}: {wrong}") from None

@@ -112,7 +112,7 @@ def _parse(raw: bytes) -> EmbeddingsRequest:
 
 def _inputs(model: Model, asked: EmbeddingsRequest) -> Sequence[Any]:
     """One by one, all of them right. Raises Invalid."""
-    if model.does != "embedding":
+    if model.effective_task != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
     if asked.dimensions and (no := validation.refuse_params(model, _params(asked))):
         raise _refused("dimensions", *no)
@@ -120,7 +120,7 @@ def _inputs(model: Model, asked: EmbeddingsRequest) -> Sequence[Any]:
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
     if no := validation.refuse_input(model, asked.input):
         raise _refused("input", *no)
-    inputs = model.inputs_of(asked.input) or [asked.input]
+    inputs = model.split_inputs(asked.input) or [asked.input]
     for n, value in enumerate(inputs):
         item = validation.check(value, (), None, model, False)
         if isinstance(item, list):
@@ -156,7 +156,7 @@ async def _answer(model: Model, asked: EmbeddingsRequest, called: Sequence[CallR
         if index % _ENCODED_AT_ONCE == _ENCODED_AT_ONCE - 1:
             await asyncio.sleep(0)
     way = called[0].way
-    counted = way.model.kind.unit == "tokens"
+    counted = way.model.spec.unit == "tokens"
     tokens = sum(one.units for one in called) if counted else 0
     body: dict[str, Any] = {
         "object": "list",

@@ -97,7 +97,7 @@ def sealed(said: Mapping[str, Any], settings: Settings, owner: str) -> str:
             "`openssl rand -base64 32` makes one"
         )
     text = orjson.dumps(said).decode()
-    raw = encryption.seal(settings.secret_key, owner, text)
+    raw = encryption.encrypt(settings.secret_key, owner, text)
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")  # which a cookie would quote
 
 
@@ -108,8 +108,8 @@ def unsealed(cookie: str, settings: Settings, owner: str) -> dict[str, Any] | No
     try:
         padded = cookie + "=" * (-len(cookie) % 4)
         raw = base64.b64decode(padded, altchars=b"-_", validate=True)
-        text = encryption.unseal(settings.secret_key, owner, raw)
-    except (encryption.Unsealable, binascii.Error, ValueError):
+        text = encryption.decrypt(settings.secret_key, owner, raw)
+    except (encryption.DecryptionError, binascii.Error, ValueError):
         return None
     found: dict[str, Any] = orjson.loads(text)
     return found

@@ -11,7 +11,7 @@ from api.dashboard.data.telemetry import TelemetrySnapshot
 from api.dashboard.rendering import formatting
 from jobs import clock
 from jobs.blobs.store import open_store, parse
-from jobs.errors import BlobsAway, PayloadLost
+from jobs.errors import BlobStoreUnavailable, PayloadLost
 from jobs.settings import Settings
 from jobs.telemetry.reports.reports import Reading
 
@@ -160,7 +160,7 @@ class BlobProbe:
             took_s = clock.monotonic() - since_s
             condition: Condition = "slow" if took_s > _BLOBS_S else "ok"
             self._found = Part("Blob store", condition, f"{kind}, answered in {_ms(took_s)}")
-        except BlobsAway as error:
+        except BlobStoreUnavailable as error:
             self._found = Part("Blob store", "away", str(error))
 
 

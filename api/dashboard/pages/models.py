@@ -90,7 +90,7 @@ def _example(shared: Context, model: Model | None) -> str:
     """A call, as a shell takes it."""
     if model is None:
         return ""
-    body = json.dumps({"model": model.key, "input": _INPUTS.get(model.does, "…")})
+    body = json.dumps({"model": model.key, "input": _INPUTS.get(model.effective_task, "…")})
     return (
         f"curl {shared.settings.url}/infer \\\n"
         '  -H "Authorization: Bearer $MILLRACE_API_KEY" \\\n'

@@ -57,7 +57,7 @@ def get_results(
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
     unit = shared.models.unit(job["model"], job["version"])
     chunks = read.result_lines(shared.database, job, span, unit, outcome)
-    body = lines.opened(shared.payloads, chunks)
+    body = lines.resolve_lines(shared.payloads, chunks)
     headers["Vary"] = "Accept-Encoding"
     if compression.wants_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
@@ -81,7 +81,7 @@ def item_of(shared: Context, caller: Caller, job_id: str, seq: int) -> dict[str,
             raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
         before = before_of(tx, caller, job)
     unit = shared.models.unit(job["model"], job["version"])
-    opened, operates = payloads.opened(shared.payloads, dict(row)), caller.may("operate")
+    opened, operates = payloads.resolve_row(shared.payloads, dict(row)), caller.may("operate")
     why = explain_item(dict(job), dict(row), before)
     return jobs.item_object(opened, unit, why, whole_launch=operates)
 

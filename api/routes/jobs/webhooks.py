@@ -92,7 +92,7 @@ def url_faults(settings: Settings, url: str | None, loc: tuple[str, ...]) -> lis
     """Why nothing can be sent there."""
     if url is None:
         return []
-    if no := ssrf.refuse_url(url, AllowList.parse(settings.webhook_allow)):
+    if no := ssrf.url_problem(url, AllowList.parse(settings.webhook_allow)):
         return [Fault(loc, *no)]
     if not settings.secret_key:
         why = "webhooks can't be signed here: MILLRACE_SECRET_KEY is not set"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from jobs.models.engines import custom_engines, upstream_options
-from jobs.models.engines.engine_spec import TOKEN_BUCKETS, Kind, Param
+from jobs.models.engines.engine_spec import TOKEN_BUCKETS, EngineSpec, Param
 from jobs.models.inputs import tensors
 from jobs.models.inputs.input_size import (
     MIN_TOKENS,
@@ -22,22 +22,24 @@ def _whole(what: str, least: int, most: int) -> Param:
     return Param(int, f"a whole number of {what}, {least} to {most}", range(least, most + 1))
 
 
-def _embedding(most_dimensions: int) -> Kind:
+def _embedding(most_dimensions: int) -> EngineSpec:
     """Of what cuts texts by MiniLM's tokenizer, whatever comes after."""
     params = {
         "normalize": Param(bool, "true or false"),
         "truncate": _whole("tokens", MIN_TOKENS, POSITIONS),
         "dimensions": _whole("dimensions", 1, most_dimensions),
     }
-    return Kind(True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS)
+    return EngineSpec(
+        True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS
+    )
 
 
-_CHAT_UPSTREAM = Kind(
+_CHAT_UPSTREAM = EngineSpec(
     False, "tokens", {}, guessed_tokens, task="chat", limits=upstream_options.limits_of
 )
 
 
-_EMBEDDING_UPSTREAM = Kind(
+_EMBEDDING_UPSTREAM = EngineSpec(
     False,
     "tokens",
     {"dimensions": Param(int, "a whole number, 1 or more", range(1, 1_000_000))},
@@ -48,18 +50,20 @@ _EMBEDDING_UPSTREAM = Kind(
 )
 
 
-_TENSORS = Kind(False, "rows", {}, tensors.rows, task="tensors")
+_TENSORS = EngineSpec(False, "rows", {}, tensors.rows, task="tensors")
 
 
 _OPENAI = {"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}
 
 
-KINDS: Mapping[str, Kind] = {
+ENGINES: Mapping[str, EngineSpec] = {
     "minilm": _embedding(384),
     "encoder": _embedding(8192),  # an engine refuses more than it has
-    "function": Kind(True, "characters", {}, characters, task="text"),
-    "echo": Kind(False, "characters", {}, characters),
-    "http": Kind(False, "characters", {}, written_characters, limits=upstream_options.limits_of),
+    "function": EngineSpec(True, "characters", {}, characters, task="text"),
+    "echo": EngineSpec(False, "characters", {}, characters),
+    "http": EngineSpec(
+        False, "characters", {}, written_characters, limits=upstream_options.limits_of
+    ),
     "openai": replace(_CHAT_UPSTREAM, by_task=_OPENAI),
     "python": custom_engines.PYTHON,
     "torch": custom_engines.TORCH,
@@ -69,6 +73,6 @@ KINDS: Mapping[str, Kind] = {
 
 
 @cache
-def kind_of(engine: str, task: str) -> Kind:
+def spec_of(engine: str, task: str) -> EngineSpec:
     """Kept: each item that comes in or is prepared asks for it several times."""
-    return KINDS[engine].doing(task)
+    return ENGINES[engine].doing(task)

@@ -13,7 +13,14 @@ from typing import Any
 
 from jobs.models.artifacts import SAFE
 from jobs.models.engines import huggingface_folder
-from jobs.models.engines.engine_spec import ANYBODYS, TOKEN_BUCKETS, Kind, Options, Param, Task
+from jobs.models.engines.engine_spec import (
+    GENERAL_TASKS,
+    TOKEN_BUCKETS,
+    EngineSpec,
+    Options,
+    Param,
+    Task,
+)
 from jobs.models.inputs.input_size import MIN_TOKENS, characters
 
 _WORD = Param(str, "a string")
@@ -73,10 +80,10 @@ def pair_characters(value: Any, *_: Mapping[str, Any]) -> int:
     return max(1, len(value["query"]) * len(documents) + sum(map(len, documents)))
 
 
-def _doing(task: Task, kind: Kind) -> Kind:
+def _doing(task: Task, kind: EngineSpec) -> EngineSpec:
     """A kind whose inputs are what the task says."""
     if task == "reranking":
-        return replace(kind, task=task, refuses=pairs)
+        return replace(kind, task=task, input_problem=pairs)
     return replace(kind, task=task, text_only=task in _TEXTS)
 
 
@@ -88,7 +95,7 @@ def _wrong_python(options: Mapping[str, Any]) -> Iterator[str]:
     yield from _only_with(options, "file", "file_sha256")
 
 
-_PYTHON = Kind(
+_PYTHON = EngineSpec(
     False,
     "characters",
     {},
@@ -100,7 +107,7 @@ _PYTHON = Kind(
         lambda options: _files(options, "file"),
     ),
 )
-PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in ANYBODYS})
+PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in GENERAL_TASKS})
 
 
 # -- torch
@@ -131,7 +138,7 @@ def _weights(options: Mapping[str, Any]) -> Iterator[str]:
         yield f"options.weights is {options['weights']!r}; only {SAFE} is loaded"
 
 
-_TORCH = Kind(
+_TORCH = EngineSpec(
     False,
     "items",
     {},
@@ -160,7 +167,7 @@ _TORCH = Kind(
         lambda options: _files(options, "file", "export", "weights"),
     ),
 )  # fmt: skip
-TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in ANYBODYS})
+TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in GENERAL_TASKS})
 
 
 # -- huggingface
@@ -175,7 +182,9 @@ def _required(*names: str) -> Callable[[Mapping[str, Any]], Iterator[str]]:
     return wrong
 
 
-def _huggingface(task: Task, params: Mapping[str, Param], options: Mapping[str, Param]) -> Kind:
+def _huggingface(
+    task: Task, params: Mapping[str, Param], options: Mapping[str, Param]
+) -> EngineSpec:
     """Texts to tokens, in length buckets, padded."""
     known = {
         "path": _WORD,
@@ -187,7 +196,7 @@ def _huggingface(task: Task, params: Mapping[str, Param], options: Mapping[str, 
         **_ON_TORCH,
         **options,
     }
-    return Kind(
+    return EngineSpec(
         True,
         "tokens",
         params,
@@ -200,7 +209,7 @@ def _huggingface(task: Task, params: Mapping[str, Param], options: Mapping[str, 
             known,
             frozenset({"path"}),
             _required("path", "sha256"),
-            partial(huggingface_folder.lacks, task),
+            partial(huggingface_folder.file_problems, task),
         ),
     )
 
@@ -214,7 +223,7 @@ _ACTIVATION = {"activation": Param(str, "sigmoid or none", among=("sigmoid", "no
 _RERANKING = replace(
     _huggingface("reranking", {}, _ACTIVATION),
     text_only=False,
-    refuses=pairs,
+    input_problem=pairs,
     # The pairs of an item are rows of their own in whatever launch they are.
     unit="characters",
     size=pair_characters,

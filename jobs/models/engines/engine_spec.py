@@ -13,7 +13,9 @@ Task = Literal[
 text to its vector; a conversation to what is said next; a text to labels; a text's tokens to
 labels; a query and texts to scores; named tensors to named tensors."""
 TASKS: tuple[Task, ...] = get_args(Task)
-ANYBODYS = tuple(task for task in TASKS if task != "tensors")  # which have an engine of their own
+GENERAL_TASKS = tuple(
+    task for task in TASKS if task != "tensors"
+)  # which have an engine of their own
 
 TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -50,7 +52,7 @@ class Options:
     known: Mapping[str, Param]
     paths: frozenset[str] = frozenset()
     wrong: Callable[[Mapping[str, Any]], Iterable[str]] = _nothing
-    lacks: Callable[[Mapping[str, Any]], Iterable[str]] = _nothing
+    file_problems: Callable[[Mapping[str, Any]], Iterable[str]] = _nothing
 
 
 def _takes_all(value: Any) -> str | None:
@@ -67,7 +69,7 @@ def _declared(options: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EngineSpec:
     """What every model of one engine, or of one engine and task, has in common.
 
     unit: what sizes count. params: the parameters it takes; all of them change the computation.
@@ -87,14 +89,14 @@ class Kind:
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()
     task: Task = "any"
-    refuses: Callable[[Any], str | None] = _takes_all
+    input_problem: Callable[[Any], str | None] = _takes_all
     longest: Callable[[Mapping[str, Any]], int] = _declared
     pads: bool = False
     options: Options | None = None
-    by_task: "Mapping[str, Kind]" = field(default_factory=dict)
+    by_task: "Mapping[str, EngineSpec]" = field(default_factory=dict)
     limits: Callable[[Mapping[str, Any], str, list[str]], Any] = _given_limits
     vocabulary: int = 0
 
-    def doing(self, task: str) -> "Kind":
+    def doing(self, task: str) -> "EngineSpec":
         """For models whose entry says this task; empty: none."""
         return self.by_task.get(task or self.task, self)

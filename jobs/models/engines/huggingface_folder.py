@@ -89,7 +89,7 @@ def _here(file: Path) -> Path:
     return file
 
 
-def lacks(task: str, options: Mapping[str, Any]) -> Iterator[str]:
+def file_problems(task: str, options: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the folder for a model that does this."""
     folder = Path(options["path"])
     if not folder.is_dir():

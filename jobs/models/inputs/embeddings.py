@@ -15,7 +15,7 @@ def is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and not isinstance(value[0], str | list)
 
 
-def inputs_of(value: Any) -> list[Any] | None:
+def split_inputs(value: Any) -> list[Any] | None:
     """The inputs that a list stands for; None where it is no list of inputs."""
     return value if isinstance(value, list) and not is_token_ids(value) else None
 
@@ -23,7 +23,7 @@ def inputs_of(value: Any) -> list[Any] | None:
 def refuse(value: list[Any], vocabulary: int) -> tuple[str, str] | None:
     """(code, message) where a list is no right input. vocabulary: token ids are below it; 0: there
     are texts alone."""
-    inputs = inputs_of(value)
+    inputs = split_inputs(value)
     if inputs is None:
         return _refuse_token_ids(value, vocabulary)
     if not inputs:

@@ -57,7 +57,7 @@ class Tensor:
     raw: bytes
 
     @classmethod
-    def of_bytes(cls, datatype: str, shape: tuple[int, ...], raw: bytes) -> "Tensor":
+    def from_bytes(cls, datatype: str, shape: tuple[int, ...], raw: bytes) -> "Tensor":
         """Raises TensorError where these bytes don't fill this shape."""
         count = math.prod(shape)
         if datatype == BYTES:
@@ -72,7 +72,7 @@ class Tensor:
         return cls(datatype, shape, raw)
 
     @classmethod
-    def of_data(cls, datatype: str, shape: tuple[int, ...], data: Any) -> "Tensor":
+    def from_data(cls, datatype: str, shape: tuple[int, ...], data: Any) -> "Tensor":
         """data: what JSON holds of it. Raises Wrong where that isn't of this datatype and shape."""
         elements = _flat(data, shape)
         if len(elements) != (count := math.prod(shape)):
@@ -80,7 +80,7 @@ class Tensor:
         return cls(datatype, shape, _packed(datatype, elements))
 
     @classmethod
-    def of_array(cls, datatype: str, array: NDArray[Any]) -> "Tensor":
+    def from_array(cls, datatype: str, array: NDArray[Any]) -> "Tensor":
         """Of an array of just this datatype; BYTES, of bytes or texts. Raises Wrong."""
         if datatype == BYTES:
             return cls(datatype, array.shape, _joined(array.ravel().tolist()))
@@ -363,8 +363,8 @@ def _read(name: str, entry: Any, takes: Signature) -> Tensor:
         shape = shape_of(entry.get("shape"))
         spec.check(entry.get("datatype"), shape)
         if "data" in entry:
-            return Tensor.of_data(spec.datatype, shape, entry["data"])
-        return Tensor.of_bytes(spec.datatype, shape, _decoded(entry["base64"]))
+            return Tensor.from_data(spec.datatype, shape, entry["data"])
+        return Tensor.from_bytes(spec.datatype, shape, _decoded(entry["base64"]))
     except TensorError as wrong:
         raise TensorError(f"{name}: {wrong}") from None
 
@@ -380,7 +380,7 @@ def output(value: Mapping[str, Any]) -> Tensor:
     """A tensor that a worker wrote."""
     shape = tuple(value["shape"])
     if "data" in value:
-        return Tensor.of_data(value["datatype"], shape, value["data"])
+        return Tensor.from_data(value["datatype"], shape, value["data"])
     return Tensor(value["datatype"], shape, binascii.a2b_base64(value["base64"]))
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from jobs.errors import KeyInFlight, KeyReused
+from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyReused
 from jobs.intake.idempotency_key import Claim
 from jobs.store.db import Tx
 
@@ -27,12 +27,12 @@ _FIND = text("""
 
 
 def find(tx: Tx, claim: Claim) -> StoredResponse | None:
-    """The answer that the key has. Raises KeyReused where it is that of another request."""
+    """The answer that the key has. Raises IdempotencyKeyReused for another request's."""
     found = tx.execute(_FIND, {"tenant": claim.tenant, "key": claim.key}).one_or_none()
     if found is None:
         return None
     if bytes(found.fingerprint) != claim.fingerprint:
-        raise KeyReused
+        raise IdempotencyKeyReused
     return StoredResponse(found.job_id, found.answer)
 
 
@@ -44,9 +44,9 @@ def take(tx: Tx, claim: Claim) -> None:
     or was faster, KeyReused where that was not the same."""
     # A statement of its own: who looked before it had the lock would miss what was just committed.
     if not tx.scalars(_LOCK, {"lock": _lock_of(claim)}).one():
-        raise KeyInFlight
+        raise IdempotencyKeyInFlight
     if find(tx, claim):
-        raise KeyInFlight
+        raise IdempotencyKeyInFlight
 
 
 def _lock_of(claim: Claim) -> int:

@@ -14,12 +14,12 @@ from jobs.store.tenants import tenants
 _INSERT = text("""
     INSERT INTO api_keys (id, tenant_id, name, hint, hash, role, scopes, expires_at)
     VALUES (:id, :tenant, :name, :hint, :hash, :role, :scopes,
-            now() + make_interval(secs => CAST(:lives_s AS float8)))
+            now() + make_interval(secs => CAST(:ttl_s AS float8)))
     RETURNING *
 """)
 _ONE = """
     SELECT *, expires_at <= now() AS expired,
-           extract(epoch FROM expires_at - created_at)::float8 AS lives_s
+           extract(epoch FROM expires_at - created_at)::float8 AS ttl_s
     FROM api_keys WHERE id = :id AND (tenant_id = :tenant OR :tenant = '*')
 """
 _GET, _LOCK = text(_ONE), text(_ONE + "FOR UPDATE")
@@ -58,17 +58,17 @@ _NOTE_S = 60.0
 
 def create(tx: Tx, asked: NewKey) -> RowMapping:
     """Makes the key, and its tenant with its first one. Raises Invalid."""
-    api_keys.check(asked)
+    api_keys.validate(asked)
     tenants.ensure(tx, asked.tenant)
     values = {
         "id": ids.new(),
         "tenant": asked.tenant,
         "name": asked.name,
-        "hint": api_keys.hint_of(asked.secret),
-        "hash": api_keys.hash_of(asked.secret),
+        "hint": api_keys.key_hint(asked.secret),
+        "hash": api_keys.hash_key(asked.secret),
         "role": asked.role,
         "scopes": asked.granted,
-        "lives_s": asked.lives_s,
+        "ttl_s": asked.ttl_s,
     }
     row = tx.execute(_INSERT, values).mappings().one()
     notify_keys(tx, asked.tenant)
@@ -102,7 +102,7 @@ def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowM
         what = "was revoked" if old["revoked_at"] else "has expired" if old["expired"] else ""
         raise Conflict(f"the key {what or 'was rotated before'}; make a new one")
     asked = NewKey(
-        old["tenant_id"], old["name"], old["role"], frozenset(old["scopes"]), old["lives_s"]
+        old["tenant_id"], old["name"], old["role"], frozenset(old["scopes"]), old["ttl_s"]
     )
     new = create(tx, asked)
     tx.execute(_REPLACE, {"id": id, "by": new["id"], "overlap_s": overlap_s})

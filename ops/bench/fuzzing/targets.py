@@ -59,7 +59,7 @@ _ALLOW = AllowList.parse("localhost,10.0.0.0/8,fd00::/8")
 
 
 def webhook_url(raw: bytes) -> None:
-    ssrf.refuse_url(raw.decode("utf-8", "surrogateescape"), _ALLOW)
+    ssrf.url_problem(raw.decode("utf-8", "surrogateescape"), _ALLOW)
 
 
 def call_body(raw: bytes) -> None:
@@ -89,7 +89,7 @@ def credential(raw: bytes) -> None:
 
 def _looked_up(found: bytes) -> None:
     if text := api_keys.is_key(found.decode("latin-1")) and found.decode("latin-1"):
-        api_keys.hash_of(text)
+        api_keys.hash_key(text)
 
 
 class Stored(MillraceError):

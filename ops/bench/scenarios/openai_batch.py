@@ -117,7 +117,7 @@ def _validate(path: Path) -> float:
     since_s = time.process_time()
     with path.open("rb") as file:
         lines = bounded_lines(file, _VECTORS.max_line_bytes)
-        dialect("openai").take_in(open_intake, lines, {"endpoint": _ENDPOINT})
+        dialect("openai").read_items(open_intake, lines, {"endpoint": _ENDPOINT})
     took_s = time.process_time() - since_s
     taken[0].close()
     return path.stat().st_size / 1e6 / took_s

@@ -34,7 +34,7 @@ class OpenAIEngine:
     def prepare(
         self, inputs: Sequence[Any], params: Mapping[str, Any]
     ) -> list[Prepared | InvalidInput]:
-        why_not = chat.refuse if self._model.does == "chat" else _refuse_embedding
+        why_not = chat.refuse if self._model.effective_task == "chat" else _refuse_embedding
         return [
             InvalidInput(f"the model {no}")
             if (no := why_not(value))
@@ -43,7 +43,7 @@ class OpenAIEngine:
         ]
 
     def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
-        if self._model.does == "chat":
+        if self._model.effective_task == "chat":
             return [self._answer(conversation) for conversation in batch]
         return self._embed(batch, params)
 

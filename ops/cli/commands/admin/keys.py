@@ -39,8 +39,8 @@ def create(
     tenant: str, name: str, role: str, scopes: str, expires_in_days: float | None, as_json: bool
 ) -> None:
     """Makes a key, and shows it this once."""
-    lives_s = None if expires_in_days is None else expires_in_days * _DAY_S
-    asked = NewKey(tenant, name, cast(Role, role), _scopes(scopes), lives_s)
+    ttl_s = None if expires_in_days is None else expires_in_days * _DAY_S
+    asked = NewKey(tenant, name, cast(Role, role), _scopes(scopes), ttl_s)
     with everybodys() as tx:
         row = _or_refused(key_store.create, tx, asked)
         note(tx, "key.create", ids.show("key", row["id"]), tenant, role=role, scopes=row["scopes"])

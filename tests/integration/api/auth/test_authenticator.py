@@ -181,7 +181,7 @@ def test_a_revoked_key_is_refused_at_once_or_without_word_of_it_within_seconds(
 
 
 def test_a_key_ends_when_it_expires(database: Engine, settings: Settings) -> None:
-    key, _ = make_key(database, lives_s=0.6)
+    key, _ = make_key(database, ttl_s=0.6)
 
     async def test(credentials: Authenticator) -> None:
         assert await who(credentials, key)

@@ -12,8 +12,8 @@ from api.gateway.call_log import CallLog, outcome_of
 from api.gateway.gateway import AdmissionAttempt, InferenceRequest
 from api.gateway.redis_pipeline import RedisPipeline
 from jobs import clock, ids
-from jobs.calls.lanes import Refused, Terms
-from jobs.calls.records import KEPT_S, CallRecord, kept_under
+from jobs.calls.lanes import Rejection, Terms
+from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import Fault, MillraceError, NoWorker, TooLate
 from jobs.models.model import Model
 from ops.embedded import EmbeddedServers
@@ -21,7 +21,7 @@ from ops.embedded import EmbeddedServers
 MODEL = Model("m", "1", "echo", target_ms=250)
 
 
-def asked(took_ms: float = 20.0, refused: Refused | None = None) -> InferenceRequest:
+def asked(took_ms: float = 20.0, refused: Rejection | None = None) -> InferenceRequest:
     """A call that came so long ago."""
     terms = Terms(allowed_ms=100.0, one_ms=30.0)
     return InferenceRequest(
@@ -73,13 +73,13 @@ def test_an_answer_is_kept_for_an_hour(
     )  # fmt: skip
     assert record.timing["queue_ms"] == 3.0
     assert 20 <= record.total_ms < 500
-    left_s: Any = redis_client.ttl(str(kept_under(record.id)))
-    assert KEPT_S < left_s <= KEPT_S + 120
+    left_s: Any = redis_client.ttl(str(record_key(record.id)))
+    assert RETENTION_S < left_s <= RETENTION_S + 120
 
 
 def test_a_refusal_is_kept_with_its_terms(noting: Callable[..., Any]) -> None:
     async def act(records: CallLog) -> CallRecord:
-        call = asked(refused=Refused("late", 180.0))
+        call = asked(refused=Rejection("late", 180.0))
         records.note(call, TooLate("too late"))
         return await found(records, call.id)
 
@@ -130,4 +130,4 @@ def test_each_end_has_a_name(error: Exception, outcome: str) -> None:
 
 
 def test_what_is_no_calls_id_has_no_record() -> None:
-    assert kept_under("job_01aryz6s41tsv4rrffq69g5fav") is None
+    assert record_key("job_01aryz6s41tsv4rrffq69g5fav") is None

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from jobs import clock
 from jobs.blobs.folder import FolderBlobs
-from jobs.errors import BlobsAway, Conflict, PayloadLost, StorageFull
+from jobs.errors import BlobStoreUnavailable, Conflict, PayloadLost, StorageFull
 from jobs.identity import Limit
 from jobs.store.jobs import files as store
 from jobs.usecases import tenant_files
@@ -57,9 +57,9 @@ def test_what_was_stored_when_its_process_died_goes_with_its_row(
         def put_stream(self, key: str, source: IO[bytes]) -> None:
             blobs.put_stream(key, source)
             keys.append(key)
-            raise BlobsAway("as if it had died")
+            raise BlobStoreUnavailable("as if it had died")
 
-    with pytest.raises(BlobsAway):
+    with pytest.raises(BlobStoreUnavailable):
         add(database, Dying(Path("/nowhere")))
     assert seen(database) == []
     assert blobs.get(keys[0]) == b"some bytes"

@@ -75,7 +75,7 @@ def test_minutes_that_are_over_are_billed_by_class_and_forgotten(stage: Stage) -
         (1000, "acme", "bulk", 1, 10, 1000, Decimal("0.256")),
         (1000, "acme", "standard", 2, 20, 2000, Decimal("1.024")),
     ]
-    [left] = stage.lanes.used(unfinished=True)
+    [left] = stage.lanes.usage(unfinished=True)
     assert (left.minute, left.tenant) == (1001, "other")
     with invariants.snapshot(stage.database) as tx:
         assert not any(invariants.violations(tx, one) for one in invariants.INVARIANTS)
@@ -87,11 +87,11 @@ def test_a_keeper_that_dies_before_it_forgets_bills_nothing_twice(
     stage.call("a")
     stage.now_ms += MINUTE_MS
     with monkeypatch.context() as patch:
-        patch.setattr(stage.lanes, "forget_used", lambda used: None)
+        patch.setattr(stage.lanes, "forget_usage", lambda used: None)
         assert stage.meter.run_once() == 1
     assert stage.another().run_once() == 1
     assert [row[3] for row in stage.billed()] == [1]
-    assert stage.lanes.used(unfinished=True) == []
+    assert stage.lanes.usage(unfinished=True) == []
 
 
 def test_a_database_that_is_away_loses_no_minute(

@@ -57,7 +57,7 @@ def read_by_route(world: World, id: UUID) -> bytes:
         )
     unit = world.shared.models.unit(row["model"], row["version"])
     chunks = read.result_lines(world.database, row, span, unit, None)
-    return b"".join(result_lines.opened(world.shared.payloads, chunks))
+    return b"".join(result_lines.resolve_lines(world.shared.payloads, chunks))
 
 
 def content(world: World, file: str) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 from api.gateway.rejections import rejection
 from api.http.errors import problem
 from api.http.retry_after import later_s
-from jobs.calls.lanes import Refused, Terms
+from jobs.calls.lanes import Rejection, Terms
 from jobs.errors import MillraceError, NoWorker, Overloaded, TooLate
 from jobs.models.model import Model
 
@@ -16,7 +16,7 @@ TERMS = Terms(allowed_ms=190.0, one_ms=100.0)
 
 
 def error(why: str, wait_ms: float = 0.0, load_ms: float = 0.0) -> MillraceError:
-    return rejection(Refused(why, wait_ms), MODEL, TERMS, load_ms)  # type: ignore[arg-type]
+    return rejection(Rejection(why, wait_ms), MODEL, TERMS, load_ms)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from fastapi import Request
 
 from api.http.idempotency import Upload, Uploads
 from jobs import clock
-from jobs.errors import KeyInFlight
+from jobs.errors import IdempotencyKeyInFlight
 
 
 class Clock:
@@ -31,7 +31,7 @@ def upload(query: str = "", kind: str = "application/json", key: str = "k") -> U
 def test_an_upload_is_alone_under_its_key_until_it_ends(time: Clock) -> None:
     uploads = Uploads()
     with uploads.alone(upload()):
-        with pytest.raises(KeyInFlight), uploads.alone(upload()):
+        with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
             pass
         with uploads.alone(upload(key="other")):
             pass
@@ -46,11 +46,11 @@ def test_an_upload_that_went_silent_gives_way_and_takes_nothing_with_it(time: Cl
             time.now_s = 9
             ghost.add(b"x")
             time.now_s = 18
-            with pytest.raises(KeyInFlight), uploads.alone(upload()):
+            with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
                 pass
             time.now_s = 20
             stack.enter_context(uploads.alone(upload()))
-        with pytest.raises(KeyInFlight), uploads.alone(upload()):
+        with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
             pass
 
 
@@ -59,7 +59,7 @@ def test_what_is_being_worked_on_is_never_silent(time: Clock) -> None:
     with uploads.alone(first):
         first.finish()
         time.now_s = 10_000
-        with pytest.raises(KeyInFlight), uploads.alone(upload()):
+        with pytest.raises(IdempotencyKeyInFlight), uploads.alone(upload()):
             pass
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from api.http import rate_limit_headers
-from jobs.calls.quotas import FREE, Exceeded, Left, quota_of, requests_of
+from jobs.calls.quotas import FREE, Exceeded, Remaining, quota_of, requests_of
 from jobs.errors import QuotaExceeded, StorageFull
 from jobs.identity import Limit
 from jobs.limits import Bound
@@ -20,7 +20,7 @@ LIMITS = (
 
 def test_every_limit_that_binds_is_a_policy() -> None:
     quota = quota_of("t", LIMITS, "m")
-    left = [Left(9, 100), Left(0, 999_999), Left(2, 400)]
+    left = [Remaining(9, 100), Remaining(0, 999_999), Remaining(2, 400)]
     assert rate_limit_headers.rate_limit_headers(quota, left) == {
         "RateLimit-Policy": '"requests";q=10;w=1, "key-requests";q=1;w=1000, '
         '"tokens/m";q=5;w=2;qu="tokens", "key-calls";q=4;qu="concurrent-requests"',

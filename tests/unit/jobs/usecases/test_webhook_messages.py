@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from jobs.encryption import Unsealable, seal, unseal
+from jobs.encryption import DecryptionError, decrypt, encrypt
 from jobs.usecases import webhook_messages
 
 KEY = "a secret key of 32 characters and more"
@@ -47,14 +47,14 @@ def test_a_secret_has_as_many_bytes_as_the_specification_asks() -> None:
 
 
 def test_a_sealed_secret_opens_for_its_owner_and_its_key_alone() -> None:
-    sealed = seal(KEY, "a", "whsec_x")
+    sealed = encrypt(KEY, "a", "whsec_x")
     assert b"whsec" not in sealed
-    assert sealed != seal(KEY, "a", "whsec_x")
-    assert unseal(KEY, "a", sealed) == "whsec_x"
+    assert sealed != encrypt(KEY, "a", "whsec_x")
+    assert decrypt(KEY, "a", sealed) == "whsec_x"
     for key, owner, found in (
         (KEY + "!", "a", sealed),
         (KEY, "b", sealed),
         (KEY, "a", sealed[:-1] + bytes([sealed[-1] ^ 1])),
     ):
-        with pytest.raises(Unsealable):
-            unseal(key, owner, found)
+        with pytest.raises(DecryptionError):
+            decrypt(key, owner, found)

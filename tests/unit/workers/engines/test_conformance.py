@@ -22,7 +22,7 @@ NO_TEXTS = [None, True, 7, 1.5, ["cat"], {"text": "cat"}]
 
 TINY = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
 MODELS = {
-    **{model.name: model for model in SAMPLES if model.does != "tensors"},
+    **{model.name: model for model in SAMPLES if model.effective_task != "tensors"},
     "minilm-padded": Model("minilm", "2", "minilm", options={"layout": "padded"}),
     "encoder": Model("encoder", "1", "encoder", options=TINY),
     "encoder-padded": Model("encoder", "2", "encoder", options={**TINY, "layout": "padded"}),
@@ -42,7 +42,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 def asked(model: Model, value: Any) -> Any:
     """An input that the model takes, where it is a text."""
-    if model.does == "reranking" and isinstance(value, str):
+    if model.effective_task == "reranking" and isinstance(value, str):
         return {"query": "cat", "documents": [value, "a dog"]}
     return value
 
@@ -118,7 +118,7 @@ def test_only_an_engine_of_texts_refuses_other_inputs_and_in_their_place(
 ) -> None:
     first, middle, last = engine.prepare(["a", value, "b"], {})
     assert isinstance(first, Prepared)
-    refused = validation.refuse_input(model, value) or model.inputs_of(
+    refused = validation.refuse_input(model, value) or model.split_inputs(
         value
     )  # a list never comes here
     assert isinstance(middle, InvalidInput) == bool(refused)
@@ -133,7 +133,7 @@ def test_sizes_are_those_by_which_the_api_chooses_a_calls_lane(
     engine: Engine, model: Model
 ) -> None:
     texts = [*TEXTS, "word " * 1000]
-    for params in ({}, {"truncate": 7}) if "truncate" in model.kind.params else ({},):
+    for params in ({}, {"truncate": 7}) if "truncate" in model.spec.params else ({},):
         sizes = [p.size for p in engine.prepare(texts, params) if isinstance(p, Prepared)]
         assert sizes == [model.size(asked(model, text), params) for text in texts]
         assert all(size >= 1 for size in sizes)

@@ -80,7 +80,7 @@ def made(function: str, **more: Any) -> TensorEngine:
 
 
 def asked(array: Any, name: str = "x", datatype: str = "INT32", **more: Any) -> dict[str, Any]:
-    tensor = Tensor.of_array(datatype, np.asarray(array, tensors.DTYPES[datatype]))
+    tensor = Tensor.from_array(datatype, np.asarray(array, tensors.DTYPES[datatype]))
     return {"inputs": {name: tensor.as_json()}, **more}
 
 
@@ -154,7 +154,7 @@ def test_outputs_come_as_inputs_came() -> None:
 
 def test_only_the_outputs_that_are_wanted_come() -> None:
     engine = registry.load(SAMPLES.resolve("simple"), "cpu")
-    ones = Tensor.of_array("INT32", np.ones((1, 16), np.int32)).as_json()
+    ones = Tensor.from_array("INT32", np.ones((1, 16), np.int32)).as_json()
     value = {"inputs": {"INPUT0": ones, "INPUT1": ones}}
     both, one = run(engine, [value, {**value, "outputs": ["OUTPUT1"]}])
     assert (both.keys(), one.keys()) == ({"OUTPUT0", "OUTPUT1"}, {"OUTPUT1"})

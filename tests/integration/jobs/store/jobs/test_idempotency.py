@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 
 from api.app import create_app
 from api.gateway.response_cache import ResponseCache
-from jobs.errors import KeyInFlight, KeyReused, NoWorker
+from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyReused, NoWorker
 from jobs.intake.idempotency_key import Claim
 from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
@@ -29,7 +29,7 @@ NAME = "millrace:answer:default\nk"
 def post(database: Engine, claim: Claim = CLAIM) -> str:
     try:
         submit(database, SAMPLES, claim.tenant, Order("echo"), array=["x"], claim=claim)
-    except (KeyInFlight, KeyReused) as error:
+    except (IdempotencyKeyInFlight, IdempotencyKeyReused) as error:
         return error.code
     return "stored"
 
@@ -133,13 +133,13 @@ def test_one_of_many_calls_under_one_key_is_made(settings: Settings) -> None:
     async def test(kept: ResponseCache) -> None:
         calls = (kept.once(CLAIM, 1000, call) for _ in range(200))
         ends = await asyncio.gather(*calls, return_exceptions=True)
-        refused = [end for end in ends if isinstance(end, KeyInFlight)]
+        refused = [end for end in ends if isinstance(end, IdempotencyKeyInFlight)]
         replayed = [end for end in ends if end == (b"{}", True)]
         assert len(made) == 1
         assert ends.count((b"{}", False)) == 1
         assert len(refused) + len(replayed) == 199
         assert await kept.once(CLAIM, 1000, call) == (b"{}", True)
-        with pytest.raises(KeyReused):
+        with pytest.raises(IdempotencyKeyReused):
             await kept.once(Claim("default", "k", b"g" * 32), 1000, call)
         assert await kept.once(Claim("another", "k", b"g" * 32), 1000, call) == (b"{}", False)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 
 from api.auth.authenticator import Authenticator
 from jobs import clock
-from jobs.api_keys import NewKey, hash_of
+from jobs.api_keys import NewKey, hash_key
 from jobs.blobs.payloads import Payloads
 from jobs.errors import Conflict, NotFound, Unauthenticated
 from jobs.identity import OPEN
@@ -183,7 +183,7 @@ def test_its_keys_end_at_once_and_the_open_mode_never_comes_back(
     key = fill(database, settings, GONE)
     begin(database)
     with database.begin() as tx:
-        assert api_keys.find(tx, hash_of(key)) is None
+        assert api_keys.find(tx, hash_key(key)) is None
         assert api_keys.any_key(tx)
         [row] = api_keys.page(tx, GONE, None, 10)
         assert (row["name"], row["hint"]) == ("", "")

@@ -80,7 +80,7 @@ def test_what_tritons_client_writes_is_read(
 def test_what_is_written_tritons_client_reads(
     found: dict[str, NDArray[Any]], binary: dict[str, bool]
 ) -> None:
-    tensors = {name: Tensor.of_array(name, array) for name, array in found.items()}
+    tensors = {name: Tensor.from_array(name, array) for name, array in found.items()}
     wanted = [Wanted(name, binary[name]) for name in found]
     body, length = wire.write({"model_name": "every"}, tensors, wanted)
     assert (length is None) == (not any(binary.values()))
@@ -264,7 +264,7 @@ def test_each_output_says_how_it_comes() -> None:
     asked = read(body, length, SIMPLE)
     assert asked.outputs == [Wanted("OUTPUT1", True), Wanted("OUTPUT0", False)]
     tensors = {
-        f"OUTPUT{n}": Tensor.of_array("INT32", np.full((1, 16), n, np.int32)) for n in (0, 1)
+        f"OUTPUT{n}": Tensor.from_array("INT32", np.full((1, 16), n, np.int32)) for n in (0, 1)
     }
     body, length = wire.write({}, tensors, asked.outputs)
     described = orjson.loads(io.BytesIO(body).read(length))["outputs"]
@@ -274,8 +274,8 @@ def test_each_output_says_how_it_comes() -> None:
 
 def test_what_json_cant_hold_is_refused_unless_it_is_binary() -> None:
     for tensor in (
-        Tensor.of_array("FP32", np.array([np.nan], np.float32)),
-        Tensor.of_array(BYTES, np.array([b"\xff"], object)),
+        Tensor.from_array("FP32", np.array([np.nan], np.float32)),
+        Tensor.from_array(BYTES, np.array([b"\xff"], object)),
     ):
         with pytest.raises(Malformed, match="ask for binary data"):
             wire.write({}, {"x": tensor}, [Wanted("x", False)])

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines.engine_spec import ANYBODYS
+from jobs.models.engines.engine_spec import GENERAL_TASKS
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 from ops.cli import check as checks
@@ -46,16 +46,16 @@ def test_paths_go_from_where_the_models_file_is(
 
 
 def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Path) -> None:
-    for task in ANYBODYS:
+    for task in GENERAL_TASKS:
         [model] = read(tmp_path, own.entry("a", "python", f'task = "{task}"', file="own.py"))
-        assert model.does == task
+        assert model.effective_task == task
         takes_texts = task in ("text", "embedding", "classification", "tokens")
-        assert model.kind.text_only == takes_texts
+        assert model.spec.text_only == takes_texts
         assert bool(validation.refuse_input(model, 5)) == (
             takes_texts or task in ("reranking", "chat")
         )
     [model] = read(tmp_path, own.entry("a", "python", file="own.py"))
-    assert model.does == "any"
+    assert model.effective_task == "any"
     said = "there are: classification, tokens, embedding, reranking"
     [problem] = problems(tmp_path, "huggingface", HUGGINGFACE)
     assert problem == f"engine 'huggingface' needs a task; {said}"
@@ -129,7 +129,7 @@ def test_what_is_wrong_with_the_options_of_a_folder_is_named(
 
 
 def test_files_that_are_there_lack_nothing(own_models: Path) -> None:
-    assert [no for model in models_file.load(own_models) for no in model.lacks()] == []
+    assert [no for model in models_file.load(own_models) for no in model.file_problems()] == []
 
 
 def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
             )
         ),
     )
-    found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.lacks()]
+    found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.file_problems()]
     expected = [
         "code@1: options.file: there is no file absent.py",
         "net@1: options.file: there is no file net.py",
@@ -178,7 +178,7 @@ def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
         "import sys; from pathlib import Path; from jobs.models import models_file\n"
         f"models = models_file.load(Path({str(own_models)!r}))\n"
         "assert models.resolve('tokens').size('a cat', {}) == 4\n"
-        "assert not any(model.lacks() for model in models)\n"
+        "assert not any(model.file_problems() for model in models)\n"
         "sys.exit(bool({'torch', 'transformers', 'safetensors', 'own'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)

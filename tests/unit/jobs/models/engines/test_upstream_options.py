@@ -36,12 +36,12 @@ CHAT = URL + 'model = "theirs"\n'
 def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
     (model,) = read(tmp_path, URL + "concurrency = { max = 48 }")
     assert (model.limits.max_batch, model.limits.in_flight) == (1, 48)
-    assert model.does == "any"
+    assert model.effective_task == "any"
     rest = 'task = "embedding"\nlimits = { max_batch = 64, slice_items = 640 }'
     (model,) = read(tmp_path, CHAT, rest, "openai")
     assert (model.limits.max_batch, model.limits.in_flight) == (64, Concurrency().max)
     assert model.limits.slice_items == 640
-    assert model.does == "embedding"
+    assert model.effective_task == "embedding"
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 @given(ANY)
 def test_an_array_comes_back_as_it_was(made: tuple[str, np.ndarray[Any, Any]]) -> None:
     datatype, array = made
-    tensor = Tensor.of_array(datatype, array)
-    again = Tensor.of_bytes(datatype, tensor.shape, tensor.raw)
+    tensor = Tensor.from_array(datatype, array)
+    again = Tensor.from_bytes(datatype, tensor.shape, tensor.raw)
     assert again == tensor
     if datatype == BYTES:
         assert again.array().tolist() == array.tolist()
@@ -56,7 +56,7 @@ def test_a_tensor_comes_back_from_json_whatever_it_holds(
     made: tuple[str, np.ndarray[Any, Any]], plain: bool
 ) -> None:
     """NaN, infinities and bytes that are no text go as base64."""
-    tensor = Tensor.of_array(*made)
+    tensor = Tensor.from_array(*made)
     said = orjson.loads(orjson.dumps(tensor.as_json(plain=plain)))
     assert "base64" in said or plain
     assert tensors.output(said) == tensor
@@ -67,13 +67,13 @@ def test_any_bytes_fill_a_shape_or_are_refused(
     datatype: str, shape: tuple[int, ...], raw: bytes
 ) -> None:
     with suppress(TensorError):
-        assert Tensor.of_bytes(datatype, shape, raw).array().shape == shape
+        assert Tensor.from_bytes(datatype, shape, raw).array().shape == shape
 
 
 @given(st.sampled_from([*DTYPES, "BF16", "x"]), SHAPES, json_values)
 def test_any_json_is_data_or_is_refused(datatype: str, shape: tuple[int, ...], data: Any) -> None:
     with suppress(TensorError):
-        tensor = Tensor.of_data(datatype, shape, data)
+        tensor = Tensor.from_data(datatype, shape, data)
         assert tensor.array().shape == shape
         assert tensors.output(tensor.as_json()) == tensor
 
@@ -113,16 +113,16 @@ def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
 )
 def test_what_is_wrong_with_data_is_said(datatype: str, data: Any, said: str) -> None:
     with pytest.raises(TensorError) as caught:
-        Tensor.of_data(datatype, (2,), data)
+        Tensor.from_data(datatype, (2,), data)
     assert said in str(caught.value)
 
 
 def test_data_is_flat_or_nested_as_the_shape_says() -> None:
-    flat = Tensor.of_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
-    assert Tensor.of_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
-    assert Tensor.of_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
+    flat = Tensor.from_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
+    assert Tensor.from_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
+    assert Tensor.from_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
     with pytest.raises(TensorError, match=r"shape \[2, 3\]"):
-        Tensor.of_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
+        Tensor.from_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
 
 
 @pytest.mark.parametrize(
@@ -139,25 +139,25 @@ def test_data_is_flat_or_nested_as_the_shape_says() -> None:
 )
 def test_what_is_wrong_with_bytes_is_said(datatype: str, raw: bytes, said: str) -> None:
     with pytest.raises(TensorError) as caught:
-        Tensor.of_bytes(datatype, (2,), raw)
+        Tensor.from_bytes(datatype, (2,), raw)
     assert said in str(caught.value)
 
 
 def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
     with pytest.raises(TensorError, match="has 1 elements"):
-        Tensor.of_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
+        Tensor.from_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
 
 
 def test_an_array_of_another_type_is_none_of_the_declared() -> None:
     with pytest.raises(TensorError, match="int64; INT32 is int32"):
-        Tensor.of_array("INT32", np.zeros(2, np.int64))
+        Tensor.from_array("INT32", np.zeros(2, np.int64))
     with pytest.raises(TensorError, match="a number where a text belongs"):
-        Tensor.of_array(BYTES, np.zeros(2, object))
+        Tensor.from_array(BYTES, np.zeros(2, object))
 
 
 def test_an_array_may_have_any_layout() -> None:
     array = np.arange(6, dtype=np.int32).reshape(2, 3).T
-    assert same(Tensor.of_array("INT32", array).array(), np.ascontiguousarray(array))
+    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
 
 
 TWO = Signature(
