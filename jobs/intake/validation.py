@@ -131,9 +131,9 @@ def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | 
         if wanted is None:
             known = ", ".join(taken) or "none"
             return "unknown_param", f"{model.key} takes no parameter {name!r}; it takes: {known}"
-        if not wanted.takes(value):
+        if not wanted.accepts(value):
             code = "range" if type(value) is wanted.type else "type"
-            return code, f"parameter {name!r} must be {wanted.wanted}"
+            return code, f"parameter {name!r} must be {wanted.expected}"
     return None
 
 

@@ -8,15 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.models.inputs import tensors
-from jobs.models.inputs.tensors import (
-    NamedTensors,
-    Signature,
-    Spec,
-    Tensor,
-    TensorError,
-    TensorRequest,
-)
+from jobs.models.inputs import signature
+from jobs.models.inputs.signature import Signature, Spec, TensorRequest
+from jobs.models.inputs.tensors import NamedTensors, Tensor, TensorError
 from workers.engines.protocol import InvalidInput, Prepared
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -67,7 +61,7 @@ class TensorEngine:
     ) -> None:
         if bool(function) == bool(module):
             raise ValueError("options must have a function or a module, and not both")
-        self._takes = Signature(tensors.specs(inputs), tensors.specs(outputs), max_rows)
+        self._takes = Signature(signature.specs(inputs), signature.specs(outputs), max_rows)
         self._runs: Runs
         if function:
             self._runs = _Function(_imported("function", function))
@@ -84,7 +78,7 @@ class TensorEngine:
 
     def _prepared(self, value: Any) -> Prepared | InvalidInput:
         try:
-            asked = tensors.read(value, self._takes)
+            asked = signature.read(value, self._takes)
         except TensorError as wrong:
             return InvalidInput(str(wrong))
         arrays = {name: asked.tensors[name].array() for name in self._takes.inputs}

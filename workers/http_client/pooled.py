@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from jobs import clock
-from jobs.models.engines.upstream_options import Upstream
+from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.telemetry.tracing.context import HERE
 from workers.http_client import secrets
 
@@ -45,7 +45,9 @@ class Client:
     """For any thread: as many requests at a time as there are connections. Raises ValueError where
     a secret or a certificate can't be read."""
 
-    def __init__(self, options: Upstream, extra_headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, options: UpstreamOptions, extra_headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(options.url)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._options = options

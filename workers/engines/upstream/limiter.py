@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobs import clock
-from jobs.models.engines.upstream_options import Concurrency, Patience
+from jobs.models.engines.upstream_options import BreakerOptions, Concurrency
 from jobs.telemetry.metrics import record
 from workers.engines.protocol import RateLimited, Room
 from workers.engines.upstream.breaker import Breaker
@@ -39,7 +39,7 @@ class Pass:
 class Limiter:
     """name: of the model, for the log."""
 
-    def __init__(self, name: str, concurrency: Concurrency, patience: Patience) -> None:
+    def __init__(self, name: str, concurrency: Concurrency, patience: BreakerOptions) -> None:
         self._name = name
         self._limit = Limit(concurrency.min, concurrency.start, concurrency.max)
         self._breaker = Breaker(patience.failures, patience.open_s)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from jobs import clock
-from jobs.models.engines.upstream_options import Upstream
+from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.models.model import Model
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import Span
@@ -29,7 +29,7 @@ class Requester:
     health check is declared and fails: the model is loaded when it doesn't."""
 
     def __init__(
-        self, model: Model, options: Upstream, headers: Mapping[str, str] | None = None
+        self, model: Model, options: UpstreamOptions, headers: Mapping[str, str] | None = None
     ) -> None:
         self._client, self._health = Client(options, headers), options.health
         self._gate = Limiter(model.key, options.concurrency, options.breaker)

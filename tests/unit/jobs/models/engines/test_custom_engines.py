@@ -70,7 +70,10 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
         ('file = "a", module = "b"', ["one of file, module; there are file and module"]),
         ('module = "b", file_sha256 = "0"', ["file_sha256 goes with options.file, which is"]),
         ("file = 5", ["options.file must be a string"]),
-        ('file = "a", fil = "b", weights = "c"', ["unknown option 'fil'; there are: file,", "'we"]),
+        (
+            'file = "a", fil = "b", weights = "c"',
+            ["unknown key 'fil' in options; there are: file,", "'we"],
+        ),
     ],
 )
 def test_what_is_wrong_with_the_options_of_python_is_named(
@@ -95,7 +98,7 @@ def test_what_is_wrong_with_the_options_of_python_is_named(
             'build = "N"',
             ["options.build makes a network, and options.export is one"],
         ),
-        ('file = "a", build = "N", threads = 0', ["threads must be a whole number, 1 or more"]),
+        ('file = "a", build = "N", threads = 0', ["threads must be a whole number, 1 to 1024"]),
         ('file = "a", build = "N", dtype = "int8"', ["dtype must be float32, float16, int64"]),
         ('file = "a", build = "N", shape = 4', ["shape must be a list of whole numbers"]),
         ('file = "a", build = "N", shape = [0.5]', ["shape must be a list of whole numbers"]),
@@ -113,7 +116,7 @@ def test_what_is_wrong_with_the_options_of_torch_is_named(
     ("task", "options", "said"),
     [
         ("tokens", "", ["options.path is missing", "options.sha256 is missing"]),
-        ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown option 'pooling'"]),
+        ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown key 'pooling' in options"]),
         ("embedding", HUGGINGFACE + ', pooling = "max"', ["pooling must be mean or cls"]),
         ("embedding", HUGGINGFACE + ", normalize = 1", ["normalize must be true or false"]),
         ("reranking", HUGGINGFACE + ', activation = ""', ["must be sigmoid or none"]),

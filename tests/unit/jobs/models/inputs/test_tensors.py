@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from jobs.models import tables
 from jobs.models.builtin_models import SAMPLES
-from jobs.models.inputs import tensor_inputs, tensors
-from jobs.models.inputs.tensors import BYTES, DTYPES, Signature, Spec, Tensor, TensorError, shape_of
+from jobs.models.engines.builtin_engines import TensorOptions
+from jobs.models.inputs import signature, tensor_inputs, tensors
+from jobs.models.inputs.signature import Signature, Spec
+from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor, TensorError, shape_of
+from jobs.models.tables import TableError
 from tests.support.json_values import json_values
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
@@ -170,12 +174,12 @@ B = {"datatype": "FP32", "shape": [1, 1], "data": [1]}
 
 
 def test_an_input_is_read_whole() -> None:
-    asked = tensors.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
+    asked = signature.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
     assert (asked.rows, asked.outputs, asked.plain) == (1, ["d"], True)
     assert asked.tensors["a"].array().tolist() == [[1, 2]]
     in_base64 = {**A, "base64": "AQAAAAIAAAA="}
     del in_base64["data"]
-    again = tensors.read({"inputs": {"a": in_base64, "b": B}}, TWO)
+    again = signature.read({"inputs": {"a": in_base64, "b": B}}, TWO)
     assert (again.tensors["a"], again.plain) == (asked.tensors["a"], False)
     assert again.outputs == ["c", "d"]
 
@@ -211,7 +215,7 @@ def test_an_input_is_read_whole() -> None:
 )
 def test_what_is_wrong_with_an_input_is_said(value: Any, said: str) -> None:
     with pytest.raises(TensorError) as caught:
-        tensors.read(value, TWO)
+        signature.read(value, TWO)
     assert said in str(caught.value)
 
 
@@ -221,17 +225,17 @@ def rows(count: int) -> dict[str, Any]:
 
 
 def test_a_request_has_one_row_at_least_and_no_more_than_the_model_takes() -> None:
-    assert tensors.read({"inputs": rows(3)}, TWO).rows == 3
+    assert signature.read({"inputs": rows(3)}, TWO).rows == 3
     for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
         with pytest.raises(TensorError, match=said):
-            tensors.read({"inputs": rows(count)}, TWO)
+            signature.read({"inputs": rows(count)}, TWO)
 
 
 @given(json_values)
 def test_any_json_is_an_input_or_is_refused(value: Any) -> None:
     for asked in (value, {"inputs": value}, {"inputs": {"a": value, "b": B}}):
         with pytest.raises(TensorError):
-            tensors.read(asked, TWO)
+            signature.read(asked, TWO)
 
 
 def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
@@ -242,32 +246,37 @@ def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
 GOOD = {"name": "x", "datatype": "INT32", "shape": [-1, 2]}
 
 
+def declared(**options: Any) -> list[str]:
+    with pytest.raises(TableError) as caught:
+        tables.read(TensorOptions, options, "options")
+    return caught.value.problems
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"name": "x"}, "must have name, datatype and shape"),
-        ({**GOOD, "more": 1}, "and nothing else"),
-        ({**GOOD, "name": ""}, "name must be a string"),
-        ({**GOOD, "datatype": "INT"}, "no datatype 'INT'"),
-        ({**GOOD, "datatype": []}, "no datatype []"),
+        ({"name": "x", "datatype": "INT8"}, ": shape is missing: it must be a list"),
+        ({**GOOD, "more": 1}, "unknown key 'more' in options.outputs number 1; there are: name, d"),
+        ({**GOOD, "name": ""}, ": name must be a string"),
+        ({**GOOD, "datatype": "INT"}, ": datatype must be a datatype: BOOL, UINT8"),
+        ({**GOOD, "datatype": []}, ": datatype must be a datatype: BOOL, UINT8"),
         ({**GOOD, "shape": [1, 2]}, "begin with -1"),
         ({**GOOD, "shape": []}, "begin with -1"),
         ({**GOOD, "shape": [-1, 0]}, "whole numbers"),
         ({**GOOD, "shape": [-1, 1.5]}, "whole numbers"),
-        ({**GOOD, "shape": [-1] * 33}, "more than 32"),
-        ("x", "must have name"),
+        ({**GOOD, "shape": [-1] * 33}, "at most 32"),
+        ("x", " must be a table"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_said(entry: Any, said: str) -> None:
-    problems = tensors.problems_of({"inputs": [GOOD], "outputs": [entry]})
-    assert len(problems) == 1
-    assert problems[0].startswith("options.outputs number 1: ")
-    assert said in problems[0]
+    [problem] = declared(inputs=[GOOD], outputs=[entry])
+    assert "options.outputs number 1" in problem
+    assert said in problem
 
 
 def test_a_declaration_says_all_that_is_wrong_with_it() -> None:
-    assert tensors.problems_of({"inputs": [GOOD], "outputs": [GOOD]}) == []
-    assert tensors.problems_of({"inputs": [GOOD, GOOD]}) == [
+    tables.read(TensorOptions, {"inputs": [GOOD], "outputs": [GOOD], "function": "a:b"})
+    assert declared(inputs=[GOOD, GOOD]) == [
         "options.inputs declares 'x' twice",
-        "options.outputs must be a list of { name, datatype, shape }",
+        "options.outputs is missing: it must be a list of { name, datatype, shape }",
     ]
