@@ -192,7 +192,7 @@ class RedisLanes:
         self._put = client.register_script(scripts.PUT)
         self._look = client.register_script(scripts.LOOK)
         self._take = client.register_script(scripts.TAKE)
-        self._disown = client.register_script(scripts.DISOWN)
+        self._abort = client.register_script(scripts.ABORT)
         self._drop = client.register_script(scripts.DROP)
         self._reply = client.register_script(scripts.REPLY)
         self._announce = client.register_script(scripts.ANNOUNCE)
@@ -240,7 +240,7 @@ class RedisLanes:
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
     def abort(self, worker: str, hand: int) -> None:
-        self._disown(self.keys.all(), [self.keys.lane(""), f"{worker}#{hand}"])
+        self._abort(self.keys.all(), [self.keys.lane(""), f"{worker}#{hand}"])
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         watch: Any = {"watcher": slot, "watched": f"{until_ms:.3f}", "watched_rows": rows}
