@@ -58,6 +58,7 @@ from jobs.store import db
 from jobs.telemetry.metrics import exposition, metrics, record
 from jobs.telemetry.tracing import export
 from jobs.telemetry.tracing import spans as telemetry
+from jobs.version import VERSION
 
 _CONNECTIONS = 10
 MOST_PARAMETERS = 64
@@ -127,7 +128,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = _Api(
         title="Millrace",
-        version="0.1.0",
+        version=VERSION,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

@@ -6,7 +6,8 @@
 local lane_key, lane, most, most_units, launched_before, took_ms, needs_ms, reason, worker, slot,
     lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token = unpack(ARGV, 1, 16)
 
-if tonumber(redis.call('HGET', POOL, 'launch') or '0') > tonumber(launched_before) then return false end
+local latest = tonumber(redis.call('HGET', POOL, 'launch') or '0')
+if latest > tonumber(launched_before) then return false end
 
 local function record_launch()
     redis.call('HSET', POOL, 'launch', string.format('%.3f', now), 'took', took_ms,

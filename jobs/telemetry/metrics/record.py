@@ -14,10 +14,10 @@ from prometheus_client import Counter, Histogram
 from jobs import clock
 from jobs.telemetry.metrics import deferred, metrics
 from jobs.telemetry.metrics.metrics import LANES, ROUTES, TENANTS, UPSTREAMS
+from jobs.version import VERSION
 
 P = ParamSpec("P")
 
-VERSION = "0.1.0"
 _MOST_LANE = 100  # characters of a lane's name, which has a client's parameters in it
 _BRIEF_S = 0.001  # nobody has to predict what is over sooner
 
