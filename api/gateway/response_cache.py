@@ -59,8 +59,8 @@ class ResponseCache:
     ) -> tuple[bytes, bool]:
         """(the answer, whether it was given before). A call that raises frees its key.
 
-        Raises KeyInFlight, KeyReused, DeadlinePassed where Redis takes longer than the call may,
-        and what the call raises.
+        Raises IdempotencyKeyInFlight, IdempotencyKeyReused, DeadlinePassed where Redis takes
+        longer than the call may, and what the call raises.
         """
         name = kept_under(claim.tenant, claim.key)
         mark = _IN_FLIGHT + claim.fingerprint + ids.new().bytes

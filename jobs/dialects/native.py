@@ -1,4 +1,4 @@
-"""Our own words: a line is an item, and a result line is that of `GET /jobs/{id}/results`."""
+"""Native format: a line is an item; result lines are those of `GET /jobs/{id}/results`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from jobs.intake.spool import Intake, add_lines
 
 
 class Native:
-    """See api.md."""
+    """Native dialect, described in api.md."""
 
     def read_items(
         self,
@@ -18,6 +18,7 @@ class Native:
         lines: Iterable[bytes | None],
         asked: Mapping[str, Any],
     ) -> Intake:
+        """Reads the lines of an input."""
         taken = open_intake("")
         add_lines(taken, lines)
         return taken
@@ -25,6 +26,7 @@ class Native:
     def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
+        """Returns a result line."""
         line = {
             "seq": row["seq"],
             "custom_id": row["custom_id"],

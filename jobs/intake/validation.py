@@ -1,4 +1,4 @@
-"""One item as a client writes it: what is right, what is wrong with it, how it is stored."""
+"""Validation of one item, and its form in the database."""
 
 import json
 import math
@@ -22,12 +22,12 @@ _KEYS = frozenset({"custom_id", "input", "params"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """input, params: JSON texts, checked to be storable; inputs: how many it stands for."""
+    """Checked item."""
 
     custom_id: str | None
-    input: bytes
-    params: bytes | None
-    inputs: int = 1
+    input: bytes  #: JSON
+    params: bytes | None  #: JSON
+    inputs: int = 1  #: number of inputs that it stands for
 
 
 class _Refused(Exception):
@@ -36,7 +36,7 @@ class _Refused(Exception):
 
 
 def parse_json(raw: bytes | memoryview) -> Any:
-    """JSON to Python; raises Malformed with the place.
+    """Parses JSON. Raises Malformed with the place.
 
     Lone surrogates pass, where nothing else is wrong: the checks after this name each one.
     """
@@ -63,7 +63,7 @@ def _finite(digits: str) -> float:
 
 
 def storable(value: Any) -> bytes:
-    """The JSON text of a value; raises ValueError(code, message) where it can't be stored."""
+    """Returns the JSON text of a value. Raises ValueError(code, message) if it can't be stored."""
     try:
         return _dump(value)
     except _Refused as refused:
@@ -93,9 +93,11 @@ def _holds_nul(value: Any) -> bool:
 
 
 def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
-    """(code, message) where this model takes no such input: checked at submission, and again by
-    the worker for jobs that said `on_invalid: fail_item`. What is wrong with tensors its engine
-    finds when it prepares them."""
+    """Returns (code, message) where this model takes no such input.
+
+    Checked at submission, and again by the worker for jobs with `on_invalid: fail_item`. The
+    engine checks tensors when it prepares them.
+    """
     if model.effective_task == "chat" and (no := chat.refuse(value)):
         return "chat", f"{model.key} {no}"
     if not isinstance(value, str):
@@ -123,6 +125,7 @@ def _refuse_thoroughly(model: Model, value: Any) -> tuple[str, str] | None:
 
 
 def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns (code, message) where this model takes no such parameters."""
     taken = model.params
     if taken is None:
         return None
@@ -140,10 +143,10 @@ def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | 
 def check(
     value: Any, loc: tuple[str | int, ...], line: int | None, model: Model, strict: bool
 ) -> Item | list[Fault]:
-    """An item as it will be stored, or everything that is wrong with it.
+    """Returns an item as it will be stored, or everything that is wrong with it.
 
-    value: the input itself, or {"custom_id", "input", "params"}. strict: what the model refuses is
-    a fault too.
+    value: the input itself, or {"custom_id", "input", "params"}. strict: inputs that
+    the model refuses are faults too.
     """
     if isinstance(value, str) and model.effective_task != "tensors":  # by far the most
         try:
@@ -209,7 +212,7 @@ def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
 
 
 def is_custom_id(value: Any) -> bool:
-    """Whether it is as CUSTOM_ID says."""
+    """Returns True for a text that CUSTOM_ID describes."""
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:
         return False
     return _CONTROL.search(value) is None

@@ -71,8 +71,9 @@ def submit(
     to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
     concern the caller; key: the one (`key_…`) that it came by; dialect, asked: its door's; target:
     what its results are written to. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with
-    everything that is wrong; KeyInFlight or KeyReused where another request has the key; BlobsAway
-    where `payloads` has a store and it can't be reached. Nothing is stored then.
+    everything that is wrong; IdempotencyKeyInFlight or IdempotencyKeyReused where another request
+    has the key; BlobStoreUnavailable where `payloads` has a store and it can't be reached. Nothing
+    is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]

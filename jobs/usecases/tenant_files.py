@@ -44,7 +44,7 @@ def key_of(id: UUID) -> str:
 
 def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[str, Any]:
     """Stores the bytes of a new file, in constant memory. Returns what is known of them: id,
-    bytes, sha256, key. id: where it is known before. Raises BlobsAway."""
+    bytes, sha256, key. id: where it is known before. Raises BlobStoreUnavailable."""
     id, digest, size = id or ids.new(), sha256(), 0
     content.seek(0)
     while chunk := content.read(_CHUNK):
@@ -68,7 +68,7 @@ def add(
     key_id: str = "",
 ) -> RowMapping:
     """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
-    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobsAway."""
+    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobStoreUnavailable."""
     id, size = ids.new(), content.seek(0, SEEK_END)
     with acting(database, tenant) as tx:
         quota.check_file(tx, tenant, limits, size, lock=False)

@@ -15,7 +15,7 @@ OVERLAP_S = 24 * 3600.0
 def secrets_of(tx: Tx, secret_key: str, tenant: str) -> list[str]:
     """What signs this tenant's webhooks now, the newest first; makes one where there is none.
 
-    Raises NotConfigured and Unsealable, as the functions below do.
+    Raises NotConfigured and DecryptionError, as the functions below do.
     """
     found = secrets.live(tx, tenant) or _make(tx, secret_key, tenant)
     return [decrypt(secret_key, tenant, row["sealed"]) for row in found]

@@ -24,7 +24,7 @@ def lines_of(
     source: Mapping[str, Any], raw: IO[bytes], most_line_bytes: int, most_bytes: int
 ) -> Iterator[bytes | None]:
     """As `jobs.intake.spool.add_lines` takes them. most_bytes: of all of it, unpacked. Raises
-    Untransferable where it is not what it is said to be, BlobsAway."""
+    Untransferable where it is not what it is said to be, BlobStoreUnavailable."""
     form = source.get("format", "jsonl")
     with _readable():
         if form == "parquet":

@@ -73,7 +73,7 @@ def get_item(shared: Shared, caller: Reader, job_id: JobId, seq: _Seq) -> Respon
 
 
 def item_of(shared: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
-    """Raises NotFound, Pruned, BlobsAway."""
+    """Raises NotFound, Pruned, BlobStoreUnavailable."""
     with find_job(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = read.item(tx, job["tenant_id"], job["id"], seq)

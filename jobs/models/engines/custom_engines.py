@@ -41,10 +41,12 @@ class PythonOptions(EngineOptions):
     module: Text = ""
 
     def conflicts(self) -> Iterator[str]:
+        """Implements `EngineOptions.conflicts`."""
         yield from self._one_of("file", "module")
         yield from self._only_with("file", "file_sha256")
 
     def file_problems(self) -> Iterable[str]:
+        """Implements `EngineOptions.file_problems`."""
         return self._absent("file")
 
 
@@ -70,6 +72,7 @@ class TorchOptions(EngineOptions):
     threads: _Threads = 1
 
     def conflicts(self) -> Iterator[str]:
+        """Implements `EngineOptions.conflicts`."""
         if self.export:
             yield from self._only_with("weights", "export")
             yield from self._only_with("export_sha256", "export")
@@ -88,6 +91,7 @@ class TorchOptions(EngineOptions):
             yield f"options.weights is {self.weights!r}; only {SAFE} is loaded"
 
     def file_problems(self) -> Iterable[str]:
+        """Implements `EngineOptions.file_problems`."""
         return self._absent("file", "export", "weights")
 
 
@@ -106,6 +110,7 @@ class HuggingFaceOptions(EngineOptions):
     threads: _Threads = 1
 
     def file_problems(self) -> Iterable[str]:
+        """Implements `EngineOptions.file_problems`."""
         return huggingface_folder.file_problems(self.task, self.model_dump())
 
 

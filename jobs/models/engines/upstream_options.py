@@ -132,14 +132,17 @@ class UpstreamOptions(EngineOptions):
     max_answer_mb: Annotated[int, whole(1, 1024, "MiB")] = 16
 
     def conflicts(self) -> Iterator[str]:
+        """Implements `EngineOptions.conflicts`."""
         if self.connect_timeout_s > self.timeout_s:
             yield "options.connect_timeout_s must be at most options.timeout_s"
 
     def limits(self, task: Task) -> dict[str, Any]:
+        """Implements `EngineOptions.limits`."""
         follows = {"in_flight": self.concurrency.max, "slice_items": _IN_FLIGHT_SLICES}
         return follows | ({} if task == "embedding" else {"max_batch": 1})
 
     def limit_problems(self, limits: Mapping[str, Any], task: Task) -> Iterator[str]:
+        """Implements `EngineOptions.limit_problems`."""
         if "in_flight" in limits:
             yield "options.concurrency.max says how many are in flight at most"
         if task != "embedding" and limits.get("max_batch", 1) != 1:

@@ -40,8 +40,8 @@ _LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
 def take(tx: Tx, claim: Claim) -> None:
-    """Holds the key until the transaction ends. Raises KeyInFlight where another request holds it
-    or was faster, KeyReused where that was not the same."""
+    """Holds the key until the transaction ends. Raises IdempotencyKeyInFlight where another
+    request holds it or was faster, IdempotencyKeyReused where that was not the same."""
     # A statement of its own: who looked before it had the lock would miss what was just committed.
     if not tx.scalars(_LOCK, {"lock": _lock_of(claim)}).one():
         raise IdempotencyKeyInFlight
