@@ -186,7 +186,7 @@ class CallLanes(Protocol):
         """
         ...
 
-    def abort(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, token: int) -> None:
         """Puts back the calls of a take whose answer never reached its worker."""
         ...
 

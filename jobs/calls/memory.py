@@ -125,11 +125,11 @@ class MemoryLanes:
                     self._ring()
             return taken
 
-    def abort(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, token: int) -> None:
         """Implements `CallLanes.abort`."""
         with self._lock:
             for id, (its_worker, its_token, call) in list(self._taken.items()):
-                if (its_worker, its_token) == (worker, hand):
+                if (its_worker, its_token) == (worker, token):
                     del self._taken[id]
                     self._queue(call, self._clock_ms(), 0.0)
                     self._ring()

@@ -244,9 +244,9 @@ class RedisLanes:
         taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.token])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
-    def abort(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, token: int) -> None:
         """Implements `CallLanes.abort`."""
-        self._abort(self.keys.all(), [self.keys.lane(""), f"{worker}#{hand}"])
+        self._abort(self.keys.all(), [self.keys.lane(""), f"{worker}#{token}"])
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         """Implements `CallLanes.watch`."""
@@ -254,8 +254,8 @@ class RedisLanes:
         self._redis.hset(self.keys("pool"), mapping=watch)
 
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
-        # Redis ends a block up to 100 ms late when it is idle, so the timeout is kept here.
         """Implements `CallLanes.wait_for_wakeup`."""
+        # Redis ends a block up to 100 ms late when it is idle, so the timeout is kept here.
         connection: Any = self._redis.connection_pool.get_connection()
         try:
             lists = self.keys.wakeups, self.keys("wake:" + slot)
