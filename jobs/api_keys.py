@@ -1,4 +1,4 @@
-"""API keys: made here, shown once, known by their hash; and how tenants may be called."""
+"""API keys: generated here, shown once, stored as a hash; and names of tenants."""
 
 import hashlib
 import re
@@ -10,56 +10,59 @@ from jobs.identity import ROLES, Role, Scope
 
 _BYTES = 32
 _KEY = re.compile(r"mk_[A-Za-z0-9_-]{43}")
-_HINT = 8
-"""Characters that a key is known by in lists; what follows has more than 220 random bits."""
+_HINT = 8  # characters of a key that lists show; the rest has more than 220 random bits
 
 TENANT = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}$"
 _TENANT = re.compile(TENANT)
 MAX_OVERLAP_S = 90 * 86_400.0
 OVERLAP_S = 86_400.0
-"""So long a key is good beside the one that it was rotated to."""
+"""Time for which a rotated key remains valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is to be made. scopes: of its role, or fewer; lives_s: None: for ever."""
+    """Key to be created."""
 
     tenant: str
     name: str = ""
     role: Role = "tenant"
-    scopes: frozenset[Scope] | None = None
-    lives_s: float | None = None
-    secret: str = field(default_factory=lambda: make(), repr=False)
+    scopes: frozenset[Scope] | None = None  #: None: all of its role
+    ttl_s: float | None = None  #: None: it doesn't expire
+    secret: str = field(default_factory=lambda: generate(), repr=False)
 
     @property
     def granted(self) -> list[Scope]:
+        """Scopes of the key, sorted."""
         return sorted(ROLES[self.role] if self.scopes is None else self.scopes)
 
 
-def make() -> str:
+def generate() -> str:
+    """Returns a new random key."""
     return "mk_" + secrets.token_urlsafe(_BYTES)
 
 
 def is_key(text: str) -> bool:
-    """Whether it looks like one."""
+    """Returns True if a text has the form of a key."""
     return _KEY.fullmatch(text) is not None
 
 
-def hash_of(key: str) -> bytes:
-    """What is stored of a key. It needs no salt, and no slow hash: nobody guesses 256 bits."""
+def hash_key(key: str) -> bytes:
+    """Returns the hash that is stored; 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(key.encode()).digest()
 
 
-def hint_of(key: str) -> str:
+def key_hint(key: str) -> str:
+    """Returns the part of a key that lists show."""
     return key[:_HINT]
 
 
 def is_tenant(name: str) -> bool:
+    """Returns True if a text may name a tenant."""
     return _TENANT.fullmatch(name) is not None
 
 
-def check(asked: NewKey) -> None:
-    """Raises Invalid, with everything that is wrong with it."""
+def validate(asked: NewKey) -> None:
+    """Raises Invalid with everything that is wrong with a new key."""
     faults = []
     if not is_tenant(asked.tenant):
         why = "1 to 100 letters, digits and ._:@-, a letter or digit first"

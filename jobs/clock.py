@@ -1,4 +1,4 @@
-"""Time and randomness. Everything asks here, so that a test can own them."""
+"""Time and randomness, in one module so that tests can control them."""
 
 import random
 import time
@@ -9,34 +9,35 @@ _secret = random.SystemRandom()
 
 
 def now() -> datetime:
-    """Wall-clock time, in UTC."""
+    """Returns the wall-clock time, in UTC."""
     return datetime.now(UTC)
 
 
 def monotonic() -> float:
-    """Seconds on a clock that never goes back; only differences mean anything."""
+    """Returns seconds on a clock that never goes back; only differences have a meaning."""
     return time.monotonic()
 
 
 def sleep(seconds: float) -> None:
+    """Blocks for so many seconds."""
     time.sleep(seconds)
 
 
 def random_bits(bits: int) -> int:
-    """Of the kernel: from many ids nobody can tell the next, or how many others got."""
+    """Returns random bits of the kernel: ids made of them can't be predicted."""
     return _secret.getrandbits(bits)
 
 
 def chance(share: float) -> bool:
-    """Whether something that happens with this probability, 0 to 1, happens now."""
+    """Returns True with this probability, 0 to 1."""
     return _random.random() < share
 
 
 def jitter(most: float) -> float:
-    """A random number of 0 to `most`."""
+    """Returns a random number from 0 to `most`."""
     return _random.uniform(0.0, most)
 
 
 def ago(seconds: float) -> datetime:
-    """The wall-clock time so many seconds before now."""
+    """Returns the wall-clock time so many seconds before now."""
     return now() - timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Secrets at rest: encrypted by a key that is derived from MILLRACE_SECRET_KEY."""
+"""Encryption of stored secrets, by a key that is derived from MILLRACE_SECRET_KEY."""
 
 import os
 
@@ -9,30 +9,28 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from jobs.errors import NotConfigured
 
-MIN_KEY = 32
-"""Characters of a secret key, at least: it is used as it is, not stretched like a password."""
+MIN_KEY = 32  # characters of a secret key; it is not stretched like a password
 
 _NONCE_BYTES = 12
 
 
-class Unsealable(Exception):
-    """Sealed by another key, for another owner, or damaged."""
+class DecryptionError(Exception):
+    """The secret was encrypted by another key or for another owner, or is damaged."""
 
 
-def seal(secret_key: str, owner: str, secret: str) -> bytes:
-    """The secret, encrypted (AES-256-GCM) and bound to its owner. Raises NotConfigured without a
-    key."""
+def encrypt(secret_key: str, owner: str, secret: str) -> bytes:
+    """Encrypts a secret (AES-256-GCM), bound to its owner. Raises NotConfigured without a key."""
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + _cipher(secret_key).encrypt(nonce, secret.encode(), owner.encode())
 
 
-def unseal(secret_key: str, owner: str, sealed: bytes) -> str:
-    """What was sealed. Raises NotConfigured without a key, Unsealable with another one."""
+def decrypt(secret_key: str, owner: str, sealed: bytes) -> str:
+    """Decrypts a secret. Raises NotConfigured without a key, DecryptionError with another one."""
     cipher = _cipher(secret_key)
     try:
         plain = cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], owner.encode())
     except InvalidTag:
-        raise Unsealable(
+        raise DecryptionError(
             "the signing secret was encrypted by another MILLRACE_SECRET_KEY; set that one again, "
             "or rotate the secret"
         ) from None

@@ -1,39 +1,39 @@
-"""What can go wrong, and what to say of it.
+"""Errors: one tree; each class has an HTTP status, a code, and whether to retry.
 
-    MillraceError                500  internal
-    ├── Malformed                400  malformed
-    │   └── KeyMissing           400  idempotency_key_missing
-    ├── Unauthenticated          401  unauthenticated
-    ├── Forbidden                403  forbidden
-    ├── NotFound                 404  not_found
-    │   └── UnknownModel         404  unknown_model
-    ├── Conflict                 409  conflict
-    │   └── KeyInFlight          409  idempotency_key_in_flight
-    ├── Pruned                   410  pruned
-    ├── TooLarge                 413  too_large
-    ├── UrlTooLong               414  url_too_long
-    ├── UnsupportedMedia         415  unsupported_media_type
-    ├── Untransferable           422  untransferable, or more exactly
-    ├── Invalid                  422  invalid
-    │   ├── KeyReused            422  idempotency_key_reused
-    │   └── TooManyItems         422  invalid
-    ├── TooLate                  429  predicted_wait
-    ├── QuotaExceeded            429  quota_exceeded
-    │   └── StorageFull          429  quota_exceeded
-    ├── SpendCap                 429  spend_cap
-    ├── HeadTooLarge             431  head_too_large
-    ├── Unreadable               500  payload_unreadable
-    │   ├── PayloadLost          500  payload_lost
-    │   └── PayloadCorrupt       500  payload_corrupt
-    ├── Unavailable              503  unavailable
-    │   ├── BlobsAway            503  blobs_away
-    │   ├── NoWorker             503  no_worker
-    │   ├── NotConfigured        503  not_configured
-    │   ├── Overloaded           503  overloaded
-    │   └── WorkerLost           503  worker_lost
-    └── DeadlinePassed           504  deadline_passed
+    MillraceError                     500  internal
+    ├── Malformed                     400  malformed
+    │   └── IdempotencyKeyMissing     400  idempotency_key_missing
+    ├── Unauthenticated               401  unauthenticated
+    ├── Forbidden                     403  forbidden
+    ├── NotFound                      404  not_found
+    │   └── UnknownModel              404  unknown_model
+    ├── Conflict                      409  conflict
+    │   └── IdempotencyKeyInFlight    409  idempotency_key_in_flight
+    ├── Pruned                        410  pruned
+    ├── TooLarge                      413  too_large
+    ├── UrlTooLong                    414  url_too_long
+    ├── UnsupportedMedia              415  unsupported_media_type
+    ├── Untransferable                422  untransferable, or more exactly
+    ├── Invalid                       422  invalid
+    │   ├── IdempotencyKeyReused      422  idempotency_key_reused
+    │   └── TooManyItems              422  invalid
+    ├── TooLate                       429  predicted_wait
+    ├── QuotaExceeded                 429  quota_exceeded
+    │   └── StorageFull               429  quota_exceeded
+    ├── SpendCap                      429  spend_cap
+    ├── HeadTooLarge                  431  head_too_large
+    ├── Unreadable                    500  payload_unreadable
+    │   ├── PayloadLost               500  payload_lost
+    │   └── PayloadCorrupt            500  payload_corrupt
+    ├── Unavailable                   503  unavailable
+    │   ├── BlobStoreUnavailable      503  blobs_away
+    │   ├── NoWorker                  503  no_worker
+    │   ├── NotConfigured             503  not_configured
+    │   ├── Overloaded                503  overloaded
+    │   └── WorkerLost                503  worker_lost
+    └── DeadlinePassed                504  deadline_passed
 
-Each class is one `type` of RFC 9457; the api's one handler renders them all.
+Each class is a `type` of RFC 9457; one handler of the api renders them all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,36 +49,34 @@ from jobs.limits import Bound
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a request.
+    """One thing that is wrong with a request."""
 
-    loc: where, as a path into the body or the query; line: 1-based, for NDJSON.
-    """
-
-    loc: tuple[str | int, ...]
+    loc: tuple[str | int, ...]  #: path into the body or the query
     code: str
     message: str
-    line: int | None = None
+    line: int | None = None  #: of an NDJSON body, from 1
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the fault as an entry of a problem's `errors`."""
         line = {} if self.line is None else {"line": self.line}
         loc = [_text(part) if isinstance(part, str) else part for part in self.loc]
         return {"loc": loc, **line, "code": self.code, "message": self.message}
 
 
 def _text(name: str) -> str:
-    """A client's own name for something: a lone surrogate in it can't be sent back."""
+    """Replaces lone surrogates in a client's own name: they can't be sent back."""
     return name.encode("utf-8", "replace").decode()
 
 
 class MillraceError(Exception):
-    status: ClassVar[int] = 500
+    """Root of the tree: an error that clients are told."""
+
+    status: ClassVar[int] = 500  #: HTTP status
     code: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
     retryable: ClassVar[bool] = False
-    challenge: ClassVar[str] = ""
-    """What WWW-Authenticate says."""
-
-    more: Mapping[str, Any] = {}  # members of the problem that others haven't
+    challenge: ClassVar[str] = ""  #: value of WWW-Authenticate
+    more: Mapping[str, Any] = {}  #: extension members of the problem (RFC 9457)
 
     def __init__(
         self, detail: str, *, faults: Sequence[Fault] = (), retry_after_s: float | None = None
@@ -89,7 +87,7 @@ class MillraceError(Exception):
         self.retry_after_s = retry_after_s
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is, whatever its constructor takes."""
+        """Pickles the fields, since constructors differ."""
         return _rebuilt, (type(self), self.args, vars(self))
 
 
@@ -103,36 +101,52 @@ def _rebuilt(
 
 
 class Malformed(MillraceError):
+    """The request can't be parsed."""
+
     status, code, title = 400, "malformed", "The request can't be read"
 
 
-class KeyMissing(Malformed):
+class IdempotencyKeyMissing(Malformed):
+    """The server requires an Idempotency-Key."""
+
     code, title = "idempotency_key_missing", "Idempotency-Key is missing"
 
 
 class Unauthenticated(MillraceError):
+    """There is no valid credential."""
+
     status, code, title = 401, "unauthenticated", "No valid credential"
     challenge = "Bearer"
 
 
 class Forbidden(MillraceError):
+    """The credential doesn't allow this."""
+
     status, code, title = 403, "forbidden", "The credential doesn't allow this"
     challenge = 'Bearer error="insufficient_scope"'
 
 
 class NotFound(MillraceError):
+    """There is no such resource, or it is not visible to the caller."""
+
     status, code, title = 404, "not_found", "Not found"
 
 
 class UnknownModel(NotFound):
+    """No such model is served."""
+
     code, title = "unknown_model", "Unknown model"
 
 
 class Conflict(MillraceError):
+    """The state of the resource forbids this."""
+
     status, code, title = 409, "conflict", "Not possible in this state"
 
 
-class KeyInFlight(Conflict):
+class IdempotencyKeyInFlight(Conflict):
+    """The first request under this key has no response yet."""
+
     code, retryable = "idempotency_key_in_flight", True
     title = "A request is outstanding for this Idempotency-Key"
 
@@ -142,28 +156,37 @@ class KeyInFlight(Conflict):
 
 
 class Pruned(MillraceError):
+    """Retention has removed the resource."""
+
     status, code, title = 410, "pruned", "Removed at the end of its retention"
 
 
 class TooLarge(MillraceError):
+    """The body is too large."""
+
     status, code, title = 413, "too_large", "The body is too large"
 
 
 class UrlTooLong(MillraceError):
+    """The URL is too long."""
+
     status, code, title = 414, "url_too_long", "The URL is too long"
 
 
 class UnsupportedMedia(MillraceError):
+    """The content type is not supported."""
+
     status, code, title = 415, "unsupported_media_type", "Unsupported content type"
 
 
 class Invalid(MillraceError):
+    """The request is well-formed but not valid; `faults` says why."""
+
     status, code, title = 422, "invalid", "The request is not valid"
 
 
 class Untransferable(MillraceError):
-    """What a job is read from, or written to, will not do, however often it is tried. code: which
-    way, in its job's words."""
+    """A source or target of a job can't be used, however often it is tried; code: the reason."""
 
     status, code, title = 422, "untransferable", "Can't be read, or written to"
 
@@ -173,7 +196,7 @@ class Untransferable(MillraceError):
 
 
 class TooManyItems(Invalid):
-    """More than a limit lets one job have."""
+    """A job has more items than a limit allows."""
 
     def __init__(self, bound: Bound) -> None:
         message = f"{bound.whose} may send {bound.most:g} items at most ({bound.name})"
@@ -182,7 +205,9 @@ class TooManyItems(Invalid):
         self.more = {"limit": bound.described()}
 
 
-class KeyReused(Invalid):
+class IdempotencyKeyReused(Invalid):
+    """The key belongs to another request."""
+
     code, title = "idempotency_key_reused", "Idempotency-Key is already used"
 
     def __init__(self) -> None:
@@ -190,12 +215,14 @@ class KeyReused(Invalid):
 
 
 class TooLate(MillraceError):
+    """The predicted wait is longer than allowed."""
+
     status, code, retryable = 429, "predicted_wait", True
     title = "The predicted wait is longer than allowed"
 
 
 class QuotaExceeded(MillraceError):
-    """A limit of the tenant, or of its key, is used up. left: of what it limits."""
+    """A limit of the tenant or of its key is used up. left: rest of it."""
 
     status, code, retryable = 429, "quota_exceeded", True
     title = "A limit is used up"
@@ -216,13 +243,13 @@ class QuotaExceeded(MillraceError):
 
 
 class StorageFull(QuotaExceeded):
-    """To wait doesn't help."""
+    """Stored bytes are used up: waiting doesn't help."""
 
     retryable = False
 
 
 class SpendCap(MillraceError):
-    """This month's hard cap is reached: nothing new is taken in."""
+    """The hard cap of this month is reached: nothing new is accepted."""
 
     status, code, title = 429, "spend_cap", "The spend cap of this month is reached"
 
@@ -239,50 +266,70 @@ class SpendCap(MillraceError):
 
 
 class HeadTooLarge(MillraceError):
+    """The headers are too large."""
+
     status, code, title = 431, "head_too_large", "The headers are too large"
 
 
 class Unreadable(MillraceError):
-    """A payload whose blob is not there, or not what was stored."""
+    """The blob of a payload is missing, or not what was stored."""
 
     code, title = "payload_unreadable", "A payload can't be read"
 
     def as_result(self) -> str:
-        """The error of an item that failed by this, as JSON."""
+        """Returns the error of an item that failed by this, as JSON."""
         return orjson.dumps({"code": self.code, "message": self.detail}).decode()
 
 
 class PayloadLost(Unreadable):
+    """The blob of a payload is missing."""
+
     code, title = "payload_lost", "A payload is gone"
 
 
 class PayloadCorrupt(Unreadable):
+    """The blob of a payload is not what was stored."""
+
     code, title = "payload_corrupt", "A payload is not what was stored"
 
 
 class Unavailable(MillraceError):
+    """The service is unavailable for now."""
+
     status, code, title, retryable = 503, "unavailable", "Temporarily unavailable", True
 
 
-class BlobsAway(Unavailable):
+class BlobStoreUnavailable(Unavailable):
+    """The blob store can't be reached or refuses."""
+
     code, title = "blobs_away", "The blob store can't be reached"
 
 
 class NoWorker(Unavailable):
+    """No worker is ready for this model."""
+
     code, title = "no_worker", "No worker is ready for this model"
 
 
 class NotConfigured(Unavailable):
+    """A setting that this needs is not set."""
+
     code, title, retryable = "not_configured", "Not configured here", False
 
 
 class Overloaded(Unavailable):
+    """The queue of calls is full."""
+
     code, title = "overloaded", "The queue is full"
 
 
 class WorkerLost(Unavailable):
-    code, title = "worker_lost", "The workers died that had the call in hand"
+    """Two workers that had the call died."""
+
+    code, title = "worker_lost", "The workers that had the call died"
 
 
 class DeadlinePassed(MillraceError):
+    """The deadline passed before an answer."""
+
     status, code, title, retryable = 504, "deadline_passed", "The deadline passed", True

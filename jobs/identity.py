@@ -1,12 +1,16 @@
-"""Who is asking, and what they may do. The tenant comes from the credential alone."""
+"""Callers and their permissions. The tenant comes from the credential alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Scope = Literal["read", "submit", "infer", "operate", "admin"]
-"""read: jobs, results, usage, models; submit: jobs, and the verbs of one's own; infer: calls;
-operate: to read, and use verbs on, what is other tenants'; admin: keys, tenants, limits, audit."""
+Scope = Literal[
+    "read",  # jobs, results, usage, models
+    "submit",  # jobs, and verbs on one's own
+    "infer",  # calls
+    "operate",  # read, and verbs, across tenants
+    "admin",  # keys, tenants, limits, audit
+]
 
 Role = Literal["tenant", "operator", "admin"]
 
@@ -16,16 +20,15 @@ ROLES: Mapping[Role, frozenset[Scope]] = {
     "operator": frozenset({"read", "submit", "infer", "operate"}),
     "admin": frozenset(SCOPES),
 }
-"""What a role may at most; a key may have fewer scopes."""
+"""Most scopes of each role; a key may have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a tenant may use at most; None: as much as it likes. model: a name, or "" for all models
-    together; key: of one key (`key_…`), or "" for all of them together."""
+    """Limits of a tenant; None: no limit."""
 
-    model: str = ""
-    key: str = ""
+    model: str = ""  #: name; "": all models together
+    key: str = ""  #: id of one key (`key_…`); "": all keys together
     requests_per_s: float | None = None
     tokens_per_s: float | None = None
     calls_in_flight: int | None = None
@@ -36,29 +39,25 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One who was recognized. actor: a key's id (`key_…`), a token's subject (`oidc:…`), or
-    "loopback".
-
-    weight, limits: the tenant's, as far as they concern this credential; spent: this month's hard
-    cap is reached.
-    """
+    """Authenticated caller."""
 
     tenant: str
     role: Role
     scopes: frozenset[Scope]
-    actor: str
-    weight: float = 1.0
-    limits: tuple[Limit, ...] = ()
-    spent: bool = False
+    actor: str  #: id of a key (`key_…`), subject of a token (`oidc:…`), or "loopback"
+    weight: float = 1.0  #: fair-share weight of the tenant
+    limits: tuple[Limit, ...] = ()  #: of the tenant, as far as they concern this credential
+    spent: bool = False  #: the hard cap of this month is reached
 
     @property
     def key_id(self) -> str:
-        """Of the API key that it came by; "" for others."""
+        """Id of the API key; "" for other credentials."""
         return self.actor if self.actor.startswith("key_") else ""
 
     def may(self, scope: Scope) -> bool:
+        """Returns True if the credential has this scope."""
         return scope in self.scopes
 
 
 OPEN = Caller("default", "admin", ROLES["admin"], "loopback")
-"""Everybody on loopback, as long as no key was made."""
+"""Every caller on loopback, as long as there is no key."""

@@ -14,17 +14,17 @@ _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _VALUE = {char: value for value, char in enumerate(_ALPHABET)}
 _LENGTH = 26
 DIGITS = "[0-7][0-9a-hjkmnp-tv-z]{25}"
-"""What follows the prefix, as a regular expression."""
+"""Regular expression of the part after the prefix."""
 _SHIFTS = range(5 * (_LENGTH - 2), -1, -10)
 
 
 def new() -> UUID:
-    """A UUID of version 7: 48 bits of milliseconds, then 74 random bits."""
+    """Returns a UUID of version 7: 48 bits of milliseconds, then 74 random bits."""
     return _made(clock.now(), clock.random_bits(80))
 
 
 def derived(at: datetime, *names: str) -> UUID:
-    """One that is the same whenever it is asked for: of that time, and its bits from the names."""
+    """Returns the UUID of this time whose random bits are a hash of the names."""
     digest = sha256("\n".join(names).encode()).digest()
     return _made(at, int.from_bytes(digest[:10]))
 
@@ -37,24 +37,24 @@ def _made(at: datetime, bits: int) -> UUID:
 
 
 def earliest(at: datetime) -> UUID:
-    """Below all that were made at that time or later; none was made before 1970."""
+    """Returns a lower bound of the ids that were made at that time or later."""
     return UUID(int=max(0, int(at.timestamp() * 1000)) << 80)
 
 
 def show(prefix: str, id: UUID) -> str:
-    """`job_…` for a UUID."""
+    """Returns the TypeID of a UUID."""
     value = id.int
     digits = [_PAIRS[value >> shift & 1023] for shift in _SHIFTS]
     return f"{prefix}_{''.join(digits)}"
 
 
 def pattern(*prefixes: str) -> str:
-    """The regular expression of ids with one of these prefixes."""
+    """Returns the regular expression of ids with one of these prefixes."""
     return f"^({'|'.join(prefixes)})_{DIGITS}$"
 
 
 def parse(prefix: str | tuple[str, ...], text: str) -> UUID | None:
-    """The UUID in `job_…`, or None where the text is not such an id. prefix: or any of several."""
+    """Returns the UUID of a TypeID with this prefix, or one of these; None for other texts."""
     head, _, digits = text.rpartition("_")
     if (
         head not in ((prefix,) if isinstance(prefix, str) else prefix)

@@ -1,4 +1,4 @@
-"""The numbers of limits, one by one: which of them bind a request."""
+"""Bounds: the single numbers of limits, and which of them apply to a request."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,41 +18,41 @@ Name = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One number of a Limit: what it is called there, and the number; model, key: as there."""
+    """One number of a Limit."""
 
-    name: Name
+    name: Name  #: field of the Limit
     most: float
-    model: str = ""
-    key: str = ""
+    model: str = ""  #: as in the Limit
+    key: str = ""  #: as in the Limit
 
     @property
     def place(self) -> str:
-        """Where its bucket is kept, among those of the tenant: one for each number, so that
-        another limit counts at once."""
+        """Field of its bucket among those of the tenant; a changed number has a new bucket."""
         return f"{self.name}\n{self.model}\n{self.key}\n{self.most:g}"
 
     @property
     def step_ms(self) -> float:
-        """What one request, or token, takes of a rate."""
+        """Time (ms) in which a rate refills by one request or token."""
         return 1000 / self.most
 
     @property
     def burst(self) -> float:
-        """As many at once."""
+        """Most requests or tokens at once."""
         return max(1.0, self.most)
 
     @property
     def whose(self) -> str:
+        """Owner of the limit, in words."""
         return f"the key {self.key}" if self.key else "the tenant"
 
     def described(self) -> dict[str, object]:
-        """As a problem names it."""
+        """Returns the limit as a member of a problem."""
         of, model = "key" if self.key else "tenant", self.model or None
         return {"name": self.name, "value": self.most, "of": of, "model": model}
 
 
 def bounds_of(limits: Iterable[Limit], name: Name, model: str) -> list[Bound]:
-    """Of the limits that concern a caller, what binds a request for a model; "": for whatever."""
+    """Returns the bounds of a request for a model; "": of any request."""
     return [
         Bound(name, most, limit.model, limit.key)
         for limit in limits
@@ -61,6 +61,6 @@ def bounds_of(limits: Iterable[Limit], name: Name, model: str) -> list[Bound]:
 
 
 def most_items(limits: Sequence[Limit], model: str) -> Bound | None:
-    """What bounds the items of one job: no room is ever made for more than may be queued."""
+    """Returns the bound on the items of one job: at most as many as may be queued."""
     bounds = bounds_of(limits, "job_items", model) + bounds_of(limits, "queued_items", model)
     return min(bounds, key=lambda bound: bound.most, default=None)

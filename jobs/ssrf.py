@@ -1,7 +1,7 @@
-"""Where webhooks may go: to public addresses, and to what MILLRACE_WEBHOOK_ALLOW names.
+"""SSRF protection: webhooks go to public addresses and to those of MILLRACE_WEBHOOK_ALLOW.
 
-A tenant's URL makes our machine connect somewhere. Its form is checked when a job is submitted; the
-addresses behind its name are checked again whenever it is sent (`workers/webhooks/post.py`).
+The form of a tenant's URL is checked when a job is submitted; the addresses behind its name are
+checked whenever a webhook is sent (`workers/http_client/post.py`).
 """
 
 import re
@@ -48,8 +48,10 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody on the internet has it. An IPv6 address that embeds an IPv4 one (mapped,
-    6to4, NAT64) leads there, and is as public as that."""
+    """Returns True for an address of the public internet.
+
+    An IPv6 address that embeds an IPv4 one (mapped, 6to4, NAT64) is as public as that one.
+    """
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     inner = _embedded(address)
@@ -66,15 +68,14 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """HostTable and networks that may be reached although they are private, and by plain http."""
+    """Private hosts and networks that may be reached, by plain http too."""
 
     hosts: frozenset[str]
     networks: tuple[IPv4Network | IPv6Network, ...]
 
     @classmethod
     def parse(cls, text: str) -> "AllowList":
-        """From host names, addresses and networks, with commas between them. Raises ValueError,
-        naming the entry."""
+        """Reads host names, addresses and networks between commas. Raises ValueError."""
         hosts, networks = set(), []
         for entry in filter(None, (part.strip() for part in text.split(","))):
             try:
@@ -88,23 +89,25 @@ class AllowList:
         return cls(frozenset(hosts), tuple(networks))
 
     def has_host(self, host: str) -> bool:
+        """Returns True if the list has this host name or literal address."""
         address = _literal(host)
         return _plain(host) in self.hosts or (address is not None and self.has_address(address))
 
     def has_address(self, address: Address) -> bool:
+        """Returns True if a network of the list has this address, or the one it embeds."""
         inner = _embedded(address) if isinstance(address, IPv6Address) else None
         return any(found in network for found in (address, inner) if found
                    for network in self.networks)  # fmt: skip
 
 
 def may_reach(host: str, address: str, allow: AllowList) -> bool:
-    """Whether a webhook to this host may connect to this address, one of those of its name."""
+    """Returns True if a webhook to this host may connect to this address of its name."""
     found = ip_address(address)
     return is_public(found) or allow.has_host(host) or allow.has_address(found)
 
 
-def refuse_url(url: str, allow: AllowList) -> tuple[str, str] | None:
-    """Why no webhook can go there, as code and message; None where it can."""
+def url_problem(url: str, allow: AllowList) -> tuple[str, str] | None:
+    """Returns (code, message) where no webhook may go to a URL."""
     if len(url) > MAX_URL or _ODD.search(url):
         return "malformed", (
             f"must be at most {MAX_URL} printable ASCII characters: percent-encode the path, and "

@@ -1,4 +1,4 @@
-"""The states, once. The same words stand in the database, the API, the docs and the metrics."""
+"""States and classes. The same words stand in the database, the API, the docs and the metrics."""
 
 from typing import Literal, get_args
 

@@ -116,7 +116,7 @@ def _state(key: str, model: Model | None, standing: Standing) -> ModelState:
         version=version,
         engine=model.engine if model else None,
         target_ms=model.target_ms if model else None,
-        unit=model.kind.unit if model else None,
+        unit=model.spec.unit if model else None,
         ready=ready > 0,
         workers=ready,
         states=dict(standing.states),

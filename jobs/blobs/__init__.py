@@ -1,4 +1,4 @@
-"""Payloads too large for a row: a local folder or S3 keeps them, and the row keeps a reference.
+"""Payloads too large for a row: a folder or S3 stores them, and the row has a reference.
 
-The store is dumb (put, get, delete by prefix); keys, limits and checksums are `payloads.py`'s.
+A store puts, gets and deletes bytes; `payloads.py` decides about keys, limits and checksums.
 """

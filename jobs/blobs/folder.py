@@ -1,4 +1,4 @@
-"""Blobs in a folder, on a disk that every process of the platform sees."""
+"""Blobs in a folder, on a disk that all processes share."""
 
 import os
 import shutil
@@ -9,36 +9,40 @@ from pathlib import Path
 from typing import IO
 
 from jobs import clock
-from jobs.errors import BlobsAway, PayloadLost
+from jobs.errors import BlobStoreUnavailable, PayloadLost
 
 _CHUNK = 1 << 20
-_MARK = ".millrace-blobs"  # tells the folder from the mount point of a disk that is not there
+_MARK = ".millrace-blobs"  # absent in the mount point of a disk that is not mounted
 
 
 class FolderBlobs:
-    """A file a blob. Written beside its place, synced, then renamed: it is there whole, or not."""
+    """Stores each blob in a file: written under another name, synced, then renamed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def put(self, key: str, data: bytes) -> None:
+        """Implements `BlobStore.put`."""
         self.put_stream(key, BytesIO(data))
 
     def put_stream(self, key: str, source: IO[bytes]) -> None:
+        """Implements `BlobStore.put_stream`."""
         path = self._root / key
-        with _away(f"can't write {path}"):
+        with _translate_errors(f"can't write {path}"):
             self._make_root()
             _make(path.parent)
             _write(path, source)
 
     def get(self, key: str) -> bytes:
+        """Implements `BlobStore.get`."""
         path = self._root / key
-        with self.open(key) as file, _away(f"can't read {path}"):
+        with self.open(key) as file, _translate_errors(f"can't read {path}"):
             return file.read()
 
     def open(self, key: str) -> IO[bytes]:
+        """Implements `BlobStore.open`."""
         path = self._root / key
-        with _away(f"can't read {path}"):
+        with _translate_errors(f"can't read {path}"):
             try:
                 return path.open("rb")
             except FileNotFoundError:
@@ -47,15 +51,17 @@ class FolderBlobs:
                 raise
 
     def delete(self, key: str) -> None:
+        """Implements `BlobStore.delete`."""
         path = self._root / key
-        with _away(f"can't delete {path}"):
+        with _translate_errors(f"can't delete {path}"):
             path.unlink(missing_ok=True)
-            for beside in path.parent.glob(f".{path.name}.*"):  # of who died while it wrote
-                beside.unlink(missing_ok=True)
+            for partial in path.parent.glob(f".{path.name}.*"):  # of a process that died
+                partial.unlink(missing_ok=True)
 
     def delete_prefix(self, prefix: str) -> None:
+        """Implements `BlobStore.delete_prefix`."""
         path = self._root / prefix
-        with _away(f"can't delete {path}"), suppress(FileNotFoundError):
+        with _translate_errors(f"can't delete {path}"), suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def _make_root(self) -> None:
@@ -66,29 +72,29 @@ class FolderBlobs:
 
 
 @contextmanager
-def _away(what: str) -> Iterator[None]:
+def _translate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BlobsAway(f"{what}: {error.strerror}", retry_after_s=5) from error
+        raise BlobStoreUnavailable(f"{what}: {error.strerror}", retry_after_s=5) from error
 
 
 def _write(path: Path, source: IO[bytes]) -> None:
-    beside = path.with_name(f".{path.name}.{clock.random_bits(64):x}")
+    partial = path.with_name(f".{path.name}.{clock.random_bits(64):x}")
     try:
-        with beside.open("xb") as file:
+        with partial.open("xb") as file:
             shutil.copyfileobj(source, file, _CHUNK)
             file.flush()
             os.fsync(file.fileno())
-        beside.rename(path)
+        partial.rename(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
     _sync(path.parent)
 
 
 def _make(folder: Path) -> None:
-    """A folder and those above it, each synced into its parent."""
+    """Makes a folder and those above it, each synced into its parent."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

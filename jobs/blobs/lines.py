@@ -1,4 +1,4 @@
-"""Result lines with their payloads: each reference gives way to what it stands for."""
+"""Result lines: replaces references by their payloads."""
 
 import logging
 import re
@@ -10,18 +10,18 @@ from jobs.errors import Unreadable
 _log = logging.getLogger(__name__)
 
 # Inside a JSON string each quote has a backslash before it, and no JSON value begins with an @:
-# nothing that a client or an engine says can look like this.
+# no value of a client or an engine can look like this.
 _MARK = b'","output":@'
 _SPOT = re.compile(rf'"outcome":"succeeded","output":({REFERENCE}),"error":null'.encode())
 _HEAD = b'"outcome":"succeeded","output":'
 _TAIL = b',"error":null'
 
 
-def opened(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks of NDJSON result lines, with one payload in memory at a time.
+def resolve_lines(payloads: Payloads, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields chunks of NDJSON result lines with their payloads, one of them in memory at a time.
 
-    A payload that is lost or corrupt makes its line `failed`, with an error that says so: a reader
-    never takes it for an output. Raises BlobsAway, which ends the answer visibly.
+    A payload that is lost or corrupt makes its line `failed`, with an error: readers can't take it
+    for an output. Raises BlobStoreUnavailable, which ends the response visibly.
     """
     for chunk in chunks:
         if b"@" not in chunk or _MARK not in chunk:  # the first takes no time at all

@@ -1,7 +1,6 @@
-"""Objects in S3 that tenants name: what their jobs are read from, and written to.
+"""Objects in S3 that tenants name, as inputs and outputs of their jobs.
 
-What goes wrong is told apart by whether trying again may help: BlobsAway, or Untransferable with
-what to mend.
+Errors that a retry may end are BlobStoreUnavailable, others Untransferable, with what to mend.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +10,8 @@ from typing import IO, Any
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
 from jobs.blobs.s3 import S3Blobs
-from jobs.blobs.s3_locations import Place
-from jobs.errors import BlobsAway, PayloadLost, Untransferable
+from jobs.blobs.s3_locations import S3Location
+from jobs.errors import BlobStoreUnavailable, PayloadLost, Untransferable
 
 _MEND: Mapping[str, tuple[str, str]] = {
     "NoSuchBucket": ("no_such_bucket", "there is no bucket of that name: make it, or mend the URL"),
@@ -35,28 +34,32 @@ _MEND: Mapping[str, tuple[str, str]] = {
     "KMS.DisabledException": ("no_such_key", "the KMS key is disabled"),
 }
 _REFUSED = "bad_request", "S3 refuses it: mend what it says"
-_TRY_AGAIN = {408, 409, 425, 429}  # of those below 500
-_ON_THE_WAY = {
+_TRANSIENT = {408, 409, 425, 429}  # of those below 500
+_TRANSIENT_CODES = {
     "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "InvalidPart", "NoSuchUpload",
     "RequestTimeout", "RequestTimeTooSkewed",
 }  # fmt: skip
-"""A body that broke off, a digest that didn't match, an upload that somebody else ended."""
+"""Transient codes: an incomplete body, a wrong digest, an upload that another process ended."""
 
 
 class Objects:
-    """endpoint: of an S3 that is not Amazon's."""
+    """Objects of the S3 at this endpoint; "": Amazon's."""
 
     def __init__(self, endpoint: str = "") -> None:
         self._endpoint = endpoint
 
-    def open(self, place: Place) -> IO[bytes]:
-        """To read in constant memory; to be closed. Reading it raises BlobsAway."""
+    def open(self, place: S3Location) -> IO[bytes]:
+        """Opens an object, to be read in constant memory; reading raises BlobStoreUnavailable."""
         with translate_s3_errors(place):
             return self._bucket(place).open(place.key)
 
-    def put_stream(self, place: Place, source: IO[bytes], encryption: Mapping[str, Any]) -> None:
-        """From where a file stands to its end; S3 checks the SHA-256 of every part. encryption: sse
-        ("AES256" or "aws:kms"), kms_key; or nothing."""
+    def put_stream(
+        self, place: S3Location, source: IO[bytes], encryption: Mapping[str, Any]
+    ) -> None:
+        """Stores an object from a file's position to its end; S3 checks the SHA-256 of every part.
+
+        encryption: sse ("AES256" or "aws:kms") and kms_key, or nothing.
+        """
         asked = {}
         if sse := encryption.get("sse"):
             asked["ServerSideEncryption"] = sse
@@ -65,24 +68,24 @@ class Objects:
         with translate_s3_errors(place):
             self._bucket(place).put_stream(place.key, source, asked)
 
-    def discard(self, place: Place) -> None:
-        """Deletes it, as far as we may."""
-        with suppress(BlobsAway):
+    def discard(self, place: S3Location) -> None:
+        """Deletes an object, if the store can be reached."""
+        with suppress(BlobStoreUnavailable):
             self._bucket(place).delete(place.key)
 
-    def _bucket(self, place: Place) -> S3Blobs:
+    def _bucket(self, place: S3Location) -> S3Blobs:
         return S3Blobs(place.bucket, endpoint=self._endpoint)
 
 
 @contextmanager
-def translate_s3_errors(place: Place) -> Iterator[None]:
-    """Raises Untransferable in place of what trying again doesn't help."""
+def translate_s3_errors(place: S3Location) -> Iterator[None]:
+    """Raises Untransferable in place of errors that no retry ends."""
     try:
         yield
     except PayloadLost:
         message = f"there is no object {place}: put it there, or mend the URL; then retry the job"
         raise Untransferable("no_such_object", message) from None
-    except BlobsAway as error:
+    except BlobStoreUnavailable as error:
         if mend := _mend(error.__cause__):
             code, what = mend
             message = f"{place}: {what}; then retry the job ({error.detail})"
@@ -99,7 +102,7 @@ def _mend(cause: BaseException | None) -> tuple[str, str] | None:
         return None
     code = str(cause.response.get("Error", {}).get("Code", ""))
     status = int(cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500))
-    if code in _ON_THE_WAY or status in _TRY_AGAIN or not 300 <= status < 500:
+    if code in _TRANSIENT_CODES or status in _TRANSIENT or not 300 <= status < 500:
         return None
     refused = _MEND["AccessDenied"] if status in (401, 403) else _REFUSED
     return _MEND.get(code, refused)

@@ -1,4 +1,4 @@
-"""Which payloads live in the blob store, under which keys, and how a row refers to one.
+"""Payloads in the blob store: their keys, and the references to them in rows.
 
 A row holds JSON or a reference, `@<key> <sha256> <bytes>`, which can't be JSON. Keys:
 `in/<monday>/<fan>/<job>/<thousand>/<seq>-<hash>`, and `out/…` alike. A week or a job is one prefix;
@@ -19,20 +19,20 @@ from typing import Any, Literal
 from uuid import UUID
 
 from jobs.blobs.store import BlobStore, open_store
-from jobs.errors import BlobsAway, PayloadCorrupt, Unreadable
+from jobs.errors import BlobStoreUnavailable, PayloadCorrupt, Unreadable
 
 Side = Literal["in", "out"]
-"""Inputs, or outputs: each has its own age."""
+"""Inputs or outputs; each has its own retention."""
 
 REFERENCE_MARK = "@"
 REFERENCE = r"@([0-9a-z/-]+) ([0-9a-f]{64}) ([0-9]+)"
 _REFERENCE = re.compile(REFERENCE)
 _AT_ONCE = 16  # blobs under way for one job; each is in memory
-_AHEAD_BYTES = 64 << 20  # that are read before they are asked for
+_AHEAD_BYTES = 64 << 20  # read ahead
 
 
 class Payloads:
-    """over_bytes: what is longer goes to the store; without a store nothing does. Thread-safe."""
+    """Payloads of all jobs. over_bytes: longer ones go to the store, if any. Thread-safe."""
 
     def __init__(self, store: BlobStore | None = None, over_bytes: int = 65_536) -> None:
         self._store = store
@@ -48,13 +48,15 @@ class Payloads:
         return cls(open_store(address, s3_endpoint), over_kb << 10)
 
     def stash(self, side: Side, job: UUID) -> "Stash":
+        """Returns a writer of one job's payloads."""
         return Stash(self, side, job)
 
-    def put_soon(self, key: str, raw: bytes) -> "Future[None]":
+    def put_async(self, key: str, raw: bytes) -> "Future[None]":
+        """Stores a blob in another thread."""
         return self._threads.submit(self._there().put, key, raw)
 
     def read(self, text: str) -> bytes:
-        """What a reference stands for. Raises PayloadLost, PayloadCorrupt, BlobsAway."""
+        """Returns the payload of a reference. Raises Unreadable, BlobStoreUnavailable."""
         found = _REFERENCE.fullmatch(text)
         if found is None:
             raise PayloadCorrupt(f"{text[:100]!r} is no reference to a payload")
@@ -68,12 +70,14 @@ class Payloads:
         return raw
 
     def read_all(self, texts: Sequence[str]) -> list[bytes | Unreadable]:
-        """Several at a time, in their order; what is lost or corrupt as the error that says so.
-        Raises BlobsAway."""
+        """Reads several payloads in their order; one that is lost or corrupt becomes its error.
+
+        Raises BlobStoreUnavailable.
+        """
         return list(self._threads.map(self._read_or_error, texts))
 
-    def opened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """Rows as `opened` gives them, in their order, several read ahead. Raises BlobsAway."""
+    def resolve_rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Yields rows as `resolve_row` does, in their order, several read ahead."""
         ahead: list[Mapping[str, Any]] = []
         bytes_ahead = 0
         for row in rows:
@@ -84,9 +88,9 @@ class Payloads:
                 continue
             ahead.append(row)
             if len(ahead) >= _AT_ONCE or bytes_ahead > _AHEAD_BYTES:
-                yield from self._threads.map(partial(opened, self), ahead)
+                yield from self._threads.map(partial(resolve_row, self), ahead)
                 ahead, bytes_ahead = [], 0
-        yield from self._threads.map(partial(opened, self), ahead)
+        yield from self._threads.map(partial(resolve_row, self), ahead)
 
     def _read_or_error(self, text: str) -> bytes | Unreadable:
         try:
@@ -95,25 +99,29 @@ class Payloads:
             return error
 
     def delete_job(self, job: UUID) -> None:
-        """All payloads of one job. Raises BlobsAway; harmless to repeat."""
+        """Deletes all payloads of one job. Raises BlobStoreUnavailable; harmless to repeat."""
         if self._store is not None:
             for side in ("in", "out"):
                 self._store.delete_prefix(job_prefix(side, job))
 
     def delete_week(self, side: Side, monday: date) -> None:
-        """All inputs or outputs of the jobs that were made in a week, for when their partition is
-        dropped. Raises BlobsAway; harmless to repeat."""
+        """Deletes all inputs or outputs of the jobs of a week, as their partition is dropped.
+
+        Raises BlobStoreUnavailable; harmless to repeat.
+        """
         if self._store is not None:
             self._store.delete_prefix(week_prefix(side, monday))
 
     def _there(self) -> BlobStore:
         if self._store is None:
-            raise BlobsAway("the payload is in a blob store, and MILLRACE_BLOBS names none")
+            raise BlobStoreUnavailable(
+                "the payload is in a blob store, and MILLRACE_BLOBS names none"
+            )
         return self._store
 
 
 class Stash:
-    """Payloads of one job on their way into the store, several at a time."""
+    """Writer of one job's payloads, several at a time."""
 
     def __init__(self, payloads: Payloads, side: Side, job: UUID) -> None:
         self._payloads, self._job = payloads, job
@@ -122,30 +130,33 @@ class Stash:
         self._used = False
 
     def add(self, seq: int, raw: bytes) -> str:
-        """Its reference; it is stored once `finish` returned. Raises BlobsAway for one of those
-        before it."""
+        """Returns the reference of a payload, which is stored once `finish` has returned.
+
+        Raises BlobStoreUnavailable for an earlier one.
+        """
         self._used = True
         digest = sha256(raw).hexdigest()
         key = f"{self._prefix}{seq // 1000}/{seq}-{digest[:16]}"
         if len(self._puts) >= _AT_ONCE:
             self._puts.popleft().result()
-        self._puts.append(self._payloads.put_soon(key, raw))
+        self._puts.append(self._payloads.put_async(key, raw))
         return f"@{key} {digest} {len(raw)}"
 
     def finish(self) -> None:
-        """Returns once all are stored; raises BlobsAway where one is not."""
+        """Waits until all are stored; raises BlobStoreUnavailable where one is not."""
         while self._puts:
             self._puts.popleft().result()
 
     def undo(self) -> None:
-        """Deletes the job's payloads, as far as the store can be reached: nobody refers to them."""
+        """Deletes the job's payloads, if the store can be reached: no row refers to them."""
         wait(self._puts)
         if self._used:
-            with suppress(BlobsAway):
+            with suppress(BlobStoreUnavailable):
                 self._payloads.delete_job(self._job)
 
 
 def job_prefix(side: Side, job: UUID) -> str:
+    """Returns the prefix of the keys of one job."""
     milliseconds = job.int >> 80
     day = datetime.fromtimestamp(milliseconds / 1000, UTC).date()
     monday = day - timedelta(days=day.weekday())
@@ -153,12 +164,16 @@ def job_prefix(side: Side, job: UUID) -> str:
 
 
 def week_prefix(side: Side, monday: date) -> str:
+    """Returns the prefix of the keys of one week."""
     return f"{side}/{monday:%Y%m%d}/"
 
 
-def opened(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of one item, with what its references stand for. What is lost or corrupt is null, and
-    an output that is makes the item's error say so. Raises BlobsAway."""
+def resolve_row(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a row of one item with payloads in place of references.
+
+    One that is lost or corrupt is null, and the item's error says so where it is the output.
+    Raises BlobStoreUnavailable.
+    """
     changes: dict[str, Any] = {}
     for column in ("input", "output"):
         if (row.get(column) or "").startswith(REFERENCE_MARK):

@@ -1,6 +1,6 @@
-"""Blobs in S3, or in what speaks its language.
+"""Blobs in S3, or in a compatible store.
 
-Credentials and region come by boto3's own chain: AWS_* variables, profile, role.
+Credentials and region come from boto3's own chain: AWS_* variables, profile, role.
 """
 
 import base64
@@ -24,7 +24,7 @@ from botocore.exceptions import (
     ResponseStreamingError,
 )
 
-from jobs.errors import BlobsAway, PayloadLost
+from jobs.errors import BlobStoreUnavailable, PayloadLost
 
 _PART_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
@@ -33,7 +33,7 @@ _TRIES = 3  # of reading an object: botocore itself tries again only until its f
 
 @cache
 def _connect(endpoint: str) -> Any:
-    """A client, which is thread-safe; making one takes a good part of a second."""
+    """Returns a thread-safe client; making one takes a good part of a second."""
     session = boto3.Session()
     return session.client(
         "s3",
@@ -45,7 +45,7 @@ def _connect(endpoint: str) -> Any:
             read_timeout=30,
             max_pool_connections=32,
             tcp_keepalive=True,
-            # What comes down is checked against its reference.
+            # Downloads are checked against their references.
             response_checksum_validation="when_required",
             s3={"addressing_style": "path" if endpoint else "auto"},
         ),
@@ -53,7 +53,7 @@ def _connect(endpoint: str) -> Any:
 
 
 class S3Blobs:
-    """An object a blob. S3 checks the SHA-256 of what it is given; large ones go up in parts."""
+    """Stores each blob as an object; S3 checks its SHA-256, large ones are uploaded in parts."""
 
     def __init__(self, bucket: str, prefix: str = "", *, endpoint: str = "") -> None:
         self._bucket, self._prefix = bucket, prefix and prefix + "/"
@@ -63,6 +63,7 @@ class S3Blobs:
         )
 
     def put(self, key: str, data: bytes) -> None:
+        """Implements `BlobStore.put`."""
         place = {"Bucket": self._bucket, "Key": self._prefix + key}
         with self._away(f"can't write {key}"):
             if len(data) < _PART_BYTES:
@@ -75,7 +76,7 @@ class S3Blobs:
     def put_stream(
         self, key: str, source: IO[bytes], more: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        """more: what S3 is asked beside, as boto3 calls it."""
+        """Stores a blob from a file. more: further arguments of boto3."""
         place = {"Bucket": self._bucket, "Key": self._prefix + key}
         with self._away(f"can't write {key}"):
             self._client.upload_fileobj(
@@ -86,15 +87,17 @@ class S3Blobs:
             )
 
     def get(self, key: str) -> bytes:
+        """Implements `BlobStore.get`."""
         with self.open(key) as body:
             return body.read()
 
     def open(self, key: str) -> IO[bytes]:
+        """Implements `BlobStore.open`."""
         raw = _Object(partial(self._body, key), partial(self._away, f"can't read {key}"))
         return cast(IO[bytes], BufferedReader(raw, _READ_BYTES))
 
     def _body(self, key: str, start: int) -> Any:
-        """Of an object, from a byte on."""
+        """Returns the body of an object, from a byte on."""
         place = {"Bucket": self._bucket, "Key": self._prefix + key}
         rest = {"Range": f"bytes={start}-"} if start else {}
         try:
@@ -103,10 +106,12 @@ class S3Blobs:
             raise PayloadLost(f"the blob {key} is gone") from None
 
     def delete(self, key: str) -> None:
+        """Implements `BlobStore.delete`."""
         with self._away(f"can't delete {key}"):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def delete_prefix(self, prefix: str) -> None:
+        """Implements `BlobStore.delete_prefix`."""
         place = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         with self._away(f"can't delete {prefix}"):
             for page in self._client.get_paginator("list_objects_v2").paginate(**place):
@@ -123,7 +128,9 @@ class S3Blobs:
         refused = self._client.delete_objects(Bucket=self._bucket, Delete=asked).get("Errors")
         if refused:
             first = refused[0]
-            raise BlobsAway(f"S3 keeps {len(refused)} blobs, {first['Key']}: {first['Code']}")
+            raise BlobStoreUnavailable(
+                f"S3 keeps {len(refused)} blobs, {first['Key']}: {first['Code']}"
+            )
 
     @contextmanager
     def _away(self, what: str) -> Iterator[None]:
@@ -131,12 +138,14 @@ class S3Blobs:
             yield
         except (BotoCoreError, Boto3Error, ClientError) as error:
             where = f"s3://{self._bucket}"
-            raise BlobsAway(f"{what} in {where}: {error}", retry_after_s=5) from error
+            raise BlobStoreUnavailable(f"{what} in {where}: {error}", retry_after_s=5) from error
 
 
 class _Object(RawIOBase):
-    """An object as it is read: where a connection breaks, another goes on from there. body: from
-    a byte on; away: what errors of S3 are raised as."""
+    """Object as it is read: where a connection breaks, another continues.
+
+    body: opens the object from a byte on. away: translates errors of S3.
+    """
 
     def __init__(
         self, body: Callable[[int], Any], away: Callable[[], AbstractContextManager[None]]
@@ -147,9 +156,11 @@ class _Object(RawIOBase):
             self._body = body(0)
 
     def readable(self) -> bool:
+        """Implements `RawIOBase.readable`."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Implements `RawIOBase.readinto`."""
         with self._away():
             while True:
                 try:
@@ -165,6 +176,7 @@ class _Object(RawIOBase):
         return len(chunk)
 
     def close(self) -> None:
+        """Implements `RawIOBase.close`."""
         if not self.closed:
             self._body.close()
         super().close()

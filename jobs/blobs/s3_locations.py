@@ -1,8 +1,7 @@
-"""Places in S3 that jobs are read from and written to, and which of them a tenant may name.
+"""Locations in S3 for inputs and outputs of jobs, and which of them a tenant may use.
 
-They are reached with the platform's own credentials: without a list, a tenant could read whatever
-the platform can. So nothing is allowed but what MILLRACE_S3_ALLOW names, and never the platform's
-own blobs.
+They are reached with the platform's own credentials, so only those of MILLRACE_S3_ALLOW are
+allowed, and never the platform's own blobs.
 """
 
 import re
@@ -18,23 +17,23 @@ _TENANT = "{tenant}"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket, and a key in it or, with a slash at its end or empty, what keys begin with."""
+class S3Location:
+    """Object, or a prefix of objects."""
 
     bucket: str
-    key: str
+    key: str  #: a prefix where it is empty or ends with a slash
 
     def __str__(self) -> str:
         return f"{_SCHEME}{self.bucket}/{self.key}"
 
-    def below(self, name: str) -> "Place":
-        """Of what this one is a folder of."""
+    def below(self, name: str) -> "S3Location":
+        """Returns the location of a name in this folder."""
         folder = self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
-        return Place(self.bucket, folder + name)
+        return S3Location(self.bucket, folder + name)
 
 
-def parse(url: str) -> Place:
-    """Raises ValueError with what is wrong."""
+def parse(url: str) -> S3Location:
+    """Reads s3://bucket/key. Raises ValueError."""
     if not url.startswith(_SCHEME):
         raise ValueError(f"{url[:100]!r} does not begin with s3://")
     bucket, _, key = url.removeprefix(_SCHEME).partition("/")
@@ -44,14 +43,14 @@ def parse(url: str) -> Place:
         raise ValueError(f"the key has {found[0]!r} in it")
     if len(key.encode()) > _MOST_KEY_BYTES:
         raise ValueError(f"the key is longer than {_MOST_KEY_BYTES} bytes")
-    # S3 takes them as they stand; what else speaks its language may take them for a way up.
+    # S3 takes them literally; a compatible store may take them for the parent folder.
     if {".", ".."} & set(key.split("/")):
         raise ValueError("the key has . or .. in it")
-    return Place(bucket, key)
+    return S3Location(bucket, key)
 
 
 def patterns(allow: str) -> list[tuple[str, str]]:
-    """(bucket, prefix) of each entry of the setting. Raises ValueError with what is wrong."""
+    """Returns (bucket, prefix) of each entry of the setting. Raises ValueError."""
     found = []
     for entry in filter(None, map(str.strip, allow.split(","))):
         bucket, _, prefix = entry.removeprefix(_SCHEME).partition("/")
@@ -63,9 +62,11 @@ def patterns(allow: str) -> list[tuple[str, str]]:
     return found
 
 
-def check(place: Place, tenant: str, allow: str, blobs: str = "") -> None:
-    """Raises Untransferable where this tenant may not name it. allow: MILLRACE_S3_ALLOW; blobs:
-    MILLRACE_BLOBS."""
+def check(place: S3Location, tenant: str, allow: str, blobs: str = "") -> None:
+    """Raises Untransferable where this tenant may not use a location.
+
+    allow: MILLRACE_S3_ALLOW. blobs: MILLRACE_BLOBS.
+    """
     if not allow:
         raise Untransferable(
             "not_allowed",
@@ -84,5 +85,5 @@ def check(place: Place, tenant: str, allow: str, blobs: str = "") -> None:
         )
 
 
-def _within(place: Place, bucket: str, prefix: str) -> bool:
+def _within(place: S3Location, bucket: str, prefix: str) -> bool:
     return place.bucket == bucket and (not prefix or place.key.startswith(prefix + "/"))

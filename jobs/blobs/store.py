@@ -1,4 +1,4 @@
-"""Where blobs are kept: the protocol, and the store that a setting names."""
+"""Blob stores: the protocol, and the store that a setting names."""
 
 from pathlib import Path
 from typing import IO, Protocol
@@ -7,32 +7,33 @@ from typing import IO, Protocol
 class BlobStore(Protocol):
     """Bytes by key. A key is made of segments of [0-9a-z-], with slashes between them.
 
-    All raise BlobsAway where the store can't be reached or refuses: trying again may help.
+    All methods raise BlobStoreUnavailable where the store can't be reached or refuses.
     """
 
     def put(self, key: str, data: bytes) -> None:
-        """Stores, durably once it returns; what stood there before is replaced, at once."""
+        """Stores a blob durably; replaces an earlier one atomically."""
 
     def get(self, key: str) -> bytes:
-        """All of it. Raises PayloadLost where the store is there and the blob is not."""
+        """Returns a blob. Raises PayloadLost where the store is there and the blob is not."""
 
     def put_stream(self, key: str, source: IO[bytes]) -> None:
-        """As `put`, from where a file stands to its end, in constant memory."""
+        """Stores a blob from a file's position to its end, in constant memory."""
 
     def open(self, key: str) -> IO[bytes]:
-        """To read in constant memory; to be closed. Raises PayloadLost at once where it is not
-        there; reading raises BlobsAway."""
+        """Opens a blob, to be read in constant memory and closed. Raises PayloadLost.
+
+        Reading raises BlobStoreUnavailable.
+        """
 
     def delete(self, key: str) -> None:
-        """Deletes one; not there: nothing."""
+        """Deletes a blob, if it is there."""
 
     def delete_prefix(self, prefix: str) -> None:
-        """Deletes every blob below a prefix, which ends with a slash; none there: nothing."""
+        """Deletes all blobs below a prefix, which ends with a slash."""
 
 
 def parse(url: str) -> Path | tuple[str, str]:
-    """`file:/path` as a Path, `s3://bucket/prefix` as (bucket, prefix); raises ValueError with
-    what is wrong."""
+    """Reads `file:/path` as a Path, `s3://bucket/prefix` as (bucket, prefix). Raises ValueError."""
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "file":
         path = Path("/" + rest.lstrip("/") if rest.startswith("/") else rest).expanduser()
@@ -46,7 +47,7 @@ def parse(url: str) -> Path | tuple[str, str]:
 
 
 def open_store(url: str, s3_endpoint: str = "") -> BlobStore:
-    """The store of a URL that `parse` takes. s3_endpoint: of an S3 that is not Amazon's."""
+    """Opens the store of a URL. s3_endpoint: of an S3-compatible store that is not Amazon's."""
     found = parse(url)
     if isinstance(found, Path):
         from jobs.blobs.folder import FolderBlobs

@@ -1,22 +1,20 @@
-"""On which terms a call is let in. The api and the simulator count by the same functions."""
+"""Terms of admission of a call; the api and the simulator share these functions."""
 
 from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
 
-_MOST_MARGIN = 0.25
-"""Of the time that is left: a margin made for the target is too much for a short timeout."""
-
-_LATE_SHARE = 0.03
-"""Of the answers may be late, where calls are let in that wait as long as they may."""
-_STEP = 0.01
-"""Of the target: what one late answer adds to the margin."""
+_MOST_MARGIN = 0.25  # fraction of the time left: a margin for the target is too much otherwise
+_LATE_SHARE = 0.03  # fraction of answers that may be late under load
+_STEP = 0.01  # fraction of the target that one late answer adds to the margin
 
 
 class Margin:
-    """What is kept of a model's target for what no prediction accounts for: HTTP, Redis, a busy
-    machine. It grows with every answer that is late and shrinks with every one in time, which
-    holds them at that share (Robbins and Monro 1951)."""
+    """Latency budget reserved for HTTP, Redis and a busy machine, which no prediction covers.
+
+    It grows with every late answer and shrinks with every one in time, which holds the late ones
+    at a fixed fraction (Robbins and Monro 1951).
+    """
 
     def __init__(self, model: Model) -> None:
         self.ms = self._least_ms = model.margin_ms
@@ -24,14 +22,16 @@ class Margin:
         self._step_ms = _STEP * model.target_ms
 
     def note(self, *, late: bool) -> None:
-        """An answer came in time, or late."""
+        """Adapts the margin to an answer that came in time, or late."""
         step_ms = self._step_ms if late else -self._step_ms * _LATE_SHARE / (1 - _LATE_SHARE)
         self.ms = min(max(self.ms + step_ms, self._least_ms), self._most_ms)
 
 
 def due_ms(profile: Profile, model: Model, bucket: int, timeout_ms: int) -> int:
-    """When an answer is due: within the target and the caller's timeout. A target that the launch
-    of a single call can't make is none: the timeout is what counts then."""
+    """Returns the time (ms) until an answer is due: the smaller of target and timeout.
+
+    The timeout alone counts where not even the launch of a single call can meet the target.
+    """
     times = profile.buckets.get(bucket)
     in_reach = times is None or times.one_ms + model.margin_ms < model.target_ms
     return min(timeout_ms, model.target_ms) if in_reach else timeout_ms
@@ -45,7 +45,7 @@ def terms(
     share: float = 1.0,
     margin_ms: float = 0.0,
 ) -> Terms:
-    """A lower class may wait for a share of the time that its launch and the margin leave."""
+    """Returns the terms of a call; share: part of the spare time that its class may wait."""
     slots = profile.slots or model.limits.in_flight
     times = profile.buckets.get(bucket)
     if times is None:

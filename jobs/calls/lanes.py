@@ -1,4 +1,4 @@
-"""The lanes of one model version: what every implementation does.
+"""Protocol of the lanes of one model version, and the values that pass through it.
 
 A lane's name is its batch key's parameters and its bucket ("normalize=false/64"). Two
 implementations, in Redis and in memory, pass one conformance suite.
@@ -11,27 +11,27 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from jobs.calls.messages import Call, Reply, Used
+from jobs.calls.messages import Call, CallUsage, Reply
 from jobs.calls.quotas import FREE, Exceeded, Quota
 
-Why = Literal["no_worker", "overloaded", "late", "quota"]
+RejectReason = Literal["no_worker", "overloaded", "late", "quota"]
 
 ALONE = "alone:"
-"""Before the name of a lane whose calls were in the hands of a worker that died: each is launched
-by itself, since it may be the reason, and not once more after that."""
+"""Prefix of a lane whose calls were taken by a worker that died: each is launched by itself, since
+it may be the reason, and not once more after that."""
 
 WORKER_LOST = ("worker_lost", "two workers died while they had this call in hand")
-"""What a call is answered with after its second death."""
+"""Error of a call whose second worker died."""
 
 TOO_LATE = ("deadline_passed", "there is too little time left for a launch")
-"""What a call is answered with that was let in, but would come too late."""
+"""Error of a call that was admitted, but would be answered too late."""
 
 PROBED_AFTER_MS = 5000
-"""An idle pool that has not launched for so long takes a call that it seems too slow for: what is
-predicted may be wrong, and only a launch can tell."""
+"""Idle time after which a pool admits a call that it seems too slow for: the prediction may be
+wrong, and only a launch can tell."""
 
 WANTED_MS = 10_000
-"""A model that was asked for so recently is wanted, though no worker is ready for it."""
+"""Time for which a call that found no ready worker makes its model wanted."""
 
 
 _ROUNDING = 1e-6
@@ -39,134 +39,119 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms a call is let in, in predicted milliseconds; without any, nothing is refused
-    for its time.
+    """Terms of admission of a call, in predicted time; the default rejects none for its time."""
 
-    allowed_ms: it must be answered within this; one_ms, step_ms: its launch if it were alone, and
-    what each call that shares it adds; full_rows, full_ms: those of its lane that share a launch
-    at most, and how long that takes; slots: launches at a time of one replica.
-    """
-
-    allowed_ms: float = inf
-    one_ms: float = 0.0
-    step_ms: float = 0.0
-    full_rows: int = 1
-    full_ms: float = 0.0
-    slots: int = 1
+    allowed_ms: float = inf  #: time within which it must be answered
+    one_ms: float = 0.0  #: launch of a single call
+    step_ms: float = 0.0  #: time that each further call adds to a launch
+    full_rows: int = 1  #: most calls of its lane that share a launch
+    full_ms: float = 0.0  #: launch of so many calls
+    slots: int = 1  #: concurrent launches of one replica
 
     def wait_ms(self, free_ms: Sequence[float], others_ms: float, rows: int) -> float:
-        """Until a new call's launch starts. Before it are launches of other lanes (others_ms)
-        and the full ones of its own, where `rows` come before it; they take the slots in turn.
-        free_ms: until each slot is free, ascending."""
+        """Returns the time until a new call's launch starts.
+
+        Launches of other lanes (others_ms) and the full ones of its own, where `rows` come before
+        it, take the slots in turn. free_ms: time until each slot is free, ascending.
+        """
         before_ms = others_ms + rows // self.full_rows * self.full_ms
         before = int(before_ms / self.full_ms + _ROUNDING) if self.full_ms else 0
         rounds, slot = divmod(before, len(free_ms))
         return free_ms[slot] + rounds * self.full_ms
 
     def launch_ms(self, rows: int, before: int) -> float:
-        """The launch of a new call, where so many of its lane wait, and so many before it."""
+        """Returns the time of its launch, where `rows` of its lane wait, `before` ahead of it."""
         sharing = min(rows - before // self.full_rows * self.full_rows, self.full_rows - 1)
         return self.one_ms + sharing * self.step_ms
 
     def cost_ms(self, rows: int) -> float:
-        """What a new call adds to the launches of its lane, where so many wait."""
+        """Returns the time that it adds to the launches of its lane, where `rows` wait."""
         return self.step_ms if rows % self.full_rows else self.one_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a tenant stands among those whose calls wait: how many wait in all lanes, how many of
-    them are its own, its weight, and the weights of all these tenants, with its own."""
+class TenantShare:
+    """Position of a tenant among those whose calls wait."""
 
-    waiting: int
-    own: int
+    waiting: int  #: calls in all lanes
+    own: int  #: calls of this tenant among them
     weight: float
-    weights: float
+    weights: float  #: sum over all waiting tenants, this one included
 
     @property
     def before(self) -> float:
-        """Calls that are launched before a new one of this tenant, at most: tenants take turns."""
+        """Most calls that are launched before a new one of this tenant: tenants take turns."""
         return min(self.waiting, (self.own + 1) * self.weights / self.weight)
 
     def has_its_share(self, most: int) -> bool:
-        """Of the room for `most`."""
+        """Returns True if it uses its fair share of a queue of `most` calls."""
         return self.own * self.weights >= most * self.weight
 
 
 def mean_gap(before_ms: float, gap_ms: float) -> float:
-    """The mean distance of calls, after one that came gap_ms after the one before: about the last
-    fifty count, or the last second."""
+    """Returns the mean distance of calls after one more, gap_ms after the one before.
+
+    About the last fifty calls count, or the last second.
+    """
     if before_ms == 0:
         return gap_ms
     return before_ms + (gap_ms - before_ms) * min(1.0, max(0.02, gap_ms / 1000))
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why a call isn't let in, and how long it would have waited for its launch, or for its
-    quota."""
+class Rejection:
+    """Rejection of a call."""
 
-    why: Why
-    wait_ms: float = 0.0
+    why: RejectReason
+    wait_ms: float = 0.0  #: predicted wait for its launch, or for its quota
     exceeded: Exceeded | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLook:
-    """One lane as it stands: its name, calls waiting, their sizes together, and when the most
-    urgent is due."""
+class LaneState:
+    """State of one lane."""
 
-    lane: str
-    rows: int
-    units: int
-    due_ms: float
+    lane: str  #: name
+    rows: int  #: calls waiting
+    units: int  #: sum of their sizes
+    due_ms: float  #: time when the most urgent is due
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """All lanes of a model at one moment of the lanes' own clock.
-
-    last_launch_ms, last_took_ms: when the pool's latest launch left, and how long it was predicted
-    to take; called_ms, gap_ms: when the latest call came, and how far apart they come on average
-    (0: not known); watched_ms, watcher: until when an idle slot waits for the calls that are here,
-    and which; replicas: ready workers; busy: until when each slot is predicted to be, where it is.
-    """
+class LanesState:
+    """State of all lanes of a model at one moment of the lanes' own clock."""
 
     now_ms: float
-    lanes: Sequence[LaneLook]
-    last_launch_ms: float
-    last_took_ms: float
-    called_ms: float
-    gap_ms: float
-    watched_ms: float
-    watcher: str
-    replicas: int
-    busy: Mapping[str, float]
+    lanes: Sequence[LaneState]
+    last_launch_ms: float  #: time of the pool's latest launch
+    last_took_ms: float  #: its predicted duration
+    called_ms: float  #: time of the latest call
+    gap_ms: float  #: mean distance of calls; 0: not known
+    watched_ms: float  #: time until which an idle slot waits for the calls that are here
+    watcher: str  #: that slot
+    replicas: int  #: ready workers
+    busy: Mapping[str, float]  #: time until which each busy slot is predicted to be busy
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A finished decision: `slot` launches up to `rows` calls of this lane, with up to `units` of
-    size in all (0: no bound), unless the pool launched after `launched_before_ms`. No rows: it
-    launches something else.
+    """Decision to launch calls of a lane.
 
     Tenants take turns by what they were given, in rows, or in units where those are bounded, by
-    weight; of one tenant the most urgent goes first. took_ms: the predicted time of this launch;
-    needs_ms: a call with a deadline sooner than this is not worth taking; worker: who takes them,
-    and will be there for at least `lease_ms`; hand: what tells this take from its others.
+    weight; the most urgent call of a tenant goes first.
     """
 
     lane: str
-    rows: int
-    units: int
-    launched_before_ms: float
-    took_ms: float
-    needs_ms: float
-    reason: str
-    worker: str
-    slot: str
-    lease_ms: float
-    hand: int = 0
+    rows: int  #: most calls; 0: the slot launches something else
+    units: int  #: most units of size in all; 0: no bound
+    launched_before_ms: float  #: the take is void if the pool launched after this
+    took_ms: float  #: predicted time of the launch
+    needs_ms: float  #: a call with less time left than this is not worth taking
+    reason: str  #: flush reason
+    worker: str  #: taker
+    slot: str  #: slot of the taker that launches them
+    lease_ms: float  #: least time that the worker stays alive
+    token: int = 0  #: tells this take from the worker's others
 
 
 class CallLanes(Protocol):
@@ -181,96 +166,107 @@ class CallLanes(Protocol):
         most: int,
         terms: Terms,
         quota: Quota = FREE,
-    ) -> Refused | None:
-        """Queues a call, due after the smaller of target and timeout; says why where it can't:
-        no ready worker (who asked is remembered for WANTED_MS), a quota that is used up, already
-        `most` calls waiting and its tenant's share of them, or an answer that would come too late.
-        Only a call that is let in is charged to its quota."""
+    ) -> Rejection | None:
+        """Queues a call, due after the smaller of target and timeout, or returns why it can't.
+
+        Reasons: no ready worker (the model is wanted for WANTED_MS), a quota that is used up,
+        already `most` calls waiting and its tenant's share of them, or an answer that would come
+        too late. Only an admitted call is charged to its quota.
+        """
         ...
 
-    def look(self, slot: str) -> Look:
-        """slot: who asks, and is not busy any more."""
+    def look(self, slot: str) -> LanesState:
+        """Returns the state of the lanes; the slot that asks is not busy any more."""
         ...
 
     def take(self, ticket: Ticket) -> list[Call] | None:
-        """Pops what the ticket names, to be answered by its worker; calls that it would come too
-        late for are answered with TOO_LATE on the way. None: the pool launched meanwhile."""
+        """Pops the calls of a ticket; returns None where the pool launched meanwhile.
+
+        Calls that the launch would be too late for are answered with TOO_LATE.
+        """
         ...
 
-    def abort(self, worker: str, hand: int) -> None:
-        """Puts back what such a take gave, if it gave anything: its worker never heard of it."""
+    def abort(self, worker: str, token: int) -> None:
+        """Puts back the calls of a take whose answer never reached its worker."""
         ...
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
-        """An idle slot looks again then: until then a call rings no bell, but the one that makes
-        so many in its lane."""
+        """Announces when an idle slot looks again.
+
+        Until then no call adds a wake-up, but the one that makes `rows` in its lane.
+        """
         ...
 
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
-        """Blocks until the bell rings, this slot is woken, or the time is over."""
+        """Blocks until there is a wake-up, this slot is notified, or the time is over."""
         ...
 
     def notify(self, slot: str) -> None:
-        """Ends what this slot hears, now or as soon as it listens."""
+        """Ends a slot's wait, now or as soon as it waits."""
         ...
 
     def drop(self, call: Call) -> None:
-        """Forgets a call whose client went away, waiting or taken."""
+        """Forgets a call whose client disconnected, waiting or taken."""
         ...
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
-        """Sends the replies of one launch to one api process, in one message; their calls are
-        forgotten, and counted where they were known, in the same step."""
+        """Sends the replies of one launch to one api process, in one message.
+
+        In the same step their calls are forgotten and, where they were known, counted.
+        """
         ...
 
-    def used(self, *, unfinished: bool = False) -> list[Used]:
-        """What calls used in the minutes that are over, until it is forgotten; or in this one
-        too."""
+    def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
+        """Returns the usage of calls in the minutes that are over, or in this one too."""
         ...
 
-    def forget_used(self, used: Sequence[Used]) -> None:
-        """Forgets minutes that were moved elsewhere."""
+    def forget_usage(self, used: Sequence[CallUsage]) -> None:
+        """Forgets usage that is recorded elsewhere."""
         ...
 
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
     ) -> None:
-        """This worker is there for so long (0: no longer), and is ready for calls or not. profile:
-        how long its launches take (jobs/calls/profile.py)."""
+        """Marks a worker as alive for so long (0: no longer), and as ready for calls or not.
+
+        profile: times of its launches (jobs/calls/profile.py).
+        """
         ...
 
     def profile(self) -> bytes:
-        """The latest that a worker announced; empty: none did."""
+        """Returns the latest profile that a worker announced; empty: none did."""
         ...
 
     def wanted(self) -> bool:
-        """Whether a call was refused within WANTED_MS because no worker was ready."""
+        """Returns True if a call found no ready worker within WANTED_MS."""
         ...
 
     def flushes(self) -> dict[str, int]:
-        """Launches with calls, by the reason that they left for, since Redis began."""
+        """Returns the launches with calls since Redis began, by flush reason."""
         ...
 
     def recover(self) -> int:
-        """Calls in the hands of workers that are gone: put back at their first death, to run
-        alone; answered with WORKER_LOST at their second. Returns how many; any number of
-        keepers may do so at once. Taken calls past their deadline are forgotten."""
+        """Recovers the calls of dead workers, and returns how many.
+
+        They are put back at the first death, to run alone, and answered with WORKER_LOST at the
+        second. Taken calls past their deadline are forgotten. Any number of keepers may do so.
+        """
         ...
 
 
 def lane_name(params: Mapping[str, Any], bucket: int) -> str:
-    """The lane of a batch key (within its model version) and a bucket."""
+    """Returns the lane of a batch key (within its model version) and a bucket."""
     return f"{orjson.dumps(params, option=orjson.OPT_SORT_KEYS).decode()}/{bucket}"
 
 
 def lane_parts(lane: str) -> tuple[dict[str, Any], int]:
-    """The parameters and the bucket of a lane, whether or not its calls run alone."""
+    """Returns the parameters and the bucket of a lane, also of one whose calls run alone."""
     params, _, bucket = lane.removeprefix(ALONE).rpartition("/")
     return orjson.loads(params), int(bucket)
 
 
 def bucket_of(size: int, buckets: Sequence[int]) -> int:
-    """The upper end of the bucket that a size falls into; 0 where there are no buckets."""
+    """Returns the upper end of a size's bucket; 0 where there are no buckets."""
     if not buckets:
         return 0
     return next((top for top in buckets if size <= top), buckets[-1])

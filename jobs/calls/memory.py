@@ -12,34 +12,34 @@ from jobs.calls.lanes import (
     TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
-    LaneLook,
-    Look,
-    Refused,
-    Standing,
+    LanesState,
+    LaneState,
+    Rejection,
+    TenantShare,
     Terms,
     Ticket,
     mean_gap,
 )
-from jobs.calls.messages import Call, Reply, Used
-from jobs.calls.quotas import FREE, Charged, Quota
+from jobs.calls.messages import Call, CallUsage, Reply
+from jobs.calls.quotas import FREE, Quota, QuotaUsage
 
 
 class MemoryLanes:
-    """CallLanes without Redis. clock_ms: what the lanes call now; used: what all models share."""
+    """CallLanes without Redis. clock_ms: the lanes' clock; charged: shared by all models."""
 
-    def __init__(self, clock_ms: Callable[[], float], charged: Charged | None = None) -> None:
+    def __init__(self, clock_ms: Callable[[], float], charged: QuotaUsage | None = None) -> None:
         self.replies: dict[str, list[list[Reply]]] = {}
         self._clock_ms = clock_ms
         self._lock = threading.Condition()
         self._lanes: dict[str, list[tuple[float, Call]]] = {}  # sorted by due, then by arrival
-        self._costs_ms: dict[str, float] = {}  # by lane: what waits there, predicted
-        self._taken: dict[str, tuple[str, int, Call]] = {}  # by id: the worker, its hand, the call
+        self._costs_ms: dict[str, float] = {}  # by lane: predicted time of its calls
+        self._taken: dict[str, tuple[str, int, Call]] = {}  # by id: the worker, its token, the call
         self._ready: dict[str, float] = {}
         self._alive: dict[str, float] = {}
         self._busy: dict[str, float] = {}
         self._served: dict[str, float] = {}  # by tenant: its virtual time
         self._queued: dict[str, tuple[int, float]] = {}  # by tenant: its calls, its weight
-        self._quotas = charged or Charged()
+        self._quotas = charged or QuotaUsage()
         self._flushes: Counter[str] = Counter()
         self._profile = b""
         self._wanted_ms: float = -WANTED_MS
@@ -47,7 +47,7 @@ class MemoryLanes:
         self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
         self.rung = False
         self._woken: set[str] = set()
-        self._used: dict[tuple[int, str, str], Used] = {}
+        self._used: dict[tuple[int, str, str], CallUsage] = {}
 
     def put(
         self,
@@ -58,13 +58,14 @@ class MemoryLanes:
         most: int,
         terms: Terms,
         quota: Quota = FREE,
-    ) -> Refused | None:
+    ) -> Rejection | None:
+        """Implements `CallLanes.put`."""
         with self._lock:
             now = self._clock_ms()
             replicas = self._replicas(now)
             if not replicas:
                 self._wanted_ms = now
-                return Refused("no_worker")
+                return Rejection("no_worker")
             rows, standing = len(self._lanes.get(call.lane, ())), self._standing(call)
             before = min(rows, int(standing.before))
             wait_ms = terms.wait_ms(
@@ -72,12 +73,12 @@ class MemoryLanes:
             )
             ends_ms = wait_ms + terms.launch_ms(rows, before)
             if exceeded := self._quotas.exceeded(quota, call.size, now, ends_ms):
-                return Refused("quota", exceeded.wait_ms, exceeded)
+                return Rejection("quota", exceeded.wait_ms, exceeded)
             if standing.waiting >= most and standing.has_its_share(most):
-                return Refused("overloaded", wait_ms)
+                return Rejection("overloaded", wait_ms)
             probes = not wait_ms and not rows and now > self._last_launch_ms + PROBED_AFTER_MS
             if ends_ms > terms.allowed_ms and not probes:
-                return Refused("late", wait_ms)
+                return Rejection("late", wait_ms)
             if self._called_ms:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
             self._called_ms = now
@@ -88,28 +89,30 @@ class MemoryLanes:
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
             return None
 
-    def look(self, slot: str) -> Look:
+    def look(self, slot: str) -> LanesState:
+        """Implements `CallLanes.look`."""
         with self._lock:
             now = self._clock_ms()
             self._busy.pop(slot, None)
             lanes = [
-                LaneLook(name, len(q), sum(call.size for _, call in q), q[0][0])
+                LaneState(name, len(q), sum(call.size for _, call in q), q[0][0])
                 for name, q in self._lanes.items()
             ]
             launch = self._last_launch_ms, self._last_took_ms
             calls = self._called_ms, self._gap_ms
             watch = self._watched_ms, self._watcher
             busy = {name: until for name, until in self._busy.items() if until > now}
-            return Look(now, lanes, *launch, *calls, *watch, self._replicas(now), busy)
+            return LanesState(now, lanes, *launch, *calls, *watch, self._replicas(now), busy)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
+        """Implements `CallLanes.take`."""
         with self._lock:
             now = self._clock_ms()
             if self._last_launch_ms > ticket.launched_before_ms:
                 return None
             taken = self._choose(ticket, now) if ticket.rows else []
             if taken:
-                self._taken |= {call.id: (ticket.worker, ticket.hand, call) for call in taken}
+                self._taken |= {call.id: (ticket.worker, ticket.token, call) for call in taken}
                 self._flushes[ticket.reason] += 1
                 until = now + ticket.lease_ms  # taking is a sign of life
                 self._alive[ticket.worker] = max(until, self._alive.get(ticket.worker, 0.0))
@@ -122,19 +125,22 @@ class MemoryLanes:
                     self._ring()
             return taken
 
-    def abort(self, worker: str, hand: int) -> None:
+    def abort(self, worker: str, token: int) -> None:
+        """Implements `CallLanes.abort`."""
         with self._lock:
-            for id, (its_worker, its_hand, call) in list(self._taken.items()):
-                if (its_worker, its_hand) == (worker, hand):
+            for id, (its_worker, its_token, call) in list(self._taken.items()):
+                if (its_worker, its_token) == (worker, token):
                     del self._taken[id]
                     self._queue(call, self._clock_ms(), 0.0)
                     self._ring()
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
+        """Implements `CallLanes.watch`."""
         with self._lock:
             self._watcher, self._watched_ms, self._watched_rows = slot, until_ms, rows
 
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
+        """Implements `CallLanes.wait_for_wakeup`."""
         with self._lock:
             self._lock.wait_for(lambda: self.rung or slot in self._woken, timeout_s)
             if slot in self._woken:
@@ -143,28 +149,33 @@ class MemoryLanes:
                 self.rung = False
 
     def notify(self, slot: str) -> None:
+        """Implements `CallLanes.notify`."""
         with self._lock:
             self._woken.add(slot)
             self._lock.notify_all()
 
     def drop(self, call: Call) -> None:
+        """Implements `CallLanes.drop`."""
         with self._lock:
             self._forget(call.id)
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
+        """Implements `CallLanes.reply`."""
         with self._lock:
             self._tell(reply_to, replies)
             for reply in replies:
                 if self._forget(reply.id):
                     self._count(reply)
 
-    def used(self, *, unfinished: bool = False) -> list[Used]:
+    def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
+        """Implements `CallLanes.usage`."""
         with self._lock:
             minute = int(self._clock_ms() // 60_000)
             found = [one for one in self._used.values() if unfinished or one.minute < minute]
             return sorted(found, key=lambda one: (one.minute, one.tenant, one.job_class))
 
-    def forget_used(self, used: Sequence[Used]) -> None:
+    def forget_usage(self, used: Sequence[CallUsage]) -> None:
+        """Implements `CallLanes.forget_usage`."""
         with self._lock:
             for one in used:
                 self._used.pop((one.minute, one.tenant, one.job_class), None)
@@ -172,14 +183,15 @@ class MemoryLanes:
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
     ) -> None:
+        """Implements `CallLanes.announce`."""
         with self._lock:
             until = self._clock_ms() + ttl_s * 1000
             self._alive[worker] = until
             self._ready[worker] = until if ready else 0.0
             self._profile = profile or self._profile
             if not (ready and ttl_s):
-                gone = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
-                for slot in gone:
+                slots = [slot for slot in self._busy if slot.startswith(f"{worker}/")]
+                for slot in slots:
                     del self._busy[slot]
             if not ttl_s:
                 if self._watcher.startswith(f"{worker}/"):
@@ -188,15 +200,19 @@ class MemoryLanes:
                     self._ring()
 
     def profile(self) -> bytes:
+        """Implements `CallLanes.profile`."""
         return self._profile
 
     def wanted(self) -> bool:
+        """Implements `CallLanes.wanted`."""
         return self._wanted_ms + WANTED_MS > self._clock_ms()
 
     def flushes(self) -> dict[str, int]:
+        """Implements `CallLanes.flushes`."""
         return dict(self._flushes)
 
     def recover(self) -> int:
+        """Implements `CallLanes.recover`."""
         with self._lock:
             now, recovered = self._clock_ms(), 0
             for worker, _, call in list(self._taken.values()):
@@ -208,15 +224,18 @@ class MemoryLanes:
             return recovered
 
     def _choose(self, ticket: Ticket, now: float) -> list[Call]:
-        """Start-time fair queueing (Goyal et al. 1996): the tenant with the least virtual time is
-        next; one that comes back starts where the others are."""
+        """Chooses calls by start-time fair queueing (Goyal et al. 1996).
+
+        The tenant with the least virtual time is next; one that comes back starts where the
+        others are.
+        """
         queues: dict[str, list[Call]] = {}
         for _, call in self._lanes.get(ticket.lane, ()):
             queues.setdefault(call.tenant, []).append(call)
         start = self._served.get("", 0.0)
         times = {tenant: max(self._served.get(tenant, 0.0), start) for tenant in queues}
         taken: list[Call] = []
-        gone: list[Call] = []
+        removed: list[Call] = []
         units = 0
         while queues and len(taken) < ticket.rows:
             tenant = min(queues, key=lambda name: times[name])
@@ -233,14 +252,14 @@ class MemoryLanes:
                 self._quotas.ended(call.id)
                 if call.deadline_ms > now:
                     self._tell(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
-            gone.append(call)
+            removed.append(call)
             queues[tenant].pop(0)
             if not queues[tenant]:
                 del queues[tenant]
         self._served |= times
-        self._leave(ticket.lane, {call.id for call in gone})
+        self._leave(ticket.lane, {call.id for call in removed})
         if not self._lanes:
-            self._served.clear()  # nobody has to wait
+            self._served.clear()  # no tenant has to wait
         return taken
 
     def _recover(self, call: Call, now: float) -> None:
@@ -258,15 +277,15 @@ class MemoryLanes:
         has, _ = self._queued.get(call.tenant, (0, 0.0))
         self._queued[call.tenant] = has + 1, call.weight
 
-    def _standing(self, call: Call) -> Standing:
-        """Of a new call's tenant."""
+    def _standing(self, call: Call) -> TenantShare:
+        """Returns the position of a new call's tenant."""
         own, counted = self._queued.get(call.tenant, (0, 0.0))
         waiting = sum(calls for calls, _ in self._queued.values())
         weights = sum(weight for _, weight in self._queued.values()) - counted + call.weight
-        return Standing(waiting, own, call.weight, weights)
+        return TenantShare(waiting, own, call.weight, weights)
 
-    def _others_ms(self, call: Call, standing: Standing) -> float:
-        """What waits in other lanes and comes before a new call."""
+    def _others_ms(self, call: Call, standing: TenantShare) -> float:
+        """Returns the predicted time of other lanes' calls that come before a new one."""
         others_ms = sum(self._costs_ms.values()) - self._costs_ms.get(call.lane, 0.0)
         return others_ms * standing.before / standing.waiting if standing.waiting else 0.0
 
@@ -275,7 +294,7 @@ class MemoryLanes:
         self._lock.notify_all()
 
     def _leave(self, name: str, ids: set[str]) -> None:
-        """Takes calls out of their lane, with their share of its cost."""
+        """Removes calls from their lane, with their share of its cost."""
         lane = self._lanes.get(name, [])
         kept = [entry for entry in lane if entry[1].id not in ids]
         for _, call in lane:
@@ -304,7 +323,7 @@ class MemoryLanes:
 
     def _count(self, reply: Reply) -> None:
         key = int(self._clock_ms() // 60_000), reply.tenant, reply.job_class
-        before = self._used.get(key) or Used(*key)
+        before = self._used.get(key) or CallUsage(*key)
         succeeded = reply.error is None
         self._used[key] = replace(
             before,
@@ -315,7 +334,7 @@ class MemoryLanes:
         )
 
     def _forget(self, id: str) -> bool:
-        """Whether it was known."""
+        """Forgets a call; returns True if it was known."""
         self._quotas.ended(id)
         if self._taken.pop(id, None):
             return True
@@ -329,6 +348,6 @@ class MemoryLanes:
         return sum(until > now for until in self._ready.values())
 
     def _free_ms(self, now: float, slots: int) -> list[float]:
-        """Until each of so many slots is predicted to be free, ascending."""
+        """Returns the predicted time until each of so many slots is free, ascending."""
         busy = sorted(until - now for until in self._busy.values() if until > now)
         return ([0.0] * (slots - len(busy)) + busy)[-slots:]

@@ -1,4 +1,4 @@
-"""What travels: a call to a worker, replies to the api process that asked."""
+"""Messages: a call to a worker, replies to the api process that sent it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,45 +10,40 @@ from jobs.states import JobClass
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One synchronous request. input: the value itself; size: in the model's unit; reply_to:
-    the asking api process, without spaces; weight: its tenant's; job_class: what it is billed as;
-    *_ms: milliseconds on the lanes' own clock, set when it is put; trace: the packed TraceContext
-    of its span, where that is sampled."""
+    """One synchronous request."""
 
     id: str
     lane: str
     tenant: str
-    input: Any
-    size: int
-    reply_to: str
-    weight: float = 1.0
-    job_class: JobClass = "standard"
-    enqueued_ms: float = 0.0
-    deadline_ms: float = 0.0
-    trace: str = ""
+    input: Any  #: value itself
+    size: int  #: in the model's unit
+    reply_to: str  #: api process that waits for the reply; without spaces
+    weight: float = 1.0  #: of the tenant
+    job_class: JobClass = "standard"  #: decides about the price
+    enqueued_ms: float = 0.0  #: on the lanes' own clock, set by `put`
+    deadline_ms: float = 0.0  #: on the lanes' own clock, set by `put`
+    trace: str = ""  #: packed TraceContext of its span, where that is sampled
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The end of one call: an output (JSON text), or an error (code, message). timing in ms;
-    tenant, job_class, device_us: who is billed for which share of the device's time."""
+    """End of one call: an output or an error."""
 
     id: str
-    output: bytes | None
-    error: tuple[str, str] | None
-    units: int
-    timing: dict[str, Any]
-    tenant: str = ""
-    job_class: JobClass = "standard"
-    device_us: int = 0
+    output: bytes | None  #: JSON text
+    error: tuple[str, str] | None  #: code, message
+    units: int  #: size
+    timing: dict[str, Any]  #: ms
+    tenant: str = ""  #: billed tenant
+    job_class: JobClass = "standard"  #: billed class
+    device_us: int = 0  #: its share of the device's time
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What the calls of one tenant and class used in one minute (since 1970) of the lanes' clock:
-    those that were answered, each once."""
+class CallUsage:
+    """Usage of one tenant and class in one minute: of calls that were answered, each once."""
 
-    minute: int
+    minute: int  #: since 1970, on the lanes' clock
     tenant: str
     job_class: str
     succeeded: int = 0
@@ -58,13 +53,13 @@ class Used:
 
 
 def pack_call(call: Call) -> bytes:
-    """A release that knows less of calls reads one that isn't traced: it has nothing more."""
+    """Packs a call; older releases can read one that isn't traced: it has no more fields."""
     packed = [call.tenant, call.input, call.size, call.weight, call.job_class]
     return orjson.dumps([*packed, call.trace] if call.trace else packed)
 
 
 def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
-    """head: "enqueued deadline reply_to lane", which the lanes keep beside the rest."""
+    """Unpacks a call. head: "enqueued deadline reply_to lane", which the lanes store apart."""
     tenant, value, size, weight, job_class, *more = orjson.loads(packed)
     enqueued, deadline, reply_to, lane = head.decode().split(" ", 3)
     times = float(enqueued), float(deadline)
@@ -74,12 +69,12 @@ def unpack_call(id: str, head: bytes, packed: bytes) -> Call:
 
 
 def pack_replies(replies: list[Reply]) -> bytes:
-    """One message for all the replies that a launch owes one api process."""
+    """Packs all replies of a launch for one api process as one message."""
     return orjson.dumps(
         [[r.id, orjson.Fragment(r.output or b"null"), r.error, r.units, r.timing] for r in replies]
     )
 
 
 def unpack_replies(packed: bytes) -> list[tuple[str, Any, list[str] | None, int, dict[str, Any]]]:
-    """(id, output, error, units, timing) of each."""
+    """Returns (id, output, error, units, timing) of each reply."""
     return [tuple(reply) for reply in orjson.loads(packed)]

@@ -1,4 +1,4 @@
-"""What the workers of a model tell everybody of its launches: admission counts with it."""
+"""Profile of a model's launches, which its workers announce and admission predicts by."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,25 +10,23 @@ from jobs.calls.lanes import Terms
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Launches of one bucket: how many rows one takes at most, and how long such a launch and one
-    of a single row take, in ms."""
+    """Launches of one bucket."""
 
-    full_rows: int
-    full_ms: float
-    one_ms: float
+    full_rows: int  #: most rows of a launch
+    full_ms: float  #: time of a launch of so many rows
+    one_ms: float  #: time of a launch of a single row
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """By bucket, as the latest worker has measured. load_ms: until a worker that has to load the
-    model is ready; 0: not known. slots: launches at a time of one worker; 0: as declared."""
+    """Launch times as the latest worker has measured them."""
 
-    load_ms: float = 0.0
+    load_ms: float = 0.0  #: time until a worker that loads the model is ready; 0: not known
     buckets: Mapping[int, Times] = field(default_factory=dict)
-    slots: int = 0
+    slots: int = 0  #: concurrent launches of one worker; 0: as declared
 
     def terms(self, bucket: int, slots: int, allowed_ms: float) -> Terms:
-        """For a call of this bucket; nothing is refused while nothing is known."""
+        """Returns the terms of a call of this bucket; without times, none is rejected."""
         times = self.buckets.get(bucket)
         if times is None:
             return Terms(slots=slots)
@@ -43,11 +41,12 @@ class Profile:
         )
 
     def pack(self) -> bytes:
+        """Returns the profile as JSON."""
         return orjson.dumps(asdict(self), option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Profile":
-        """From what `pack` gave; empty: nothing is known."""
+        """Reads the bytes of `pack`; empty: nothing is known."""
         if not packed:
             return cls()
         found = orjson.loads(packed)

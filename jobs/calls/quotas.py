@@ -1,8 +1,8 @@
-"""What a caller may use at most, as the lanes count it: in the step that queues a call.
+"""Quotas of a caller, which the lanes check in the step that queues a call.
 
-Rates go by the generic cell rate algorithm (ATM Forum, 1996): of each bucket one number is kept,
-when it is full again. It holds what may be used within a second, once at least. Who asks for more
-than it holds is let in when it is full, and waits the longer for the next time.
+Rates go by the generic cell rate algorithm (ATM Forum, 1996): one number is stored for each bucket,
+the time when it is full again. It holds the use of one second, one request at least. A request for
+more than it holds is admitted when the bucket is full, and the next one waits the longer.
 """
 
 from dataclasses import dataclass
@@ -18,30 +18,29 @@ _ROUNDING_MS = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quota:
-    """All that bounds the calls of one caller to one model. rates: as in Limit; flights: how many
-    calls may be open at a time. Each is itself alone, so that what is known of it is found fast."""
+    """Bounds of the calls of one caller to one model; compared by identity, for fast look-ups."""
 
     tenant: str = ""
-    rates: tuple[Bound, ...] = ()
-    flights: tuple[Bound, ...] = ()
+    rates: tuple[Bound, ...] = ()  #: as in Limit
+    flights: tuple[Bound, ...] = ()  #: bounds on open calls
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
+        """All bounds: the rates first."""
         return self.rates + self.flights
 
     def cost(self, bound: Bound, size: int) -> int:
-        """What a call of this size takes of a rate."""
+        """Returns the cost of a call of this size for a rate."""
         return size if bound.name == "tokens_per_s" else 1
 
 
 FREE = Quota()
-"""Nothing bounds it."""
+"""Quota without any bound."""
 
 
 @lru_cache(4096)
 def quota_of(tenant: str, limits: tuple[Limit, ...], model: str) -> Quota:
-    """Of the limits that concern a caller, what bounds its calls to a model; "": what bounds its
-    requests whatever the model is."""
+    """Returns the quota of a caller's calls to a model; "": of requests for any model."""
     rates = [bound for name in _RATES for bound in bounds_of(limits, name, model)]
     flights = bounds_of(limits, "calls_in_flight", model)
     return Quota(tenant, tuple(rates), tuple(flights)) if rates or flights else FREE
@@ -49,44 +48,44 @@ def quota_of(tenant: str, limits: tuple[Limit, ...], model: str) -> Quota:
 
 @lru_cache(4096)
 def requests_of(tenant: str, limits: tuple[Limit, ...]) -> Quota:
-    """What bounds a request that is no call: how many there may be in a second, of whatever."""
+    """Returns the quota of a request that is no call: its tenant's requests a second."""
     requests = tuple(bounds_of(limits, "requests_per_s", ""))
     return Quota(tenant, requests) if requests else FREE
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """Of a rate: what may still be used at once, and when all of it may be again."""
+class Remaining:
+    """Rest of a rate."""
 
-    units: int
-    full_ms: float
+    units: int  #: that may be used at once
+    full_ms: float  #: time until all of it may be used again
 
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The bound that keeps a request out for longest, for how long, and what is left of it."""
+    """Bound that keeps a request out for longest."""
 
     bound: Bound
     wait_ms: float
-    left: int = 0
+    left: int = 0  #: units that may be used at once
 
 
-class Charged:
-    """What was used of quotas, in this process."""
+class QuotaUsage:
+    """Use of quotas, counted in this process."""
 
     def __init__(self) -> None:
         self._full_ms: dict[tuple[str, str], float] = {}  # by tenant and place
         self._open: dict[tuple[str, str, str], dict[str, float]] = {}  # by id: until when
 
     def exceeded(self, quota: Quota, size: int, now_ms: float, drain_ms: float) -> Exceeded | None:
-        """Why such a call may not come in. drain_ms: when one of those that are open may have
-        ended."""
+        """Returns the bound that a call exceeds. drain_ms: time until an open call may end."""
         found = [self._over(quota, bound, size, now_ms) for bound in quota.rates]
         found += [self._crowded(quota, bound, now_ms, drain_ms) for bound in quota.flights]
         over = [exceeded for exceeded in found if exceeded.wait_ms > _ROUNDING_MS]
         return max(over, key=lambda exceeded: exceeded.wait_ms, default=None)
 
     def charge(self, quota: Quota, size: int, now_ms: float, id: str, deadline_ms: float) -> None:
+        """Charges an admitted call to its quota."""
         for bound in quota.rates:
             place = quota.tenant, bound.place
             since_ms = max(now_ms, self._full_ms.get(place, 0.0))
@@ -95,6 +94,7 @@ class Charged:
             self._calls(quota, bound)[id] = deadline_ms
 
     def ended(self, id: str) -> None:
+        """Counts a call as open no longer."""
         for calls in self._open.values():
             calls.pop(id, None)
 
@@ -110,5 +110,5 @@ class Charged:
         return Exceeded(bound, max(1.0, drain_ms) if crowded else 0.0)
 
     def _calls(self, quota: Quota, bound: Bound) -> dict[str, float]:
-        """Whatever the limit was when they came."""
+        """Returns the open calls by id, also those that came under another limit."""
         return self._open.setdefault((quota.tenant, bound.model, bound.key), {})

@@ -1,5 +1,7 @@
-"""What is kept of calls that ended, for `millrace why`: in Redis, for an hour, by the minute in
-which a call was made, which its id tells."""
+"""Records of ended calls, for `millrace why`: in Redis, for an hour.
+
+They are grouped by the minute in which a call was made, which its id has.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,50 +11,50 @@ import orjson
 
 from jobs import ids
 
-KEPT_S = 3600
+RETENTION_S = 3600
 _MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call. outcome: succeeded, cancelled (its client left) or the error's code; ended_at:
-    Unix time, s; timing: as it was answered, with total_ms; lane: of the last way that was tried;
-    needed_ms, allowed_ms: of one that was refused for its time, what an answer would have taken, as
-    predicted, and what was left for it."""
+    """Record of one call."""
 
     id: str
     tenant: str
     model: str
     version: str
     job_class: str
-    outcome: str
-    ended_at: float
+    outcome: str  #: succeeded, cancelled (its client disconnected) or the error's code
+    ended_at: float  #: Unix time, s
     target_ms: int
     timeout_ms: int
     size: int
-    lane: str
-    timing: Mapping[str, Any] = field(default_factory=dict)
-    needed_ms: float | None = None
-    allowed_ms: float | None = None
+    lane: str  #: of the last version that was tried
+    timing: Mapping[str, Any] = field(default_factory=dict)  #: as in the response, with total_ms
+    needed_ms: float | None = None  #: predicted time of an answer; of a call rejected for its time
+    allowed_ms: float | None = None  #: time that was left for it; of such a call
 
     @property
     def key(self) -> str:
+        """Model version: name@version."""
         return f"{self.model}@{self.version}"
 
     @property
     def total_ms(self) -> float:
+        """Time from the request to its end."""
         return float(self.timing.get("total_ms", 0.0))
 
     def pack(self) -> bytes:
+        """Returns the record as JSON."""
         return orjson.dumps(self)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "CallRecord":
-        """Raises ValueError or TypeError where it is of another release."""
+        """Reads a record. Raises ValueError or TypeError where another release wrote it."""
         return cls(**orjson.loads(packed))
 
 
-def kept_under(id: str) -> str | None:
-    """The key of the hash in which a call's record is, by its id; None: that is no call's."""
+def record_key(id: str) -> str | None:
+    """Returns the key of the hash with a call's record; None where the id is no call's."""
     made = ids.parse("call", id)
     return f"millrace:ended:{(made.int >> 80) // _MINUTE_MS}" if made else None

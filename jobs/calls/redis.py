@@ -1,5 +1,7 @@
-"""Lanes in Redis: the keys, and each script's arguments. The api calls the same scripts on a
-pipe of its own; `Keys` and `put_arguments` are what both share."""
+"""Lanes in Redis: the keys, and the arguments of each script.
+
+The api runs the same scripts on a connection of its own, with `Keys` and `put_arguments`.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,36 +22,31 @@ from jobs.calls.lanes import (
     TOO_LATE,
     WANTED_MS,
     WORKER_LOST,
-    LaneLook,
-    Look,
-    Refused,
+    LanesState,
+    LaneState,
+    Rejection,
     Terms,
     Ticket,
 )
-from jobs.calls.messages import Call, Reply, Used, pack_call, pack_replies, unpack_call
-from jobs.calls.quotas import FREE, Exceeded, Left, Quota
+from jobs.calls.messages import Call, CallUsage, Reply, pack_call, pack_replies, unpack_call
+from jobs.calls.quotas import FREE, Exceeded, Quota, Remaining
 from jobs.telemetry.metrics import record
 
-REPLY_TTL_S = 30
-"""Replies that no api process fetches (it died) are forgotten after this."""
-
-WAKE_TTL_S = 60
-"""A slot that doesn't listen any more is woken no longer."""
-
-LATE_MS = 2000
-"""A minute is over so long after its end: a clock may be set back a little."""
+REPLY_TTL_S = 30  # of replies that no api process fetches, since it died
+WAKE_TTL_S = 60  # of a notification that no slot waits for
+LATE_MS = 2000  # after its end a minute is over: a clock may be set back a little
 
 _USED = ("succeeded", "failed", "units", "device_us")
 
 
 _KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
 _EVER_MS = 1e12
-_LONGEST_LATE_S = 5.0  # for which an answer that is due may still come
+_LONGEST_LATE_S = 5.0  # that an answer may be overdue
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The names under which one model version's lanes are kept."""
+    """Names of the keys of one model version's lanes."""
 
     model: str
 
@@ -57,17 +54,21 @@ class Keys:
         return f"millrace:{{{self.model}}}:{what}"
 
     def all(self) -> list[str]:
+        """Returns the keys that every script gets, in the order of lua/keys.lua."""
         return [self(what) for what in _KEPT]
 
     @property
-    def bell(self) -> str:
+    def wakeups(self) -> str:
+        """Key of the wake-up list; fleets of two releases share its name."""
         return self("bell")
 
     def lane(self, lane: str) -> str:
+        """Returns the key of a lane."""
         return self("lane:" + lane)
 
 
 def reply_key(reply_to: str) -> str:
+    """Returns the key of the list that an api process reads its replies from."""
     return f"millrace:replies:{reply_to}"
 
 
@@ -82,7 +83,7 @@ def put_arguments(
     quota: Quota = FREE,
     more_units: int = 0,
 ) -> list[Any]:
-    """more_units: what the quota is charged with on top of the call's size."""
+    """Returns the arguments of PUT. more_units: charged to the quota on top of the call's size."""
     member = f"{call.size} {call.id} {call.weight:g} {call.tenant}"
     bounds = [target_ms, timeout_ms, most]
     allowed_ms = min(terms.allowed_ms, _EVER_MS)
@@ -102,7 +103,7 @@ def put_arguments(
 
 
 def charge_arguments(quota: Quota, size: int = 0) -> list[Any]:
-    """The key of a quota's rates, and each of them, for a request of this size."""
+    """Returns the key of a quota's rates, and each of them, for a request of this size."""
     key, *rates = _rate_arguments(quota)
     costs = [
         [*rate, quota.cost(bound, size)] for bound, rate in zip(quota.rates, rates, strict=True)
@@ -118,7 +119,7 @@ def _rate_arguments(quota: Quota) -> tuple[Any, ...]:
 
 @lru_cache(4096)
 def _open_arguments(quota: Quota) -> tuple[Any, ...]:
-    """Keys without a space: a call's are kept together."""
+    """Returns keys and maxima; without spaces in keys: those of a call are joined by spaces."""
     prefix = f"millrace:open:{quote(quota.tenant)}"
     keys = [f"{prefix}:{bound.model}:{bound.key}" for bound in quota.flights]
     return tuple(
@@ -128,29 +129,30 @@ def _open_arguments(quota: Quota) -> tuple[Any, ...]:
     )
 
 
-def refused(answer: Any, quota: Quota = FREE) -> Refused | None:
-    """What the script PUT returned."""
+def refused(answer: Any, quota: Quota = FREE) -> Rejection | None:
+    """Reads the answer of PUT; None: the call is admitted."""
     why, wait_ms = answer[:2]
     if not why:
         return None
     if why != b"quota":
-        return Refused(why.decode(), float(wait_ms))
+        return Rejection(why.decode(), float(wait_ms))
     number, left = answer[2:]
     exceeded = Exceeded(quota.bounds[number - 1], float(wait_ms), left)
-    return Refused("quota", exceeded.wait_ms, exceeded)
+    return Rejection("quota", exceeded.wait_ms, exceeded)
 
 
-def left_of(answer: Any) -> list[Left]:
-    """What is left of each rate, after a call that PUT let in."""
-    return [Left(*pair) for pair in zip(answer[2::2], answer[3::2], strict=True)]
+def read_remaining(answer: Any) -> list[Remaining]:
+    """Reads the rest of each rate from the answer of PUT for an admitted call."""
+    return [Remaining(*pair) for pair in zip(answer[2::2], answer[3::2], strict=True)]
 
 
 def drop_arguments(keys: Keys, call: Call) -> list[Any]:
+    """Returns the arguments of DROP."""
     return [keys.lane(""), call.id]
 
 
 def connect(url: str, timeout_s: float = 5.0) -> "Redis":
-    """A client whose every command ends within the timeout, tried once."""
+    """Returns a client whose commands end within the timeout, each tried once."""
     return _Measured.from_url(
         url,
         socket_timeout=timeout_s,
@@ -160,9 +162,10 @@ def connect(url: str, timeout_s: float = 5.0) -> "Redis":
 
 
 class _Measured(Redis):
-    """None of its commands blocks: `RedisLanes.hear` goes past it."""
+    """Counts and times commands; none of them blocks (`wait_for_wakeup` uses the connection)."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Executes a command, and records its time or its error."""
         since_s = clock.monotonic()
         try:
             found = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
@@ -176,8 +179,7 @@ class _Measured(Redis):
 
 
 def with_usage(client: "Redis") -> Iterator[str]:
-    """The models (name@version) of which anything was used that nobody has moved yet; by a look at
-    every key."""
+    """Yields the models (name@version) that have usage to be recorded; scans all keys."""
     before, after = Keys("*")("used").split("*")
     for key in client.scan_iter(match=f"{before}*{after}", count=1000):
         yield key.decode().removeprefix(before).removesuffix(after)
@@ -192,7 +194,7 @@ class RedisLanes:
         self._put = client.register_script(scripts.PUT)
         self._look = client.register_script(scripts.LOOK)
         self._take = client.register_script(scripts.TAKE)
-        self._disown = client.register_script(scripts.DISOWN)
+        self._abort = client.register_script(scripts.ABORT)
         self._drop = client.register_script(scripts.DROP)
         self._reply = client.register_script(scripts.REPLY)
         self._announce = client.register_script(scripts.ANNOUNCE)
@@ -208,7 +210,8 @@ class RedisLanes:
         most: int,
         terms: Terms,
         quota: Quota = FREE,
-    ) -> Refused | None:
+    ) -> Rejection | None:
+        """Implements `CallLanes.put`."""
         arguments = put_arguments(
             self.keys,
             call,
@@ -220,39 +223,43 @@ class RedisLanes:
         )
         return refused(self._put(self.keys.all(), arguments), quota)
 
-    def look(self, slot: str) -> Look:
+    def look(self, slot: str) -> LanesState:
+        """Implements `CallLanes.look`."""
         found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
         *times, watcher, replicas, busy, lanes = found
-        looks = [LaneLook(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
+        looks = [LaneState(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
         now, launch, took, called, gap, watched = map(float, times)
         watch = watched, watcher.decode()
-        return Look(now, looks, launch, took, called, gap, *watch, replicas, slots)
+        return LanesState(now, looks, launch, took, called, gap, *watch, replicas, slots)
 
     def take(self, ticket: Ticket) -> list[Call] | None:
+        """Implements `CallLanes.take`."""
         lane = self.keys.lane(ticket.lane)
         before = f"{ticket.launched_before_ms:.3f}"
         wanted: list[Any] = [lane, ticket.lane, ticket.rows, ticket.units, before]
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]
-        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.hand])
+        taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.token])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
-    def abort(self, worker: str, hand: int) -> None:
-        self._disown(self.keys.all(), [self.keys.lane(""), f"{worker}#{hand}"])
+    def abort(self, worker: str, token: int) -> None:
+        """Implements `CallLanes.abort`."""
+        self._abort(self.keys.all(), [self.keys.lane(""), f"{worker}#{token}"])
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
+        """Implements `CallLanes.watch`."""
         watch: Any = {"watcher": slot, "watched": f"{until_ms:.3f}", "watched_rows": rows}
         self._redis.hset(self.keys("pool"), mapping=watch)
 
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
-        # Redis ends a block only when its loop comes round, up to 100 ms late where it has nothing
-        # else to do. So the time is ours, and we wake ourselves when it is over.
+        """Implements `CallLanes.wait_for_wakeup`."""
+        # Redis ends a block up to 100 ms late when it is idle, so the timeout is kept here.
         connection: Any = self._redis.connection_pool.get_connection()
         try:
-            bells = self.keys.bell, self.keys("wake:" + slot)
-            connection.send_command("BLPOP", *bells, timeout_s + _LONGEST_LATE_S)
+            lists = self.keys.wakeups, self.keys("wake:" + slot)
+            connection.send_command("BLPOP", *lists, timeout_s + _LONGEST_LATE_S)
             if not connection.can_read(timeout=max(0.0, timeout_s)):
                 self.notify(slot)
             connection.read_response()
@@ -263,15 +270,18 @@ class RedisLanes:
             self._redis.connection_pool.release(connection)
 
     def notify(self, slot: str) -> None:
+        """Implements `CallLanes.notify`."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.rpush(self.keys("wake:" + slot), "1")
             pipe.expire(self.keys("wake:" + slot), WAKE_TTL_S)
             pipe.execute()
 
     def drop(self, call: Call) -> None:
+        """Implements `CallLanes.drop`."""
         self._drop(self.keys.all(), drop_arguments(self.keys, call))
 
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
+        """Implements `CallLanes.reply`."""
         arguments: list[Any] = [reply_key(reply_to), REPLY_TTL_S, pack_replies(replies)]
         for reply in replies:
             succeeded = int(reply.error is None)
@@ -279,7 +289,8 @@ class RedisLanes:
             arguments += (reply.units, reply.device_us)
         self._reply([*self.keys.all(), self.keys("used")], arguments)
 
-    def used(self, *, unfinished: bool = False) -> list[Used]:
+    def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
+        """Implements `CallLanes.usage`."""
         found: Any = self._redis.hgetall(self.keys("used"))
         seconds, microseconds = self._redis.time()
         now_ms = seconds * 1000 + microseconds / 1000
@@ -290,11 +301,12 @@ class RedisLanes:
             if unfinished or int(minute) < over:
                 sums.setdefault((int(minute), tenant, job_class), {})[what] = int(value)
         return [
-            Used(*key, *(counts.get(what, 0) for what in _USED))
+            CallUsage(*key, *(counts.get(what, 0) for what in _USED))
             for key, counts in sorted(sums.items())
         ]
 
-    def forget_used(self, used: Sequence[Used]) -> None:
+    def forget_usage(self, used: Sequence[CallUsage]) -> None:
+        """Implements `CallLanes.forget_usage`."""
         fields = [
             f"{one.minute} {one.job_class} {what} {one.tenant}" for one in used for what in _USED
         ]
@@ -304,17 +316,21 @@ class RedisLanes:
     def announce(
         self, worker: str, ttl_s: float, *, ready: bool = True, profile: bytes = b""
     ) -> None:
+        """Implements `CallLanes.announce`."""
         ttl_ms = int(ttl_s * 1000)
         self._announce(self.keys.all(), [worker, ttl_ms if ready else 0, ttl_ms, profile])
 
     def profile(self) -> bytes:
+        """Implements `CallLanes.profile`."""
         found: Any = self._redis.hget(self.keys("pool"), "profile")
         return bytes(found or b"")
 
     def wanted(self) -> bool:
+        """Implements `CallLanes.wanted`."""
         return bool(self._wanted(self.keys.all(), [WANTED_MS]))
 
     def flushes(self) -> dict[str, int]:
+        """Implements `CallLanes.flushes`."""
         pool: Any = self._redis.hgetall(self.keys("pool"))
         return {
             name.decode().removeprefix("flush:"): int(count)
@@ -323,6 +339,7 @@ class RedisLanes:
         }
 
     def recover(self) -> int:
+        """Implements `CallLanes.recover`."""
         prefixes = self.keys.lane(""), ALONE, reply_key("")
         arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
         found: Any = self._recover(self.keys.all(), arguments)
@@ -335,7 +352,9 @@ def _unpack(id: bytes, call: bytes) -> Call:
 
 
 def declare_dead(client: "Redis", models: Iterable[str], worker: str) -> None:
-    """For who saw a worker of these models (name@version) end: the calls that it had in hand are
-    recovered at the keeper's next look, not when its lease is over. Raises RedisError."""
+    """Marks a worker of these models (name@version) as dead.
+
+    The keeper recovers its calls in its next round, not after the lease. Raises RedisError.
+    """
     for model in models:
         RedisLanes(client, model).announce(worker, 0)

@@ -1,14 +1,14 @@
-"""Whose words a job's items and results are in: ours, or those of another API.
+"""Dialects: the formats of items and results, native or of another API.
 
-A job is one thing whichever door it came by: the same rows, verbs and results. Its dialect reads
-the lines that it is made of, and words the lines of what came out.
+All jobs have the same rows, verbs and results. A job's dialect reads the lines of its input and
+writes the lines of its results.
 """
 
 from jobs.dialects.protocol import Dialect
 
 
 def dialect(name: str) -> Dialect:
-    """By what stands on a job's row."""
+    """Returns the dialect that a job's row names."""
     from jobs.dialects.anthropic import Anthropic
     from jobs.dialects.native import Native
     from jobs.dialects.openai import OpenAI

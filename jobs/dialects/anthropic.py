@@ -1,6 +1,6 @@
-"""The words of Anthropic's Message Batches: a request in, a message out.
+"""Anthropic's Message Batches: a line is a request, a result a message.
 
-What our models can't do is refused by name: tools, images, documents, thinking, streams.
+Tools, images, documents, thinking and streams are refused by name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ _IGNORED = frozenset({"service_tier", "stream", "inference_geo"})
 _KNOWN = frozenset({*_SAME, *_IGNORED, "model", "messages", "system", "stop_sequences", "metadata"})
 _NOTHING_OF_IT: tuple[Any, ...] = (False, None, [], {})
 _REFUSED = [{"role": "user", "content": ""}]
-"""Stands for messages that have a fault, so that the model's own check doesn't name another."""
+"""Placeholder for messages with a fault, so that the model's own check adds no other."""
 
 Loc = tuple[str | int, ...]
 
@@ -30,12 +30,13 @@ Loc = tuple[str | int, ...]
 class Anthropic:
     """A line is `{"custom_id", "params"}`, params the body of a Messages request."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
         asked: Mapping[str, Any],
     ) -> Intake:
+        """Reads the lines of an input."""
         taken: Intake | None = None
         model = ""
         for number, line in enumerate(lines, start=1):
@@ -51,10 +52,10 @@ class Anthropic:
         taken.finish(lambda seq: ((), seq + 1))
         return taken
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
-        """asked: `model`, as the requests named it."""
+        """Returns a result line. asked: `model`, as the requests named it."""
         result = {"custom_id": row["custom_id"], "result": _result(row, asked)}
         return "results", orjson.dumps(result)
 
@@ -69,7 +70,7 @@ def _parsed(line: bytes | None, number: int) -> tuple[Any, list[Fault]]:
 
 
 def model_of(request: Any) -> str:
-    """What a request names; "" where it names none."""
+    """Returns the model that a request names; "": none."""
     params = request.get("params") if isinstance(request, dict) else None
     model = params.get("model") if isinstance(params, dict) else None
     return model if isinstance(model, str) else ""
@@ -78,7 +79,7 @@ def model_of(request: Any) -> str:
 def item_of(
     request: Any, model: str, loc: Loc, line: int | None = None
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """The item that a request is, and what is wrong with it. model: of all the batch."""
+    """Returns the item of a request, and its faults. model: of all the batch."""
     faults: list[Fault] = []
 
     def fault(code: str, message: str, *where: str | int) -> None:
@@ -121,7 +122,7 @@ class _Unserved(Exception):
 
 
 def _messages(system: Any, messages: Any) -> list[dict[str, str]]:
-    """Ours, from a Messages request's; raises _Unserved."""
+    """Converts the messages of a request. Raises _Unserved."""
     if not isinstance(messages, list) or not messages:
         raise _Unserved("messages must be an array of at least one message", "messages")
     found = [{"role": "system", "content": _text(system, "system")}] if system else []
@@ -135,7 +136,7 @@ def _messages(system: Any, messages: Any) -> list[dict[str, str]]:
 
 
 def _text(content: Any, *loc: str | int) -> str:
-    """Of a text, or of blocks of text."""
+    """Returns a text, or the texts of blocks joined. Raises _Unserved."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -1,4 +1,4 @@
-"""Our own words: a line is an item, and a result line is that of `GET /jobs/{id}/results`."""
+"""Native format: a line is an item; result lines are those of `GET /jobs/{id}/results`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,21 +10,23 @@ from jobs.intake.spool import Intake, add_lines
 
 
 class Native:
-    """See api.md."""
+    """Native dialect, described in api.md."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
         asked: Mapping[str, Any],
     ) -> Intake:
+        """Reads the lines of an input."""
         taken = open_intake("")
         add_lines(taken, lines)
         return taken
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
+        """Returns a result line."""
         line = {
             "seq": row["seq"],
             "custom_id": row["custom_id"],

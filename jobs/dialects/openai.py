@@ -1,5 +1,6 @@
-"""OpenAI's batches: a line is a request to one of its endpoints, and a line of what came out is the
-answer to it. https://platform.openai.com/docs/api-reference/batch/request-input
+"""OpenAI's batches: a line is a request to one of its endpoints, a result line the response.
+
+https://platform.openai.com/docs/api-reference/batch/request-input
 
 `asked` has: endpoint; prefix, of the ids of requests; created, in seconds since 1970; and model,
 once that is known.
@@ -21,14 +22,14 @@ from jobs.models.engines.engine_spec import Task
 from jobs.models.model import Model
 
 ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/completions": "chat"}
-"""What a model must do to be asked there."""
+"""Task of the models that each endpoint serves."""
 
-_MOST_WORDS = 500  # characters of what is said of a line
+_MOST_WORDS = 500  # characters of a message about a line
 _BASE64 = b'"base64"'
 _ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
-"""What the endpoint of embeddings knows; what else a line has are parameters of the model's own."""
+"""Fields of the embeddings endpoint; all others are parameters of the model."""
 _STATUSES = {"invalid_input": 400, "rate_limited": 429, "transient": 503}
-"""Of items that failed, by their codes; of others: 500."""
+"""HTTP status of failed items, by code; others: 500."""
 _CODES = {
     "type": "invalid_type",
     "range": "invalid_value",
@@ -37,7 +38,7 @@ _CODES = {
     "unknown_param": "unknown_parameter",
     "chat": "invalid_value",
 }
-"""Ours of what is wrong with an item, as OpenAI calls it."""
+"""OpenAI's code for each code of an item's fault."""
 _NOT_RUN = {
     "cancelled": "This request was not executed: the batch was cancelled.",
     "expired": "This request could not be executed before the completion window expired.",
@@ -51,20 +52,22 @@ class OpenAI:
     """A line: {"custom_id", "method", "url", "body"}; all of one url and one model. An answer:
     {"id", "custom_id", "response", "error"}; those that failed go into a file of their own."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
         asked: Mapping[str, Any],
     ) -> Intake:
+        """Reads the lines of an input."""
         requests = _Requests(open_intake, asked["endpoint"])
         for line in lines:
             requests.take(line)
         return requests.finish()
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
+        """Returns a result line."""
         id = f"{asked['prefix']}{row['seq']}"
         line = {"id": f"batch_req_{id}", "custom_id": row["custom_id"], "response": None}
         outcome = row["outcome"]
@@ -85,11 +88,11 @@ class OpenAI:
 
 
 class _Wrong(Exception):
-    """What is wrong with a line. args: code, message, path into it."""
+    """A line is wrong. args: code, message, path into it."""
 
 
 class _Requests:
-    """The lines of one input. Of each the first thing is named that is wrong with it."""
+    """Reader of the lines of one input; reports the first fault of each."""
 
     def __init__(self, open_intake: Callable[[str], Intake], endpoint: str) -> None:
         self._open, self._endpoint = open_intake, endpoint
@@ -100,6 +103,7 @@ class _Requests:
         self._faults: list[Fault] = []  # of the lines before that
 
     def take(self, line: bytes | None) -> None:
+        """Adds one line; None: it is too long."""
         self._line += 1
         try:
             custom_id, body = _request(line, self._endpoint)
@@ -115,6 +119,7 @@ class _Requests:
             intake.take(Item(custom_id, input, params, inputs), reply)
 
     def finish(self) -> Intake:
+        """Returns the finished intake. Raises Invalid with all faults."""
         if self._line == 0:
             self._faults.append(Fault((), "empty_file", "the input file is empty"))
         if self._intake is None:
@@ -123,7 +128,7 @@ class _Requests:
         return self._intake
 
     def _taking(self, body: Mapping[str, Any]) -> Intake:
-        """The intake for the model that this line names, as all must."""
+        """Returns the intake of the model that this line names, as all must."""
         model = body.get("model")
         if self._intake is None:
             if model is None:
@@ -139,12 +144,12 @@ class _Requests:
         return self._intake
 
     def _opened(self, model: str) -> Intake:
-        """Raises Invalid where no line can be for that model."""
+        """Opens the intake. Raises Invalid where the endpoint doesn't serve the model."""
         try:
             intake = self._open(model)
         except UnknownModel as unknown:
             raise self._refused("model_not_found", unknown.detail) from unknown
-        wanted, does = ENDPOINTS[self._endpoint], intake.model.does
+        wanted, does = ENDPOINTS[self._endpoint], intake.model.effective_task
         if does != wanted:
             intake.close()
             message = f"{model} does {does!r}; {self._endpoint} is for models that do {wanted!r}"
@@ -157,7 +162,7 @@ class _Requests:
         return _nothing_stored([*self._faults, self._named(code, message, "body.model")])
 
     def _named(self, code: str, message: str, path: str) -> Fault:
-        """What a line says is in it, and a line may be long."""
+        """Returns a fault of the line, with its quotes of the line cut."""
         names = tuple(filter(None, path[:_MOST_WORDS].split(".")))
         return Fault(names, code, message[:_MOST_WORDS], self._line)
 
@@ -180,7 +185,7 @@ def _missing(path: str) -> _Wrong:
 
 
 def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
-    """A line's custom_id and body; raises _Wrong."""
+    """Returns a line's custom_id and body. Raises _Wrong."""
     if line is None:
         raise _Wrong("too_long", "the line is longer than any request may be", "")
     try:
@@ -216,11 +221,11 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
 
 
 _Read = tuple[bytes, bytes | None, bytes | None, int]
-"""input, params and reply as JSON, and how many inputs that is."""
+"""Input, params and reply as JSON, and the number of inputs."""
 
 
 def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
-    """Raises _Wrong."""
+    """Reads a request for embeddings. Raises _Wrong."""
     try:
         input = body["input"]
     except KeyError:
@@ -233,12 +238,12 @@ def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
             params = _json(wanted, "body")
         if body.get("encoding_format") == "base64":
             reply = _BASE64
-    inside = model.inputs_of(input)
+    inside = model.split_inputs(input)
     return raw, params, reply, len(inside) if inside else 1
 
 
 def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's own parameters in a request for embeddings."""
+    """Returns the model's own parameters in a request for embeddings."""
     if body.get("encoding_format") not in (None, "float", "base64"):
         message = "the encoding_format is 'float' or 'base64'"
         raise _Wrong("invalid_value", message, "body.encoding_format")
@@ -252,7 +257,7 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
-    """The same of a conversation: its input is the body."""
+    """Reads a conversation, whose input is the body. Raises _Wrong."""
     messages = body.get("messages")
     if messages is None:
         raise _missing("body.messages")
@@ -273,13 +278,13 @@ def _json(value: Any, path: str) -> bytes:
 
 
 def _typed(refused: tuple[str, str]) -> tuple[str, str]:
-    """Our code and message, under the code that OpenAI has for it."""
+    """Returns OpenAI's code and our message."""
     code, message = refused
     return _CODES.get(code, code), message
 
 
 def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Status and body of the answer to a request that failed."""
+    """Returns status and body of the response to a failed request."""
     status = _STATUSES.get(error["code"], 500)
     type = "invalid_request_error" if status == 400 else "server_error"
     said = {"message": error["message"], "type": type, "param": None, "code": error["code"]}
@@ -287,7 +292,7 @@ def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """What the endpoint would have answered. tokens: 0 where the model counts none."""
+    """Returns the response of the endpoint. tokens: 0 where the model counts none."""
     if asked["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == _BASE64.decode()
         return embeddings(_raw(row["output"]), asked["model"], tokens, as_base64=as_base64)
@@ -311,12 +316,12 @@ def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any], tokens: int
 
 
 def _raw(output: str | bytes) -> bytes:
-    """One that was in the blob store comes as bytes."""
+    """Returns an output as bytes, as those from the blob store are."""
     return output.encode() if isinstance(output, str) else output
 
 
 def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> dict[str, Any]:
-    """The answer to a request for embeddings. output: JSON, one vector or a list of them."""
+    """Returns the response to a request for embeddings. output: JSON, one vector or a list."""
     vectors: list[Any]
     if as_base64:
         found = orjson.loads(output)
@@ -337,5 +342,5 @@ def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> di
 
 
 def _base64(vector: list[float]) -> str:
-    """As OpenAI's clients read it: 32-bit floats, little-endian."""
+    """Encodes a vector as 32-bit floats, little-endian, as OpenAI's clients expect."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

@@ -6,28 +6,32 @@ from typing import Any, Literal, Protocol
 from jobs.intake.spool import Intake
 
 Part = Literal["results", "errors"]
-"""Which file a line goes into, where a dialect has two."""
+"""File that a result line goes into, where a dialect has two."""
 
 
 class Dialect(Protocol):
-    """asked: what the job's door was asked, from its row; {} where there was nothing."""
+    """Format of items and results. asked: request of the compatible API, from the job's row."""
 
-    def take_in(
+    def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
         asked: Mapping[str, Any],
     ) -> Intake:
-        """The items of an input, all checked: an intake that is finished. open_intake: for the
-        model of that name, or "" for the one that the job named; once. lines: None for one that
-        is too long for any item. Raises UnknownModel, or Invalid with everything that is wrong."""
+        """Reads the items of an input into a finished intake.
+
+        open_intake: opens it, once, for the model of that name ("": the job's). lines: None for
+        one that is too long. Raises UnknownModel, or Invalid with everything that is wrong.
+        """
         ...
 
-    def written(
+    def result_line(
         self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
-        """The line of one result, without its end, and which file it goes into. row: seq,
-        custom_id, outcome, attempts, units and the JSON texts output, error and reply (what the
-        dialect gave to `Intake.add`), with payloads in place of references. unit: what units
-        count. asked: with the job's model beside."""
+        """Returns the line of one result, without its end, and the file that it goes into.
+
+        row: seq, custom_id, outcome, attempts, units and the JSON texts output, error and reply
+        (as given to `Intake.add`), with payloads in place of references. unit: unit of sizes.
+        asked: also has the job's model.
+        """
         ...

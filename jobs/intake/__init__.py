@@ -1,1 +1,1 @@
-"""From request lines to COPY rows: validate, split into slices, spool."""
+"""Intake of jobs: request lines are validated, cut into slices and spooled as COPY rows."""

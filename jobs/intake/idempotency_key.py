@@ -1,7 +1,7 @@
-"""Idempotency keys: how one is written, and a request's claim to be the only one under its key.
+"""Idempotency keys: their syntax, and a request's claim on its key.
 
 draft-ietf-httpapi-idempotency-key-header: the field is an Item of Structured Fields (RFC 9651)
-whose value is a String. Many clients send the bare key, for example a UUID; that serves too.
+whose value is a String. Many clients send a bare key, for example a UUID: it is accepted too.
 """
 
 import re
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from jobs.errors import Malformed
 
-MAX_LENGTH = 1024
-"""Of a key, in characters: what RFC 9651 asks every parser of Strings to support."""
+MAX_LENGTH = 1024  # characters of a key; RFC 9651 asks parsers to support as many
 
 _IN_STRING = r'(?:[ !#-\[\]-~]|\\["\\])'
 # Visible ASCII without what makes it a broken String, a list or parameters.
 _IN_BARE = r"[!#-&(-+\--:<-\[\]-~]"
 PATTERN = rf'^("{_IN_STRING}{{0,{MAX_LENGTH}}}"|{_IN_BARE}{{1,{MAX_LENGTH}}})$'
-"""What may be sent, for documentation."""
+"""Syntax of the header, for documentation."""
 
 _STRING = f'"{_IN_STRING}*"'
 _VALUE = rf"{_STRING}|[A-Za-z*][\w!#-'*+.^`|~:/-]*|-?\d+(?:\.\d+)?|:[\w+/=]*:|\?[01]|@-?\d+"
@@ -28,20 +27,20 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One request under a key. fingerprint: SHA-256 over all of it that matters."""
+    """One request under a key."""
 
     tenant: str
     key: str
-    fingerprint: bytes
+    fingerprint: bytes  #: SHA-256 over all parts of the request that matter
 
 
 def kept_under(tenant: str, key: str) -> str:
-    """What Redis keeps the answer of a call by. A key has no line break: no two have the same."""
+    """Returns the Redis key of a call's stored response; unique, since keys have no line break."""
     return f"millrace:answer:{tenant}\n{key}"
 
 
 def parse_key(field: str) -> str:
-    """The key in a field's value. Raises Malformed."""
+    """Returns the key in a field's value. Raises Malformed."""
     if string := _ITEM.fullmatch(field):
         key = _ESCAPED.sub(r"\1", string[1][1:-1])
     elif bare := _BARE.fullmatch(field):

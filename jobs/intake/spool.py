@@ -1,5 +1,7 @@
-"""Takes the items of one job in, one at a time and in constant memory: checks each, cuts slices,
-and spools the rows that COPY will read. Nothing touches the database before all of them are seen.
+"""Intake of one job's items, one at a time and in constant memory.
+
+Each is checked, cut into slices and spooled as a row for COPY. The database is not touched before
+all of them are checked.
 """
 
 import tempfile
@@ -18,14 +20,14 @@ from jobs.intake.validation import Item
 from jobs.limits import Bound
 from jobs.models.model import Model
 
-MAX_FAULTS = 1000  # a response names this many; it says how many more there are
+MAX_FAULTS = 1000  # faults that a response lists; it counts the others
 _SPOOL_IN_MEMORY = 1 << 20
-_SLICE_BYTES = 4 << 20  # a slice is closed before its inputs outgrow a worker's comfort
+_SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class Intake:
-    """The items of one job on their way in.
+    """Items of one job, before they are stored.
 
     Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
     its start), `total`, `input_bytes`, `bounds` (the start of each slice, then the total) and
@@ -67,8 +69,10 @@ class Intake:
         line: int | None = None,
         reply: bytes | None = None,
     ) -> None:
-        """Takes one item; what is wrong with it is kept for `finish`. reply: how its door words the
-        answer, as JSON, where that isn't the same for all of the job."""
+        """Adds one item; `finish` reports its faults.
+
+        reply: JSON that its dialect needs for the result line, where items of a job differ.
+        """
         item = validation.check(value, loc, line, self.model, self._strict)
         if isinstance(item, list):
             self._next()
@@ -77,7 +81,7 @@ class Intake:
             self.take(item, reply)
 
     def _next(self) -> int:
-        """The seq of the next one."""
+        """Returns the seq of the next item."""
         seq = self.total
         self.total += 1
         if self._bound and self.total > self._bound.most:
@@ -85,7 +89,7 @@ class Intake:
         return seq
 
     def take(self, item: Item, reply: bytes | None = None) -> None:
-        """Takes one item that was checked."""
+        """Adds one item that was checked."""
         seq = self._next()
         custom_id = b"\\N"
         if item.custom_id is not None:
@@ -122,16 +126,17 @@ class Intake:
 
     @property
     def custom_ids(self) -> bool:
-        """Whether any item has one."""
+        """True where any item has one."""
         return len(self._id_seqs) > 0
 
     def fault(self, *faults: Fault) -> None:
+        """Adds faults that `finish` reports."""
         room = MAX_FAULTS - len(self.faults)
         self.faults += faults[:room]
         self._more_faults += len(faults[room:])
 
     def finish(self, where: Callable[[int], tuple[tuple[str | int, ...], int | None]]) -> None:
-        """Raises Invalid where anything was wrong. `where`: (loc, line) of the item with a seq."""
+        """Raises Invalid with all faults, if any. where: (loc, line) of an item by its seq."""
         if self.total == 0:
             self.fault(Fault(("items",), "empty", "a job needs at least one item"))
         if self.total > self._max_items:
@@ -153,8 +158,10 @@ class Intake:
         self.rows.seek(0)
 
     def _duplicates(self) -> Iterator[tuple[int, int]]:
-        """(seq, seq of the first with the same id). Hashes find candidates in 12 bytes an item;
-        the spooled rows tell whether the ids themselves are equal."""
+        """Yields (seq, seq of the first with the same id).
+
+        Hashes find candidates in 12 bytes an item; the spooled rows tell if the ids are equal.
+        """
         hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
         values, counts = np.unique(hashes, return_counts=True)
         candidates = set(seqs[np.isin(hashes, values[counts > 1])].tolist())
@@ -170,11 +177,11 @@ class Intake:
                     yield int(seq), before
 
     def keep(self) -> None:
-        """From here on the job may be in the database, whatever is raised: at its commit."""
+        """Keeps the payloads at `close`: from the commit on the job may be in the database."""
         self._kept = True
 
     def close(self) -> None:
-        """Deletes what was spooled; and its payloads, unless they are to be kept."""
+        """Deletes the spooled rows, and the payloads unless `keep` was called."""
         self.rows.close()
         if not self._kept:
             self._stash.undo()
@@ -185,14 +192,14 @@ def _escape(text: str) -> bytes:
 
 
 def add_array(intake: Intake, values: Iterable[Any]) -> None:
-    """The items of a JSON body."""
+    """Adds the items of a JSON body."""
     for index, value in enumerate(values):
         intake.add(value, ("items", index))
     intake.finish(lambda seq: (("items", seq), None))
 
 
 def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
-    """The lines of a file; None for each that has more than so many bytes."""
+    """Yields the lines of a file; None for each that is longer."""
     while line := file.readline(most_bytes + 1):
         yield line if len(line) <= most_bytes else None
         while len(line) > most_bytes and not line.endswith(b"\n"):
@@ -200,8 +207,7 @@ def bounded_lines(file: IO[bytes], most_bytes: int) -> Iterator[bytes | None]:
 
 
 def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
-    """The items of an NDJSON body: each line one JSON value, lines counted from 1; None stands
-    for one that is too long to be any."""
+    """Adds the items of an NDJSON body, one a line; None stands for a line that is too long."""
     for number, line in enumerate(lines, start=1):
         if line is None:
             intake.total += 1

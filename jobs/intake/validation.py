@@ -1,4 +1,4 @@
-"""One item as a client writes it: what is right, what is wrong with it, how it is stored."""
+"""Validation of one item, and its form in the database."""
 
 import json
 import math
@@ -22,12 +22,12 @@ _KEYS = frozenset({"custom_id", "input", "params"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """input, params: JSON texts, checked to be storable; inputs: how many it stands for."""
+    """Checked item."""
 
     custom_id: str | None
-    input: bytes
-    params: bytes | None
-    inputs: int = 1
+    input: bytes  #: JSON
+    params: bytes | None  #: JSON
+    inputs: int = 1  #: number of inputs that it stands for
 
 
 class _Refused(Exception):
@@ -36,7 +36,7 @@ class _Refused(Exception):
 
 
 def parse_json(raw: bytes | memoryview) -> Any:
-    """JSON to Python; raises Malformed with the place.
+    """Parses JSON. Raises Malformed with the place.
 
     Lone surrogates pass, where nothing else is wrong: the checks after this name each one.
     """
@@ -63,7 +63,7 @@ def _finite(digits: str) -> float:
 
 
 def storable(value: Any) -> bytes:
-    """The JSON text of a value; raises ValueError(code, message) where it can't be stored."""
+    """Returns the JSON text of a value. Raises ValueError(code, message) if it can't be stored."""
     try:
         return _dump(value)
     except _Refused as refused:
@@ -93,34 +93,39 @@ def _holds_nul(value: Any) -> bool:
 
 
 def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
-    """(code, message) where this model takes no such input: checked at submission, and again by
-    the worker for jobs that said `on_invalid: fail_item`. What is wrong with tensors its engine
-    finds when it prepares them."""
-    if model.does == "chat" and (no := chat.refuse(value)):
+    """Returns (code, message) where this model takes no such input.
+
+    Checked at submission, and again by the worker for jobs with `on_invalid: fail_item`. The
+    engine checks tensors when it prepares them.
+    """
+    if model.effective_task == "chat" and (no := chat.refuse(value)):
         return "chat", f"{model.key} {no}"
     if not isinstance(value, str):
-        if model.does == "embedding" and isinstance(value, list):
-            return embeddings.refuse(value, model.kind.vocabulary)
-        if model.kind.text_only:
+        if model.effective_task == "embedding" and isinstance(value, list):
+            return embeddings.refuse(value, model.spec.vocabulary)
+        if model.spec.text_only:
             return "type", f"{model.key} takes {_taken(model)}, not {_type_name(value)}"
-    if no := model.kind.refuses(value):
+    if no := model.spec.input_problem(value):
         return "type", f"{model.key} {no}"
     return None
 
 
 def _taken(model: Model) -> str:
-    if model.does != "embedding":
+    if model.effective_task != "embedding":
         return "a string"
-    ids = "its token ids, " if model.kind.vocabulary else ""
+    ids = "its token ids, " if model.spec.vocabulary else ""
     return f"a text, {ids}or a list of {'either' if ids else 'texts'}"
 
 
 def _refuse_thoroughly(model: Model, value: Any) -> tuple[str, str] | None:
     no = refuse_input(model, value)
-    return tensor_inputs.refuse(model, value) if not no and model.does == "tensors" else no
+    return (
+        tensor_inputs.refuse(model, value) if not no and model.effective_task == "tensors" else no
+    )
 
 
 def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns (code, message) where this model takes no such parameters."""
     taken = model.params
     if taken is None:
         return None
@@ -129,27 +134,27 @@ def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | 
         if wanted is None:
             known = ", ".join(taken) or "none"
             return "unknown_param", f"{model.key} takes no parameter {name!r}; it takes: {known}"
-        if not wanted.takes(value):
+        if not wanted.accepts(value):
             code = "range" if type(value) is wanted.type else "type"
-            return code, f"parameter {name!r} must be {wanted.wanted}"
+            return code, f"parameter {name!r} must be {wanted.expected}"
     return None
 
 
 def check(
     value: Any, loc: tuple[str | int, ...], line: int | None, model: Model, strict: bool
 ) -> Item | list[Fault]:
-    """An item as it will be stored, or everything that is wrong with it.
+    """Returns an item as it will be stored, or everything that is wrong with it.
 
-    value: the input itself, or {"custom_id", "input", "params"}. strict: what the model refuses is
-    a fault too.
+    value: the input itself, or {"custom_id", "input", "params"}. strict: inputs that
+    the model refuses are faults too.
     """
-    if isinstance(value, str) and model.does != "tensors":  # by far the most
+    if isinstance(value, str) and model.effective_task != "tensors":  # by far the most
         try:
             raw = _dump(value)
         except _Refused as refused:
             return [Fault(loc, refused.code, f"the input {refused.message}", line)]
         short = len(raw) <= model.limits.max_item_bytes
-        if short and (not strict or model.kind.text_only or not refuse_input(model, value)):
+        if short and (not strict or model.spec.text_only or not refuse_input(model, value)):
             return Item(None, raw, None)
     return _check_thoroughly(value, loc, line, model, strict)
 
@@ -194,7 +199,7 @@ def _check_thoroughly(
             fault("params", *no)
         else:
             raw_params = orjson.dumps(params)
-    inputs = model.inputs_of(fields.get("input"))
+    inputs = model.split_inputs(fields.get("input"))
     return faults or Item(custom_id, raw, raw_params, len(inputs) if inputs else 1)
 
 
@@ -207,7 +212,7 @@ def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
 
 
 def is_custom_id(value: Any) -> bool:
-    """Whether it is as CUSTOM_ID says."""
+    """Returns True for a text that CUSTOM_ID describes."""
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:
         return False
     return _CONTROL.search(value) is None

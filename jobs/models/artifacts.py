@@ -1,4 +1,4 @@
-"""Files of models: read only where they are what was declared, and never as code."""
+"""Files of models: read only if they are those that were declared, and never as code."""
 
 import hashlib
 from pathlib import Path
@@ -7,11 +7,11 @@ SAFE = ".safetensors"
 
 
 class Untrusted(Exception):
-    """A file of a model that is not loaded; says why, and what to do."""
+    """A file of a model is not loaded; says why, and what to do."""
 
 
 def verified(path: Path, sha256: str) -> Path:
-    """The same path, once its content has this SHA-256 (hexadecimal). Raises Untrusted."""
+    """Returns the path after checking its SHA-256 (hexadecimal). Raises Untrusted."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -26,11 +26,11 @@ def verified(path: Path, sha256: str) -> Path:
 
 
 def weights(path: Path, sha256: str) -> Path:
-    """The same path, once it is safe to load: safetensors, as declared. Raises Untrusted."""
+    """Returns the path if it is safe to load: safetensors, as declared. Raises Untrusted."""
     if path.suffix != SAFE:
         raise Untrusted(
             f"{path.name} is not loaded: only {SAFE} is. Pickled weights (.bin, .pt, .ckpt) run "
-            "code of whoever wrote them; convert them with safetensors.torch.save_file"
+            "code of their authors; convert them with safetensors.torch.save_file"
         )
     if not sha256:
         raise Untrusted(f"options.sha256 is missing: `sha256sum {path}` shows it")

@@ -1,4 +1,4 @@
-"""The models that are served where no models file is configured."""
+"""Sample models, served where no models file is configured."""
 
 from typing import Any
 

@@ -1,49 +1,24 @@
-"""What a model's entry allows to be done with a call before it is refused.
+"""Degraded service that a model's entry allows before a call is rejected.
 
 degrade = { shed = true, truncate = 64, fallback = "minilm@1" }
 """
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from jobs.models.engines.engine_spec import Kind
+from pydantic import ConfigDict, Field, SkipValidation
+
+from jobs.models.tables import Flag
 
 
 @dataclass(frozen=True, slots=True)
 class Degrade:
-    """shed: calls of lower classes are refused earlier; truncate: a text is cut to so many tokens
-    (0: it isn't); fallback: the version, as name@version, that answers in place of this one."""
+    """Measures that may be taken with a call under load."""
 
-    shed: bool = False
-    truncate: int = 0
-    fallback: str = ""
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
-
-def read(entry: Any, kind: Kind | None, where: str, problems: list[str]) -> Degrade:
-    """The table of one model; what is wrong with it is added to the problems. kind: of its
-    engine, where that is known."""
-    if not isinstance(entry, dict):
-        problems.append(f"{where}: degrade must be a table")
-        return Degrade()
-    before = len(problems)
-    known = [f.name for f in fields(Degrade)]
-    problems += [
-        f"{where}: unknown key {key!r} in degrade; there are: {', '.join(known)}"
-        for key in entry
-        if key not in known
-    ]
-    if not isinstance(entry.get("shed", False), bool):
-        problems.append(f"{where}: degrade.shed must be true or false")
-    if not isinstance(entry.get("fallback", ""), str):
-        problems.append(f"{where}: degrade.fallback must be a string, name@version")
-    if "truncate" in entry and kind is not None:
-        _read_truncate(entry["truncate"], kind, where, problems)
-    return Degrade() if len(problems) > before else Degrade(**entry)
-
-
-def _read_truncate(value: Any, kind: Kind, where: str, problems: list[str]) -> None:
-    param = kind.params.get("truncate")
-    if param is None:
-        problems.append(f"{where}: degrade.truncate: this engine takes no parameter 'truncate'")
-    elif not param.takes(value):
-        problems.append(f"{where}: degrade.truncate must be {param.wanted}")
+    shed: Flag = False  #: rejects calls of lower classes earlier
+    #: tokens that a text is cut to; 0: it isn't cut; checked as the engine's parameter
+    truncate: Annotated[int, SkipValidation] = 0
+    #: version (name@version) that answers in place of this one; "": none
+    fallback: Annotated[str, Field(description="a string, name@version")] = ""

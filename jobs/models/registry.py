@@ -1,8 +1,4 @@
-"""The models that are served: what each accepts, its limits, its latency target.
-
-Free of torch: the api checks inputs and sizes calls by the same entry that tells a worker which
-engine to load.
-"""
+"""Registry of the models that are served; free of torch."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,7 +8,7 @@ from jobs.models.model import Model
 
 
 class Registry:
-    """All models, by `name@version`; a bare name means the version declared last."""
+    """Models by `name@version`; a bare name means the version declared last."""
 
     def __init__(self, models: list[Model]) -> None:
         self._by_key = {model.key: model for model in models}
@@ -24,16 +20,18 @@ class Registry:
         return iter(self._by_key.values())
 
     def get(self, key: str) -> Model | None:
-        """The one that has this `name@version`."""
+        """Returns the model with this `name@version`, or None."""
         return self._by_key.get(key)
 
     def resolve(self, asked: str) -> Model:
-        """The model for "name" or "name@version"; raises UnknownModel."""
+        """Returns the model for "name" or "name@version". Raises UnknownModel."""
         return self.versions(asked)[0]
 
     def versions(self, asked: str) -> list[Model]:
-        """All that "name" may mean, the one declared last first; "name@version" means one. Raises
-        UnknownModel."""
+        """Returns the versions of "name", the last declared first, or the one of "name@version".
+
+        Raises UnknownModel.
+        """
         if model := self._by_key.get(asked):
             return [model]
         if asked not in self._versions:
@@ -42,17 +40,19 @@ class Registry:
         return self._versions[asked]
 
     def unit(self, name: str, version: str) -> str:
-        """What the sizes of a stored job count, whether or not its model is still served."""
+        """Returns the unit of a stored job's sizes; "units" if its model is not served any more."""
         model = self._by_key.get(f"{name}@{version}")
-        return model.kind.unit if model else "units"
+        return model.spec.unit if model else "units"
 
     @cached_property
     def max_line_bytes(self) -> int:
-        """More than the longest item of any model has as JSON, however it is escaped."""
+        """Length that no item's line exceeds, whatever its model."""
         return max(model.max_line_bytes for model in self)
 
     def of_pool(self, pool: str) -> list[Model]:
+        """Returns the models of a pool."""
         return [model for model in self if model.pool == pool]
 
     def pools(self) -> list[str]:
+        """Returns the names of all pools, sorted."""
         return sorted({model.pool for model in self})

@@ -1,4 +1,4 @@
-"""The models file, followed: versions come and go while processes run."""
+"""Watcher of the models file: versions come and go while processes run."""
 
 import logging
 from dataclasses import replace
@@ -16,9 +16,11 @@ _Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 class ModelsFile:
-    """What is declared now. A file that is broken is reported, and changes nothing; so is an entry
-    that changed under its name and version, its price aside. Raises SettingsError if it is broken
-    from the start."""
+    """Models that are declared now.
+
+    A broken file is logged and changes nothing; so does an entry that changed under its name and
+    version, its price aside. Raises SettingsError if the file is broken from the start.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -26,7 +28,7 @@ class ModelsFile:
         self.models = builtin_models.SAMPLES if path is None else models_file.read(path)
 
     def poll(self) -> bool:
-        """Reads the file if it has changed; whether there is something new in it."""
+        """Reads the file if it has changed; returns True if its models have."""
         stamp = _stamp(self._path)
         if self._path is None or stamp == self._stamp:
             return False
@@ -44,12 +46,12 @@ class ModelsFile:
         return True
 
     def price(self, model: Model) -> Price:
-        """Of this moment; of a model that is declared no more, its last one."""
+        """Returns the current price; of a model that is not declared any more, its last one."""
         return (self.models.get(model.key) or model).price
 
 
 def _with_old_entries(before: Registry, found: Registry) -> list[Model]:
-    """A version means one thing for as long as anybody runs it."""
+    """Replaces changed entries by the old ones: a version never changes while it is served."""
     old = {model.key: model for model in before}
     for model in found:
         if old.get(model.key, model) != model:

@@ -2,7 +2,7 @@
 every problem at once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -33,11 +33,11 @@ class Finding:
 
 def explain(found: Settings) -> Iterator[Finding]:
     """Every setting, with its value and what it is for. Passwords in URLs are not shown."""
-    for f in fields(Settings):
-        value = str(getattr(found, f.name) or "")
-        if settings.is_secret(f) and value:
+    for name, field in Settings.model_fields.items():
+        value = str(getattr(found, name) or "")
+        if settings.is_secret(field) and value:
             value = settings.shown(value) if "://" in value else "(set)"
-        yield Finding(f"MILLRACE_{f.name.upper()}", value, f.metadata["help"])
+        yield Finding(f"MILLRACE_{name.upper()}", value, field.description or "")
 
 
 _QUERY_TIMEOUT_S = 3600

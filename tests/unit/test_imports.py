@@ -46,6 +46,7 @@ ORDER = {
             "limits",
             "ssrf",
             "states",
+            "version",
         ],
         ["blobs"],
         ["settings"],

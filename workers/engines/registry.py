@@ -39,7 +39,7 @@ def load(model: Model, device: str) -> Engine:
     if model.engine == "huggingface":
         options["task"] = model.effective_task
     if model.engine == "python":
-        options["text_only"] = model.kind.text_only
+        options["text_only"] = model.spec.text_only
     if model.engine == "tensors":
         options |= {"device": options.get("device", device or None), "max_rows": most_rows(model)}
     engine: Engine = factory(**options)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.models.inputs.tensors import DTYPES
+from jobs.version import VERSION
 
 _DATATYPE: dict[str, Any] = {"enum": list(DTYPES)}
 _SIMPLE = [-1, 16]
@@ -84,7 +85,7 @@ class ServerMetadata(BaseModel):
     """Name, version and extensions of the server."""
 
     model_config = _shown(
-        {"name": "millrace", "version": "0.1.0", "extensions": ["binary_tensor_data"]}
+        {"name": "millrace", "version": VERSION, "extensions": ["binary_tensor_data"]}
     )
 
     name: str

@@ -1,12 +1,16 @@
-"""The engines that ship with Millrace, and what their models have in common."""
+"""Engines that ship with Millrace, and the properties of their models."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Annotated
 
-from jobs.models.engines import custom_engines, upstream_options
-from jobs.models.engines.engine_spec import TOKEN_BUCKETS, Kind, Param
-from jobs.models.inputs import tensors
+from pydantic import AfterValidator, ConfigDict, Field
+
+from jobs.models.engines import custom_engines
+from jobs.models.engines.engine_spec import TOKEN_BUCKETS, EngineOptions, EngineSpec, Param
+from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
+from jobs.models.inputs import signature
 from jobs.models.inputs.input_size import (
     MIN_TOKENS,
     POSITIONS,
@@ -16,51 +20,70 @@ from jobs.models.inputs.input_size import (
     minilm_tokens,
     written_characters,
 )
+from jobs.models.inputs.signature import Spec
+
+
+def _distinct(specs: list[Spec]) -> list[Spec]:
+    names = [spec.name for spec in specs]
+    twice = [repr(name) for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"declares {' and '.join(twice)} twice")
+    return specs
+
+
+_Specs = Annotated[
+    list[Spec],
+    AfterValidator(_distinct),
+    Field(min_length=1, description="a list of { name, datatype, shape }"),
+]
+
+
+class TensorOptions(EngineOptions):
+    """Options of the engine `tensors` that decide about inputs; it checks the others itself."""
+
+    model_config = ConfigDict(extra="allow")
+
+    inputs: _Specs
+    outputs: _Specs
 
 
 def _whole(what: str, least: int, most: int) -> Param:
     return Param(int, f"a whole number of {what}, {least} to {most}", range(least, most + 1))
 
 
-def _embedding(most_dimensions: int) -> Kind:
-    """Of what cuts texts by MiniLM's tokenizer, whatever comes after."""
+def _embedding(most_dimensions: int) -> EngineSpec:
+    """Returns the spec of embedding models that cut texts by MiniLM's tokenizer."""
     params = {
         "normalize": Param(bool, "true or false"),
         "truncate": _whole("tokens", MIN_TOKENS, POSITIONS),
         "dimensions": _whole("dimensions", 1, most_dimensions),
     }
-    return Kind(True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS)
+    return EngineSpec(
+        True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS
+    )
 
 
-_CHAT_UPSTREAM = Kind(
-    False, "tokens", {}, guessed_tokens, task="chat", limits=upstream_options.limits_of
-)
-
-
-_EMBEDDING_UPSTREAM = Kind(
+_CHAT_UPSTREAM = EngineSpec(False, "tokens", {}, guessed_tokens, task="chat", options=OpenAIOptions)
+_EMBEDDING_UPSTREAM = EngineSpec(
     False,
     "tokens",
     {"dimensions": Param(int, "a whole number, 1 or more", range(1, 1_000_000))},
     guessed_tokens,
     task="embedding",
-    limits=upstream_options.limits_of,
+    options=OpenAIOptions,
     vocabulary=1 << 31,  # its own, which is not known here
 )
+_TENSORS = EngineSpec(False, "rows", {}, signature.rows, task="tensors", options=TensorOptions)
 
-
-_TENSORS = Kind(False, "rows", {}, tensors.rows, task="tensors")
-
-
-_OPENAI = {"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}
-
-
-KINDS: Mapping[str, Kind] = {
+ENGINES: Mapping[str, EngineSpec] = {
     "minilm": _embedding(384),
     "encoder": _embedding(8192),  # an engine refuses more than it has
-    "function": Kind(True, "characters", {}, characters, task="text"),
-    "echo": Kind(False, "characters", {}, characters),
-    "http": Kind(False, "characters", {}, written_characters, limits=upstream_options.limits_of),
-    "openai": replace(_CHAT_UPSTREAM, by_task=_OPENAI),
+    "function": EngineSpec(True, "characters", {}, characters, task="text"),
+    "echo": EngineSpec(False, "characters", {}, characters),
+    "http": EngineSpec(False, "characters", {}, written_characters, options=HttpOptions),
+    "openai": replace(
+        _CHAT_UPSTREAM, by_task={"chat": _CHAT_UPSTREAM, "embedding": _EMBEDDING_UPSTREAM}
+    ),
     "python": custom_engines.PYTHON,
     "torch": custom_engines.TORCH,
     "huggingface": custom_engines.HUGGINGFACE,
@@ -68,7 +91,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-@cache
-def kind_of(engine: str, task: str) -> Kind:
-    """Kept: each item that comes in or is prepared asks for it several times."""
-    return KINDS[engine].doing(task)
+@cache  # each item that comes in or is prepared asks several times
+def spec_of(engine: str, task: str) -> EngineSpec:
+    """Returns the spec of models of this engine whose entry says this task; "": none."""
+    return ENGINES[engine].for_task(task)

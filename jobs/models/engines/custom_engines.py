@@ -1,62 +1,148 @@
-"""The engines that run models people bring: what their entries may say, checked without torch.
+"""Engines that run models people bring; their options are checked without torch.
 
 python       a file with load() and predict(batch)
 torch        a network of torch: built by Python code, or an archive of torch.export
 huggingface  a folder as Hugging Face's libraries save it
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StrictInt
 
 from jobs.models.artifacts import SAFE
 from jobs.models.engines import huggingface_folder
-from jobs.models.engines.engine_spec import ANYBODYS, TOKEN_BUCKETS, Kind, Options, Param, Task
-from jobs.models.inputs.input_size import MIN_TOKENS, characters
-
-_WORD = Param(str, "a string")
-_SHA256 = Param(str, "a SHA-256, as `sha256sum` shows it")
-_SAMPLES = Param(list, "a list of inputs")
-_ON_TORCH = {
-    "device": Param(str, "a device of torch, as cpu or cuda:1"),
-    "threads": Param(int, "a whole number, 1 or more", range(1, 1025)),
-}
-_TRUNCATE = Param(
-    int,
-    f"a whole number of tokens, {MIN_TOKENS} to {huggingface_folder.MOST_TOKENS}",
-    range(MIN_TOKENS, huggingface_folder.MOST_TOKENS + 1),
+from jobs.models.engines.engine_spec import (
+    GENERAL_TASKS,
+    TOKEN_BUCKETS,
+    EngineOptions,
+    EngineSpec,
+    Param,
+    Task,
 )
+from jobs.models.engines.huggingface_folder import MOST_TOKENS
+from jobs.models.inputs.input_size import MIN_TOKENS, characters
+from jobs.models.tables import FilePath, Flag, Text, whole
+
+_Sha256 = Annotated[str, Field(description="a SHA-256, as `sha256sum` shows it")]
+_Device = Annotated[str, Field(description="a device of torch, as cpu or cuda:1")]
+_Threads = Annotated[int, whole(1, 1024)]
 _TEXTS = {"text", "embedding", "classification", "tokens"}  # tasks whose inputs are texts
-_LONGER_BUCKETS = (768, 1024, 1536, 2048, 3072, 4096, 6144, huggingface_folder.MOST_TOKENS)
+_LONGER_BUCKETS = (768, 1024, 1536, 2048, 3072, 4096, 6144, MOST_TOKENS)
 _CHARACTER_BUCKETS = tuple(4**n for n in range(4, 10))  # 256 to 262,144
 
 
-def _one_of(options: Mapping[str, Any], *names: str) -> Iterator[str]:
-    given = [name for name in names if name in options]
-    if len(given) != 1:
-        found = f"there are {' and '.join(given)}" if given else "there is none"
-        yield f"options takes one of {', '.join(names)}; {found}"
+class PythonOptions(EngineOptions):
+    """Options of the engine `python`."""
+
+    file: FilePath = ""
+    file_sha256: _Sha256 = ""
+    module: Text = ""
+
+    def conflicts(self) -> Iterator[str]:
+        """Implements `EngineOptions.conflicts`."""
+        yield from self._one_of("file", "module")
+        yield from self._only_with("file", "file_sha256")
+
+    def file_problems(self) -> Iterable[str]:
+        """Implements `EngineOptions.file_problems`."""
+        return self._absent("file")
 
 
-def _only_with(options: Mapping[str, Any], other: str, *names: str) -> Iterator[str]:
-    for name in names:
-        if name in options and other not in options:
-            yield f"options.{name} goes with options.{other}, which is missing"
+class TorchOptions(EngineOptions):
+    """Options of the engine `torch`."""
+
+    file: FilePath = ""
+    file_sha256: _Sha256 = ""
+    module: Text = ""
+    build: Text = ""  #: class or function that makes the network
+    arguments: dict[str, Any] = Field({}, description="a table")
+    export: FilePath = ""  #: archive of torch.export
+    export_sha256: _Sha256 = ""
+    weights: FilePath = ""
+    sha256: _Sha256 = ""  #: of the weights
+    dtype: Annotated[
+        Literal["float32", "float16", "int64", "int32"],
+        Field(description="float32, float16, int64 or int32"),
+    ] = "float32"
+    shape: list[StrictInt] = Field([], description="a list of whole numbers")
+    samples: list[Any] = Field([], description="a list of inputs")
+    device: _Device = ""
+    threads: _Threads = 1
+
+    def conflicts(self) -> Iterator[str]:
+        """Implements `EngineOptions.conflicts`."""
+        if self.export:
+            yield from self._only_with("weights", "export")
+            yield from self._only_with("export_sha256", "export")
+            yield from self._only_with("build", "arguments")
+            if self.build:
+                yield "options.build makes a network, and options.export is one"
+        else:
+            yield from self._one_of("file", "module", "export")
+            yield from self._only_with("export", "export_sha256")
+            if not self.build:
+                yield "options.build is missing: the class or function that makes the network"
+        yield from self._only_with("file", "file_sha256")
+        yield from self._only_with("weights", "sha256")
+        yield from self._only_with("sha256", "weights")
+        if self.weights and not self.weights.endswith(SAFE):
+            yield f"options.weights is {self.weights!r}; only {SAFE} is loaded"
+
+    def file_problems(self) -> Iterable[str]:
+        """Implements `EngineOptions.file_problems`."""
+        return self._absent("file", "export", "weights")
 
 
-def _files(options: Mapping[str, Any], *names: str) -> Iterator[str]:
-    for name in names:
-        if name in options and not Path(options[name]).is_file():
-            yield f"options.{name}: there is no file {options[name]}"
+class HuggingFaceOptions(EngineOptions):
+    """Options of the engine `huggingface`, whatever the task."""
+
+    task: ClassVar[Task] = "any"
+    path: FilePath  #: folder
+    sha256: _Sha256  #: of the weights
+    max_tokens: Annotated[int, whole(MIN_TOKENS, MOST_TOKENS, "tokens")] = MOST_TOKENS
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"],
+        Field(description="float32, float16 or bfloat16"),
+    ] = "float32"
+    device: _Device = ""
+    threads: _Threads = 1
+
+    def file_problems(self) -> Iterable[str]:
+        """Implements `EngineOptions.file_problems`."""
+        return huggingface_folder.file_problems(self.task, self.model_dump())
 
 
-# -- inputs
+class ClassificationOptions(HuggingFaceOptions):
+    """Options of a folder that labels texts."""
+
+    task = "classification"
+
+
+class TokensOptions(HuggingFaceOptions):
+    """Options of a folder that labels tokens."""
+
+    task = "tokens"
+
+
+class EmbeddingOptions(HuggingFaceOptions):
+    """Options of a folder that embeds texts."""
+
+    task = "embedding"
+    pooling: Annotated[Literal["mean", "cls"], Field(description="mean or cls")] = "mean"
+    normalize: Flag = True
+
+
+class RerankingOptions(HuggingFaceOptions):
+    """Options of a folder that scores texts against a query."""
+
+    task = "reranking"
+    activation: Annotated[Literal["sigmoid", "none"], Field(description="sigmoid or none")] = "none"
 
 
 def pairs(value: Any) -> str | None:
-    """What is wrong with a query and its documents."""
+    """Returns what is wrong with a query and its documents, or None."""
     if not isinstance(value, dict) or value.keys() != {"query", "documents"}:
         return "takes an object of query and documents, nothing else"
     if not isinstance(value["query"], str):
@@ -68,165 +154,60 @@ def pairs(value: Any) -> str | None:
 
 
 def pair_characters(value: Any, *_: Mapping[str, Any]) -> int:
-    """Characters of all pairs of the query and a document."""
+    """Returns the characters of all pairs of the query and a document."""
     documents = value["documents"]
     return max(1, len(value["query"]) * len(documents) + sum(map(len, documents)))
 
 
-def _doing(task: Task, kind: Kind) -> Kind:
-    """A kind whose inputs are what the task says."""
-    if task == "reranking":
-        return replace(kind, task=task, refuses=pairs)
-    return replace(kind, task=task, text_only=task in _TEXTS)
+def _by_task(spec: EngineSpec) -> EngineSpec:
+    """Adds the general tasks to a spec; the task decides about the inputs."""
+    tasks = {task: replace(spec, task=task, text_only=task in _TEXTS) for task in GENERAL_TASKS}
+    tasks["reranking"] = replace(tasks["reranking"], input_problem=pairs)
+    return replace(spec, by_task=tasks)
 
 
-# -- python
-
-
-def _wrong_python(options: Mapping[str, Any]) -> Iterator[str]:
-    yield from _one_of(options, "file", "module")
-    yield from _only_with(options, "file", "file_sha256")
-
-
-_PYTHON = Kind(
-    False,
-    "characters",
-    {},
-    characters,
-    options=Options(
-        {"file": _WORD, "file_sha256": _SHA256, "module": _WORD},
-        frozenset({"file"}),
-        _wrong_python,
-        lambda options: _files(options, "file"),
-    ),
-)
-PYTHON = replace(_PYTHON, by_task={task: _doing(task, _PYTHON) for task in ANYBODYS})
-
-
-# -- torch
-
-
-def _wrong_torch(options: Mapping[str, Any]) -> Iterator[str]:
-    if "export" in options:
-        yield from _only_with(options, "weights", "export")
-        yield from _only_with(options, "export_sha256", "export")
-        yield from _only_with(options, "build", "arguments")
-        if "build" in options:
-            yield "options.build makes a network, and options.export is one"
-    else:
-        yield from _one_of(options, "file", "module", "export")
-        yield from _only_with(options, "export", "export_sha256")
-        if not options.get("build"):
-            yield "options.build is missing: the class or function that makes the network"
-    if not all(type(n) is int for n in options.get("shape", ())):
-        yield "options.shape must be a list of whole numbers"
-    yield from _only_with(options, "file", "file_sha256")
-    yield from _weights(options)
-
-
-def _weights(options: Mapping[str, Any]) -> Iterator[str]:
-    yield from _only_with(options, "sha256", "weights")
-    yield from _only_with(options, "weights", "sha256")
-    if not options.get("weights", SAFE).endswith(SAFE):
-        yield f"options.weights is {options['weights']!r}; only {SAFE} is loaded"
-
-
-_TORCH = Kind(
-    False,
-    "items",
-    {},
-    lambda value, params, options: 1,
-    options=Options(
-        {
-            "file": _WORD,
-            "file_sha256": _SHA256,
-            "module": _WORD,
-            "build": _WORD,
-            "arguments": Param(dict, "a table"),
-            "export": _WORD,
-            "export_sha256": _SHA256,
-            "weights": _WORD,
-            "sha256": _SHA256,
-            "dtype": Param(
-                str, "float32, float16, int64 or int32",
-                among=("float32", "float16", "int64", "int32"),
-            ),
-            "shape": Param(list, "a list of whole numbers"),
-            "samples": _SAMPLES,
-            **_ON_TORCH,
-        },
-        frozenset({"file", "export", "weights"}),
-        _wrong_torch,
-        lambda options: _files(options, "file", "export", "weights"),
-    ),
-)  # fmt: skip
-TORCH = replace(_TORCH, by_task={task: _doing(task, _TORCH) for task in ANYBODYS})
-
-
-# -- huggingface
-
-
-def _required(*names: str) -> Callable[[Mapping[str, Any]], Iterator[str]]:
-    def wrong(options: Mapping[str, Any]) -> Iterator[str]:
-        for name in names:
-            if name not in options:
-                yield f"options.{name} is missing"
-
-    return wrong
-
-
-def _huggingface(task: Task, params: Mapping[str, Param], options: Mapping[str, Param]) -> Kind:
-    """Texts to tokens, in length buckets, padded."""
-    known = {
-        "path": _WORD,
-        "sha256": _SHA256,
-        "max_tokens": _TRUNCATE,
-        "dtype": Param(
-            str, "float32, float16 or bfloat16", among=("float32", "float16", "bfloat16")
-        ),
-        **_ON_TORCH,
-        **options,
-    }
-    return Kind(
+def _huggingface(options: type[HuggingFaceOptions], **params: Param) -> EngineSpec:
+    """Returns the spec of texts as tokens, in length buckets, padded."""
+    return EngineSpec(
         True,
         "tokens",
         params,
         huggingface_folder.tokens,
         (*TOKEN_BUCKETS, *_LONGER_BUCKETS),
-        task,
+        options.task,
         longest=huggingface_folder.longest,
         pads=True,
-        options=Options(
-            known,
-            frozenset({"path"}),
-            _required("path", "sha256"),
-            partial(huggingface_folder.lacks, task),
-        ),
+        options=options,
     )
 
 
-_CUT = {"truncate": _TRUNCATE}
-_TOP_K = {"top_k": Param(int, "a whole number of labels, 1 or more", range(1, 1_000_001))}
-_NORMALIZE = {"normalize": Param(bool, "true or false")}
-_POOLING = {"pooling": Param(str, "mean or cls", among=("mean", "cls"))}
-_ACTIVATION = {"activation": Param(str, "sigmoid or none", among=("sigmoid", "none"))}
+PYTHON = _by_task(EngineSpec(False, "characters", {}, characters, options=PythonOptions))
+TORCH = _by_task(EngineSpec(False, "items", {}, lambda *_: 1, options=TorchOptions))
 
-_RERANKING = replace(
-    _huggingface("reranking", {}, _ACTIVATION),
-    text_only=False,
-    refuses=pairs,
-    # The pairs of an item are rows of their own in whatever launch they are.
-    unit="characters",
-    size=pair_characters,
-    buckets=_CHARACTER_BUCKETS,
-    longest=lambda options: _CHARACTER_BUCKETS[-1],
-    pads=False,
+_TRUNCATE = Param(
+    int,
+    f"a whole number of tokens, {MIN_TOKENS} to {MOST_TOKENS}",
+    range(MIN_TOKENS, MOST_TOKENS + 1),
 )
-_HUGGINGFACE = {
-    "classification": _huggingface("classification", _CUT | _TOP_K, {}),
-    "tokens": _huggingface("tokens", _CUT, {}),
-    "embedding": _huggingface("embedding", _CUT | _NORMALIZE, _POOLING | _NORMALIZE),
-    "reranking": _RERANKING,
-}
-HUGGINGFACE = replace(_huggingface("any", {}, {}), by_task=_HUGGINGFACE)
-"""Of itself it does nothing: an entry says what."""
+_TOP_K = Param(int, "a whole number of labels, 1 or more", range(1, 1_000_001))
+_NORMALIZE = Param(bool, "true or false")
+HUGGINGFACE = replace(
+    _huggingface(HuggingFaceOptions),
+    by_task={
+        "classification": _huggingface(ClassificationOptions, truncate=_TRUNCATE, top_k=_TOP_K),
+        "tokens": _huggingface(TokensOptions, truncate=_TRUNCATE),
+        "embedding": _huggingface(EmbeddingOptions, truncate=_TRUNCATE, normalize=_NORMALIZE),
+        "reranking": replace(
+            _huggingface(RerankingOptions),
+            text_only=False,
+            input_problem=pairs,
+            # The pairs of an item are rows of their own in whatever launch they are.
+            unit="characters",
+            size=pair_characters,
+            buckets=_CHARACTER_BUCKETS,
+            longest=lambda options: _CHARACTER_BUCKETS[-1],
+            pads=False,
+        ),
+    },
+)
+"""Serves nothing without a task in the entry."""

@@ -1,100 +1,117 @@
-"""What models have in common, by their engine and by what they do: inputs, sizes, options."""
+"""Properties that models have in common, by their engine and task: inputs, sizes, options."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from jobs.models.inputs.input_size import MAX_TOKENS
 
 Task = Literal[
-    "any", "text", "embedding", "chat", "classification", "tokens", "reranking", "tensors"
+    "any",  # any JSON to any JSON
+    "text",  # a text to any JSON
+    "embedding",  # a text to its vector
+    "chat",  # a conversation to its next message
+    "classification",  # a text to labels
+    "tokens",  # the tokens of a text to labels
+    "reranking",  # a query and texts to scores
+    "tensors",  # named tensors to named tensors
 ]
-"""What a model does, by which other doors let it in: any JSON to any JSON; a text to anything; a
-text to its vector; a conversation to what is said next; a text to labels; a text's tokens to
-labels; a query and texts to scores; named tensors to named tensors."""
+"""Inputs and outputs of a model: they decide which compatible APIs serve it."""
 TASKS: tuple[Task, ...] = get_args(Task)
-ANYBODYS = tuple(task for task in TASKS if task != "tensors")  # which have an engine of their own
+GENERAL_TASKS = tuple(task for task in TASKS if task != "tensors")  # which has its own engine
 
 TOKEN_BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """What a parameter or an option may be: of this JSON type, and in this range where it is a
-    number, or among these where it is a word."""
+    """Values that a parameter of calls and items takes."""
 
-    type: type
-    wanted: str
-    span: range | None = None
-    among: tuple[str, ...] = ()
+    type: type  #: JSON type
+    expected: str  #: completes "must be …"
+    span: range | None = None  #: range of a number
 
-    def takes(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
+        """Returns True if the value may be used."""
         # Not isinstance: true and false are no numbers.
-        if type(value) is not self.type or (self.among and value not in self.among):
-            return False
-        return self.span is None or value in self.span
+        return type(value) is self.type and (self.span is None or value in self.span)
 
 
-def _nothing(options: Mapping[str, Any]) -> Iterable[str]:
-    return ()
+class EngineOptions(BaseModel):
+    """Options of a model's entry that can be checked without its engine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _check(self) -> "EngineOptions":
+        if found := list(self.conflicts()):
+            raise ValueError(found)
+        return self
+
+    def conflicts(self) -> Iterable[str]:
+        """Yields what is wrong between options."""
+        return ()
+
+    def file_problems(self) -> Iterable[str]:
+        """Yields what is wrong with the files that they name, on this machine."""
+        return ()
+
+    def limits(self, task: Task) -> dict[str, Any]:
+        """Returns the limits that follow from the options."""
+        return {}
+
+    def limit_problems(self, limits: Mapping[str, Any], task: Task) -> Iterable[str]:
+        """Yields what is wrong between the options and the limits of an entry."""
+        return ()
+
+    def _one_of(self, *names: str) -> Iterator[str]:
+        given = [name for name in names if name in self.model_fields_set]
+        if len(given) != 1:
+            found = f"there are {' and '.join(given)}" if given else "there is none"
+            yield f"options takes one of {', '.join(names)}; {found}"
+
+    def _only_with(self, other: str, *names: str) -> Iterator[str]:
+        for name in names:
+            if name in self.model_fields_set and other not in self.model_fields_set:
+                yield f"options.{name} goes with options.{other}, which is missing"
+
+    def _absent(self, *names: str) -> Iterator[str]:
+        for name in names:
+            if (path := getattr(self, name)) and not Path(path).is_file():
+                yield f"options.{name}: there is no file {path}"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of an engine, as far as they can be checked without it.
-
-    paths: those that name a file or a folder, from where the models file is. wrong: what is wrong
-    with them together. lacks: what is wrong with the files that they name, on this machine.
-    """
-
-    known: Mapping[str, Param]
-    paths: frozenset[str] = frozenset()
-    wrong: Callable[[Mapping[str, Any]], Iterable[str]] = _nothing
-    lacks: Callable[[Mapping[str, Any]], Iterable[str]] = _nothing
-
-
-def _takes_all(value: Any) -> str | None:
+def _no_problem(value: Any) -> str | None:
     return None
 
 
-def _given_limits(entry: Mapping[str, Any], where: str, problems: list[str]) -> Any:
-    return entry.get("limits", {})
-
-
-def _declared(options: Mapping[str, Any]) -> int:
+def _declared_tokens(options: Mapping[str, Any]) -> int:
     longest: int = options.get("max_tokens", MAX_TOKENS)
     return longest
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What every model of one engine, or of one engine and task, has in common.
+class EngineSpec:
+    """Properties of all models of one engine, or of one engine and task."""
 
-    unit: what sizes count. params: the parameters it takes; all of them change the computation.
-    size: of an input, by its params and the model's options. buckets: upper ends of the length
-    buckets; empty where length doesn't matter. task: what they do, unless their entry says else.
-    refuses: what is wrong with an input that is no text alone. longest: what inputs are cut to, by
-    the model's options. pads: whether each row of a launch costs what its longest does, whatever
-    its entry says. options: None where only the engine knows them. by_task: what they are where
-    their entry says this task; where there is any, it must be one of them. limits: those of an
-    entry, as it gives them and as they follow from its options; problems are added to the list.
-    vocabulary: token ids below it may come in place of a text; 0: none may.
-    """
-
-    text_only: bool
-    unit: str
-    params: Mapping[str, Param]
+    text_only: bool  #: inputs are texts
+    unit: str  #: unit of sizes
+    params: Mapping[str, Param]  #: parameters of calls and items; all change the computation
+    #: size of an input, by its parameters and the model's options
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
-    buckets: tuple[int, ...] = ()
-    task: Task = "any"
-    refuses: Callable[[Any], str | None] = _takes_all
-    longest: Callable[[Mapping[str, Any]], int] = _declared
-    pads: bool = False
-    options: Options | None = None
-    by_task: "Mapping[str, Kind]" = field(default_factory=dict)
-    limits: Callable[[Mapping[str, Any], str, list[str]], Any] = _given_limits
-    vocabulary: int = 0
+    buckets: tuple[int, ...] = ()  #: upper ends of the length buckets; (): length doesn't matter
+    task: Task = "any"  #: unless an entry says another
+    input_problem: Callable[[Any], str | None] = _no_problem  #: for inputs that are no texts
+    #: size that inputs are cut to, by the model's options
+    longest: Callable[[Mapping[str, Any]], int] = _declared_tokens
+    pads: bool = False  #: each row of a launch costs what its longest does, whatever an entry says
+    options: type[EngineOptions] | None = None  #: None: only the engine knows them
+    by_task: "Mapping[Any, EngineSpec]" = field(default_factory=dict)  #: tasks that entries choose
+    vocabulary: int = 0  #: token ids below it may come in place of a text; 0: none may
 
-    def doing(self, task: str) -> "Kind":
-        """For models whose entry says this task; empty: none."""
+    def for_task(self, task: str) -> "EngineSpec":
+        """Returns the spec of models whose entry says this task; "": none."""
         return self.by_task.get(task or self.task, self)

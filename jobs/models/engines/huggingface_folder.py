@@ -1,5 +1,5 @@
-"""A folder as Hugging Face's libraries save it, read without them: how long texts may be, how they
-are counted, and whether the folder fits what its model is to do."""
+"""Folders as Hugging Face's libraries save them, read without those: length of texts, counts of
+tokens, and fitness for a task."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,17 +13,16 @@ from jobs.models.inputs.input_size import open_tokenizer
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
-MOST_TOKENS = 8192
-"""What texts are cut to at the latest."""
+MOST_TOKENS = 8192  # that any text is cut to
 
-_UNLIMITED = 10**6  # tokens: what tokenizers write who know no limit is larger
-_UNSAID = 512  # tokens, where nothing in the folder says it
+_UNLIMITED = 10**6  # tokens; tokenizers without a limit write a larger number
+_UNSAID = 512  # tokens, where no file of the folder says it
 _CHARACTERS_A_TOKEN = 8  # a longer text is nearly always one that is cut
 _COUNTED_FROM_PADDING = {
     "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta",
     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 }  # fmt: skip
-"""Types whose first position is the one after that of the padding."""
+"""Model types whose first position is the one after that of the padding."""
 _HEADS = {
     "classification": "ForSequenceClassification",
     "reranking": "ForSequenceClassification",
@@ -32,7 +31,7 @@ _HEADS = {
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """A JSON object of the folder; empty where there is no such file. Raises ValueError."""
+    """Reads a JSON object of the folder; {} where there is no such file. Raises ValueError."""
     try:
         found = loads((folder / name).read_text())
     except FileNotFoundError:
@@ -45,8 +44,11 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 
 
 def longest(options: Mapping[str, Any]) -> int:
-    """Tokens that a text is cut to, special ones included: what its model and its tokenizer can
-    take, and `max_tokens` where that is less. Raises NotConfigured where the folder isn't here."""
+    """Returns the tokens that a text is cut to, special ones included.
+
+    The least of its model's, its tokenizer's and `max_tokens`. Raises NotConfigured where the
+    folder is missing.
+    """
     most: int = options.get("max_tokens", MOST_TOKENS)
     return min(_longest(options["path"]), most)
 
@@ -68,7 +70,7 @@ def _longest(path: str) -> int:
 
 
 def tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    """Tokens of a text, special ones included, cut as the model will. Raises NotConfigured."""
+    """Returns the tokens of a text, special ones included, after cutting. Raises NotConfigured."""
     most = longest(options)
     cut: int = min(most, params.get("truncate", most))
     text = str(value)
@@ -83,14 +85,14 @@ def _tokenizer(path: str, most: int) -> Any:
 
 
 def _here(file: Path) -> Path:
-    """What is missing is not remembered: it may come."""
+    """Returns a file that exists; a missing one is not cached, since it may come."""
     if not file.is_file():
         raise NotConfigured(f"{file} is not here; an api needs it to count tokens")
     return file
 
 
-def lacks(task: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the folder for a model that does this."""
+def file_problems(task: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with the folder for this task."""
     folder = Path(options["path"])
     if not folder.is_dir():
         yield f"options.path: there is no folder {folder}"
@@ -108,7 +110,7 @@ def lacks(task: str, options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def misfit(task: str, config: Mapping[str, Any]) -> str | None:
-    """Why a model with this config.json can't do that."""
+    """Returns why a model with this config.json can't do the task, or None."""
     head, architectures = _HEADS.get(task), config.get("architectures") or []
     if head and architectures and not any(str(name).endswith(head) for name in architectures):
         return f"{', '.join(map(str, architectures))} does no {task}; that takes a …{head}"

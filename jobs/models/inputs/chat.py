@@ -1,7 +1,7 @@
-"""Conversations: what an item of a chat model is, and what comes back.
+"""Conversations: inputs and outputs of chat models.
 
 An input is an OpenAI chat-completions body without `model` and `stream`; an output is an OpenAI
-`chat.completion` object or, from models that say no more, the assistant's text alone.
+`chat.completion` object, or the assistant's text alone.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 def refuse(value: Any) -> str | None:
-    """What is wrong with an input, if anything is."""
+    """Returns what is wrong with an input, or None."""
     if not isinstance(value, dict):
         return 'takes an object: {"messages": [{"role", "content"}, …], …}'
     messages = value.get("messages")
@@ -31,16 +31,16 @@ def refuse(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What an assistant said. finish: "stop", "length", …; usage: prompt_tokens and
-    completion_tokens, where the model counted them."""
+    """Message of an assistant."""
 
     text: str
-    finish: str = "stop"
+    finish: str = "stop"  #: "stop", "length", …
+    #: prompt_tokens and completion_tokens, where the model counted them
     usage: Mapping[str, int] | None = None
 
 
 def answer(output: Any) -> ChatAnswer:
-    """Read from an output; raises ValueError where it is neither."""
+    """Reads an output. Raises ValueError where it is neither a text nor a completion."""
     if isinstance(output, str):
         return ChatAnswer(output)
     try:

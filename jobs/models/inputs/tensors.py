@@ -1,13 +1,10 @@
-"""Named tensors: how a model declares them, how they are checked, and how they travel.
+"""Tensors: datatype, shape and bytes, and their encodings in JSON.
 
 A tensor is its datatype, its shape and its bytes: little-endian elements in C order; of BYTES, each
 element after its length, four bytes. In JSON that is one of
 
     {"datatype": "INT32", "shape": [1, 2], "data": [1, 2]}             flat, or nested as the shape
     {"datatype": "INT32", "shape": [1, 2], "base64": "AQAAAAIAAAA="}
-
-and the input of a model {"inputs": {name: tensor, …}, "outputs": [the names wanted]}. The first
-dimension of every tensor counts rows; what one request sends stays together in a launch.
 """
 
 import binascii
@@ -38,27 +35,26 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     BYTES: np.dtype("O"),
 }
 MAX_RANK = 32
-_MOST = 2**31 - 1  # of one dimension
-_LENGTH_BYTES = 4
-_SHOWN = 100  # characters of what a client wrote, in an error; as Python writes it, so it is a text
-_KEYS = frozenset({"inputs", "outputs"})
+MAX_SIZE = 2**31 - 1  # elements of one dimension
+LENGTH_BYTES = 4
+SHOWN = 100  # characters of a client's text in an error, as `repr` writes them
 
 
 class TensorError(ValueError):
-    """What is wrong with a tensor, or with what asks for one; the message says how to mend it."""
+    """A tensor, or a request for one, is wrong; the message says how to mend it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """raw: its elements, as the module says; they fill the shape exactly."""
+    """A checked tensor."""
 
     datatype: str
     shape: tuple[int, ...]
-    raw: bytes
+    raw: bytes  #: elements, as the module describes; they fill the shape exactly
 
     @classmethod
-    def of_bytes(cls, datatype: str, shape: tuple[int, ...], raw: bytes) -> "Tensor":
-        """Raises TensorError where these bytes don't fill this shape."""
+    def from_bytes(cls, datatype: str, shape: tuple[int, ...], raw: bytes) -> "Tensor":
+        """Checks bytes. Raises TensorError where they don't fill this shape."""
         count = math.prod(shape)
         if datatype == BYTES:
             found = sum(1 for _ in islice(_texts(raw), min(count, len(raw)) + 1))
@@ -72,16 +68,16 @@ class Tensor:
         return cls(datatype, shape, raw)
 
     @classmethod
-    def of_data(cls, datatype: str, shape: tuple[int, ...], data: Any) -> "Tensor":
-        """data: what JSON holds of it. Raises Wrong where that isn't of this datatype and shape."""
+    def from_data(cls, datatype: str, shape: tuple[int, ...], data: Any) -> "Tensor":
+        """Encodes JSON data. Raises TensorError where it isn't of this datatype and shape."""
         elements = _flat(data, shape)
         if len(elements) != (count := math.prod(shape)):
             raise TensorError(f"has {len(elements)} elements; the shape {list(shape)} has {count}")
         return cls(datatype, shape, _packed(datatype, elements))
 
     @classmethod
-    def of_array(cls, datatype: str, array: NDArray[Any]) -> "Tensor":
-        """Of an array of just this datatype; BYTES, of bytes or texts. Raises Wrong."""
+    def from_array(cls, datatype: str, array: NDArray[Any]) -> "Tensor":
+        """Encodes an array of this datatype; for BYTES, of bytes or texts. Raises TensorError."""
         if datatype == BYTES:
             return cls(datatype, array.shape, _joined(array.ravel().tolist()))
         if array.dtype != (dtype := _dtype(datatype)):
@@ -89,7 +85,7 @@ class Tensor:
         return cls(datatype, array.shape, array.tobytes())
 
     def array(self) -> NDArray[Any]:
-        """Read-only, but for BYTES: an array of bytes objects."""
+        """Returns a read-only array; for BYTES, one of bytes objects."""
         if self.datatype != BYTES:
             return np.frombuffer(self.raw, DTYPES[self.datatype]).reshape(self.shape)
         array = np.empty(math.prod(self.shape), object)
@@ -97,7 +93,7 @@ class Tensor:
         return array.reshape(self.shape)
 
     def data(self) -> NDArray[Any] | list[str]:
-        """Its elements, flat, as JSON can hold them. Raises TensorError where JSON can't."""
+        """Returns the elements, flat, for JSON. Raises TensorError where JSON can't hold them."""
         if self.datatype == BYTES:
             try:
                 return [text.decode() for text in _texts(self.raw)]
@@ -109,14 +105,14 @@ class Tensor:
         return array
 
     def as_json(self, *, plain: bool = False) -> dict[str, Any]:
-        """plain: with `data`, where JSON can hold it."""
+        """Returns the JSON object; plain: with `data`, where JSON can hold it."""
         found: dict[str, Any] = {"datatype": self.datatype, "shape": list(self.shape)}
         if plain and (data := self._storable()) is not None:
             return {**found, "data": data}
         return {**found, "base64": b64encode(self.raw).decode()}
 
     def _storable(self) -> list[Any] | None:
-        """`data`, where a row can hold it too."""
+        """Returns `data` where a row of the database can hold it too."""
         try:
             data = self.data()
         except TensorError:
@@ -128,13 +124,14 @@ class Tensor:
 
 
 class NamedTensors(dict[str, Tensor]):
-    """The tensors of one output, by their names. plain: as they are to be written."""
+    """The tensors of one output, by name. plain: written with `data`."""
 
     def __init__(self, tensors: Iterable[tuple[str, Tensor]], *, plain: bool) -> None:
         super().__init__(tensors)
         self.plain = plain
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the JSON object of the output."""
         return {name: tensor.as_json(plain=self.plain) for name, tensor in self.items()}
 
 
@@ -142,24 +139,24 @@ def _dtype(datatype: str) -> np.dtype[Any]:
     if datatype == "BF16":
         raise TensorError("is of BF16, which is not served here; send FP32 or FP16")
     if datatype not in DTYPES:
-        raise TensorError(f"is of {repr(datatype)[:_SHOWN]}; there are: {', '.join(DTYPES)}")
+        raise TensorError(f"is of {repr(datatype)[:SHOWN]}; there are: {', '.join(DTYPES)}")
     return DTYPES[datatype]
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """A shape as JSON holds it. Raises TensorError."""
+    """Reads a shape from JSON. Raises TensorError."""
     if not isinstance(value, list) or len(value) > MAX_RANK:
         raise TensorError(f"shape must be a list of up to {MAX_RANK} whole numbers")
-    if not all(type(size) is int and 0 <= size <= _MOST for size in value):
-        raise TensorError(f"shape must have whole numbers from 0 to {_MOST:,}")
+    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in value):
+        raise TensorError(f"shape must have whole numbers from 0 to {MAX_SIZE:,}")
     return tuple(value)
 
 
 def _texts(raw: bytes) -> Iterator[bytes]:
-    """The elements of BYTES. Raises TensorError where their lengths don't add up."""
+    """Yields the elements of BYTES. Raises TensorError where their lengths don't add up."""
     place = 0
     while place < len(raw):
-        start = place + _LENGTH_BYTES
+        start = place + LENGTH_BYTES
         place = start + int.from_bytes(raw[place:start], "little")
         if place > len(raw) or start > len(raw):
             raise TensorError(
@@ -176,13 +173,13 @@ def _joined(elements: Sequence[Any]) -> bytes:
         except UnicodeEncodeError:
             raise TensorError("holds a lone surrogate, which is no text") from None
         except TypeError:
-            raise TensorError(f"holds {_word(element)} where a text belongs") from None
-        parts += [len(text).to_bytes(_LENGTH_BYTES, "little"), text]
+            raise TensorError(f"holds {type_name(element)} where a text belongs") from None
+        parts += [len(text).to_bytes(LENGTH_BYTES, "little"), text]
     return b"".join(parts)
 
 
 def _flat(data: Any, shape: tuple[int, ...]) -> list[Any]:
-    """Nested lists are as the shape says, at each depth: what looks transposed is refused."""
+    """Flattens lists that are nested exactly as the shape says; a transposed one is refused."""
     if not isinstance(data, list):
         raise TensorError("data must be a list")
     if not data or not isinstance(data[0], list):
@@ -219,7 +216,7 @@ def _packed(datatype: str, elements: list[Any]) -> bytes:
 def _only(elements: list[Any], kinds: set[type], wanted: set[type], word: str) -> None:
     if not kinds <= wanted:
         other = next(element for element in elements if type(element) not in wanted)
-        raise TensorError(f"holds {_word(other)} where {word} belongs")
+        raise TensorError(f"holds {type_name(other)} where {word} belongs")
 
 
 def _whole(datatype: str, elements: list[Any]) -> list[int]:
@@ -233,7 +230,7 @@ def _floats(datatype: str, dtype: np.dtype[Any], elements: list[Any]) -> NDArray
     try:
         with np.errstate(over="ignore"):
             array = np.array(elements, np.float64).astype(dtype)
-    except OverflowError:  # of an integer that no float is as large as
+    except OverflowError:  # an integer beyond every float
         array = np.array([np.inf])
     if not np.isfinite(array).all():
         raise TensorError(
@@ -242,7 +239,8 @@ def _floats(datatype: str, dtype: np.dtype[Any], elements: list[Any]) -> NDArray
     return array
 
 
-def _word(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """Returns the JSON type of a value, in words."""
     words = {
         bool: "a boolean",
         str: "a text",
@@ -253,175 +251,9 @@ def _word(value: Any) -> str:
     return words.get(type(value), "a number")
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """A tensor as a model declares it. shape: -1 is any size; the first counts rows."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-    def check(self, datatype: Any, shape: tuple[int, ...]) -> None:
-        """Raises TensorError where such a tensor isn't this one."""
-        if datatype != self.datatype:
-            raise TensorError(f"is of {repr(datatype)[:_SHOWN]}, not {self.datatype}")
-        fits = len(shape) == len(self.shape) and all(
-            want in (-1, size) for want, size in zip(self.shape, shape, strict=True)
-        )
-        if not fits:
-            raise TensorError(f"has the shape {list(shape)}, not {list(self.shape)}")
-
-    def zeros(self, rows: int) -> Tensor:
-        """One of that many rows, as small as it may be."""
-        shape = (rows, *(max(1, size) for size in self.shape[1:]))
-        size = _LENGTH_BYTES if self.datatype == BYTES else DTYPES[self.datatype].itemsize
-        return Tensor(self.datatype, shape, bytes(math.prod(shape) * size))
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What a model takes and gives. most_rows: of one request; 0: as many as it likes."""
-
-    inputs: Mapping[str, Spec]
-    outputs: Mapping[str, Spec]
-    most_rows: int = 0
-
-    def input(self, name: Any) -> Spec:
-        return _named(name, self.inputs, "input")
-
-    def output(self, name: Any) -> Spec:
-        return _named(name, self.outputs, "output")
-
-    def complete(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
-        """The rows of a request with inputs of these shapes, each checked already. Raises Wrong
-        where one is missing, or they are not alike."""
-        if missing := [name for name in self.inputs if name not in shapes]:
-            raise TensorError(
-                f"inputs: {', '.join(missing)} missing; the model takes all it declares"
-            )
-        rows = {name: shape[0] for name, shape in shapes.items()}
-        count = next(iter(rows.values()))
-        if any(other != count for other in rows.values()):
-            raise TensorError(f"inputs: all must have as many rows, not {rows}")
-        if count < 1:
-            raise TensorError("inputs: the first dimension counts rows; there must be one at least")
-        if self.most_rows and count > self.most_rows:
-            raise TensorError(
-                f"inputs: {count} rows; the model takes {self.most_rows} at a time: send several "
-                "requests, they share launches"
-            )
-        return count
-
-
-def _named(name: Any, specs: Mapping[str, Spec], what: str) -> Spec:
-    if not isinstance(name, str) or name not in specs:
-        shown = repr(name)[:_SHOWN] if isinstance(name, str) else _word(name)
-        raise TensorError(f"no {what} {shown}; there are: {', '.join(specs)}")
-    return specs[name]
-
-
-def specs(declared: Iterable[Mapping[str, Any]]) -> dict[str, Spec]:
-    """What `options.inputs` or `options.outputs` say."""
-    return {
-        entry["name"]: Spec(entry["name"], entry["datatype"], tuple(entry["shape"]))
-        for entry in declared
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class TensorRequest:
-    """An input, read. outputs: those that are wanted; plain: they are wanted as JSON's own."""
-
-    tensors: Mapping[str, Tensor]
-    outputs: Sequence[str]
-    rows: int
-    plain: bool
-
-
-def read(value: Any, takes: Signature) -> TensorRequest:
-    """An input as the module says. Raises TensorError with where and what."""
-    if not isinstance(value, dict) or not isinstance(value.get("inputs"), dict):
-        raise TensorError('the input must be {"inputs": {name: {"datatype", "shape", "data"}}}')
-    if unknown := value.keys() - _KEYS:
-        raise TensorError(f"unknown key {repr(min(unknown))[:_SHOWN]}; there are: inputs, outputs")
-    tensors = {name: _read(name, entry, takes) for name, entry in value["inputs"].items()}
-    rows = takes.complete({name: tensor.shape for name, tensor in tensors.items()})
-    wanted = value.get("outputs", list(takes.outputs))
-    if not isinstance(wanted, list) or not wanted:
-        raise TensorError("outputs must be a list of names, of one at least; or absent, for all")
-    for name in wanted:
-        takes.output(name)
-    plain = not any("base64" in entry for entry in value["inputs"].values())
-    return TensorRequest(tensors, wanted, rows, plain)
-
-
-def _read(name: str, entry: Any, takes: Signature) -> Tensor:
-    spec = takes.input(name)
-    try:
-        if not isinstance(entry, dict) or ("data" in entry) == ("base64" in entry):
-            raise TensorError("must have datatype, shape, and either data or base64")
-        shape = shape_of(entry.get("shape"))
-        spec.check(entry.get("datatype"), shape)
-        if "data" in entry:
-            return Tensor.of_data(spec.datatype, shape, entry["data"])
-        return Tensor.of_bytes(spec.datatype, shape, _decoded(entry["base64"]))
-    except TensorError as wrong:
-        raise TensorError(f"{name}: {wrong}") from None
-
-
-def _decoded(text: Any) -> bytes:
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except (ValueError, TypeError) as error:
-        raise TensorError(f"base64 can't be read: {error}") from None
-
-
 def output(value: Mapping[str, Any]) -> Tensor:
-    """A tensor that a worker wrote."""
+    """Reads a tensor that a worker wrote."""
     shape = tuple(value["shape"])
     if "data" in value:
-        return Tensor.of_data(value["datatype"], shape, value["data"])
+        return Tensor.from_data(value["datatype"], shape, value["data"])
     return Tensor(value["datatype"], shape, binascii.a2b_base64(value["base64"]))
-
-
-def rows(value: Any, *_: Mapping[str, Any]) -> int:
-    """Of an input that was checked."""
-    first = next(iter(value["inputs"].values()))
-    count: int = first["shape"][0]
-    return count
-
-
-def problems_of(options: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the signature that a model's options declare."""
-    problems = []
-    for side in ("inputs", "outputs"):
-        declared = options.get(side)
-        if not isinstance(declared, list) or not declared:
-            problems.append(f"options.{side} must be a list of {{ name, datatype, shape }}")
-            continue
-        problems += [
-            f"options.{side} number {n}: {problem}"
-            for n, entry in enumerate(declared, start=1)
-            if (problem := _problem_of(entry))
-        ]
-        names = [entry.get("name") for entry in declared if isinstance(entry, dict)]
-        problems += [
-            f"options.{side} declares {name!r} twice"
-            for name in dict.fromkeys(names)
-            if names.count(name) > 1
-        ]
-    return problems
-
-
-def _problem_of(entry: Any) -> str | None:
-    if not isinstance(entry, dict) or entry.keys() != {"name", "datatype", "shape"}:
-        return "must have name, datatype and shape, and nothing else"
-    if not isinstance(entry["name"], str) or not entry["name"]:
-        return "name must be a string"
-    if entry["datatype"] not in tuple(DTYPES):
-        return f"no datatype {entry['datatype']!r}; there are: {', '.join(DTYPES)}"
-    shape = entry["shape"]
-    whole = isinstance(shape, list) and all(type(size) is int for size in shape)
-    if not whole or shape[:1] != [-1] or not all(-1 <= size <= _MOST and size for size in shape):
-        return "shape must be whole numbers, -1 for any size, and begin with -1: the rows"
-    return None if len(shape) <= MAX_RANK else f"shape has more than {MAX_RANK} dimensions"

@@ -14,12 +14,12 @@ from ops.cli import main
 
 
 def test_a_key_is_256_random_bits_and_stored_as_their_hash() -> None:
-    made = {api_keys.make() for _ in range(100)}
+    made = {api_keys.generate() for _ in range(100)}
     assert len(made) == 100
     for key in made:
         assert api_keys.is_key(key)
         assert len(key) == 46
-        assert api_keys.hash_of(key) == hashlib.sha256(key.encode()).digest()
+        assert api_keys.hash_key(key) == hashlib.sha256(key.encode()).digest()
 
 
 @pytest.mark.parametrize(
@@ -41,19 +41,19 @@ def test_without_scopes_a_key_has_all_of_its_role() -> None:
 
 @pytest.mark.parametrize("name", ["acme", "a", "7", "A.b_c:d@e-f", "x" * 100])
 def test_a_tenant_may_be_called_so(name: str) -> None:
-    api_keys.check(NewKey(name))
+    api_keys.validate(NewKey(name))
 
 
 @pytest.mark.parametrize("name", ["", "*", "a b", "-a", "x" * 101, "a\n", "ä", "a/b", "a\x00"])
 def test_a_tenant_may_not_be_called_so(name: str) -> None:
     with pytest.raises(Invalid):
-        api_keys.check(NewKey(name))
+        api_keys.validate(NewKey(name))
 
 
 @pytest.mark.parametrize("scopes", [{"admin"}, {"read", "operate"}, set()])
 def test_a_key_has_no_more_than_its_role_and_no_less_than_one_scope(scopes: set[str]) -> None:
     with pytest.raises(Invalid):
-        api_keys.check(NewKey("acme", scopes=frozenset(scopes)))  # type: ignore[arg-type]
+        api_keys.validate(NewKey("acme", scopes=frozenset(scopes)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
             "MILLRACE_OIDC_AUDIENCE": "x",
         }
     )
-    named = ["PRT", "PORT", "AWAIT_WORKERS", "LEASE_S", "KEEPER_INTERVAL_S", "MAX_ITEMS"]
+    named = ["PRT", "PORT", "MAX_ITEMS", "AWAIT_WORKERS", "LEASE_S", "KEEPER_INTERVAL_S"]
     named.append("OIDC_AUDIENCE")
     for name, problem in zip(named, found, strict=True):
         assert f"MILLRACE_{name} " in problem
@@ -112,9 +112,9 @@ def test_an_identity_provider_is_taken(more: dict[str, str]) -> None:
     [
         ({"MILLRACE_OIDC_ISSUER": ""}, "AUDIENCE is set, but not MILLRACE_OIDC_ISSUER"),
         ({"MILLRACE_OIDC_AUDIENCE": ""}, "AUDIENCE must be set with MILLRACE_OIDC_ISSUER"),
-        ({"MILLRACE_OIDC_ISSUER": "http://id.example"}, "ISSUER is 'http://id.example'; it begins"),
-        ({"MILLRACE_OIDC_ISSUER": "id.example"}, "ISSUER is 'id.example'; it begins"),
-        ({"MILLRACE_OIDC_JWKS_URL": "file:///keys"}, "JWKS_URL is 'file:///keys'; it begins"),
+        ({"MILLRACE_OIDC_ISSUER": "http://id.example"}, "ISSUER: 'http://id.example' must begin"),
+        ({"MILLRACE_OIDC_ISSUER": "id.example"}, "ISSUER: 'id.example' must begin"),
+        ({"MILLRACE_OIDC_JWKS_URL": "file:///keys"}, "JWKS_URL: 'file:///keys' must begin"),
     ],
 )
 def test_an_identity_provider_that_nobody_could_trust_is_refused(
@@ -194,10 +194,10 @@ def test_ages_that_fit_together_are_taken(items: str, results: str, jobs: str) -
 @pytest.mark.parametrize(
     ("items", "results", "jobs", "named"),
     [
-        ("7", "0", "30", "KEEP_JOBS_DAYS is 30.0: a job goes last"),
-        ("7", "31", "30", "KEEP_JOBS_DAYS is 30.0: a job goes last"),
-        ("-1", "0", "0", "KEEP_ITEMS_DAYS is -1.0; it is days"),
-        ("1", "nan", "0", "KEEP_RESULTS_DAYS is nan; it is days"),
+        ("7", "0", "30", "KEEP_JOBS_DAYS is 30.0: a job is deleted last"),
+        ("7", "31", "30", "KEEP_JOBS_DAYS is 30.0: a job is deleted last"),
+        ("-1", "0", "0", "KEEP_ITEMS_DAYS is '-1'; it must be greater"),
+        ("1", "nan", "0", "KEEP_RESULTS_DAYS is 'nan'; it must be a finite"),
     ],
 )
 def test_a_job_outlives_its_payloads(items: str, results: str, jobs: str, named: str) -> None:

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from jobs.settings import SettingsError, load
-from jobs.ssrf import AllowList, is_public, may_reach, refuse_url
+from jobs.ssrf import AllowList, is_public, may_reach, url_problem
 
 NONE = AllowList.parse("")
 
@@ -96,7 +96,7 @@ def test_an_entry_that_means_nothing_is_named(entry: str) -> None:
     ],
 )
 def test_a_url_that_no_webhook_can_go_to_is_refused(url: str, code: str) -> None:
-    no = refuse_url(url, NONE)
+    no = url_problem(url, NONE)
     assert no is not None
     assert no[0] == code
 
@@ -111,9 +111,9 @@ def test_a_url_that_no_webhook_can_go_to_is_refused(url: str, code: str) -> None
     ],
 )  # fmt: skip
 def test_a_url_of_the_internet_or_the_allow_list_is_taken(url: str) -> None:
-    assert refuse_url(url, AllowList.parse("127.0.0.1,hooks.internal")) is None
+    assert url_problem(url, AllowList.parse("127.0.0.1,hooks.internal")) is None
 
 
 def test_a_network_that_is_allowed_is_no_leave_for_plain_http_to_any_name() -> None:
-    no = refuse_url("http://hooks.internal/", AllowList.parse("10.0.0.0/8"))
+    no = url_problem("http://hooks.internal/", AllowList.parse("10.0.0.0/8"))
     assert no == ("scheme", "must be https, unless MILLRACE_WEBHOOK_ALLOW names hooks.internal")

@@ -5,8 +5,7 @@ from typing import Any
 
 import orjson
 
-from jobs.models.engines import upstream_options
-from jobs.models.engines.upstream_options import INPUT, PARAMS
+from jobs.models.engines.upstream_options import INPUT, PARAMS, HttpOptions
 from jobs.models.model import Model
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
 from workers.engines.upstream.requester import Requester, UpstreamEngine
@@ -16,7 +15,7 @@ class HttpEngine(UpstreamEngine):
     """Sends inputs as HTTP requests; options: `upstream_options.HttpOptions`."""
 
     def __init__(self, model: Model) -> None:
-        self._model, self._options = model, upstream_options.http(model.options)
+        self._model, self._options = model, HttpOptions(**model.options)
         self._upstream = Requester(model, self._options)
 
     def prepare(

@@ -12,9 +12,9 @@ from sqlalchemy import Engine, text
 
 from jobs import ids
 from jobs.blobs import lines
-from jobs.blobs.payloads import Payloads, job_prefix, opened
+from jobs.blobs.payloads import Payloads, job_prefix, resolve_row
 from jobs.blobs.store import BlobStore
-from jobs.errors import BlobsAway, Invalid, PayloadLost
+from jobs.errors import BlobStoreUnavailable, Invalid, PayloadLost
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import Settings
@@ -77,7 +77,7 @@ def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]
             tx, "default", job, row["total"], after=-1, gaps=False, outcome=None, limit=None
         )
     chunks = reading.result_lines(database, row, span, "characters", None)
-    body = b"".join(lines.opened(payloads, chunks))
+    body = b"".join(lines.resolve_lines(payloads, chunks))
     return [json.loads(line) for line in body.split(b"\n")[:-1]]
 
 
@@ -85,7 +85,7 @@ def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str,
     with database.connect() as tx:
         row = reading.item(tx, "default", job, seq)
     assert row is not None
-    return jobs.item_object(opened(payloads, dict(row)), "characters", whole_launch=True)
+    return jobs.item_object(resolve_row(payloads, dict(row)), "characters", whole_launch=True)
 
 
 def texts(database: Engine, table: str, column: str) -> list[str]:
@@ -122,13 +122,13 @@ def test_a_refused_job_leaves_no_blob(
     database: Engine, payloads: Payloads, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put: dict[str, Any] = {}
-    real = Payloads.put_soon
+    real = Payloads.put_async
 
     def noting(self: Payloads, key: str, raw: bytes) -> Any:
         put[key] = real(self, key, raw)
         return put[key]
 
-    monkeypatch.setattr(Payloads, "put_soon", noting)
+    monkeypatch.setattr(Payloads, "put_async", noting)
     with pytest.raises(Invalid):
         post(database, payloads, LARGE, {"nonsense": 1}, LARGE)
     # After a fault nothing more is put.
@@ -237,7 +237,7 @@ class Away:
     def _fail(self) -> None:
         self.left -= 1
         if self.left >= 0:
-            raise BlobsAway("it is away")
+            raise BlobStoreUnavailable("it is away")
 
     def put(self, key: str, data: bytes) -> None:
         self._fail()
@@ -257,7 +257,7 @@ ON_ONE = pytest.mark.parametrize("blob_settings", ["file"], indirect=True)
 
 @ON_ONE
 def test_while_the_store_is_away_a_job_is_refused(database: Engine, store: BlobStore) -> None:
-    with pytest.raises(BlobsAway):
+    with pytest.raises(BlobStoreUnavailable):
         post(database, Payloads(Away(99, store)), "a", LARGE)
     assert texts(database, "items", "input") == []
 
@@ -318,9 +318,9 @@ def test_a_reader_is_cut_off_visibly_while_the_store_is_away(
 ) -> None:
     job = post(database, payloads, "a", LARGE)
     run(database, payloads)
-    with pytest.raises(BlobsAway):
+    with pytest.raises(BlobStoreUnavailable):
         read(database, Payloads(Away(99, store)), job)
-    with pytest.raises(BlobsAway, match="MILLRACE_BLOBS names none"):
+    with pytest.raises(BlobStoreUnavailable, match="MILLRACE_BLOBS names none"):
         read(database, Payloads(), job)
 
 

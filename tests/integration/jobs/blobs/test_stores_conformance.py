@@ -11,7 +11,7 @@ import pytest
 from jobs.blobs.folder import FolderBlobs
 from jobs.blobs.s3 import S3Blobs
 from jobs.blobs.store import BlobStore
-from jobs.errors import BlobsAway, PayloadLost
+from jobs.errors import BlobStoreUnavailable, PayloadLost
 from tests.integration.jobs.blobs.conftest import BUCKET
 
 LARGE = bytes(range(256)) * (17 << 12)  # 17 MiB: three parts
@@ -77,13 +77,13 @@ def test_readers_see_one_whole_version_while_writers_replace_it(store: BlobStore
 
 
 def test_a_folder_that_is_not_mounted_is_away_and_nothing_in_it_is_lost(tmp_path: Path) -> None:
-    with pytest.raises(BlobsAway, match="can't read"):
+    with pytest.raises(BlobStoreUnavailable, match="can't read"):
         FolderBlobs(tmp_path / "unmounted").get("a/b")
 
 
 def test_a_folder_that_can_not_be_written_is_away_and_keeps_no_rest(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("in the way")
-    with pytest.raises(BlobsAway, match=f"can't write {tmp_path}/in/a"):
+    with pytest.raises(BlobStoreUnavailable, match=f"can't write {tmp_path}/in/a"):
         FolderBlobs(tmp_path).put("in/a", b"x")
 
 
@@ -94,7 +94,7 @@ def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     store = FolderBlobs(tmp_path)
     store.put("a/b", b"old")
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(BlobsAway, match="No space left"):
+    with pytest.raises(BlobStoreUnavailable, match="No space left"):
         store.put("a/b", b"new")
     monkeypatch.undo()
     assert store.get("a/b") == b"old"
@@ -126,7 +126,7 @@ def test_deleting_a_prefix_ends_uploads_that_were_broken_off(s3: Any, s3_endpoin
 def test_a_bucket_that_is_not_there_is_away_and_nothing_in_it_is_lost(s3_endpoint: str) -> None:
     store = S3Blobs("no-such-bucket", endpoint=s3_endpoint)
     for act in (lambda: store.get("a"), lambda: store.put("a", b"x")):
-        with pytest.raises(BlobsAway, match="NoSuchBucket"):
+        with pytest.raises(BlobStoreUnavailable, match="NoSuchBucket"):
             act()
 
 
@@ -134,7 +134,7 @@ def test_a_server_that_does_not_answer_is_away(
     s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
-    with pytest.raises(BlobsAway, match="can't read a"):
+    with pytest.raises(BlobStoreUnavailable, match="can't read a"):
         S3Blobs(BUCKET, endpoint="http://127.0.0.1:9").get("a")
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from jobs.calls.lanes import (
     CallLanes,
-    Look,
-    Refused,
+    LanesState,
+    Rejection,
     Terms,
     Ticket,
 )
@@ -20,7 +20,7 @@ MODEL = "model@1"
 FREE = Terms()
 
 
-def ticket(look: Look, **wanted: Any) -> Ticket:
+def ticket(look: LanesState, **wanted: Any) -> Ticket:
     worker = wanted.get("worker", "worker-1")
     usual = {
         "lane": "{}/64",
@@ -51,7 +51,7 @@ class Lanes:
 
     def refused(
         self, call: Call, terms: Terms = FREE, quota: Quota = UNBOUND, **bounds: int
-    ) -> Refused | None:
+    ) -> Rejection | None:
         asked = {"target_ms": 250, "timeout_ms": 60_000, "most": 100, **bounds}
         return self.lanes.put(call, **asked, terms=terms, quota=quota)
 
@@ -59,13 +59,13 @@ class Lanes:
         refused = self.refused(call, **bounds)
         return refused and refused.why
 
-    def look(self) -> Look:
+    def look(self) -> LanesState:
         return self.lanes.look("nobody/0")
 
-    def try_take(self, look: Look | None = None, **wanted: Any) -> list[Call] | None:
+    def try_take(self, look: LanesState | None = None, **wanted: Any) -> list[Call] | None:
         return self.lanes.take(ticket(look or self.look(), **wanted))
 
-    def take(self, look: Look | None = None, **wanted: Any) -> list[Call]:
+    def take(self, look: LanesState | None = None, **wanted: Any) -> list[Call]:
         taken = self.try_take(look, **wanted)
         assert taken is not None
         return taken
@@ -82,10 +82,10 @@ class Lanes:
         whose = call.tenant, call.job_class, device_us
         self.lanes.reply("api-1", [Reply(call.id, *end, call.size, {}, *whose)])
 
-    def used(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
+    def usage(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
         """By tenant and class, over all minutes: succeeded, failed, units, device_us."""
         sums: dict[tuple[str, str], Any] = {}
-        for one in self.lanes.used(unfinished=True):
+        for one in self.lanes.usage(unfinished=True):
             counts = one.succeeded, one.failed, one.units, one.device_us
             before = sums.get((one.tenant, one.job_class), (0, 0, 0, 0))
             sums[one.tenant, one.job_class] = tuple(map(sum, zip(before, counts, strict=True)))

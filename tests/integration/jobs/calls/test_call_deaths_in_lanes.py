@@ -81,7 +81,7 @@ def test_what_its_taker_never_heard_of_is_put_back_where_it_was(lanes: Lanes) ->
     for id in ("kept", "lost", "other"):
         lanes.put(id)
     for hand, worker in ((1, "worker-1"), (2, "worker-1"), (2, "worker-2")):
-        assert len(lanes.take(rows=1, worker=worker, hand=hand)) == 1
+        assert len(lanes.take(rows=1, worker=worker, token=hand)) == 1
     lanes.lanes.abort("worker-1", 2)
     lanes.lanes.abort("worker-1", 2)
     assert [(lane.lane, lane.rows, lane.units) for lane in lanes.look().lanes] == [("{}/64", 1, 3)]

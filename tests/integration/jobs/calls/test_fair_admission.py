@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from jobs.calls.lanes import Refused, Terms
+from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.messages import Call
 from tests.integration.jobs.calls.made import Lanes
 
@@ -17,7 +17,7 @@ LIGHT = [f"light {n}" for n in range(9)]
 
 def ask(
     lanes: Lanes, tenant: str, weight: float = 1.0, lane: str = "{}/64", most: int = 10_000
-) -> Refused | None:
+) -> Rejection | None:
     call = Call(f"{next(_numbers)}", lane, tenant, None, 1, "api-1", weight)
     return lanes.refused(call, FULL, most=most)
 
@@ -97,7 +97,7 @@ def test_what_a_tenant_has_waiting_is_known_however_it_leaves(launched: Lanes) -
     for call in calls:
         assert launched.refused(call, FULL) is None
     launched.lanes.drop(calls[-1])
-    launched.take(rows=5, worker="worker-2", took_ms=0.0, hand=1)
+    launched.take(rows=5, worker="worker-2", took_ms=0.0, token=1)
     launched.lanes.abort("worker-2", 1)
     launched.take(rows=5, worker="worker-2", took_ms=0.0)
     launched.lanes.announce("worker-2", 0)

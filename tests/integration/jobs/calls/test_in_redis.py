@@ -36,7 +36,7 @@ def test_however_many_calls_wait_the_bell_rings_once(
 ) -> None:
     put(in_redis, "a")
     put(in_redis, "b")
-    assert redis_client.llen(in_redis.keys.bell) == 1
+    assert redis_client.llen(in_redis.keys.wakeups) == 1
 
 
 def test_a_taker_that_leaves_calls_behind_rings_for_the_next(
@@ -45,9 +45,9 @@ def test_a_taker_that_leaves_calls_behind_rings_for_the_next(
     put(in_redis, "a")
     put(in_redis, "b")
     for left in (1, 0):
-        redis_client.delete(in_redis.keys.bell)
+        redis_client.delete(in_redis.keys.wakeups)
         take(in_redis, rows=1)
-        assert redis_client.llen(in_redis.keys.bell) == left
+        assert redis_client.llen(in_redis.keys.wakeups) == left
 
 
 def test_who_launches_items_rings_for_the_calls_that_wait(
@@ -55,9 +55,9 @@ def test_who_launches_items_rings_for_the_calls_that_wait(
 ) -> None:
     put(in_redis, "a")
     in_redis.watch("worker-1/0", in_redis.look("nobody/0").now_ms + 60_000, 2)
-    redis_client.delete(in_redis.keys.bell)
+    redis_client.delete(in_redis.keys.wakeups)
     take(in_redis, rows=0, lane="")
-    assert redis_client.llen(in_redis.keys.bell) == 1
+    assert redis_client.llen(in_redis.keys.wakeups) == 1
 
 
 def test_who_leaves_rings_for_the_calls_that_wait(
@@ -66,9 +66,9 @@ def test_who_leaves_rings_for_the_calls_that_wait(
     in_redis.announce("worker-2", 60)
     for left in (0, 1):
         in_redis.announce("worker-1", 0)
-        assert redis_client.llen(in_redis.keys.bell) == left
+        assert redis_client.llen(in_redis.keys.wakeups) == left
         put(in_redis, "a")
-        redis_client.delete(in_redis.keys.bell)  # a slot heard it, and stopped
+        redis_client.delete(in_redis.keys.wakeups)  # a slot heard it, and stopped
 
 
 def test_nothing_of_an_answered_call_stays_in_redis_but_that_it_was(
@@ -77,7 +77,7 @@ def test_nothing_of_an_answered_call_stays_in_redis_but_that_it_was(
     put(in_redis, "a")
     [call] = take(in_redis)
     in_redis.reply("api-1", [Reply(call.id, b"1", None, 1, {})])
-    kept = set(redis_client.scan_iter()) - {in_redis.keys.bell.encode()}
+    kept = set(redis_client.scan_iter()) - {in_redis.keys.wakeups.encode()}
     ours = {in_redis.keys(what).encode() for what in ("ready", "alive", "pool", "busy", "used")}
     assert kept == ours | {reply_key("api-1").encode()}
 
@@ -122,10 +122,10 @@ def test_calls_that_are_put_back_ring_the_bell(
 ) -> None:
     put(in_redis, "a")
     take(in_redis)
-    redis_client.delete(in_redis.keys.bell)
+    redis_client.delete(in_redis.keys.wakeups)
     declare_dead(redis_client, [MODEL], "worker-1")
     in_redis.recover()
-    assert redis_client.llen(in_redis.keys.bell) == 1
+    assert redis_client.llen(in_redis.keys.wakeups) == 1
 
 
 def test_replies_that_nobody_fetches_are_forgotten(

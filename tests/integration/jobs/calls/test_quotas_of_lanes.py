@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from jobs.calls.lanes import Refused, Terms
+from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.messages import Call
 from jobs.calls.quotas import Quota, quota_of
 from jobs.identity import Limit
@@ -23,11 +23,11 @@ def call(size: int = 1, tenant: str = "tenant") -> Call:
     return Call(f"call-{next(_numbers)}", "{}/64", tenant, None, size, "api-1")
 
 
-def asked(lanes: Lanes, quota: Quota, size: int = 1, **bounds: int) -> Refused | None:
+def asked(lanes: Lanes, quota: Quota, size: int = 1, **bounds: int) -> Rejection | None:
     return lanes.refused(call(size), quota=quota, most=bounds.pop("most", 10_000), **bounds)
 
 
-def waits_ms(refused: Refused | None) -> float:
+def waits_ms(refused: Rejection | None) -> float:
     assert refused
     assert refused.why == "quota"
     assert refused.exceeded

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.calls.lanes import (
-    Refused,
+    Rejection,
     Terms,
 )
 from jobs.calls.messages import Call
@@ -127,7 +127,7 @@ def test_a_longer_launch_counts_for_the_call_that_joins_it(launched: Lanes) -> N
     fill(lanes, 3)
     joined = replace(FIXED, step_ms=10, allowed_ms=129.9)
     call = Call("late", "{}/64", "tenant", None, 1, "api-1")
-    assert lanes.refused(call, joined) == Refused("late", 0)
+    assert lanes.refused(call, joined) == Rejection("late", 0)
     assert lanes.refused(call, replace(joined, allowed_ms=130)) is None
 
 
@@ -136,9 +136,9 @@ def test_a_pool_that_launched_nothing_for_long_is_probed(lanes: Lanes) -> None:
     probe = Call("probe", "{}/64", "tenant", None, 1, "api-1")
     hopeless = replace(FIXED, allowed_ms=1)
     assert lanes.refused(probe, hopeless) is None
-    assert lanes.refused(replace(probe, id="another"), hopeless) == Refused("late", 0)
+    assert lanes.refused(replace(probe, id="another"), hopeless) == Rejection("late", 0)
     lanes.take(took_ms=0.0)
-    assert lanes.refused(replace(probe, id="third"), hopeless) == Refused("late", 0)
+    assert lanes.refused(replace(probe, id="third"), hopeless) == Rejection("late", 0)
 
 
 def test_what_is_dropped_costs_nothing(launched: Lanes) -> None:

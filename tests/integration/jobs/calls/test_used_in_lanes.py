@@ -17,7 +17,7 @@ def test_answered_calls_are_counted_by_tenant_and_class(lanes: Lanes) -> None:
     put(lanes, "d")
     for call in lanes.take():
         lanes.answer_as(call, failed=call.id == "d", device_us=10)
-    assert lanes.used() == {
+    assert lanes.usage() == {
         ("acme", "standard"): (1, 1, 3, 20),
         ("acme", "bulk"): (1, 0, 3, 10),
         ("one with spaces", "standard"): (1, 0, 3, 10),
@@ -29,7 +29,7 @@ def test_a_call_that_is_answered_twice_counts_once(lanes: Lanes) -> None:
     [call] = lanes.take()
     lanes.answer_as(call, device_us=10)
     lanes.answer_as(call, device_us=10)
-    assert lanes.used() == {("acme", "standard"): (1, 0, 3, 10)}
+    assert lanes.usage() == {("acme", "standard"): (1, 0, 3, 10)}
 
 
 def test_a_redelivered_call_counts_for_who_answers_first(lanes: Lanes) -> None:
@@ -40,7 +40,7 @@ def test_a_redelivered_call_counts_for_who_answers_first(lanes: Lanes) -> None:
     [again] = lanes.take(lane="alone:{}/64")
     lanes.answer_as(again, device_us=30)
     lanes.answer_as(call, device_us=10)
-    assert lanes.used() == {("acme", "standard"): (1, 0, 3, 30)}
+    assert lanes.usage() == {("acme", "standard"): (1, 0, 3, 30)}
 
 
 def test_a_call_that_was_taken_back_costs_nothing(lanes: Lanes) -> None:
@@ -48,7 +48,7 @@ def test_a_call_that_was_taken_back_costs_nothing(lanes: Lanes) -> None:
     [taken] = lanes.take()
     lanes.lanes.drop(call)
     lanes.answer_as(taken, device_us=10)
-    assert lanes.used() == {}
+    assert lanes.usage() == {}
 
 
 def test_a_call_that_two_workers_died_with_costs_nothing(lanes: Lanes) -> None:
@@ -57,7 +57,7 @@ def test_a_call_that_two_workers_died_with_costs_nothing(lanes: Lanes) -> None:
         lanes.take(lane=lane, worker="worker-2", lease_ms=0.0)
         lanes.passed(lanes.look().now_ms)
         assert lanes.lanes.recover() == 1
-    assert lanes.used() == {}
+    assert lanes.usage() == {}
 
 
 def test_the_minute_that_runs_is_not_over_and_what_is_forgotten_is_gone(lanes: Lanes) -> None:
@@ -65,6 +65,6 @@ def test_the_minute_that_runs_is_not_over_and_what_is_forgotten_is_gone(lanes: L
     [call] = lanes.take()
     lanes.answer_as(call)
     minute_ms = 60_000 * (lanes.look().now_ms // 60_000)
-    assert lanes.lanes.used() == [] or lanes.look().now_ms > minute_ms + 60_000
-    lanes.lanes.forget_used(lanes.lanes.used(unfinished=True))
-    assert lanes.used() == {}
+    assert lanes.lanes.usage() == [] or lanes.look().now_ms > minute_ms + 60_000
+    lanes.lanes.forget_usage(lanes.lanes.usage(unfinished=True))
+    assert lanes.usage() == {}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from jobs.blobs import s3_locations
-from jobs.blobs.s3_locations import Place
+from jobs.blobs.s3_locations import S3Location
 from jobs.errors import Untransferable
 
 
@@ -32,7 +32,7 @@ def test_what_is_no_place(url: str, says: str) -> None:
 def test_a_place_is_shown_as_it_was_written() -> None:
     for url in ("s3://bucket/key", "s3://bucket/a/b/", "s3://bucket/"):
         assert str(s3_locations.parse(url)) == url
-    assert s3_locations.parse("s3://bucket") == Place("bucket", "")
+    assert s3_locations.parse("s3://bucket") == S3Location("bucket", "")
 
 
 @pytest.mark.parametrize("folder", ["s3://bucket/out", "s3://bucket/out/"])

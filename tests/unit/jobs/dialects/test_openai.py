@@ -63,7 +63,7 @@ def take(opened: Callable[[str], Intake]) -> Take:
             one if isinstance(one, bytes) or one is None else json.dumps(one).encode()
             for one in lines
         ]
-        taken = dialect("openai").take_in(opened, raw, asked)
+        taken = dialect("openai").read_items(opened, raw, asked)
         rows = [row.decode().rstrip("\n").split("\t") for row in taken.rows]
         none = {"\\N": None}
         return [
@@ -76,7 +76,7 @@ def take(opened: Callable[[str], Intake]) -> Take:
 def test_a_slice_counts_the_inputs_of_lists(opened: Callable[[str], Intake]) -> None:
     body = {"model": "minilm", "input": ["a text"] * 7}
     lines = [json.dumps(GOOD | {"custom_id": f"{n}", "body": body}).encode() for n in range(3)]
-    taken = dialect("openai").take_in(opened, lines, ASKED)
+    taken = dialect("openai").read_items(opened, lines, ASKED)
     assert list(taken.inputs) == [7]
 
 
@@ -211,7 +211,7 @@ def test_a_conversation_needs_messages(faults: Any, messages: Any, code: str) ->
 
 def test_the_last_line_needs_no_end(opened: Callable[[str], Intake]) -> None:
     file = io.BytesIO(json.dumps(GOOD).encode())
-    assert dialect("openai").take_in(opened, bounded_lines(file, 9999), ASKED).total == 1
+    assert dialect("openai").read_items(opened, bounded_lines(file, 9999), ASKED).total == 1
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def written(asked: dict[str, Any] = ASKED, **more: Any) -> tuple[str, dict[str, Any]]:
-    part, line = dialect("openai").written(row(**more), "tokens", asked)
+    part, line = dialect("openai").result_line(row(**more), "tokens", asked)
     assert b"\n" not in line
     return part, json.loads(line)
 
@@ -269,7 +269,7 @@ def test_a_text_is_what_the_assistant_said() -> None:
 
 def test_what_is_not_counted_in_tokens_is_not_said_to_be() -> None:
     for asked, output in ((ASKED, "[0.5]"), (CHAT, '"hello"')):
-        _, line = dialect("openai").written(row(output=output), "characters", asked)
+        _, line = dialect("openai").result_line(row(output=output), "characters", asked)
         assert json.loads(line)["response"]["body"]["usage"]["total_tokens"] == 0
 
 

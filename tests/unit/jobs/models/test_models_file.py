@@ -102,18 +102,18 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
         """,
     )
     places = [
-        (1, "'colour'"),
+        (1, "'nope'"),
         (1, "name"),
         (1, "version"),
-        (1, "'nope'"),
+        (1, "'colour'"),
         (2, "target_ms"),
         (2, "pool"),
         (2, "bucketing"),
         (2, "options"),
         (2, "max_batch"),
         (2, "max_tokens"),
-        (2, "'max_rows'"),
         (2, "in_flight"),
+        (2, "'max_rows'"),
         (3, "name"),
         (3, "version"),
         (3, "limits"),
@@ -252,8 +252,8 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
     declared = '[{ name = "x", datatype = "INT32", shape = [-1] }]'
     both = f"options = {{ function = 'a:b', inputs = {declared}, outputs = {declared} }}\n"
     assert problems(tmp_path, f'{head}"tensors"\noptions = {{ inputs = {declared} }}\n') == [
-        f"{tmp_path}/models.toml: [[model]] number 1: options.outputs must be a list of "
-        "{ name, datatype, shape }"
+        f"{tmp_path}/models.toml: [[model]] number 1: options.outputs is missing: "
+        "it must be a list of { name, datatype, shape }"
     ]
     [_, outputs] = problems(tmp_path, f'{head}"tensors"\n')
     assert "options.outputs" in outputs

@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from jobs.models import models_file
-from jobs.models.pricing import FREE, Price, read
+from jobs.models import models_file, tables
+from jobs.models.pricing import FREE, Price
+from jobs.models.tables import TableError
 from jobs.settings import SettingsError
 
 ENTRY = {"per_item": 0.001, "per_1k_units": 0.02, "per_device_s": 3, "class": {"bulk": 0.5}}
 
 
 def priced(**entry: object) -> Price:
-    problems: list[str] = []
-    found = read(entry, "here", problems)
-    assert problems == []
-    return found
+    return tables.read(Price, entry, "price")
 
 
 def test_rates_are_exact_and_go_by_class() -> None:
@@ -40,7 +38,7 @@ def test_without_a_price_all_is_free() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        (7, "price must be a table"),
+        (7, "must be a table"),
         ({"per_token": 1}, "unknown key 'per_token'"),
         ({"per_item": -1}, "price.per_item must be a number"),
         ({"per_item": True}, "price.per_item must be a number"),
@@ -50,16 +48,15 @@ def test_without_a_price_all_is_free() -> None:
         ({"per_item": 10**10}, "price.per_item must be a number"),
         ({"per_device_s": 1e-13}, "price.per_device_s must be a number"),
         ({"class": 2}, "price.class must be a table"),
-        ({"class": {"express": 2}}, "no class 'express'"),
+        ({"class": {"express": 2}}, "unknown key 'express' in price.class; there are: 'inter"),
         ({"class": {"bulk": -1}}, "price.class.bulk must be a number"),
     ],
 )
 def test_what_is_wrong_with_a_price_is_said(entry: object, problem: str) -> None:
-    problems: list[str] = []
-    assert read(entry, "here", problems) == FREE
-    assert len(problems) == 1
-    assert problem in problems[0]
-    assert problems[0].startswith("here: ")
+    with pytest.raises(TableError) as caught:
+        tables.read(Price, entry, "price")
+    [found] = caught.value.problems
+    assert problem in found
 
 
 def test_the_models_file_has_prices(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """What manifests and compose files may say to Millrace."""
 
-from dataclasses import fields
-
 from jobs.settings import Settings, is_secret
 from ops.cli.main import main
 
-SETTINGS = {f"MILLRACE_{f.name.upper()}" for f in fields(Settings)}
-SETTINGS |= {f"MILLRACE_{f.name.upper()}_FILE" for f in fields(Settings) if is_secret(f)}
+SETTINGS = {f"MILLRACE_{name.upper()}" for name in Settings.model_fields}
+SETTINGS |= {
+    f"MILLRACE_{name.upper()}_FILE"
+    for name, field in Settings.model_fields.items()
+    if is_secret(field)
+}
 
 
 def is_command(arguments: list[str]) -> bool:

@@ -133,7 +133,7 @@ def test_sizes_are_those_by_which_the_api_chooses_a_calls_lane(
     engine: Engine, model: Model
 ) -> None:
     texts = [*TEXTS, "word " * 1000]
-    for params in ({}, {"truncate": 7}) if "truncate" in model.kind.params else ({},):
+    for params in ({}, {"truncate": 7}) if "truncate" in model.spec.params else ({},):
         sizes = [p.size for p in engine.prepare(texts, params) if isinstance(p, Prepared)]
         assert sizes == [model.size(asked(model, text), params) for text in texts]
         assert all(size >= 1 for size in sizes)

@@ -14,7 +14,7 @@ from torch import Tensor as TorchTensor
 from torch import nn
 
 from jobs.models.builtin_models import SAMPLES
-from jobs.models.inputs import tensors
+from jobs.models.inputs import signature, tensors
 from jobs.models.inputs.tensors import Tensor
 from jobs.models.model import Limits, Model
 from workers.engines import registry
@@ -136,7 +136,7 @@ def test_inputs_are_refused_in_their_place() -> None:
         [good, bad, "text", asked([[1], [2]])], {}
     )
     assert isinstance(first, Prepared)
-    assert (first.size, tensors.rows(good)) == (1, 1)
+    assert (first.size, signature.rows(good)) == (1, 1)
     for refused in (second, third, fourth):
         assert isinstance(refused, InvalidInput)
     assert "takes 1 at a time" in str(fourth)
@@ -217,7 +217,7 @@ def test_samples_have_no_more_rows_than_the_model_takes() -> None:
     options = {**SAMPLES.resolve("simple").options}
     model = Model("one", "1", "tensors", options=options, limits=Limits(max_tokens=1))
     engine = registry.load(model, "")
-    assert [tensors.rows(sample) for sample in engine.samples()] == [1]
+    assert [signature.rows(sample) for sample in engine.samples()] == [1]
 
 
 @pytest.mark.parametrize(

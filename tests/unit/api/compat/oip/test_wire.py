@@ -19,7 +19,8 @@ from api.compat.oip import signatures, wire
 from api.compat.oip.wire import Inference, Wanted
 from jobs.errors import Malformed, UnknownModel
 from jobs.models.builtin_models import SAMPLES
-from jobs.models.inputs.tensors import BYTES, DTYPES, Signature, Spec, Tensor
+from jobs.models.inputs.signature import Signature, Spec
+from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from tests.support.json_values import json_values

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines.engine_spec import ANYBODYS
+from jobs.models.engines.engine_spec import GENERAL_TASKS
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 from ops.cli import check as checks
@@ -46,16 +46,16 @@ def test_paths_go_from_where_the_models_file_is(
 
 
 def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Path) -> None:
-    for task in ANYBODYS:
+    for task in GENERAL_TASKS:
         [model] = read(tmp_path, own.entry("a", "python", f'task = "{task}"', file="own.py"))
-        assert model.does == task
+        assert model.effective_task == task
         takes_texts = task in ("text", "embedding", "classification", "tokens")
-        assert model.kind.text_only == takes_texts
+        assert model.spec.text_only == takes_texts
         assert bool(validation.refuse_input(model, 5)) == (
             takes_texts or task in ("reranking", "chat")
         )
     [model] = read(tmp_path, own.entry("a", "python", file="own.py"))
-    assert model.does == "any"
+    assert model.effective_task == "any"
     said = "there are: classification, tokens, embedding, reranking"
     [problem] = problems(tmp_path, "huggingface", HUGGINGFACE)
     assert problem == f"engine 'huggingface' needs a task; {said}"
@@ -70,7 +70,10 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
         ('file = "a", module = "b"', ["one of file, module; there are file and module"]),
         ('module = "b", file_sha256 = "0"', ["file_sha256 goes with options.file, which is"]),
         ("file = 5", ["options.file must be a string"]),
-        ('file = "a", fil = "b", weights = "c"', ["unknown option 'fil'; there are: file,", "'we"]),
+        (
+            'file = "a", fil = "b", weights = "c"',
+            ["unknown key 'fil' in options; there are: file,", "'we"],
+        ),
     ],
 )
 def test_what_is_wrong_with_the_options_of_python_is_named(
@@ -95,7 +98,7 @@ def test_what_is_wrong_with_the_options_of_python_is_named(
             'build = "N"',
             ["options.build makes a network, and options.export is one"],
         ),
-        ('file = "a", build = "N", threads = 0', ["threads must be a whole number, 1 or more"]),
+        ('file = "a", build = "N", threads = 0', ["threads must be a whole number, 1 to 1024"]),
         ('file = "a", build = "N", dtype = "int8"', ["dtype must be float32, float16, int64"]),
         ('file = "a", build = "N", shape = 4', ["shape must be a list of whole numbers"]),
         ('file = "a", build = "N", shape = [0.5]', ["shape must be a list of whole numbers"]),
@@ -113,7 +116,7 @@ def test_what_is_wrong_with_the_options_of_torch_is_named(
     ("task", "options", "said"),
     [
         ("tokens", "", ["options.path is missing", "options.sha256 is missing"]),
-        ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown option 'pooling'"]),
+        ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown key 'pooling' in options"]),
         ("embedding", HUGGINGFACE + ', pooling = "max"', ["pooling must be mean or cls"]),
         ("embedding", HUGGINGFACE + ", normalize = 1", ["normalize must be true or false"]),
         ("reranking", HUGGINGFACE + ', activation = ""', ["must be sigmoid or none"]),
@@ -129,7 +132,7 @@ def test_what_is_wrong_with_the_options_of_a_folder_is_named(
 
 
 def test_files_that_are_there_lack_nothing(own_models: Path) -> None:
-    assert [no for model in models_file.load(own_models) for no in model.lacks()] == []
+    assert [no for model in models_file.load(own_models) for no in model.file_problems()] == []
 
 
 def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
             )
         ),
     )
-    found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.lacks()]
+    found = [no.replace(f"{tmp_path}/", "") for model in models for no in model.file_problems()]
     expected = [
         "code@1: options.file: there is no file absent.py",
         "net@1: options.file: there is no file net.py",
@@ -178,7 +181,7 @@ def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
         "import sys; from pathlib import Path; from jobs.models import models_file\n"
         f"models = models_file.load(Path({str(own_models)!r}))\n"
         "assert models.resolve('tokens').size('a cat', {}) == 4\n"
-        "assert not any(model.lacks() for model in models)\n"
+        "assert not any(model.file_problems() for model in models)\n"
         "sys.exit(bool({'torch', 'transformers', 'safetensors', 'own'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)

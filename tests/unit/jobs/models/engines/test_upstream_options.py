@@ -6,8 +6,7 @@ import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines import upstream_options
-from jobs.models.engines.upstream_options import Concurrency
+from jobs.models.engines.upstream_options import Concurrency, HttpOptions
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
@@ -36,12 +35,12 @@ CHAT = URL + 'model = "theirs"\n'
 def test_what_follows_from_its_options_are_its_limits(tmp_path: Path) -> None:
     (model,) = read(tmp_path, URL + "concurrency = { max = 48 }")
     assert (model.limits.max_batch, model.limits.in_flight) == (1, 48)
-    assert model.does == "any"
+    assert model.effective_task == "any"
     rest = 'task = "embedding"\nlimits = { max_batch = 64, slice_items = 640 }'
     (model,) = read(tmp_path, CHAT, rest, "openai")
     assert (model.limits.max_batch, model.limits.in_flight) == (64, Concurrency().max)
     assert model.limits.slice_items == 640
-    assert model.does == "embedding"
+    assert model.effective_task == "embedding"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
     tmp_path: Path, given: str, meant: Concurrency
 ) -> None:
     (model,) = read(tmp_path, URL + f"concurrency = {given}")
-    assert upstream_options.http(model.options).concurrency == meant
+    assert HttpOptions(**model.options).concurrency == meant
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,10 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
         (URL + 'headers = { X-Api-Key = "sk-123" }', 'comes from "env:NAME"'),
         (URL + 'headers = { X-A = "a\\nb" }', "printable ASCII"),
         (URL + 'headers = { Host = "x" }', "are set by the engine"),
-        (URL + 'body = { text = "input" }', 'must have "$input" where the input goes'),
+        (
+            URL + 'body = { text = "input" }',
+            'must be a template with "$input" where the input goes',
+        ),
         (URL + 'output = "results/0"', "must be a JSON pointer"),
         (URL + 'output = "/a~2"', "must be a JSON pointer"),
         (URL + 'method = "GET"', "must be POST or PUT"),
@@ -81,9 +83,12 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
         (URL + "concurrency = { min = 5, max = 4 }", "min ≤ start ≤ max"),
         (URL + "concurrency = { most = 4 }", "min ≤ start ≤ max"),
         (URL + "concurrency = 5", "must be a table of whole numbers"),
-        (URL + "breaker = { failures = 0 }", "failures (1 to 1000)"),
+        (
+            URL + "breaker = { failures = 0 }",
+            "options.breaker.failures must be a whole number, 1 to 1000",
+        ),
         (URL + 'health = "well"', "must be a path that begins with /"),
-        (URL + 'modle = "x"', "unknown option 'modle'; there are: url, headers"),
+        (URL + 'modle = "x"', "unknown key 'modle' in options; there are: url, headers"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_said(tmp_path: Path, option: str, said: str) -> None:
@@ -97,7 +102,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         tmp_path, 'model = ""\napi_key = "sk-1"\nencoding_format = "int8"', "", "openai"
     )
     assert [problem.split()[0] for problem in found] == [
-        "options.model", "options.api_key", "options.encoding_format", "options.url"
+        "options.url", "options.model", "options.api_key", "options.encoding_format"
     ]  # fmt: skip
 
 

@@ -22,19 +22,19 @@ token_ids = st.lists(st.integers(0, 30521), min_size=1)
 @given(st.one_of(st.text(), token_ids))
 def test_a_text_and_its_token_ids_are_one_input(value: Any) -> None:
     assert validation.refuse_input(MINILM, value) is None
-    assert MINILM.inputs_of(value) is None
+    assert MINILM.split_inputs(value) is None
 
 
 @given(st.lists(st.one_of(st.text(), token_ids), min_size=1))
 def test_a_list_of_either_stands_for_its_inputs(value: list[Any]) -> None:
     assert validation.refuse_input(MINILM, value) is None
-    assert MINILM.inputs_of(value) == value
+    assert MINILM.split_inputs(value) == value
 
 
 @given(json_values)
 def test_whatever_is_taken_has_right_inputs_alone(value: Any) -> None:
     if validation.refuse_input(MINILM, value) is None:
-        inputs = MINILM.inputs_of(value) or [value]
+        inputs = MINILM.split_inputs(value) or [value]
         assert all(validation.refuse_input(MINILM, one) is None for one in inputs)
         assert all(isinstance(one, str) or embeddings.is_token_ids(one) for one in inputs)
 
@@ -74,7 +74,7 @@ def test_without_a_vocabulary_there_are_texts_alone(value: Any, words: str) -> N
 
 
 def test_what_does_no_embeddings_takes_a_list_as_one_input() -> None:
-    assert ECHO.inputs_of(["a", "b"]) is None
+    assert ECHO.split_inputs(["a", "b"]) is None
 
 
 @pytest.mark.parametrize(("value", "inputs"), [("a", 1), ([1, 2], 1), (["a"], 1), (["a"] * 7, 7)])

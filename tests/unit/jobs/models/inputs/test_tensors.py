@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from jobs.models import tables
 from jobs.models.builtin_models import SAMPLES
-from jobs.models.inputs import tensor_inputs, tensors
-from jobs.models.inputs.tensors import BYTES, DTYPES, Signature, Spec, Tensor, TensorError, shape_of
+from jobs.models.engines.builtin_engines import TensorOptions
+from jobs.models.inputs import signature, tensor_inputs, tensors
+from jobs.models.inputs.signature import Signature, Spec
+from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor, TensorError, shape_of
+from jobs.models.tables import TableError
 from tests.support.json_values import json_values
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
@@ -42,8 +46,8 @@ def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 @given(ANY)
 def test_an_array_comes_back_as_it_was(made: tuple[str, np.ndarray[Any, Any]]) -> None:
     datatype, array = made
-    tensor = Tensor.of_array(datatype, array)
-    again = Tensor.of_bytes(datatype, tensor.shape, tensor.raw)
+    tensor = Tensor.from_array(datatype, array)
+    again = Tensor.from_bytes(datatype, tensor.shape, tensor.raw)
     assert again == tensor
     if datatype == BYTES:
         assert again.array().tolist() == array.tolist()
@@ -56,7 +60,7 @@ def test_a_tensor_comes_back_from_json_whatever_it_holds(
     made: tuple[str, np.ndarray[Any, Any]], plain: bool
 ) -> None:
     """NaN, infinities and bytes that are no text go as base64."""
-    tensor = Tensor.of_array(*made)
+    tensor = Tensor.from_array(*made)
     said = orjson.loads(orjson.dumps(tensor.as_json(plain=plain)))
     assert "base64" in said or plain
     assert tensors.output(said) == tensor
@@ -67,13 +71,13 @@ def test_any_bytes_fill_a_shape_or_are_refused(
     datatype: str, shape: tuple[int, ...], raw: bytes
 ) -> None:
     with suppress(TensorError):
-        assert Tensor.of_bytes(datatype, shape, raw).array().shape == shape
+        assert Tensor.from_bytes(datatype, shape, raw).array().shape == shape
 
 
 @given(st.sampled_from([*DTYPES, "BF16", "x"]), SHAPES, json_values)
 def test_any_json_is_data_or_is_refused(datatype: str, shape: tuple[int, ...], data: Any) -> None:
     with suppress(TensorError):
-        tensor = Tensor.of_data(datatype, shape, data)
+        tensor = Tensor.from_data(datatype, shape, data)
         assert tensor.array().shape == shape
         assert tensors.output(tensor.as_json()) == tensor
 
@@ -113,16 +117,16 @@ def test_a_shape_is_whole_numbers_that_may_be(value: Any) -> None:
 )
 def test_what_is_wrong_with_data_is_said(datatype: str, data: Any, said: str) -> None:
     with pytest.raises(TensorError) as caught:
-        Tensor.of_data(datatype, (2,), data)
+        Tensor.from_data(datatype, (2,), data)
     assert said in str(caught.value)
 
 
 def test_data_is_flat_or_nested_as_the_shape_says() -> None:
-    flat = Tensor.of_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
-    assert Tensor.of_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
-    assert Tensor.of_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
+    flat = Tensor.from_data("INT32", (2, 3), [1, 2, 3, 4, 5, 6])
+    assert Tensor.from_data("INT32", (2, 3), [[1, 2, 3], [4, 5, 6]]) == flat
+    assert Tensor.from_data("INT32", (2, 3), [1.0, 2, 3, 4, 5, 6]) == flat
     with pytest.raises(TensorError, match=r"shape \[2, 3\]"):
-        Tensor.of_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
+        Tensor.from_data("INT32", (2, 3), [[1, 2], [3, 4], [5, 6]])
 
 
 @pytest.mark.parametrize(
@@ -139,25 +143,25 @@ def test_data_is_flat_or_nested_as_the_shape_says() -> None:
 )
 def test_what_is_wrong_with_bytes_is_said(datatype: str, raw: bytes, said: str) -> None:
     with pytest.raises(TensorError) as caught:
-        Tensor.of_bytes(datatype, (2,), raw)
+        Tensor.from_bytes(datatype, (2,), raw)
     assert said in str(caught.value)
 
 
 def test_texts_that_no_memory_could_hold_are_refused_by_their_number() -> None:
     with pytest.raises(TensorError, match="has 1 elements"):
-        Tensor.of_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
+        Tensor.from_bytes(BYTES, (2**31 - 1,) * 3, bytes(4))
 
 
 def test_an_array_of_another_type_is_none_of_the_declared() -> None:
     with pytest.raises(TensorError, match="int64; INT32 is int32"):
-        Tensor.of_array("INT32", np.zeros(2, np.int64))
+        Tensor.from_array("INT32", np.zeros(2, np.int64))
     with pytest.raises(TensorError, match="a number where a text belongs"):
-        Tensor.of_array(BYTES, np.zeros(2, object))
+        Tensor.from_array(BYTES, np.zeros(2, object))
 
 
 def test_an_array_may_have_any_layout() -> None:
     array = np.arange(6, dtype=np.int32).reshape(2, 3).T
-    assert same(Tensor.of_array("INT32", array).array(), np.ascontiguousarray(array))
+    assert same(Tensor.from_array("INT32", array).array(), np.ascontiguousarray(array))
 
 
 TWO = Signature(
@@ -170,12 +174,12 @@ B = {"datatype": "FP32", "shape": [1, 1], "data": [1]}
 
 
 def test_an_input_is_read_whole() -> None:
-    asked = tensors.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
+    asked = signature.read({"inputs": {"b": B, "a": A}, "outputs": ["d"]}, TWO)
     assert (asked.rows, asked.outputs, asked.plain) == (1, ["d"], True)
     assert asked.tensors["a"].array().tolist() == [[1, 2]]
     in_base64 = {**A, "base64": "AQAAAAIAAAA="}
     del in_base64["data"]
-    again = tensors.read({"inputs": {"a": in_base64, "b": B}}, TWO)
+    again = signature.read({"inputs": {"a": in_base64, "b": B}}, TWO)
     assert (again.tensors["a"], again.plain) == (asked.tensors["a"], False)
     assert again.outputs == ["c", "d"]
 
@@ -211,7 +215,7 @@ def test_an_input_is_read_whole() -> None:
 )
 def test_what_is_wrong_with_an_input_is_said(value: Any, said: str) -> None:
     with pytest.raises(TensorError) as caught:
-        tensors.read(value, TWO)
+        signature.read(value, TWO)
     assert said in str(caught.value)
 
 
@@ -221,17 +225,17 @@ def rows(count: int) -> dict[str, Any]:
 
 
 def test_a_request_has_one_row_at_least_and_no_more_than_the_model_takes() -> None:
-    assert tensors.read({"inputs": rows(3)}, TWO).rows == 3
+    assert signature.read({"inputs": rows(3)}, TWO).rows == 3
     for count, said in ((0, "one at least"), (4, "takes 3 at a time")):
         with pytest.raises(TensorError, match=said):
-            tensors.read({"inputs": rows(count)}, TWO)
+            signature.read({"inputs": rows(count)}, TWO)
 
 
 @given(json_values)
 def test_any_json_is_an_input_or_is_refused(value: Any) -> None:
     for asked in (value, {"inputs": value}, {"inputs": {"a": value, "b": B}}):
         with pytest.raises(TensorError):
-            tensors.read(asked, TWO)
+            signature.read(asked, TWO)
 
 
 def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
@@ -242,32 +246,37 @@ def test_the_rows_of_a_request_are_those_of_a_launch() -> None:
 GOOD = {"name": "x", "datatype": "INT32", "shape": [-1, 2]}
 
 
+def declared(**options: Any) -> list[str]:
+    with pytest.raises(TableError) as caught:
+        tables.read(TensorOptions, options, "options")
+    return caught.value.problems
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"name": "x"}, "must have name, datatype and shape"),
-        ({**GOOD, "more": 1}, "and nothing else"),
-        ({**GOOD, "name": ""}, "name must be a string"),
-        ({**GOOD, "datatype": "INT"}, "no datatype 'INT'"),
-        ({**GOOD, "datatype": []}, "no datatype []"),
+        ({"name": "x", "datatype": "INT8"}, ": shape is missing: it must be a list"),
+        ({**GOOD, "more": 1}, "unknown key 'more' in options.outputs number 1; there are: name, d"),
+        ({**GOOD, "name": ""}, ": name must be a string"),
+        ({**GOOD, "datatype": "INT"}, ": datatype must be a datatype: BOOL, UINT8"),
+        ({**GOOD, "datatype": []}, ": datatype must be a datatype: BOOL, UINT8"),
         ({**GOOD, "shape": [1, 2]}, "begin with -1"),
         ({**GOOD, "shape": []}, "begin with -1"),
         ({**GOOD, "shape": [-1, 0]}, "whole numbers"),
         ({**GOOD, "shape": [-1, 1.5]}, "whole numbers"),
-        ({**GOOD, "shape": [-1] * 33}, "more than 32"),
-        ("x", "must have name"),
+        ({**GOOD, "shape": [-1] * 33}, "at most 32"),
+        ("x", " must be a table"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_said(entry: Any, said: str) -> None:
-    problems = tensors.problems_of({"inputs": [GOOD], "outputs": [entry]})
-    assert len(problems) == 1
-    assert problems[0].startswith("options.outputs number 1: ")
-    assert said in problems[0]
+    [problem] = declared(inputs=[GOOD], outputs=[entry])
+    assert "options.outputs number 1" in problem
+    assert said in problem
 
 
 def test_a_declaration_says_all_that_is_wrong_with_it() -> None:
-    assert tensors.problems_of({"inputs": [GOOD], "outputs": [GOOD]}) == []
-    assert tensors.problems_of({"inputs": [GOOD, GOOD]}) == [
+    tables.read(TensorOptions, {"inputs": [GOOD], "outputs": [GOOD], "function": "a:b"})
+    assert declared(inputs=[GOOD, GOOD]) == [
         "options.inputs declares 'x' twice",
-        "options.outputs must be a list of { name, datatype, shape }",
+        "options.outputs is missing: it must be a list of { name, datatype, shape }",
     ]

@@ -1,0 +1,33 @@
+-- Checks the rates whose names, steps, bursts and costs are in ARGV from `at` on. Returns the one
+-- that keeps the request out for longest (its number, for how long, and what is left of it), or
+-- how far each is ahead of now once it is charged.
+local function rates(key, at, count)
+    local names, worst, after = {}, nil, {}
+    for n = 1, count do names[n] = ARGV[at + 4 * n - 4] end
+    local kept = redis.call('HMGET', key, unpack(names))
+    for n = 1, count do
+        local place = at + 4 * n - 4
+        local step, burst, cost = ARGV[place + 1], tonumber(ARGV[place + 2]), ARGV[place + 3]
+        local ahead = math.max(0, (kept[n] or 0) - now)
+        local over = ahead + (math.min(cost, burst) - burst) * step
+        if over > 1e-3 and (not worst or over > worst[2]) then
+            worst = {n, over, math.max(0, math.floor(burst - ahead / step))}
+        end
+        after[n] = ahead + cost * step
+    end
+    return worst, after
+end
+
+-- Charges the rates. Returns what is left of each, and in how many ms it is full again.
+local function charge(key, at, after)
+    local fields, left = {}, {}
+    for n, ahead in ipairs(after) do
+        local place = at + 4 * n - 4
+        fields[2 * n - 1], fields[2 * n] = ARGV[place], string.format('%.3f', now + ahead)
+        local units = math.max(0, ARGV[place + 2] - ahead / ARGV[place + 1])
+        left[2 * n - 1], left[2 * n] = math.floor(units + 1e-6), math.ceil(ahead)
+    end
+    redis.call('HSET', key, unpack(fields))
+    redis.call('EXPIRE', key, 86400)
+    return left
+end

@@ -1,0 +1,100 @@
+-- Takes calls of a lane for a launch. Returns {id, call}*, or nothing where the pool launched
+-- meanwhile. Tenants take turns by start-time fair queueing (Goyal et al. 1996), counted in rows,
+-- or in units where those are bounded, by weight: the least virtual time is next; one that comes
+-- back starts where the others are. A take is a sign of life: Redis may have lost the worker's
+-- announcement a moment ago.
+local lane_key, lane, most, most_units, launched_before, took_ms, needs_ms, reason, worker, slot,
+    lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token = unpack(ARGV, 1, 16)
+
+local latest = tonumber(redis.call('HGET', POOL, 'launch') or '0')
+if latest > tonumber(launched_before) then return false end
+
+local function record_launch()
+    redis.call('HSET', POOL, 'launch', string.format('%.3f', now), 'took', took_ms,
+               'watched', '0')
+    -- A draining worker has no slot for calls: its launches keep no call waiting.
+    if redis.call('ZSCORE', READY, worker) then
+        redis.call('ZADD', BUSY, now + took_ms, slot)
+    end
+end
+
+most, most_units = tonumber(most), tonumber(most_units)
+if most == 0 then
+    record_launch()
+    if redis.call('SCARD', LANES) > 0 then notify() end  -- whose watch has ended
+    return {}
+end
+
+local members = redis.call('ZRANGE', lane_key, 0, -1)
+local tenants, queues = {}, {}
+for _, member in ipairs(members) do
+    local size, id, weight, tenant = string.match(member, '^(%S+) (%S+) (%S+) (.*)$')
+    if not queues[tenant] then
+        queues[tenant] = {next = 1}
+        table.insert(tenants, tenant)
+    end
+    table.insert(queues[tenant], {member = member, id = id, size = tonumber(size), weight = weight})
+end
+
+local start = tonumber(redis.call('HGET', SERVED, '') or '0')
+local times = {}
+for _, tenant in ipairs(tenants) do
+    times[tenant] = math.max(start, tonumber(redis.call('HGET', SERVED, tenant) or '0'))
+end
+
+local function next_tenant()
+    local least = nil
+    for n, tenant in ipairs(tenants) do
+        if not least or times[tenant] < times[tenants[least]] then least = n end
+    end
+    return least
+end
+
+local taken, gone, units, gone_units = {}, {}, 0, 0
+while #taken < most do
+    local n = next_tenant()
+    if not n then break end
+    local tenant = tenants[n]
+    local entries = queues[tenant]
+    local entry = entries[entries.next]
+    local call = redis.call('HGET', CALLS, entry.id)
+    local deadline, asker = string.match(call or '', '^%S+ (%S+) (%S+)')
+    local left = deadline and deadline - now or 0
+    if left > math.max(0, needs_ms) then
+        if most_units > 0 and #taken > 0 and units + entry.size > most_units then break end
+        units = units + entry.size
+        start = times[tenant]
+        times[tenant] = start + (most_units > 0 and entry.size or 1) / entry.weight
+        redis.call('HSET', TAKEN, entry.id, worker .. '#' .. token)
+        table.insert(taken, {entry.id, call})
+    elseif left > 0 then
+        answer_error(entry.id, asker, reply_prefix, reply_ttl_s, late_code, late_message)
+    else
+        forget(entry.id)
+    end
+    table.insert(gone, entry.member)
+    gone_units = gone_units + entry.size
+    entries.next = entries.next + 1
+    if not entries[entries.next] then table.remove(tenants, n) end
+end
+
+for n = 1, #gone, 1000 do
+    redis.call('ZREM', lane_key, unpack(gone, n, math.min(n + 999, #gone)))
+end
+for tenant, entries in pairs(queues) do
+    if entries.next > 1 then count_waiting(tenant, 1 - entries.next) end
+end
+shrink_lane(lane_key, lane, #members, #gone, gone_units)
+if redis.call('SCARD', LANES) == 0 then
+    redis.call('DEL', SERVED)  -- nobody has to wait
+else
+    redis.call('HSET', SERVED, '', start)
+    for tenant, time in pairs(times) do redis.call('HSET', SERVED, tenant, time) end
+end
+if #taken > 0 then
+    record_launch()
+    redis.call('HINCRBY', POOL, 'flush:' .. reason, 1)
+    redis.call('ZADD', ALIVE, 'GT', now + lease_ms, worker)
+end
+if redis.call('SCARD', LANES) > 0 then notify() end
+return taken
