@@ -43,8 +43,8 @@ from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.record import VERSION
 from jobs.telemetry.tracing import export, spans
+from jobs.version import VERSION
 
 _CONNECTIONS = 10
 _REPORTS_TIMEOUT_S = 5.0

@@ -25,8 +25,8 @@ from jobs.calls.quotas import FREE, Quota, quota_of
 from jobs.calls.redis import (
     charge_arguments,
     drop_arguments,
-    read_remaining,
     put_arguments,
+    read_remaining,
     refused,
     reply_key,
 )
@@ -297,7 +297,8 @@ def _expire(result: "asyncio.Future[InferenceResult | Rejection]", timeout_ms: i
 
 
 def _leave(
-    result: "asyncio.Future[InferenceResult | Rejection]", client_disconnected: "asyncio.Future[Any]"
+    result: "asyncio.Future[InferenceResult | Rejection]",
+    client_disconnected: "asyncio.Future[Any]",
 ) -> None:
     if not result.done():
         result.set_exception(ClientDisconnect())

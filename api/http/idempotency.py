@@ -57,7 +57,9 @@ def read_key(request: Request, required: bool) -> str | None:
     if fields:
         return parse_key(fields[0])
     if required:
-        raise IdempotencyKeyMissing("send an Idempotency-Key of your own choice, for example a UUID")
+        raise IdempotencyKeyMissing(
+            "send an Idempotency-Key of your own choice, for example a UUID"
+        )
     return None
 
 

@@ -11,7 +11,7 @@ from math import ceil
 
 from api.http.retry_after import retry_delay_s
 from jobs import clock
-from jobs.calls.quotas import Exceeded, Remaining, Quota
+from jobs.calls.quotas import Exceeded, Quota, Remaining
 from jobs.errors import QuotaExceeded
 from jobs.limits import Bound
 

@@ -91,7 +91,7 @@ async def _call(
         "model": plan.model.name,
         "version": plan.model.version,
         "output": result.output,
-        "usage": {plan.model.kind.unit: result.units},
+        "usage": {plan.model.spec.unit: result.units},
         "timing": {
             "gateway_ms": metrics.gateway_ms(total_ms, result.timing),
             **result.timing,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jobs.encryption import encrypt, decrypt
+from jobs.encryption import decrypt, encrypt
 from jobs.store.db import Tx
 from jobs.store.webhooks import secrets
 from jobs.usecases import webhook_messages

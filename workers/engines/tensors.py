@@ -8,15 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.models.inputs import tensors
-from jobs.models.inputs.tensors import (
-    NamedTensors,
-    Signature,
-    Spec,
-    Tensor,
-    TensorError,
-    TensorRequest,
-)
+from jobs.models.inputs import signature
+from jobs.models.inputs.signature import Signature, Spec, TensorRequest
+from jobs.models.inputs.tensors import NamedTensors, Tensor, TensorError
 from workers.engines.protocol import InvalidInput, Prepared
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -70,7 +64,7 @@ class TensorEngine:
     ) -> None:
         if bool(function) == bool(module):
             raise ValueError("options must have a function or a module, and not both")
-        self._signature = Signature(tensors.specs(inputs), tensors.specs(outputs), max_rows)
+        self._signature = Signature(signature.specs(inputs), signature.specs(outputs), max_rows)
         self._callable: TensorCallable
         if function:
             self._callable = _Function(_imported("function", function))
@@ -89,7 +83,7 @@ class TensorEngine:
 
     def _prepared(self, value: Any) -> Prepared | InvalidInput:
         try:
-            request = tensors.read(value, self._signature)
+            request = signature.read(value, self._signature)
         except TensorError as error:
             return InvalidInput(str(error))
         arrays = {name: request.tensors[name].array() for name in self._signature.inputs}

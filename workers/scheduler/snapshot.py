@@ -73,7 +73,7 @@ class Rules:
     def from_model(cls, model: Model) -> "Rules":
         """Returns the rules of a model."""
         times = model.target_ms / 1000, model.margin_ms / 1000
-        return cls(model.limits, model.pads, *times, sized=bool(model.kind.buckets))
+        return cls(model.limits, model.pads, *times, sized=bool(model.spec.buckets))
 
     def most_rows(self, bucket: int) -> int:
         """Returns the most rows of a launch; where the engine pads, the size budget limits rows."""

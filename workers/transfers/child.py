@@ -76,7 +76,11 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
 
 
 def _may_pass(error: MillraceError) -> bool:
-    return error.retryable if isinstance(error, QuotaExceeded) else isinstance(error, BlobStoreUnavailable)
+    return (
+        error.retryable
+        if isinstance(error, QuotaExceeded)
+        else isinstance(error, BlobStoreUnavailable)
+    )
 
 
 def error_object(error: MillraceError) -> dict[str, Any]:

@@ -245,7 +245,9 @@ def _translated_lines(pieces: Iterable[bytes], request_info: dict[str, Any]) -> 
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         rows = map(orjson.loads, whole)
-        yield b"".join(dialect.written(_row(row), "units", request_info)[1] + b"\n" for row in rows)
+        yield b"".join(
+            dialect.result_line(_row(row), "units", request_info)[1] + b"\n" for row in rows
+        )
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import orjson
 
 from jobs.errors import Malformed, UnknownModel
 from jobs.models.inputs import tensor_inputs
-from jobs.models.inputs.tensors import BYTES, DTYPES, Signature, Spec, Tensor
+from jobs.models.inputs.signature import Signature, Spec
+from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 

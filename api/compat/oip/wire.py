@@ -13,7 +13,8 @@ import orjson
 
 from jobs.errors import Malformed
 from jobs.intake import validation
-from jobs.models.inputs.tensors import BYTES, Signature, Tensor, TensorError, shape_of
+from jobs.models.inputs.signature import Signature
+from jobs.models.inputs.tensors import BYTES, Tensor, TensorError, shape_of
 from jobs.states import JobClass
 
 HEADER = "inference-header-content-length"

@@ -137,7 +137,7 @@ async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallR
         if index % _YIELD_EVERY == _YIELD_EVERY - 1:
             await asyncio.sleep(0)
     plan = results[0].plan
-    counted = plan.model.kind.unit == "tokens"
+    counted = plan.model.spec.unit == "tokens"
     tokens = sum(result.units for result in results) if counted else 0
     response: dict[str, Any] = {
         "object": "list",

@@ -16,7 +16,9 @@ class UpstreamClient:
     Raises ValueError where a secret or a certificate can't be read.
     """
 
-    def __init__(self, options: UpstreamOptions, extra_headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, options: UpstreamOptions, extra_headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(options.url)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._options = options

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobs import clock
-from jobs.models.engines.upstream_options import Concurrency, BreakerOptions
+from jobs.models.engines.upstream_options import BreakerOptions, Concurrency
 from jobs.telemetry.metrics import record
 from workers.engines.protocol import RateLimited, Room
 from workers.engines.upstream.breaker import Breaker

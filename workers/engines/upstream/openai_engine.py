@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from jobs.models.engines import upstream_options
+from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs import chat
 from jobs.models.model import Model
 from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared
@@ -24,7 +24,7 @@ class OpenAIEngine(UpstreamEngine):
     """Sends conversations or texts to embed; options: `upstream_options.OpenAIOptions`."""
 
     def __init__(self, model: Model) -> None:
-        self._model, self._options = model, upstream_options.openai(model.options)
+        self._model, self._options = model, OpenAIOptions(**model.options)
         key = self._options.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._upstream = Requester(model, self._options, headers)

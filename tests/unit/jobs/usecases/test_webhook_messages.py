@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from jobs.encryption import DecryptionError, encrypt, decrypt
+from jobs.encryption import DecryptionError, decrypt, encrypt
 from jobs.usecases import webhook_messages
 
 KEY = "a secret key of 32 characters and more"
