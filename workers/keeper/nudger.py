@@ -116,12 +116,12 @@ class Nudger:
     def _top_up(self, pool: str, wanted: int) -> int:
         try:
             return self._send(pool, wanted)
-        except broker.AWAY:
+        except broker.CONNECTION_ERRORS:
             # The broker may be well and have closed a connection that was idle.
             self._reconnect()
         try:
             return self._send(pool, wanted)
-        except broker.AWAY:
+        except broker.CONNECTION_ERRORS:
             self._reconnect()
             raise
 

@@ -17,7 +17,7 @@ from jobs.telemetry.metrics import record
 from workers import broker
 
 _log = logging.getLogger(__name__)
-_FAILURES = (SQLAlchemyError, psycopg.Error, BlobStoreUnavailable, *broker.AWAY)
+_FAILURES = (SQLAlchemyError, psycopg.Error, BlobStoreUnavailable, *broker.CONNECTION_ERRORS)
 
 
 class Service(Protocol):

@@ -26,7 +26,7 @@ from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
 from workers.items import payloads as worker
 from workers.items import results as recorder
-from workers.items.in_flight import ClaimedBatch, Ended, InFlightSlice
+from workers.items.in_flight import ClaimedBatch, ItemOutcome, InFlightSlice
 
 ECHO = Model("echo", "1", "echo", limits=Limits(max_item_bytes=8 << 20))
 MODELS = Registry([ECHO])
@@ -63,7 +63,7 @@ def claim(database: Engine, payloads: Payloads) -> Iterator[tuple[InFlightSlice,
 def run(database: Engine, payloads: Payloads) -> None:
     """What a worker of `echo` does with all it can claim."""
     for holding, items in claim(database, payloads):
-        holding.end([Ended(seq, 1, 0.5, None, value) for seq, value in items])
+        holding.end([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
         results = worker.stash(payloads, recorder.rows(holding, Limits())[0], NEVER)
         assert results is not None
         with database.begin() as tx:
@@ -302,7 +302,7 @@ def test_outputs_are_offered_again_while_the_store_is_away(
 ) -> None:
     post(database, payloads, LARGE, "b")
     [(holding, items)] = claim(database, payloads)
-    holding.end([Ended(seq, 1, 0.5, None, value) for seq, value in items])
+    holding.end([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
     results, _ = recorder.rows(holding, Limits())
     assert worker.stash(Payloads(Away(99, store)), results, NEVER) is None
     stashed = worker.stash(Payloads(Away(2, store)), results, float("inf"))
