@@ -37,7 +37,7 @@ class WatchedWorker(Child):
 
     def __init__(self, name: str, settings: Settings, log: Path | None = None) -> None:
         self._watch = watchdog.Watch()
-        env = settings.environment() | {watchdog.FD: str(self._watch.fd)}
+        env = settings.environment() | {watchdog.FD_VARIABLE: str(self._watch.fd)}
         super().__init__(
             name, [sys.executable, "-m", "workers"], env, log, pass_fds=(self._watch.fd,)
         )
@@ -111,7 +111,7 @@ class WatchedWorker(Child):
 
     def _how(self, code: int) -> Death:
         # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
-        left = code == watchdog.LEFT_ANYWAY or (code == 0 and not self._watch.busy())
+        left = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
         load = self._hung and not self._watch.busy()  # what hung was no launch
         if self._watch.only_calls() or left or load or (outside and not self._hung):

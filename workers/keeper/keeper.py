@@ -239,7 +239,7 @@ class Keeper:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, SQLAlchemyError, *broker.AWAY) as error:
+            except (psycopg.Error, SQLAlchemyError, *broker.CONNECTION_ERRORS) as error:
                 _log.warning("nudging: %s", error)
                 self._stopping.wait(self._settings.keeper_interval_s)
 

@@ -34,7 +34,7 @@ class Nudger:
         self._broker: Connection = self._app.connection_for_write()
 
     def run_once(self, tx: Tx) -> int:
-        """Returns the number of nudges sent. Raises broker.AWAY."""
+        """Returns the number of nudges sent. Raises broker.CONNECTION_ERRORS."""
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
         claimable = waiting.claimable(tx, self._known.values(), _MOST_NUDGES)
@@ -63,12 +63,12 @@ class Nudger:
     def _top_up(self, pool: str, wanted: int) -> int:
         try:
             return self._send(pool, wanted)
-        except broker.AWAY:
+        except broker.CONNECTION_ERRORS:
             # A connection that was idle may have been closed by a broker that is well.
             self._connect_anew()
         try:
             return self._send(pool, wanted)
-        except broker.AWAY:
+        except broker.CONNECTION_ERRORS:
             self._connect_anew()
             raise
 

@@ -24,7 +24,7 @@ from jobs.store.queue.claim import Lease
 from jobs.telemetry.reports import reader
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import eventually
-from workers.device.model_host import CLAIMS_IN_HAND
+from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.process.residency import REMOVED_STAYS_S
 from workers.process.runtime import Runtime
 
@@ -59,11 +59,15 @@ class Bench:
         self.path.write_text("".join(entries))
 
     def start(
-        self, deaf: Callable[[], None] = lambda: None, leave: Callable[[], None] = lambda: None,
+        self,
+        stop_consuming: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = lambda: None,
         **changes: object,
-    ) -> Runtime:  # fmt: skip
+    ) -> Runtime:
         settings = self.settings.evolve(models=self.path, **changes)
-        runtime = Runtime(settings, ModelsFile(self.path), deaf=deaf, leave=leave)
+        runtime = Runtime(
+            settings, ModelsFile(self.path), stop_consuming=stop_consuming, leave=leave
+        )
         self._runtimes.append(runtime)
         runtime.start()
         return runtime
@@ -159,10 +163,10 @@ def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
         with bench.database.connect() as tx:
             return int(tx.scalar(text(found), {"tenant": tenant}) or 0)
 
-    nudged = [threading.Thread(target=work) for _ in range(CLAIMS_IN_HAND)]
+    nudged = [threading.Thread(target=work) for _ in range(CLAIMS_IN_FLIGHT)]
     for thread in nudged:
         thread.start()
-    eventually(lambda: leased("flood") == CLAIMS_IN_HAND)
+    eventually(lambda: leased("flood") == CLAIMS_IN_FLIGHT)
     submit(bench.database, models, "guest", Order("a"), array=["x"])
     eventually(lambda: leased("guest"))
     runtime.drain()
@@ -247,16 +251,16 @@ def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
 def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
     bench: Bench, database: Engine
 ) -> None:
-    deaf, left = threading.Event(), threading.Event()
+    stopped, left = threading.Event(), threading.Event()
     bench.declare(entry("echo"))
-    bench.start(deaf.set, left.set, metrics_window_s=1.0)
+    bench.start(stopped.set, left.set, metrics_window_s=1.0)
     eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
     eventually(lambda: bench.slots("echo@1"))
     with database.begin() as tx:
         [worker] = fleet.page(tx)
         assert fleet.ask_to_drain(tx, worker["incarnation"], True)
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
-    assert deaf.is_set()
+    assert stopped.is_set()
     assert not left.is_set()
     eventually(lambda: bench.replicas("echo@1") == 0)
     eventually(lambda: bench.slots("echo@1") == 0)

@@ -19,7 +19,9 @@ from jobs.store.queue import workers
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
-from workers.device.model_host import CLAIMS_IN_HAND, ModelHost
+from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
+from workers.device.host import Host
+from workers.device.model_host import ModelHost
 from workers.engines.echo import Echo
 from workers.process.slice_runner import SliceRunner
 
@@ -40,7 +42,7 @@ class Bench:
             incarnation = workers.register(tx, "w", "default", "cpu", [model.key])
         puller = CallPuller(RedisLanes(client, model.key), str(incarnation), 60)
         self.host = ModelHost(model, Echo(), puller, lambda *_: 0)
-        hosts = {model.key: self.host}
+        hosts: dict[str, Host] = {model.key: self.host}
         self.slices = SliceRunner(
             database,
             hosts,
@@ -49,10 +51,10 @@ class Bench:
             Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
         )
         submit(database, Registry([model]), "t", Order("a"), array=items)
-        self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_HAND)]
+        self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_FLIGHT)]
         for thread in self._threads:
             thread.start()
-        eventually(lambda: len(self.starts("leased")) == CLAIMS_IN_HAND)
+        eventually(lambda: len(self.starts("leased")) == CLAIMS_IN_FLIGHT)
 
     def _work(self) -> None:
         while self.slices.work():
@@ -80,11 +82,11 @@ def bench(settings: Settings, database: Engine, redis_client: "redis.Redis") -> 
 def test_while_calls_have_the_device_all_but_the_oldest_slice_go_back(bench: Bench) -> None:
     assert bench.starts("leased") == [0, 10, 20, 30]
     for _ in range(2):
-        bench.host.flow.launched(items=0, calls=50)
+        bench.host.capacity.backpressure.count_launch(items=0, calls=50)
         bench.slices.release_excess()
     eventually(lambda: bench.starts("leased") == [0])
     assert bench.starts("ready") == [10, 20, 30, 40, 50]
-    assert bench.host.room() == 0
+    assert bench.host.capacity.room() == 0
     bench.finish()  # one after the other
     assert len(bench.starts("done")) == SLICES
 
@@ -93,7 +95,7 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     bench: Bench,
 ) -> None:
     bench.slices.retire(bench.host)
-    eventually(lambda: not bench.host.busy())
+    eventually(lambda: not bench.host.capacity.has_claims())
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
     assert not bench.slices.work()
     bench.finish()
@@ -114,7 +116,7 @@ def outputs(bench: Bench) -> list[Any]:
 def test_lists_that_are_given_back_are_run_later_and_end_once(lists: Bench) -> None:
     assert lists.starts("leased") == [0, 3, 6, 9]
     lists.slices.retire(lists.host)
-    eventually(lambda: not lists.host.busy())
+    eventually(lambda: not lists.host.capacity.has_claims())
     assert lists.starts("ready") == [3 * n for n in range(SLICES)]
     assert outputs(lists) == []
     lists.finish()

@@ -15,7 +15,7 @@ from jobs.models import models_file
 from ops.cli.commands.platform.processes import WORKER_GRACE_S
 from tests.unit.ops.deploy.kit import DEPLOY, wrong
 from tests.unit.ops.deploy.settings import SETTINGS, is_command
-from workers.app import _SHUTDOWN_S
+from workers.app import SHUTDOWN_S
 
 KUBERNETES = DEPLOY / "kubernetes"
 KINDS = ("cpu", "gpu")
@@ -278,7 +278,7 @@ def test_a_pool_scales_by_what_waits_for_it(found: Manifest) -> None:
 def test_a_worker_has_the_time_that_its_drain_takes(found: Manifest) -> None:
     """20 s for what is in hand, 30 s until its supervisor kills it, and some to tell of it."""
     grace_s = pod(found)["spec"]["terminationGracePeriodSeconds"]
-    assert _SHUTDOWN_S < WORKER_GRACE_S < grace_s - 5
+    assert SHUTDOWN_S < WORKER_GRACE_S < grace_s - 5
 
 
 def test_a_worker_of_the_pool_gpu_has_one() -> None:
