@@ -1,27 +1,30 @@
 """Room for claims of one model: how much work a worker takes from the queue at a time."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from jobs import clock
 from jobs.models.model import Limits
 from workers.device.backpressure import Backpressure
 from workers.engines.protocol import Gated, Room
-from workers.scheduler.scheduler import Scheduler
 
 CLAIMS_IN_FLIGHT = 4  # one claim's items run, one's wait, one's are fetched, one's are settled
 PREEMPTIVE_CLAIMS = 2  # on top of them, for under-served tenants
 
 
 class ClaimCapacity:
-    """Claims in flight of one model, and the room for more; guarded by the lock of its host."""
+    """Claims in flight of one model, and the room for more; guarded by the lock of its host.
+
+    slots: names of the launches that may be in flight at a time; gate: an engine that says how many
+    may be now; item_ms: predicts the device time of an item; waiting: counts queued items."""
 
     def __init__(
         self,
         limits: Limits,
-        scheduler: Scheduler,
         slots: Iterable[str],
         gate: Gated | None,
+        item_ms: Callable[[], float],
+        waiting: Callable[[], int],
         lock: threading.Condition,
     ) -> None:
         self.max_claims = CLAIMS_IN_FLIGHT
@@ -30,7 +33,8 @@ class ClaimCapacity:
         self.isolated = False  # the claim in flight is of a suspect: calls share no launch with it
         #: By slot: when its latest launch ends (monotonic s), and its duration (s), both predicted.
         self.launch_ends = dict.fromkeys(slots, (0.0, 0.0))
-        self._limits, self._scheduler, self._gate, self._lock = limits, scheduler, gate, lock
+        self._limits, self._gate, self._lock = limits, gate, lock
+        self._item_ms, self._waiting = item_ms, waiting
         self._inputs = self._claims = 0
 
     def launch_room(self) -> Room:
@@ -72,12 +76,12 @@ class ClaimCapacity:
     def item_ms(self) -> float:
         """Returns the predicted device time of one item in a full launch, ms."""
         with self._lock:
-            return self._scheduler.item_ms() / self.sharing_launches(self.launch_room())
+            return self._item_ms() / self.sharing_launches(self.launch_room())
 
     def check_backpressure(self) -> bool:
         """Returns True if calls keep the device from items. Called once a heartbeat."""
         with self._lock:
-            return self.backpressure.update(len(self._scheduler.items))
+            return self.backpressure.update(self._waiting())
 
     def has_claims(self) -> bool:
         """Returns True while any claim is in flight."""

@@ -6,52 +6,10 @@ from typing import Any, Protocol
 
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
+from workers.device.claim_capacity import ClaimCapacity
 from workers.engines.protocol import Engine
 from workers.items.in_flight import InFlightSlice
 from workers.scheduler.entries import Launch
-
-
-class Capacity(Protocol):
-    """Room of one host for claims of slices."""
-
-    max_claims: int  #: claims in flight at a time, less where several models share the threads
-
-    def room(self) -> int:
-        """Returns the number of inputs that may be claimed now."""
-        ...
-
-    def preemptive_room(self) -> int:
-        """Returns the number of inputs that under-served tenants may claim now, on top of those in
-        flight."""
-        ...
-
-    def item_ms(self) -> float:
-        """Returns the predicted device time of one item, ms."""
-        ...
-
-    def next_launch_end(self) -> tuple[float, float]:
-        """Returns seconds until the first launch in flight ends, and its duration; predicted."""
-        ...
-
-    def has_claims(self) -> bool:
-        """Returns True while any claim is in flight."""
-        ...
-
-    def begin_claim(self, *, isolated: bool = False) -> None:
-        """Counts a claim, until `end_claim`. isolated: no call shares a launch with its items."""
-        ...
-
-    def end_claim(self) -> None:
-        """Ends a claim once all its slices have been settled."""
-        ...
-
-    def add_inputs(self, count: int) -> None:
-        """Counts inputs that were claimed; a negative number: that were settled."""
-        ...
-
-    def check_backpressure(self) -> bool:
-        """Returns True if calls keep the device from items. Called once a heartbeat."""
-        ...
 
 
 class Host(Protocol):
@@ -59,13 +17,9 @@ class Host(Protocol):
 
     model: Model
     engine: Engine
+    capacity: ClaimCapacity  #: room for claims of slices
     load_s: float  #: seconds that loading and warm-up took
     used_s: float  #: when it last launched something, monotonic
-
-    @property
-    def capacity(self) -> Capacity:
-        """Room for claims."""
-        ...
 
     @property
     def draining(self) -> bool:

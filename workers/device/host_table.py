@@ -18,18 +18,6 @@ from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines.protocol import Engine
 
 
-def create_host(
-    model: Model,
-    engine: Engine,
-    calls: CallPuller,
-    on_launch: OnLaunch,
-    deadline: LaunchDeadline,
-    utilization: Utilization,
-) -> Host:
-    """Returns the host for a loaded model, not started: the one place that chooses its class."""
-    return ModelHost(model, engine, calls, on_launch, deadline, utilization)
-
-
 class HostTable:
     """Hosts of one worker. Any thread may read `by_key`; hosts are added and removed here alone."""
 
@@ -51,11 +39,12 @@ class HostTable:
         self._announcing = threading.Lock()
 
     def create(self, model: Model, engine: Engine, on_launch: OnLaunch) -> Host:
-        """Creates a host without adding it. on_launch: records each launch that has items."""
+        """Creates the host of a loaded model, without adding it: the one place that chooses its
+        class. on_launch: records each launch that has items."""
         lanes = RedisLanes(self._redis, model.key)
         slots = model.limits.in_flight
         calls = CallPuller(lanes, str(self.incarnation), self._settings.lease_s, slots)
-        return create_host(model, engine, calls, on_launch, self._deadline, self.utilization)
+        return ModelHost(model, engine, calls, on_launch, self._deadline, self.utilization)
 
     def add(self, host: Host) -> bool:
         """Starts a host, for calls and items. Returns False if the worker drains."""

@@ -62,7 +62,12 @@ class ModelHost:
         self._gate = engine if isinstance(engine, Gated) else None
         slots = [f"{calls.worker}/{n}" for n in range(model.limits.in_flight)]
         self.capacity = ClaimCapacity(
-            model.limits, self.scheduler, slots, self._gate, self._changed
+            model.limits,
+            slots,
+            self._gate,
+            self.scheduler.item_ms,
+            self._items.__len__,
+            self._changed,
         )
         self._in_flight = 0  # launches
         self._running: dict[str, Launch] = {}  # by slot
