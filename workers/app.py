@@ -110,7 +110,7 @@ def _begin_shutdown(worker: Any) -> None:
 
 def _shut_down(worker: Any) -> None:
     """Ends the process. Celery's own way asks the broker first, which may not answer."""
-    _log.info("asked to stop: no more work is taken")
+    _log.info("stopping: no more work is taken")
     celery_patches.wake_event_loop(worker)
     worker.app.runtime.drain()
     worker.pool.executor.shutdown(cancel_futures=True)  # slices in flight are settled

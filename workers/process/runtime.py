@@ -90,7 +90,7 @@ class Runtime:
         )
         self.slices = slices
         if self._draining.is_set():
-            return  # asked to while it waited for the database
+            return  # drained while it waited for the database
         if settings.metrics:
             self._reporter.start()
         _spawn(self._loader.run)

@@ -122,7 +122,7 @@ class SliceRunner:
     # -- heartbeat
 
     def renew(self) -> None:
-        """Renews all leases; releases slices whose lease or whose job is gone."""
+        """Renews all leases; releases slices that lost their lease or whose job has ended."""
         slices = self._snapshot()
         with self._database.begin() as tx:
             self.drain_requested = workers.heartbeat(tx, self._incarnation, self.state)

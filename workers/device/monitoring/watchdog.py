@@ -14,7 +14,7 @@ FD_VARIABLE = "MILLRACE_PROGRESS_FD"
 """Environment variable with the descriptor of the inherited file."""
 
 FORCED_EXIT_CODE = 75
-"""Exit code of a worker that was asked to stop and could not wait for a launch any longer."""
+"""Exit code of a worker that had to stop without waiting for a launch any longer."""
 
 #: incarnation, deadline (monotonic s; 0: none), items and calls that the engine has now
 _LAYOUT = struct.Struct("<qdqq")

@@ -1,4 +1,4 @@
-"""What Redis hears of the models that come and go in one worker."""
+"""Announcements of models that a worker adds and removes."""
 
 import pytest
 import redis

@@ -83,11 +83,11 @@ class Bench:
         return self.lanes(model).look("nobody/0").replicas
 
     def slots(self, model: str) -> float | None:
-        """As reported: of launches that it may have."""
+        """Returns the number of slots that its worker reports."""
         return reader.read(self.client).gauge("millrace_model_slots", model=model)
 
     def states(self) -> dict[str, dict[str, int]]:
-        """By model@version: in how many workers it stands how."""
+        """Returns the number of workers by model and state."""
         with self.database.connect() as tx:
             found = workers.standing(tx, 2 * self.settings.lease_s)
         return {model: dict(standing.states) for model, standing in found.items()}
@@ -134,13 +134,13 @@ def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(bench: Bench
     assert bench.states() == {}
 
 
-def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
+def test_a_worker_that_stops_has_settled_preemptively_claimed_slices(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle = settling.settle
 
     def slowly(tx: Tx, leases: Sequence[Lease], *args: Any, **named: Any) -> int:
-        if leases[0].tenant == "guest":
+        if leases[0].tenant == "small":
             clock.sleep(0.5)
         return settle(tx, leases, *args, **named)
 
@@ -167,13 +167,13 @@ def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
     for thread in nudged:
         thread.start()
     eventually(lambda: leased("flood") == CLAIMS_IN_FLIGHT)
-    submit(bench.database, models, "guest", Order("a"), array=["x"])
-    eventually(lambda: leased("guest"))
+    submit(bench.database, models, "small", Order("a"), array=["x"])
+    eventually(lambda: leased("small"))
     runtime.drain()
     for thread in nudged:
         thread.join()
     runtime.stop()
-    assert leased("guest") == 0
+    assert leased("small") == 0
 
 
 def test_a_model_that_cannot_be_loaded_is_seen_and_harms_no_other(bench: Bench) -> None:
@@ -216,7 +216,7 @@ def test_what_does_not_fit_comes_for_a_job_as_well(bench: Bench) -> None:
     eventually(bench.stands(a="absent", b="ready"))
 
 
-def test_of_two_workers_one_loads_what_is_asked_for(bench: Bench) -> None:
+def test_one_of_two_workers_loads_a_requested_model(bench: Bench) -> None:
     bench.declare(entry("a", memory_mb=400), entry("b", memory_mb=400))
     for _ in range(2):
         bench.start(memory_mb=500, min_stay_s=0.0)
@@ -248,7 +248,7 @@ def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
     assert bench.replicas("x@1") == 0
 
 
-def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
+def test_a_worker_that_an_operator_drains_lives_on_with_nothing_to_do(
     bench: Bench, database: Engine
 ) -> None:
     stopped, left = threading.Event(), threading.Event()
@@ -269,7 +269,7 @@ def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
     assert left.wait(10)  # its supervisor starts another
 
 
-def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine) -> None:
+def test_a_worker_that_drains_by_itself_is_not_resumed(bench: Bench, database: Engine) -> None:
     left = threading.Event()
     bench.declare(entry("echo"))
     runtime = bench.start(leave=left.set)
@@ -288,7 +288,7 @@ def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine)
     assert not left.is_set()
 
 
-def test_who_has_ended_is_asked_nothing(bench: Bench, database: Engine) -> None:
+def test_a_stopped_worker_can_not_be_drained(bench: Bench, database: Engine) -> None:
     bench.declare(entry("echo"))
     bench.start().stop()
     with database.begin() as tx:

@@ -1,4 +1,4 @@
-"""Slices in the hands of a worker, and how they leave them before they are done."""
+"""Slices in flight in a worker, and those that go back before they are done."""
 
 import threading
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ SLICES = 6
 
 
 class Bench:
-    """A worker whose device stands still, with a job of six slices, four of them in hand."""
+    """A worker whose device doesn't run yet, with a job of six slices, four of them in flight."""
 
     def __init__(
         self, settings: Settings, database: Engine, client: "redis.Redis",
@@ -61,7 +61,7 @@ class Bench:
             pass
 
     def starts(self, state: str) -> list[int]:
-        """Of the slices in this state."""
+        """Returns the first items of the slices in a state."""
         found = "SELECT start FROM slices WHERE state = :state ORDER BY start"
         with self.database.connect() as tx:
             return list(tx.scalars(text(found), {"state": state}))
@@ -103,7 +103,7 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
 
 @pytest.fixture
 def lists(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Bench:
-    """Of three lists a slice, with three texts each."""
+    """A worker with slices of three lists of three texts."""
     items = [[f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)]
     return Bench(settings, database, redis_client, EMBEDS, items)
 

@@ -37,7 +37,7 @@ def ended_parts(made: InFlightSlice, seq: int, *outputs: Any) -> list[ItemOutcom
 
 
 def row_of(*outputs: Any) -> tuple[list[Any], list[Any]]:
-    """What is recorded of a list whose inputs ended so."""
+    """Returns the rows of a list whose inputs ended so."""
     made = slice_of(1)
     made.add(ended_parts(made, 0, *outputs))
     assert made.finished

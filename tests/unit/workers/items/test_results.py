@@ -1,4 +1,4 @@
-"""What an engine gave becomes JSON that can be stored, or an error that can."""
+"""Outputs as JSON that can be stored, or errors that can."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which models a worker has in memory, on a clock of the test's own."""
+"""Models in a worker's memory, on a clock of the test's own."""
 
 from math import inf
 

@@ -36,7 +36,7 @@ def test_outcomes_of_all_slices_become_rows_and_attempts() -> None:
 
 
 class Database:
-    """Is away for so many transactions, and remembers what the others wrote."""
+    """Fails so many transactions, and records what the others wrote."""
 
     def __init__(self, failures: int, patch: pytest.MonkeyPatch) -> None:
         self.failures, self.launches, self.results = failures, list[int](), list[str | None]()

@@ -1,4 +1,4 @@
-"""What a log says of launches that failed."""
+"""Log lines of failed launches."""
 
 import logging
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a launch comes to, by lane and by tenant."""
+"""Metrics of a launch, by lane and by tenant."""
 
 import pytest
 

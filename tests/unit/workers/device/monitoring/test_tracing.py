@@ -1,4 +1,4 @@
-"""Spans of launches: who is linked, what failed, and what an upstream is told."""
+"""Spans of launches: links, errors, and the context that an upstream receives."""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ def launched(calls: Sequence[Entry], slices: Sequence[InFlightSlice] = ()) -> La
     return launch
 
 
-def told(launch: Launch, outputs: Sequence[Any]) -> None:
+def record(launch: Launch, outputs: Sequence[Any]) -> None:
     trace = tracing.trace_launch(launch)
     assert trace
     trace.record("m@1", "7", outputs, 1)
@@ -80,7 +80,8 @@ def test_a_launch_without_anything_sampled_is_not_traced(kept: Kept) -> None:
 def test_all_that_is_sampled_is_linked_a_slice_once(kept: Kept) -> None:
     one, other, job = begin(1.0), begin(1.0), begin(1.0)
     in_flight = slice_of(job)
-    told(launched([call(one), call(), call(other)], [in_flight, in_flight, slice_of()]), ["x"] * 6)
+    items = [in_flight, in_flight, slice_of()]
+    record(launched([call(one), call(), call(other)], items), ["x"] * 6)
     assert in_flight.span.context
     linked = {link.context: dict(link.attributes) for link in kept.launch.links}
     assert linked == {one: {}, other: {}, in_flight.span.context: {"millrace.rows": 2}}
@@ -94,7 +95,7 @@ def test_all_that_is_sampled_is_linked_a_slice_once(kept: Kept) -> None:
 
 def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
     fine, guilty = begin(1.0), begin(1.0)
-    told(launched([call(fine), call(guilty)]), ["x", Transient("quotes an input")])
+    record(launched([call(fine), call(guilty)]), ["x", Transient("quotes an input")])
     assert kept.of(fine)["engine"].error == ""
     assert kept.of(guilty)["engine"].error == "transient"
     assert kept.of(guilty)["queue"].error == ""

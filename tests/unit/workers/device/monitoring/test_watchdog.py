@@ -1,4 +1,4 @@
-"""What a supervisor reads of a worker, whatever the worker is doing."""
+"""Deadlines of launches, as the supervisor reads them."""
 
 import mmap
 
