@@ -101,14 +101,15 @@ class SliceRunner:
             host.capacity.end_claim()
 
     def _end(self, slices: Sequence[InFlightSlice], host: Host) -> None:
-        """Ends slices, settled or not; what is left of them goes back when their lease expires."""
+        """Ends slices. One that isn't settled goes to another worker once its lease has expired."""
         tracing.drop_slices(slices)
         with self._lock:
             ended = [one for one in slices if self._in_flight.pop(one, None)]
             if not (self._in_flight or self._closed):
                 self._busy.clear()
         for in_flight in ended:
-            host.release(in_flight)
+            if not in_flight.finished:  # a finished one has nothing in the lanes
+                host.release(in_flight)
         host.capacity.add_inputs(-sum(in_flight.lease.inputs for in_flight in ended))
 
     def _await_preemption(self) -> None:
