@@ -1,4 +1,4 @@
-"""Ending a process whose threads can't go on."""
+"""Crash hook: ends a process when one of its threads dies."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ _log = logging.getLogger(__name__)
 
 
 def end_process(thread: threading.ExceptHookArgs) -> None:
-    """For `threading.excepthook`. A process without one of its threads would look alive and do
-    nothing: better to start anew, and let the lease do the rest."""
+    """Ends the process with code 70, as `threading.excepthook`. Without one of its threads it would
+    look alive and do nothing; its supervisor starts another, and leases expire."""
     _log.critical("%s died", thread.thread and thread.thread.name, exc_info=thread.exc_value)
     os._exit(70)

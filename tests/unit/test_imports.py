@@ -67,7 +67,7 @@ ORDER = {
         ["invariants"],
     ],
     "workers": [
-        ["broker", "crash", "http_client", "scheduler"],
+        ["broker", "celery_patches", "crash", "http_client", "scheduler"],
         ["engines", "transfers", "webhooks"],
         ["items"],
         ["device"],

@@ -1,1 +1,1 @@
-"""One model on one device: decide, close, launch, deliver."""
+"""Hosts of models: decide, close, run and deliver launches."""

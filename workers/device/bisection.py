@@ -1,4 +1,4 @@
-"""Running one launch: what an engine raises is narrowed down until the guilty stand alone."""
+"""Runs a batch on an engine; bisects one that fails to isolate the failing entries."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,11 +15,11 @@ def run(
     params: Mapping[str, Any],
     on_too_large: Callable[[int], None] = lambda rows: None,
 ) -> list[Any]:
-    """The outputs of a launch, in order; in place of each that failed alone, its exception.
+    """Returns the outputs of a batch, in order, with the exception of each entry that failed alone.
 
-    What raises is halved: one guilty of n costs about 2 log2(n) runs. A rate limit holds for
-    everybody: halves would only add to it. on_too_large: is told of so many rows that ran out of
-    memory together and not by halves.
+    A batch that raises is halved: one failing entry of n costs about 2 log2(n) runs. A rate limit
+    holds for all entries, and is not bisected. on_too_large: called with the rows of a batch that
+    ran out of memory, where its halves did not.
     """
     try:
         outputs = list(engine_run(batch, params))
@@ -27,11 +27,11 @@ def run(
             raise WrongNumberOfOutputs(f"{len(outputs)} outputs for {len(batch)} inputs")
         return outputs
     except RateLimited as limit:
-        if len(batch) > 1:  # its words may quote one of them, and others be another tenant's
+        if len(batch) > 1:  # its message may quote one entry, and others may be another tenant's
             limit = RateLimited("what runs this model is rate limited", limit.retry_after_s)
         return [limit] * len(batch)
     except (Exception, SystemExit) as error:
-        # Without its frames, which hold what the failed launch had allocated.
+        # Without its frames, which hold the memory of the failed launch.
         failure = error.with_traceback(None)
     if len(batch) == 1:
         return [failure]
@@ -44,5 +44,5 @@ def run(
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """The host's memory, or a device's as torch says it."""
+    """Returns True for a lack of memory, of the host or of a torch device."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

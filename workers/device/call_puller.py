@@ -1,5 +1,5 @@
-"""The worker's side of the call lanes, on the worker's own clock. Redis may be away: then there
-are no calls, and the device goes on with its items."""
+"""Worker's side of the call lanes, on the worker's clock. While Redis is away there are no calls,
+and the device goes on with items."""
 
 import logging
 from collections.abc import Sequence
@@ -20,122 +20,124 @@ from workers.scheduler.policy import Wait
 from workers.scheduler.snapshot import Waiting
 
 _log = logging.getLogger(__name__)
-_REST_S = 1.0  # how long Redis is left alone after it failed
-_OFFERED_S = 5.0  # how long replies are offered to a Redis that is away
+_BACKOFF_S = 1.0  # pause after Redis failed
+_REPLY_FOR_S = 5.0  # replies are retried for so long
 _PAUSE_S = 0.2
-_DOUBT_S = 10.0  # for which a take that had no answer may still be carried out
+_DOUBT_S = 10.0  # Redis may still carry out a take that had no answer for so long
 
 
 class CallPuller:
-    """Looks, takes and replies for one model of one worker, which says at least once in
-    `lease_s` that it is there. slots: its launches at a time."""
+    """Looks for calls, takes them and replies to them, for one model of one worker.
+
+    The worker announces itself at least once in `lease_s`. slots: launches at a time."""
 
     def __init__(self, lanes: CallLanes, worker: str, lease_s: float, slots: int = 1) -> None:
         self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
-        self._rest_until_s = -inf
-        self._hand = 0
-        self._doubtful: dict[int, float] = {}  # hands, and until when
+        self._backoff_until_s = -inf
+        self._token = 0  # of the latest take
+        self._doubtful: dict[int, float] = {}  # by token of a take without an answer: until when
 
     def look(self, slot: str) -> Waiting:
-        """What waits, for a slot that is idle."""
-        if clock.monotonic() < self._rest_until_s:
+        """Returns the calls that wait, for a slot that is idle."""
+        if clock.monotonic() < self._backoff_until_s:
             return Waiting()
         try:
-            self._disown()
+            self._abort_doubtful()
             look = self._lanes.look(slot)
         except RedisError as error:
-            self._rest(error)
+            self._back_off(error)
             return Waiting()
-        return Waiting.from_look(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
+        return Waiting.of(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
 
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
-        """Pops calls, with their times on our clock, in milliseconds; None where the pool launched
-        since `waiting`. What Redis may have given without our hearing of it is put back later."""
-        self._hand += 1
+        """Pops calls, with their times on our clock, ms. Returns None where the pool launched since
+        `waiting`, or Redis gave no answer: what it may have popped is put back later."""
+        self._token += 1
         try:
-            taken = self._lanes.take(replace(ticket, token=self._hand))
+            taken = self._lanes.take(replace(ticket, hand=self._token))
         except RedisError as error:
-            self._doubtful[self._hand] = clock.monotonic() + _DOUBT_S
-            self._rest(error)
+            self._doubtful[self._token] = clock.monotonic() + _DOUBT_S
+            self._back_off(error)
             return None
         return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
 
-    def _disown(self) -> None:
-        for hand, until_s in list(self._doubtful.items()):
-            self._lanes.abort(self.worker, hand)
+    def _abort_doubtful(self) -> None:
+        for token, until_s in list(self._doubtful.items()):
+            self._lanes.abort(self.worker, token)
             if clock.monotonic() > until_s:
-                del self._doubtful[hand]
+                del self._doubtful[token]
 
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> bool:
-        """Blocks until there may be calls, until `wake`, or for so long; False: Redis is away."""
-        if clock.monotonic() < self._rest_until_s:
+        """Blocks until there may be calls, until `notify`, or for `timeout_s`. Returns False if
+        Redis is away."""
+        if clock.monotonic() < self._backoff_until_s:
             return False
         try:
             self._lanes.wait_for_wakeup(slot, timeout_s)
         except RedisError as error:
-            self._rest(error)
+            self._back_off(error)
             return False
         return True
 
     def notify(self, slot: str) -> None:
-        """For who has something to do for a slot that hears."""
+        """Wakes a slot that is blocked in `wait_for_wakeup`."""
         try:
             self._lanes.notify(slot)
         except RedisError as error:
-            self._rest(error)
+            self._back_off(error)
 
     def watch(self, slot: str, wait: Wait, waiting: Waiting) -> None:
-        """Tells the pool until when this slot waits for the calls that are here."""
+        """Tells the pool until when this slot watches the calls that wait."""
         try:
             self._lanes.watch(slot, (wait.until_s - waiting.offset_s) * 1000, wait.watch)
         except RedisError as error:
-            self._rest(error)
+            self._back_off(error)
 
     def reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
-        """Answers the calls of a launch (outputs: theirs, in order), a message an api process."""
-        by_asker: dict[str, list[Reply]] = {}
-        own, device_us = _own(launch), launch.device_us
+        """Replies to the calls of a launch, in one message an api process. outputs: one a call."""
+        by_process: dict[str, list[Reply]] = {}
+        shares, device_us = _shares(launch), launch.device_us
         for entry, output, us in zip(launch.calls, outputs, device_us, strict=False):
             text, error = outcome(output)
-            call, timing = entry.owner, _timing(launch, entry, own[entry.owner.tenant])
+            call, timing = entry.owner, _timing(launch, entry, shares[entry.owner.tenant])
             reply = Reply(
                 call.id, text, error, entry.size, timing, call.tenant, call.job_class, us
             )  # fmt: skip
-            by_asker.setdefault(entry.owner.reply_to, []).append(reply)
-        wanted_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
-        until_s = min(wanted_s, clock.monotonic() + _OFFERED_S)
+            by_process.setdefault(entry.owner.reply_to, []).append(reply)
+        deadline_s = max(entry.owner.deadline_ms for entry in launch.calls) / 1000
+        until_s = min(deadline_s, clock.monotonic() + _REPLY_FOR_S)
         try:
-            for asker, replies in by_asker.items():
-                self._send(asker, replies, until_s)
-        except Exception:  # on a pool's thread: nobody else would hear of it
-            _log.exception("%d calls go unanswered", len(outputs))
+            for process, replies in by_process.items():
+                self._send(process, replies, until_s)
+        except Exception:  # on a pool's thread, where it would be lost
+            _log.exception("%d calls remain unanswered", len(outputs))
 
-    def _send(self, asker: str, replies: list[Reply], until_s: float) -> None:
-        """Again and again while Redis is away: what is sent twice is read once."""
+    def _send(self, process: str, replies: list[Reply], until_s: float) -> None:
+        """Sends until it succeeds: the api process ignores a reply that it has read before."""
         while True:
             try:
-                return self._lanes.reply(asker, replies)
+                return self._lanes.reply(process, replies)
             except RedisError as error:
-                self._rest(error)
+                self._back_off(error)
                 if clock.monotonic() + _PAUSE_S > until_s:
-                    return _log.warning("%d calls go unanswered", len(replies))
+                    return _log.warning("%d calls remain unanswered", len(replies))
             clock.sleep(_PAUSE_S)
 
     def announce(
         self, *, ready: bool = True, alive: bool = True, profile: Profile | None = None
     ) -> None:
-        """This worker is there for another lease, and is ready for calls or not; or it leaves.
-        profile: how long its launches take."""
+        """Announces this worker for another lease, or, not alive, that it leaves. ready: takes new
+        calls; profile: how long its launches take."""
         packed = profile.pack() if profile else b""
         lease_s = self.lease_s if alive else 0
         try:
             self._lanes.announce(self.worker, lease_s, ready=ready, profile=packed)
         except RedisError as error:
-            self._rest(error)
+            self._back_off(error)
 
-    def _rest(self, error: RedisError) -> None:
-        _log.warning("the call lanes are out of reach: %s", error)
-        self._rest_until_s = clock.monotonic() + _REST_S
+    def _back_off(self, error: RedisError) -> None:
+        _log.warning("the call lanes in Redis can't be reached: %s", error)
+        self._backoff_until_s = clock.monotonic() + _BACKOFF_S
 
 
 def _on_our_clock(call: Call, offset_ms: float) -> Call:
@@ -143,35 +145,35 @@ def _on_our_clock(call: Call, offset_ms: float) -> Call:
     return replace(call, enqueued_ms=enqueued_ms, deadline_ms=deadline_ms)
 
 
-def _own(launch: Launch) -> dict[str, tuple[int, float]]:
-    """How many entries each tenant has in a launch, and how much of them was padding: who shares
-    it with others isn't told of them."""
+def _shares(launch: Launch) -> dict[str, tuple[int, float]]:
+    """Returns by tenant its number of entries in a launch, and their share of padding: a tenant
+    learns nothing of the others in it."""
     sizes: dict[str, list[int]] = {}
     tenants = [call.owner.tenant for call in launch.calls]
     tenants += [item.owner.lease.tenant for item in launch.items]
     for tenant, entry in zip(tenants, launch.entries, strict=True):
         sizes.setdefault(tenant, []).append(entry.size)
-    return {tenant: (len(own), _padding(launch, own)) for tenant, own in sizes.items()}
+    return {tenant: (len(its), _padding(launch, its)) for tenant, its in sizes.items()}
 
 
 def _padding(launch: Launch, sizes: Sequence[int]) -> float:
-    padded = LaunchSize.from_sizes(sizes, launch.bucket, pads=launch.pads).units
+    padded = LaunchSize.of(sizes, launch.bucket, pads=launch.pads).units
     return round(1 - sum(sizes) / max(1.0, padded), 3)
 
 
-def _timing(launch: Launch, entry: Entry, own: tuple[int, float]) -> dict[str, Any]:
-    def ms(since_s: float, until_s: float) -> float:
+def _timing(launch: Launch, entry: Entry, share: tuple[int, float]) -> dict[str, Any]:
+    def _ms(since_s: float, until_s: float) -> float:
         return round(max(0.0, until_s - since_s) * 1000, 3)
 
     ended_s = launch.started_s + launch.engine_s
     return {
         "preprocess_ms": round(entry.prepare_s * 1000, 3),
-        "queue_ms": ms(entry.arrived_s + entry.prepare_s, launch.closed_s),
-        "batch_ms": ms(launch.closed_s, launch.started_s),
-        "engine_ms": ms(launch.started_s, ended_s),
-        "post_ms": ms(ended_s, clock.monotonic()),
-        "batch_size": own[0],
+        "queue_ms": _ms(entry.arrived_s + entry.prepare_s, launch.closed_s),
+        "batch_ms": _ms(launch.closed_s, launch.started_s),
+        "engine_ms": _ms(launch.started_s, ended_s),
+        "post_ms": _ms(ended_s, clock.monotonic()),
+        "batch_size": share[0],
         "flush": launch.reason,
         "predicted_ms": round(launch.predicted_s * 1000, 3),
-        "padding": own[1],
+        "padding": share[1],
     }

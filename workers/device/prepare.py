@@ -1,4 +1,4 @@
-"""From inputs to entries: checked, prepared by the engine, and assigned to their lanes."""
+"""Inputs as entries: checked, prepared by the engine, and assigned to lanes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,39 +14,39 @@ from workers.scheduler.entries import Entry
 def prepare(
     model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Entry | InvalidInput]:
-    """An entry for each input (its owner and seq still to be set), or why the model refuses it."""
+    """Returns one entry an input, without owner and seq, or why the model rejects it."""
     now_s = clock.monotonic()
-    prepared_all = _prepared(model, engine, inputs, params)
+    prepared_all = _prepare(model, engine, inputs, params)
     took_s = clock.monotonic() - now_s
     lanes: dict[int, str] = {}
-    made: list[Entry | InvalidInput] = []
+    entries: list[Entry | InvalidInput] = []
     for prepared in prepared_all:
         if isinstance(prepared, InvalidInput):
-            made.append(prepared)
+            entries.append(prepared)
             continue
         bucket = bucket_of(prepared.size, model.buckets)
         lane = lanes.get(bucket) or lanes.setdefault(bucket, lane_name(params, bucket))
         size, data = prepared.size, prepared.data
-        made.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))
-    return made
+        entries.append(Entry(None, 0, lane, bucket, size, data, now_s, prepare_s=took_s))
+    return entries
 
 
-def _prepared(
+def _prepare(
     model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Prepared | InvalidInput]:
-    refused = [validation.refuse_input(model, value) for value in inputs]
-    if not any(refused):
-        return _by_engine(engine, inputs, params)
+    rejected = [validation.refuse_input(model, value) for value in inputs]
+    if not any(rejected):
+        return _prepare_isolated(engine, inputs, params)
     return [
-        InvalidInput(no[1]) if no else _by_engine(engine, [value], params)[0]
-        for value, no in zip(inputs, refused, strict=True)
+        InvalidInput(error[1]) if error else _prepare_isolated(engine, [value], params)[0]
+        for value, error in zip(inputs, rejected, strict=True)
     ]
 
 
-def _by_engine(
+def _prepare_isolated(
     engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Prepared | InvalidInput]:
-    """What the engine makes of them; one that it stumbles over is refused alone."""
+    """Prepares inputs together; one at a time where the engine raises, to isolate what fails."""
     try:
         prepared = engine.prepare(inputs, params)
         if len(prepared) != len(inputs):
@@ -55,4 +55,4 @@ def _by_engine(
     except (Exception, SystemExit) as error:
         if len(inputs) == 1:
             return [InvalidInput(f"{type(error).__name__}: {error}")]
-        return [_by_engine(engine, [value], params)[0] for value in inputs]
+        return [_prepare_isolated(engine, [value], params)[0] for value in inputs]

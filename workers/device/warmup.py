@@ -1,6 +1,6 @@
-"""The sweep that warms a model up: launches of many shapes, measured at load.
+"""Warm-up profile of a model: launches of several sizes, measured when it is loaded.
 
-At load means as many launches at a time as there will be: side by side each takes longer.
+As many launches run at a time as there are slots, since each takes longer beside others.
 """
 
 from collections.abc import Sequence
@@ -17,26 +17,27 @@ from workers.scheduler.entries import Entry
 from workers.scheduler.snapshot import LaneView, Rules
 
 _ROUNDS = 2
-_MOST_S = 10.0  # a slow model isn't measured for longer
+_MAX_S = 10.0  # a slow model isn't measured for longer
 
+#: Launches, and the seconds that each took.
 Measured = list[tuple[LaunchSize, float]]
 
 
 def measure_launch_times(model: Model, engine: Engine, rules: Rules) -> Measured:
-    """One, half of a launch and a whole one of each of the engine's samples, and what each took.
-    The first of each shape warms up and counts for nothing."""
-    found: Measured = []
+    """Measures launches of one row, half a batch and a full batch of each of the engine's samples.
+    The first of each size only warms up."""
+    measured: Measured = []
     since_s = clock.monotonic()
     with ThreadPoolExecutor(model.limits.in_flight) as slots:
         for sample in engine.samples():
-            made = prepare(model, engine, [sample] * rules.limits.max_batch, {})
-            entries = [entry for entry in made if isinstance(entry, Entry)]
+            prepared = prepare(model, engine, [sample] * rules.limits.max_batch, {})
+            entries = [entry for entry in prepared if isinstance(entry, Entry)]
             if entries:
-                found += _shapes(model, engine, rules, entries, slots, since_s + _MOST_S)
-    return found
+                measured += _measure_sizes(model, engine, rules, entries, slots, since_s + _MAX_S)
+    return measured
 
 
-def _shapes(
+def _measure_sizes(
     model: Model,
     engine: Engine,
     rules: Rules,
@@ -47,13 +48,13 @@ def _shapes(
     first = entries[0]
     view = LaneView(first.lane, first.bucket, items=1, items_units=first.size)
     full = min(len(entries), rules.full_rows(view))
-    found: Measured = []
+    measured: Measured = []
     for rows in sorted({1, (full + 1) // 2, full}):
         batch = [entry.data for entry in entries[:rows]]
-        work = LaunchSize.from_sizes([first.size] * rows, first.bucket, pads=model.pads)
+        size = LaunchSize.of([first.size] * rows, first.bucket, pads=model.pads)
         took = timed(engine, batch, slots, model.limits.in_flight, _ROUNDS, until_s)
-        found += [(work, seconds) for seconds in took]
-    return found
+        measured += [(size, seconds) for seconds in took]
+    return measured
 
 
 def timed(
@@ -64,8 +65,8 @@ def timed(
     rounds: int,
     until_s: float,
 ) -> list[float]:
-    """Seconds of each launch of this batch, so many at a time, in so many rounds, or fewer where
-    they take until then. The first round warms up and counts for nothing if there is another."""
+    """Returns the seconds of each launch of a batch, `launches` at a time, in so many rounds, or
+    fewer by `until_s` (monotonic). The first round only warms up, if there is another."""
     times = [_side_by_side(engine, batch, slots, launches)]
     while len(times) <= rounds and clock.monotonic() < until_s:
         times.append(_side_by_side(engine, batch, slots, launches))
@@ -75,11 +76,11 @@ def timed(
 def _side_by_side(
     engine: Engine, batch: Sequence[Any], slots: ThreadPoolExecutor, launches: int
 ) -> list[float]:
-    """Seconds of each of so many launches that start together."""
+    """Returns the seconds of each of several launches that start together."""
 
-    def one(_: int) -> float:
+    def _run_one(_: int) -> float:
         since_s = clock.monotonic()
         bisection.run(engine.run, batch, {})
         return clock.monotonic() - since_s
 
-    return list(slots.map(one, range(launches)))
+    return list(slots.map(_run_one, range(launches)))

@@ -1,4 +1,4 @@
-"""The slices that a worker has in hand, and how the device tells their claimant of their ends."""
+"""Slices that a worker has claimed, and the outcomes of their items as the device gives them."""
 
 import threading
 from collections.abc import Sequence
@@ -7,79 +7,78 @@ from typing import Any
 
 from jobs import clock
 from jobs.store.queue.claim import Lease
-from jobs.telemetry.tracing.spans import NO_SPAN, Span
+from jobs.telemetry.tracing.spans import NOTHING, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """One item's end, or that of one input of a list (part: its place there): its output, or the
-    exception that it failed with. device_us: its share of the launch."""
+class ItemOutcome:
+    """Outcome of one item, or of one input of an item that is a list."""
 
     seq: int
-    size: int
-    wait_ms: float
-    launch_id: int | None
-    output: Any
-    device_us: int = 0
-    part: int = 0
+    size: int  #: in the engine's unit
+    wait_ms: float  #: time in the lane
+    launch_id: int | None  #: None for an input that was rejected before any launch
+    output: Any  #: the engine's output, or the exception that the item failed with
+    device_us: int = 0  #: share of the launch's device time
+    part: int = 0  #: position in the list that the input belongs to
 
 
 @dataclass(slots=True, eq=False)
 class InFlightSlice:
-    """One slice in hand. left: its inputs that have not ended, -1 while it is being read;
-    released: what has not been launched goes back; failures: what items failed with before; lists:
-    of the items that are lists, how many inputs each stands for; ended_s: when the last did; span:
-    its own, of a job that is traced."""
+    """One leased slice in this worker, from its claim until it is settled."""
 
     lease: Lease
-    claimed: "ClaimedBatch"
-    ended: list[Ended] = field(default_factory=list)
-    failures: dict[int, list[Any]] = field(default_factory=dict)
-    lists: dict[int, int] = field(default_factory=dict)
-    left: int = -1
-    released: bool = False
+    batch: "ClaimedBatch"  #: all slices of the same claim
+    outcomes: list[ItemOutcome] = field(default_factory=list)
+    failures: dict[int, list[Any]] = field(default_factory=dict)  #: earlier errors by seq
+    lists: dict[int, int] = field(default_factory=dict)  #: inputs of each list, by its seq
+    pending: int = -1  #: inputs without an outcome; below 0 until the slice has been read
+    released: bool = False  #: True once items that have not been launched go back to the queue
     finished: bool = False
-    ended_s: float = 0.0
-    span: Span = NO_SPAN
+    finished_s: float = 0.0  #: monotonic
+    span: Span = NOTHING  #: span of the slice, where its job is traced
 
     def expect(self, items: int) -> None:
-        """So many items will end."""
-        self.claimed.account(self, [], -1 - items)
+        """Sets the number of items that the slice waits for."""
+        self.batch.update(self, [], -1 - items)
 
     def expect_parts(self, seq: int, parts: int) -> None:
-        """An item turned out to be a list: so many inputs will end in its place."""
+        """Waits for so many inputs in place of an item that is a list."""
         self.lists[seq] = parts
-        self.claimed.account(self, [], 1 - parts)
+        self.batch.update(self, [], 1 - parts)
 
-    def end(self, ended: Sequence[Ended]) -> None:
-        """The ends of some inputs, in any order, from any thread."""
-        self.claimed.account(self, ended, len(ended))
+    def add(self, outcomes: Sequence[ItemOutcome]) -> None:
+        """Adds outcomes of inputs, in any order, from any thread."""
+        self.batch.update(self, outcomes, len(outcomes))
 
-    def forget(self, inputs: int) -> None:
-        """So many inputs were taken out of the lanes: they won't end here."""
-        self.claimed.account(self, [], inputs)
+    def withdraw(self, inputs: int) -> None:
+        """Stops waiting for inputs that were taken out of the lanes."""
+        self.batch.update(self, [], inputs)
 
 
 class ClaimedBatch:
-    """The slices of one claim. Whoever claimed them waits here, and settles what finished."""
+    """Slices of one claim. The thread that claimed them waits here, and settles what finished."""
 
     def __init__(self, leases: Sequence[Lease]) -> None:
-        self.holdings = [InFlightSlice(lease, self) for lease in leases]
-        self._open = len(self.holdings)
+        self.slices = [InFlightSlice(lease, self) for lease in leases]
+        self._open = len(self.slices)
         self._finished: list[InFlightSlice] = []
         self._changed = threading.Condition()
 
-    def account(self, holding: InFlightSlice, ended: Sequence[Ended], inputs: int) -> None:
+    def update(
+        self, in_flight: InFlightSlice, outcomes: Sequence[ItemOutcome], inputs: int
+    ) -> None:
+        """Adds outcomes to a slice that waits for so many inputs less from now on."""
         with self._changed:
-            holding.ended += ended
-            holding.left -= inputs
-            if holding.left == 0 and not holding.finished:
-                holding.finished, holding.ended_s = True, clock.monotonic()
-                self._finished.append(holding)
+            in_flight.outcomes += outcomes
+            in_flight.pending -= inputs
+            if in_flight.pending == 0 and not in_flight.finished:
+                in_flight.finished, in_flight.finished_s = True, clock.monotonic()
+                self._finished.append(in_flight)
                 self._changed.notify()
 
     def wait(self) -> list[InFlightSlice]:
-        """Blocks until slices finished; returns all that did since the last time, and an empty
+        """Blocks until slices finish; returns those that did since the last call, and an empty
         list once every slice has been returned."""
         with self._changed:
             self._changed.wait_for(lambda: self._finished or not self._open)

@@ -1,15 +1,20 @@
-"""From what the device gave to rows: outputs become JSON, errors become words."""
+"""Results of items as rows: outputs become JSON, exceptions become error codes and messages, lists
+are put together, and long outputs go to the blob store."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import orjson
 
 from jobs import clock
-from jobs.errors import Unreadable
+from jobs.blobs.payloads import Payloads
+from jobs.errors import BlobsAway, Unreadable
 from jobs.intake import validation
 from jobs.models.inputs.tensors import NamedTensors
 from jobs.models.model import Limits
@@ -17,25 +22,31 @@ from jobs.states import Outcome
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Attempt, Result
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
-from workers.items.in_flight import Ended, InFlightSlice
-from workers.items.list_inputs import Several, joined
+from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.items.retry import retry_while_away
+
+_log = logging.getLogger(__name__)
 
 _TRANSIENT, _RATE_LIMITED = "transient", "rate_limited"
-_MOST_FAILURES = 1000  # of one item, rate limits included
+_MAX_FAILURES = 1000  # of one item, rate limits included
 _LONGEST_RETRY_AFTER_S = 86_400.0
-_MOST_UNITS = 2**31 - 1
-_MOST_WORDS = 10_000  # characters of what an exception says
+_MAX_UNITS = 2**31 - 1  # of the column results.units
+_MAX_MESSAGE = 10_000  # characters of an exception's message
 _NUMPY = (np.ndarray, np.generic)
 
 
 class WrongNumberOfOutputs(Exception):
-    """The engine gave more or fewer outputs than it was given inputs."""
+    """The engine returned more or fewer outputs than it was given inputs."""
+
+
+class ListOutput(list[Any]):
+    """Outputs of a list's inputs, in order."""
 
 
 def encode(output: Any) -> bytes:
-    """The JSON text of an output; raises ValueError(code, message) where it can't be stored:
+    """Returns an output as JSON text. Raises ValueError(code, message) where it can't be stored:
     NaN, infinity, NUL, a lone surrogate, or no JSON at all."""
-    if isinstance(output, Several):
+    if isinstance(output, ListOutput):
         return b"[%b]" % b",".join(map(encode, output))
     if isinstance(output, _NUMPY):
         if output.dtype.kind == "f" and not np.isfinite(output).all():
@@ -61,29 +72,29 @@ def _holds_nan(value: Any) -> bool:
 
 
 def outcome(output: Any) -> tuple[bytes | None, tuple[str, str] | None]:
-    """(output as JSON, None), or (None, (code, message)) of what went wrong."""
+    """Returns (output as JSON, None), or (None, (error code, message))."""
     if isinstance(output, BaseException):
-        return None, (code_of(output), _words(output))
+        return None, (error_code(output), _message(output))
     try:
         return encode(output), None
     except ValueError as error:
         return None, ("invalid_output", f"the output {error.args[-1]}")
 
 
-def _words(error: BaseException) -> str:
-    """What an exception says, as a text that can be stored and sent."""
+def _message(error: BaseException) -> str:
+    """Returns an exception's message as a text that can be stored and sent."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:
-        said = ""
+        message = ""
     return (
-        said.replace("\0", "").encode("utf-8", "replace").decode()[:_MOST_WORDS]
+        message.replace("\0", "").encode("utf-8", "replace").decode()[:_MAX_MESSAGE]
         or type(error).__name__
     )
 
 
-def code_of(error: BaseException) -> str:
-    """What clients are told that it is."""
+def error_code(error: BaseException) -> str:
+    """Returns the error code that clients see for an exception of an engine."""
     if isinstance(error, Unreadable):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), "engine_error")
@@ -97,74 +108,136 @@ _CODES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def rows(holding: InFlightSlice, limits: Limits) -> tuple[list[Result], list[Attempt]]:
-    """All that ended in this slice: results, and failures that are not final."""
+def rows(in_flight: InFlightSlice, limits: Limits) -> tuple[list[Result], list[Attempt]]:
+    """Returns the results of a slice's items, and their failures that will be retried."""
     results, attempts = [], []
-    for ended in joined(holding):
+    for ended in join_lists(in_flight):
         output, error = outcome(ended.output)
-        if error and ended.seq in holding.lists and isinstance(ended.output, BaseException):
+        if error and ended.seq in in_flight.lists and isinstance(ended.output, BaseException):
             error = error[0], f"input {ended.part} of the list: {error[1]}"
-        tried = holding.failures.get(ended.seq, [])
-        delay_s = error and _delay_s(ended.output, error[0], tried, limits)
+        earlier = in_flight.failures.get(ended.seq, [])
+        delay_s = error and _retry_delay_s(ended.output, error[0], earlier, limits)
         if error is not None and delay_s is not None:
-            attempts.append(_attempt(holding.lease, ended, _error(error), len(tried) + 1, delay_s))
+            n = len(earlier) + 1
+            attempts.append(_attempt(in_flight.lease, ended, _error(error), n, delay_s))
         else:
-            results.append(_result(holding.lease, ended, output, error and _error(error), tried))
+            failed = error and _error(error)
+            results.append(_result(in_flight.lease, ended, output, failed, earlier))
     return results, attempts
 
 
-def _delay_s(
-    output: Any, code: str, tried: Sequence[Mapping[str, Any]], limits: Limits
+def join_lists(in_flight: InFlightSlice) -> Sequence[ItemOutcome]:
+    """Returns one outcome an item; none for a list of which an input was withdrawn."""
+    if not in_flight.lists:
+        return in_flight.outcomes
+    items: list[ItemOutcome] = []
+    parts: dict[int, list[ItemOutcome]] = {seq: [] for seq in in_flight.lists}
+    for one in in_flight.outcomes:
+        parts.get(one.seq, items).append(one)
+    whole = [found for seq, found in parts.items() if len(found) == in_flight.lists[seq]]
+    return items + [_join(found) for found in whole]
+
+
+def _join(found: Sequence[ItemOutcome]) -> ItemOutcome:
+    """Joins the outcomes of a list's inputs. The list fails with its first input that failed, which
+    `part` names then."""
+    parts = sorted(found, key=lambda one: one.part)
+    failed = next((one for one in parts if isinstance(one.output, BaseException)), None)
+    return ItemOutcome(
+        parts[0].seq,
+        sum(one.size for one in parts),
+        max(one.wait_ms for one in parts),
+        max((one.launch_id for one in parts if one.launch_id is not None), default=None),
+        failed.output if failed else ListOutput(one.output for one in parts),
+        sum(one.device_us for one in parts),
+        failed.part if failed else 0,
+    )
+
+
+def stash(
+    payloads: Payloads, results: Sequence[Result], give_up_s: float
+) -> Sequence[Result] | None:
+    """Writes long outputs to the blob store, and returns the results with references in their
+    place. Returns None where the store was away until `give_up_s` (monotonic)."""
+    most = payloads.over_bytes  # in characters: an output in another alphabet may have more bytes
+    if not any(result.output is not None and len(result.output) > most for result in results):
+        return results
+    return retry_while_away(
+        lambda: _stash(payloads, results),
+        BlobsAway,
+        give_up_s,
+        lambda error: _log.warning("%s", error),
+    )
+
+
+def _stash(payloads: Payloads, results: Sequence[Result]) -> Sequence[Result]:
+    rows: list[Result] = []
+    for job, group in groupby(results, key=lambda result: result.job_id):
+        stashed = payloads.stash("out", job)
+        for result in group:
+            if result.output is not None and len(result.output) > payloads.over_bytes:
+                output = stashed.add(result.seq, result.output.encode())
+                rows.append(replace(result, output=output))
+            else:
+                rows.append(result)
+        stashed.finish()
+    return rows
+
+
+def _retry_delay_s(
+    output: Any, code: str, earlier: Sequence[Mapping[str, Any]], limits: Limits
 ) -> float | None:
-    """Until the next try: exponential backoff with full jitter, or what the limit says. None:
-    there is none."""
-    if code not in (_TRANSIENT, _RATE_LIMITED) or len(tried) >= _MOST_FAILURES:
+    """Returns the seconds until the next attempt: exponential backoff with full jitter, after the
+    delay that a rate limit names. Returns None where there is no further attempt."""
+    if code not in (_TRANSIENT, _RATE_LIMITED) or len(earlier) >= _MAX_FAILURES:
         return None
-    counted = sum(error["code"] != _RATE_LIMITED for error in tried)
+    counted = sum(error["code"] != _RATE_LIMITED for error in earlier)
     longest_ms = min(limits.max_backoff_ms, limits.backoff_ms * 2 ** min(counted, 20))
     backoff_s = clock.jitter(longest_ms / 1000)
     if code == _RATE_LIMITED:
-        return backoff_s + _asked_s(output)
+        return backoff_s + _retry_after_s(output)
     return backoff_s if counted + 1 < limits.max_attempts else None
 
 
-def _asked_s(limit: RateLimited) -> float:
-    """What an engine says may be anything."""
-    asked_s = limit.retry_after_s
-    sensible = isinstance(asked_s, int | float) and 0 <= asked_s <= _LONGEST_RETRY_AFTER_S
-    return float(asked_s) if sensible else 0.0
+def _retry_after_s(limit: RateLimited) -> float:
+    """Returns the delay that an engine named, or 0 where it makes no sense."""
+    after_s = limit.retry_after_s
+    sensible = isinstance(after_s, int | float) and 0 <= after_s <= _LONGEST_RETRY_AFTER_S
+    return float(after_s) if sensible else 0.0
 
 
 def _error(error: tuple[str, str]) -> dict[str, Any]:
     return {"code": error[0], "message": error[1]}
 
 
-def _attempt(lease: Lease, ended: Ended, error: dict[str, Any], n: int, delay_s: float) -> Attempt:
+def _attempt(
+    lease: Lease, ended: ItemOutcome, error: dict[str, Any], n: int, delay_s: float
+) -> Attempt:
     text = orjson.dumps(error).decode()
-    of = lease.job_id, lease.tenant, ended.seq
-    return Attempt(*of, n, text, ended.launch_id, delay_s, ended.device_us)
+    key = lease.job_id, lease.tenant, ended.seq
+    return Attempt(*key, n, text, ended.launch_id, delay_s, ended.device_us)
 
 
 def _result(
     lease: Lease,
-    ended: Ended,
+    ended: ItemOutcome,
     output: bytes | None,
     error: dict[str, Any] | None,
-    tried: Sequence[Any],
+    earlier: Sequence[Any],
 ) -> Result:
-    word: Outcome = "failed" if error else "succeeded"
-    if error and tried:
-        error = {**error, "attempts": [*tried, error]}
+    state: Outcome = "failed" if error else "succeeded"
+    if error and earlier:
+        error = {**error, "attempts": [*earlier, error]}
     return Result(
         lease.job_id,
         lease.tenant,
         ended.seq,
-        word,
-        min(max(int(ended.size), 0), _MOST_UNITS),
+        state,
+        min(max(int(ended.size), 0), _MAX_UNITS),
         ended.wait_ms,
         ended.launch_id,
         None if output is None else output.decode(),
         None if error is None else orjson.dumps(error).decode(),
-        len(tried) + 1,
+        len(earlier) + 1,
         ended.device_us,
     )

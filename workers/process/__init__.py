@@ -1,1 +1,1 @@
-"""A worker process: runtime, slices in hand, models in memory, status."""
+"""Worker process: runtime, slices in flight, models in memory, status."""

@@ -1,6 +1,6 @@
-"""The models that a worker has in memory: a thread that loads and unloads what `residency.py` says.
+"""Loader of a worker's models: a thread that loads and unloads as `Residency` decides.
 
-load → warm → serve, and in the end drain → unload
+load → warm up → serve, and in the end drain → unload
 """
 
 import gc
@@ -31,13 +31,14 @@ from workers.process.slice_runner import SliceRunner
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.5
-_SOON_S = 0.05  # while somebody comes or goes
-_NOBODY = "nobody/0"  # a slot that is never busy
-_GONE = (SQLAlchemyError, *CONNECTION_ERRORS)
+_BUSY_TICK_S = 0.05  # while a model is loaded or drained
+_NO_SLOT = "nobody/0"  # looks at the lanes, and is never busy
+_ERRORS = (RedisError, SQLAlchemyError, *CONNECTION_ERRORS)
 
 
 class ModelLoader:
-    """One worker's models. Everything but `stop` and `rows` happens on its thread."""
+    """Loads, serves and unloads the models of one worker. Everything but `stop` and `rows` happens
+    on the thread of `run`."""
 
     def __init__(
         self,
@@ -47,26 +48,27 @@ class ModelLoader:
         slices: SliceRunner,
         database: Database,
         redis: "Redis",
-        progress: LaunchDeadline,
+        deadline: LaunchDeadline,
     ) -> None:
         self._settings, self._file, self._hosts, self._slices = settings, file, hosts, slices
-        self._database, self._redis, self._progress = database, redis, progress
+        self._database, self._redis, self._deadline = database, redis, deadline
         self._table = Residency(settings.memory_mb, settings.min_stay_s)
-        self._told: list[ModelRow] = []
+        self._published: list[ModelRow] = []
         self._stopping = threading.Event()
 
     def run(self) -> None:
+        """Takes steps until `stop`."""
         while not self._stopping.is_set():
             self.step()
-            soon = self._table.among("loading", "draining")
-            self._stopping.wait(_SOON_S if soon else _TICK_S)
+            busy = self._table.in_state("loading", "draining")
+            self._stopping.wait(_BUSY_TICK_S if busy else _TICK_S)
 
     def stop(self) -> None:
-        """Nothing comes or goes any more; what is being loaded won't be served."""
+        """Loads and unloads nothing more; a model that is being loaded won't be served."""
         self._stopping.set()
 
     def step(self) -> None:
-        """One look around."""
+        """Compares the models file, requests and memory; loads one model at most."""
         self._file.poll()
         now_s = clock.monotonic()
         self._table.declare(now_s, self._file.models.of_pool(self._settings.pool))
@@ -74,151 +76,152 @@ class ModelLoader:
         self._retire_removed(now_s)
         self._unload_drained()
         self._table.reserve(now_s)
-        self._invite(now_s)
-        self._tell()
+        self._load_requested(now_s)
+        self._publish()
         if (resident := self._table.next_load()) and not self._stopping.is_set():
             self._load(resident)
-            self._tell()
+            self._publish()
 
     def _observe(self) -> None:
-        for resident in self._table.among("ready"):
+        for resident in self._table.in_state("ready"):
             host = self._hosts.by_key[resident.model.key]
-            resident.busy = host.busy()
+            resident.busy = host.capacity.has_claims()
             resident.used_s = max(resident.used_s, host.used_s)
 
-    # -- in
+    # -- load
 
     def _load(self, resident: Resident) -> None:
-        """Loads, warms and serves; a model that can't be loaded harms no other."""
+        """Loads, warms up and serves a model. A failure is its state, and harms no other."""
         model, since_s = resident.model, clock.monotonic()
         engine: Engine | None = None
         try:
-            with self._progress.within(model.limits.max_load_s):
+            with self._deadline.within(model.limits.max_load_s):
                 engine = engines.load(model, self._settings.device)
-                if not self._table.weigh(resident, model.memory_mb or engine.memory_mb()):
+                if not self._table.measure(resident, model.memory_mb or engine.memory_mb()):
                     _log.warning("%s: no room for %g MiB", model.key, resident.memory_mb)
                     _close(engine)
                     return
-                resident.becomes("warming")
-                self._tell()
-                host = self._hosts.make(model, engine, self._slices.record_launch)
+                resident.change_state("warming")
+                self._publish()
+                record_launch = self._slices.settlement.record_launch
+                host = self._hosts.create(model, engine, record_launch)
                 host.warm_up()
         except (Exception, SystemExit) as error:
             _log.exception("%s can't be loaded", model.key)
             record.model_loaded(model.key, "failed", clock.monotonic() - since_s)
-            self._table.fail(clock.monotonic(), resident, f"{type(error).__name__}: {error}")
+            self._table.mark_failed(clock.monotonic(), resident, f"{type(error).__name__}: {error}")
             _close(engine)
             return
         now_s = clock.monotonic()
         resident.load_s = host.load_s = now_s - since_s
         record.model_loaded(model.key, "ready", resident.load_s)
-        if self._hosts.enter(host):
-            self._table.settle(now_s, resident)
+        if self._hosts.add(host):
+            self._table.mark_ready(now_s, resident)
             _log.info("%s is ready after %.1f s", model.key, resident.load_s)
 
-    def _invite(self, now_s: float) -> None:
-        """Models that somebody asks for, one at a time, where no other worker has them."""
+    def _load_requested(self, now_s: float) -> None:
+        """Makes room for a requested model that no other worker has, one at a time."""
         if not self._table.settled():
             return
-        for resident, leaving in self._table.invite(now_s, self._wanted()):
-            if self._is_ours(resident):
-                resident.becomes("loading")
-                for other in leaving:
+        for resident, evicted in self._table.requested_loads(now_s, self._requested()):
+            if self._claim_load(resident):
+                resident.change_state("loading")
+                for other in evicted:
                     self._drain(other)
                 return
 
-    def _wanted(self) -> set[str]:
-        """Those that calls or slices found nowhere."""
-        models = [resident.model for resident in self._table.among("absent", "failed")]
-        wanted: set[str] = set()
+    def _requested(self) -> set[str]:
+        """Returns the models here not loaded for which calls or slices found no worker."""
+        models = [resident.model for resident in self._table.in_state("absent", "failed")]
+        requested: set[str] = set()
         if models:
-            with _away("who is wanted"):
-                wanted |= {m.key for m in models if RedisLanes(self._redis, m.key).wanted()}
-            with _away("who is wanted"), self._database.begin() as tx:
+            with _logging_errors("requested models"):
+                requested |= {m.key for m in models if RedisLanes(self._redis, m.key).wanted()}
+            with _logging_errors("requested models"), self._database.begin() as tx:
                 found = backlog.claimable(tx, models, 1)
-                wanted |= {key for key, count in found.items() if count}
-        return wanted
+                requested |= {key for key, count in found.items() if count}
+        return requested
 
-    def _is_ours(self, resident: Resident) -> bool:
-        """Told first: the claim is a change of what was told."""
-        self._tell()
-        with _away("who loads it"), self._database.begin() as tx:
+    def _claim_load(self, resident: Resident) -> bool:
+        """Returns True if this worker, whose states are published, is to load a model."""
+        self._publish()
+        with _logging_errors("who loads a model"), self._database.begin() as tx:
             silent_s = 2 * self._settings.lease_s
             return workers.claim_load(tx, self._hosts.incarnation, resident.model.key, silent_s)
         return False
 
-    # -- out
+    # -- unload
 
     def _retire_removed(self, now_s: float) -> None:
-        """Versions that are declared no more go when their calls and slices are done."""
+        """Drains removed versions once no slice and no call of theirs is left."""
         removed = self._table.removed(now_s)
         if not removed:
             return
-        with _away("what is left to do"):
+        with _logging_errors("unfinished work"):
             with self._database.begin() as tx:
                 unfinished = backlog.unfinished(tx, [resident.model for resident in removed])
             for resident in removed:
                 key = resident.model.key
-                if key in unfinished or RedisLanes(self._redis, key).look(_NOBODY).lanes:
+                if key in unfinished or RedisLanes(self._redis, key).look(_NO_SLOT).lanes:
                     continue
                 if resident.state == "ready":
                     self._drain(resident)
                 else:
-                    self._table.forget(resident)
+                    self._table.remove(resident)
 
     def _drain(self, resident: Resident) -> None:
-        _log.info("%s leaves", resident.model.key)
+        _log.info("%s drains", resident.model.key)
         host = self._hosts.by_key[resident.model.key]
-        resident.becomes("draining")
+        resident.change_state("draining")
         self._slices.retire(host)
         self._hosts.announce(host)
 
     def _unload_drained(self) -> None:
-        for resident in self._table.among("draining"):
+        for resident in self._table.in_state("draining"):
             host = self._hosts.by_key[resident.model.key]
             self._hosts.announce(host)
-            if not host.busy() and not self._is_needed(resident):
-                self._hosts.leave(host)
+            if not host.capacity.has_claims() and not self._is_needed(resident):
+                self._hosts.remove(host)
                 _close(host.engine)
-                self._table.left(resident)
+                self._table.mark_unloaded(resident)
 
     def _is_needed(self, resident: Resident) -> bool:
-        """Whether calls wait that no other worker would take. The last of several that drain sees
-        that it is: each has said before that it isn't ready."""
-        with _away("whether calls wait"):
-            look = RedisLanes(self._redis, resident.model.key).look(_NOBODY)
+        """Returns True while calls wait that no other worker takes. Of several workers that drain,
+        the last sees that it is: each has announced before that it isn't ready."""
+        with _logging_errors("waiting calls"):
+            look = RedisLanes(self._redis, resident.model.key).look(_NO_SLOT)
             return bool(look.lanes) and look.replicas == 0
         return True
 
-    # -- what everybody may know
+    # -- state
 
     def rows(self) -> list[ModelRow]:
-        """Where every model stands; for any thread."""
+        """Returns the state of every model; for any thread."""
         return [_row(resident) for resident in list(self._table)]
 
-    def _tell(self) -> None:
-        """Writes the table down, if it has changed; later, where the database is away."""
+    def _publish(self) -> None:
+        """Writes changed states of models to the database, or later if it is away."""
         if self._table.settled():
-            self._slices.loaded()
+            self._slices.mark_loaded()
         rows = self.rows()
-        if rows == self._told or self._stopping.is_set():
-            return  # a worker that leaves says so itself
-        with _away("where models stand"):
+        if rows == self._published or self._stopping.is_set():
+            return  # `Runtime.stop` writes the last state
+        with _logging_errors("states of models"):
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self._hosts.incarnation, self._slices.state)
                 workers.tell_models(tx, self._hosts.incarnation, rows)
                 if any(row.state == "ready" for row in rows):
                     db.notify_work(tx)
-            self._told = rows
+            self._published = rows
 
 
 @contextmanager
-def _away(what: str) -> Iterator[None]:
-    """Without the database or Redis things stay as they are for now."""
+def _logging_errors(subject: str) -> Iterator[None]:
+    """Logs errors of the database and Redis: things stay as they are for now."""
     try:
         yield
-    except (RedisError, *_GONE) as error:
-        _log.warning("can't tell %s: %s", what, error)
+    except _ERRORS as error:
+        _log.warning("can't read or write %s: %s", subject, error)
 
 
 def _row(resident: Resident) -> ModelRow:
@@ -227,7 +230,7 @@ def _row(resident: Resident) -> ModelRow:
 
 
 def _close(engine: Engine | None) -> None:
-    """So that its memory is free for the next one."""
+    """Closes an engine, and frees its memory for the next one."""
     try:
         if engine is not None:
             engine.close()

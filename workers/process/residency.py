@@ -1,13 +1,13 @@
-"""Which models a worker has in memory: a table of states, and who comes and goes next.
+"""Models in a worker's memory: a table of their states, and which is loaded or unloaded next.
 
-    absent    declared, not in memory; loaded once it fits, or when it is asked for
-    loading   its room is reserved; it is read in, or is about to be
+    absent    declared, not in memory; loaded once it fits, or when it is requested
+    loading   memory is reserved; it is being loaded, or is next
     warming   measured by launches of its own
     ready     takes calls and items
-    draining  takes no more; what is in hand ends or goes back
+    draining  takes no more; what is in flight ends or goes back
     failed    couldn't be loaded; tried again with backoff
 
-No engine, no thread, no clock of its own: `residents.py` does what this says.
+No engine, no thread, no clock of its own: `ModelLoader` carries it out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -29,10 +29,10 @@ _RESERVED: tuple[ModelState, ...] = ("loading", "warming", "ready")
 _IN_MEMORY: tuple[ModelState, ...] = ("warming", "ready", "draining")
 
 REMOVED_STAYS_S = 5.0
-"""A version that was removed stays at least so long: api processes hear of it a little later."""
+"""A removed version stays at least so long: api processes learn of it a little later."""
 
 _BUSY_STAYS = 10
-"""Minimum stays after which a model goes although it has something in hand: none waits for ever."""
+"""Minimum stays after which a busy model is unloaded as well: no other waits for ever."""
 
 _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0
@@ -40,44 +40,45 @@ _LONGEST_RETRY_S = 60.0
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """One model. eager: it comes as soon as it fits, since it has not been here yet; busy: it has
-    something in hand; removed_s: since when the models file has it no more."""
+    """One model of a worker. Times are monotonic."""
 
     model: Model
     state: ModelState = "absent"
-    memory_mb: float = 0.0
-    eager: bool = True
-    busy: bool = False
-    ready_s: float = -inf
-    used_s: float = -inf
-    removed_s: float | None = None
-    load_s: float = 0.0
-    failures: int = 0
-    retry_s: float = -inf
-    error: str = ""
+    memory_mb: float = 0.0  #: declared or measured, MiB
+    eager: bool = True  #: True: loaded as soon as it fits, without a request
+    busy: bool = False  #: True while claims are in flight
+    ready_s: float = -inf  #: since when it is ready
+    used_s: float = -inf  #: when it last launched something
+    removed_s: float | None = None  #: since when it is missing from the models file
+    load_s: float = 0.0  #: seconds that it took to load
+    failures: int = 0  #: failed loads in a row
+    retry_s: float = -inf  #: when it may be tried again
+    error: str = ""  #: reason of the latest failed load
 
-    def becomes(self, state: ModelState) -> None:
+    def change_state(self, state: ModelState) -> None:
+        """Moves to another state, which must be allowed after the present one."""
         assert state in _NEXT[self.state], f"{self.model.key}: {self.state} to {state}"
         self.state = state
 
 
 @dataclass(slots=True)
 class Residency:
-    """The models of one worker, in the order they were declared. budget_mb: 0 for no bound."""
+    """Models of one worker, in the order of their declaration."""
 
-    budget_mb: float = 0.0
-    min_stay_s: float = 30.0
+    budget_mb: float = 0.0  #: memory for all of them, MiB; 0: no bound
+    min_stay_s: float = 30.0  #: a model isn't unloaded sooner after it became ready
     _table: dict[str, Resident] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Resident]:
         return iter(self._table.values())
 
-    def among(self, *states: ModelState) -> list[Resident]:
+    def in_state(self, *states: ModelState) -> list[Resident]:
+        """Returns the models in any of these states."""
         return [resident for resident in self if resident.state in states]
 
     def declare(self, now_s: float, models: Iterable[Model]) -> None:
-        """What the models file has now. An entry that came back as another one waits until the one
-        that is here has left."""
+        """Sets the models of the models file. An entry that was changed waits until the model that
+        it replaces is unloaded."""
         declared = {model.key: model for model in models}
         for key, resident in self._table.items():
             if declared.get(key) == resident.model:
@@ -88,96 +89,96 @@ class Residency:
             if key not in self._table:
                 self._table[key] = resident = Resident(model, memory_mb=float(model.memory_mb))
                 if self._too_large(resident):
-                    self._refuse(resident)
+                    self._reject(resident)
 
     def reserve(self, now_s: float) -> None:
-        """Who has not been here yet comes, in the order of declaration, while there is room."""
+        """Reserves memory for models that have not been loaded yet, in order, while they fit."""
         for resident in self._candidates(now_s):
             declared = resident.removed_s is None
             if declared and resident.eager and resident.memory_mb <= self._free_mb():
-                resident.becomes("loading")
+                resident.change_state("loading")
 
-    def invite(
-        self, now_s: float, wanted: Collection[str]
+    def requested_loads(
+        self, now_s: float, requested: Collection[str]
     ) -> Iterator[tuple[Resident, list[Resident]]]:
-        """Models that are asked for, with those that would have to leave for each."""
+        """Yields requested models that can be loaded, with those to unload for each."""
         for resident in self._candidates(now_s):
-            if resident.model.key in wanted:
-                leaving = self._leaving(now_s, resident.memory_mb)
-                if leaving is not None:
-                    yield resident, leaving
+            if resident.model.key in requested:
+                evicted = self._evictable(now_s, resident.memory_mb)
+                if evicted is not None:
+                    yield resident, evicted
 
     def next_load(self) -> Resident | None:
-        """The first whose room is not only reserved but free."""
-        used_mb = sum(resident.memory_mb for resident in self.among(*_IN_MEMORY))
-        for resident in self.among("loading"):
+        """Returns the first model in "loading" whose memory is not only reserved but free."""
+        used_mb = sum(resident.memory_mb for resident in self.in_state(*_IN_MEMORY))
+        for resident in self.in_state("loading"):
             if not self.budget_mb or used_mb + resident.memory_mb <= self.budget_mb:
                 return resident
         return None
 
-    def weigh(self, resident: Resident, memory_mb: float) -> bool:
-        """It is in memory and turns out to take so much: whether it may stay."""
+    def measure(self, resident: Resident, memory_mb: float) -> bool:
+        """Sets the memory that a loaded model takes; returns False if it can't stay."""
         resident.memory_mb = float(memory_mb)
         if self._too_large(resident):
-            self._refuse(resident)
+            self._reject(resident)
         elif self._free_mb() < 0:
-            resident.becomes("absent")
+            resident.change_state("absent")
             resident.eager = False
         return resident.state == "loading"
 
-    def settle(self, now_s: float, resident: Resident) -> None:
-        """It is warm."""
-        resident.becomes("ready")
+    def mark_ready(self, now_s: float, resident: Resident) -> None:
+        """Marks a warm model ready."""
+        resident.change_state("ready")
         resident.ready_s = resident.used_s = now_s
         resident.eager, resident.failures, resident.error = False, 0, ""
 
-    def fail(self, now_s: float, resident: Resident, error: str) -> None:
-        """It couldn't be loaded."""
-        resident.becomes("failed")
+    def mark_failed(self, now_s: float, resident: Resident, error: str) -> None:
+        """Marks a model that couldn't be loaded, to be tried again with backoff."""
+        resident.change_state("failed")
         pause_s = min(_FIRST_RETRY_S * 2**resident.failures, _LONGEST_RETRY_S)
         resident.failures += 1
         resident.retry_s, resident.error = now_s + pause_s, error
 
-    def left(self, resident: Resident) -> None:
-        """It is out of memory. Who had to make room comes back when it is asked for."""
-        resident.becomes("absent")
+    def mark_unloaded(self, resident: Resident) -> None:
+        """Marks a model that is out of memory. Under a budget it comes back by request only."""
+        resident.change_state("absent")
         resident.eager = not self.budget_mb
 
     def removed(self, now_s: float) -> list[Resident]:
-        """Those that may go once their work is done, because nobody can ask for them any more."""
+        """Returns removed models that no api process can send work to any more."""
         return [
             resident
-            for resident in self.among("ready", "absent", "failed")
+            for resident in self.in_state("ready", "absent", "failed")
             if resident.removed_s is not None and now_s >= resident.removed_s + REMOVED_STAYS_S
         ]
 
-    def forget(self, resident: Resident) -> None:
-        """A removed one has gone."""
+    def remove(self, resident: Resident) -> None:
+        """Removes a model from the table."""
         del self._table[resident.model.key]
 
     def settled(self) -> bool:
-        """Whether none is on its way in."""
-        return not self.among("loading", "warming")
+        """Returns True while no model is being loaded."""
+        return not self.in_state("loading", "warming")
 
     def _candidates(self, now_s: float) -> list[Resident]:
-        return [r for r in self.among("absent", "failed") if now_s >= r.retry_s]
+        return [r for r in self.in_state("absent", "failed") if now_s >= r.retry_s]
 
     def _free_mb(self) -> float:
-        """Of the budget, once those that drain have left."""
+        """Returns the free part of the budget, once draining models are unloaded."""
         if not self.budget_mb:
             return inf
-        return self.budget_mb - sum(resident.memory_mb for resident in self.among(*_RESERVED))
+        return self.budget_mb - sum(resident.memory_mb for resident in self.in_state(*_RESERVED))
 
-    def _leaving(self, now_s: float, memory_mb: float) -> list[Resident] | None:
-        """The least recently used that make room for so much; None: they can't yet."""
-        missing_mb, leaving = memory_mb - self._free_mb(), list[Resident]()
-        for resident in sorted(self.among("ready"), key=lambda r: (r.busy, r.used_s)):
+    def _evictable(self, now_s: float, memory_mb: float) -> list[Resident] | None:
+        """Returns the least recently used models that free so much memory, or None."""
+        missing_mb, evicted = memory_mb - self._free_mb(), list[Resident]()
+        for resident in sorted(self.in_state("ready"), key=lambda r: (r.busy, r.used_s)):
             if missing_mb <= 0:
                 break
             if resident.memory_mb > 0 and self._has_stayed(now_s, resident):
-                leaving.append(resident)
+                evicted.append(resident)
                 missing_mb -= resident.memory_mb
-        return leaving if missing_mb <= 0 else None
+        return evicted if missing_mb <= 0 else None
 
     def _has_stayed(self, now_s: float, resident: Resident) -> bool:
         stay_s = self.min_stay_s * (_BUSY_STAYS if resident.busy else 1)
@@ -186,8 +187,8 @@ class Residency:
     def _too_large(self, resident: Resident) -> bool:
         return 0 < self.budget_mb < resident.memory_mb
 
-    def _refuse(self, resident: Resident) -> None:
-        resident.becomes("failed")
+    def _reject(self, resident: Resident) -> None:
+        resident.change_state("failed")
         resident.retry_s = inf
         resident.error = (
             f"it takes {resident.memory_mb:g} MiB, more than MILLRACE_MEMORY_MB "

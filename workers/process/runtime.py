@@ -1,4 +1,4 @@
-"""What a worker process has beside Celery: its models, its slices, and its pulse."""
+"""Runtime of a worker process, apart from Celery: its models, its slices, its heartbeat."""
 
 import logging
 import os
@@ -19,58 +19,59 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import workers
 from jobs.telemetry import logs
 from jobs.telemetry.reports.reporter import Reporter
+from workers.device.claim_capacity import CLAIMS_IN_FLIGHT, PREEMPTIVE_CLAIMS
 from workers.device.host_table import HostTable
-from workers.device.model_host import CLAIMS_IN_HAND, GUEST_CLAIMS
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
 from workers.process.status_report import StatusReporter
 
 _log = logging.getLogger(__name__)
-_REDIS_S = 1.5  # longer than a slot listens
+_REDIS_TIMEOUT_S = 1.5  # longer than a slot blocks on Redis
 _DATABASE_PAUSE_S = 0.5
-_CONNECTIONS = 12  # nudges at work, and the pulse
+_CONNECTIONS = 12  # of threads with claims, and the heartbeat
 
 
 class Runtime:
-    """One incarnation of a worker. `start` returns once it is registered; its models come up one
+    """One incarnation of a worker. `start` returns once it is registered; its models are loaded one
     after the other, each ready as soon as it is warm.
 
-    deaf: called when people ask it to drain: nudges are for others then; leave: when they want it
-    back. What has drained comes to life as another incarnation, which its supervisor starts.
+    stop_consuming: called when an operator drains this worker: nudges are for others then. leave:
+    called when the operator resumes it; its supervisor starts another incarnation in its place.
     """
 
     def __init__(
         self,
         settings: Settings,
         file: ModelsFile,
-        claims_in_hand: int = CLAIMS_IN_HAND,
-        deaf: Callable[[], None] = lambda: None,
+        max_claims: int = CLAIMS_IN_FLIGHT,
+        stop_consuming: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
     ) -> None:
-        self._deaf, self._leave = deaf, leave
-        self._set_aside = False  # people asked it to drain
-        self._settings, self._file, self._claims = settings, file, claims_in_hand
+        self._stop_consuming, self._leave = stop_consuming, leave
+        self._drained_by_operator = False
+        self._settings, self._file, self._max_claims = settings, file, max_claims
         self.slices: SliceRunner | None = None
         self._stopping = threading.Lock()
         self._draining = threading.Event()  # no more calls, no more claims
         self._stopped = threading.Event()  # no more lease to renew
-        self._progress = LaunchDeadline.inherited()
-        self._welcomers: list[threading.Thread] = []
+        self._deadline = LaunchDeadline.inherited()
+        self._claimers: list[threading.Thread] = []
 
     def start(self) -> None:
+        """Registers the worker and starts its threads; waits for a database that is away."""
         settings = self._settings
         self._database = db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.WORKER)
         self._await_database()
-        # A device that waits for Redis does nothing: better to go on without calls.
-        self._redis = redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_S)
+        # A device must not wait for Redis: it goes on without calls.
+        self._redis = redis = call_redis.connect(settings.redis_url, timeout_s=_REDIS_TIMEOUT_S)
         with self._database.begin() as tx:
             name, device = f"{socket.gethostname()}:{os.getpid()}", settings.device or "auto"
             keys = [model.key for model in self._file.models.of_pool(settings.pool)]
             incarnation = workers.register(tx, name, settings.pool, device, keys)
-        self._progress.became(incarnation)
-        logs.set_process_fields(worker=str(incarnation))
-        self._hosts = HostTable(settings, incarnation, redis, self._progress, self._claims)
+        self._deadline.set_incarnation(incarnation)
+        logs.always(worker=str(incarnation))
+        self._hosts = HostTable(settings, incarnation, redis, self._deadline, self._max_claims)
         slices = SliceRunner(
             self._database,
             self._hosts.by_key,
@@ -80,61 +81,63 @@ class Runtime:
             settings.pool,
             self._file.price,
         )
-        self._residents = ModelLoader(
-            settings, self._file, self._hosts, slices, self._database, redis, self._progress
+        self._loader = ModelLoader(
+            settings, self._file, self._hosts, slices, self._database, redis, self._deadline
         )
-        telling = StatusReporter(settings, self._hosts, self._residents, slices)
+        status = StatusReporter(settings, self._hosts, self._loader, slices)
         self._reporter = Reporter(
-            redis, str(incarnation), "worker", telling.about, settings.metrics_window_s
+            redis, str(incarnation), "worker", status.report, settings.metrics_window_s
         )
         self.slices = slices
         if self._draining.is_set():
-            return  # it was told so while it waited for the database
+            return  # drained while it waited for the database
         if settings.metrics:
             self._reporter.start()
-        _spawn(self._residents.run)
-        _spawn(self._every_third_of_a_lease, self._stopped, self._hosts.announce_all)
-        _spawn(self._every_third_of_a_lease, self._stopped, self._renew, slices)
-        self._welcomers = [_spawn(self._welcome, slices) for _ in range(GUEST_CLAIMS)]
+        _spawn(self._loader.run)
+        _spawn(self._heartbeat, self._stopped, self._hosts.announce_all)
+        _spawn(self._heartbeat, self._stopped, self._renew, slices)
+        self._claimers = [
+            _spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)
+        ]
         _log.info("worker %d loads %s", incarnation, ", ".join(keys))
 
     def drain(self) -> None:
-        """Takes no more; what is in hand goes back after the launch it is in."""
+        """Takes no more work; slices in flight go back after the launch they are in."""
         if self._draining.is_set():
             return
         self._draining.set()
         if self.slices is not None:
-            self._residents.stop()
+            self._loader.stop()
             self._hosts.drain()
             self.slices.close()
 
     def stop(self) -> None:
-        """Once the nudges' tasks have returned: ends the devices, and says goodbye. Whoever comes
-        second waits for the first."""
+        """Stops hosts and threads, and marks the worker stopped. Called once the tasks of nudges
+        have returned; a second caller waits for the first."""
         with self._stopping:
             if not self._stopped.is_set():
                 self._stop()
 
     def _stop(self) -> None:
         self.drain()
-        for thread in self._welcomers:
-            thread.join()  # what guests have in hand is settled
+        for thread in self._claimers:
+            thread.join()  # their slices are settled
         if self.slices is not None:
             self._hosts.stop()
         self._stopped.set()
         if self.slices is None:
-            return  # it never came up
+            return  # it was never registered
         self._reporter.stop()
         try:
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self._hosts.incarnation, "stopped")
         except SQLAlchemyError as error:
-            _log.warning("couldn't say goodbye: %s", error)
+            _log.warning("can't mark this worker stopped: %s", error)
         self._database.dispose()
         self._redis.close()
 
     def _await_database(self) -> None:
-        """A worker that starts while the database is away comes up with it."""
+        """Waits until the database can be reached, or the worker drains."""
         while not self._draining.is_set():
             try:
                 self._database.connect().close()
@@ -143,9 +146,7 @@ class Runtime:
                 _log.warning("the database is away: %s", error)
                 self._draining.wait(_DATABASE_PAUSE_S)
 
-    def _every_third_of_a_lease(
-        self, until: threading.Event, act: Callable[..., None], *arguments: Any
-    ) -> None:
+    def _heartbeat(self, until: threading.Event, act: Callable[..., None], *arguments: Any) -> None:
         while not until.wait(self._settings.lease_s / 3):
             act(*arguments)
 
@@ -156,26 +157,26 @@ class Runtime:
         except SQLAlchemyError as error:
             _log.warning("can't renew leases: %s", error)
         else:
-            self._obey(slices.asked_to_drain)
+            self._follow_operator(slices.drain_requested)
 
-    def _obey(self, drain: bool) -> None:
-        """What people ask of it. Set aside it lives on, with nothing to do."""
+    def _follow_operator(self, drain: bool) -> None:
+        """Drains or resumes as an operator asked. A drained worker lives on, with nothing to do."""
         if drain and not self._draining.is_set():
-            _log.info("asked to drain: no more work is taken")
-            self._set_aside = True
-            self._deaf()
+            _log.info("drained by an operator: no more work is taken")
+            self._drained_by_operator = True
+            self._stop_consuming()
             self.drain()
-        elif self._set_aside and not drain:
-            _log.info("wanted again: the next incarnation takes over")
-            self._set_aside = False
+        elif self._drained_by_operator and not drain:
+            _log.info("resumed by an operator: the next incarnation takes over")
+            self._drained_by_operator = False
             self._leave()
 
-    def _welcome(self, slices: SliceRunner) -> None:
+    def _claim_preemptively(self, slices: SliceRunner) -> None:
         while not self._draining.is_set():
             try:
                 slices.claim_preemptively()
             except CONNECTION_ERRORS as error:
-                _log.warning("no guests are let in: %s", error)
+                _log.warning("can't claim preemptively: %s", error)
                 self._draining.wait(_DATABASE_PAUSE_S)
 
 

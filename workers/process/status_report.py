@@ -1,5 +1,5 @@
-"""How a worker stands, for its reports: what it is, its models, what they are doing now. Gauges are
-set on the way, so that whoever reads metrics sees what is reported."""
+"""Status of a worker for its reports to Redis, and the gauges of its metrics: its device, its
+models, their launches in flight."""
 
 import os
 import socket
@@ -11,9 +11,9 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.queue.workers import ModelRow, ModelState
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.gauge_table import GaugeTable
+from jobs.telemetry.metrics.gauge_table import Table
+from workers.device.host import Host
 from workers.device.host_table import HostTable
-from workers.device.model_host import ModelHost
 from workers.device.monitoring import device_info
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
@@ -23,30 +23,26 @@ _STATES: tuple[ModelState, ...] = get_args(ModelState)
 
 
 class StatusReporter:
+    """Describes one worker."""
+
     def __init__(
-        self, settings: Settings, hosts: HostTable, residents: ModelLoader, slices: SliceRunner
+        self, settings: Settings, hosts: HostTable, loader: ModelLoader, slices: SliceRunner
     ) -> None:
         self._settings, self._hosts = settings, hosts
-        self._residents, self._slices = residents, slices
-        self._device = device_info.name_of(settings)
-        self._states, self._memory = (
-            GaugeTable(metrics.MODEL_STATE),
-            GaugeTable(metrics.MODEL_MEMORY),
-        )
-        self._slots, self._lanes = (
-            GaugeTable(metrics.REPLICA_SLOTS),
-            GaugeTable(metrics.LANES_WAITING),
-        )
-        self._in_hand = GaugeTable(metrics.IN_HAND)
+        self._loader, self._slices = loader, slices
+        self._device = device_info.device_name(settings)
+        self._states, self._memory = Table(metrics.MODEL_STATE), Table(metrics.MODEL_MEMORY)
+        self._slots, self._lanes = Table(metrics.REPLICA_SLOTS), Table(metrics.LANES_WAITING)
+        self._in_flight = Table(metrics.IN_HAND)
 
-    def about(self) -> dict[str, Any]:
-        """See Report.about."""
-        self._hosts.busy.count()
+    def report(self) -> dict[str, Any]:
+        """Sets the gauges, and returns the status as JSON: see `Report.about`."""
+        self._hosts.utilization.update()
         db.record_connections()
-        memory = dict(zip(("used", "total"), device_info.memory(self._device), strict=True))
+        memory = dict(zip(("used", "total"), device_info.device_memory(self._device), strict=True))
         for kind, size in memory.items():
             metrics.DEVICE_MEMORY.labels(self._device, kind).set(size)
-        rows, hosts = self._residents.rows(), dict(self._hosts.by_key)
+        rows, hosts = self._loader.rows(), dict(self._hosts.by_key)
         self._set_models(rows, hosts)
         return {
             "host": socket.gethostname(),
@@ -58,29 +54,27 @@ class StatusReporter:
             "models": {row.model: _model(row, hosts.get(row.model)) for row in rows},
         }
 
-    def _set_models(self, rows: Iterable[ModelRow], hosts: dict[str, ModelHost]) -> None:
-        in_hand = self._slices.in_hand()
+    def _set_models(self, rows: Iterable[ModelRow], hosts: dict[str, Host]) -> None:
+        in_flight = self._slices.in_flight_by_model()
         here = [(row, hosts.get(row.model)) for row in rows]
         self._states.set(
             {(row.model, state): row.state == state for row, _ in here for state in _STATES}
         )
         self._memory.set({(row.model,): row.memory_mb * _MIB for row, _ in here})
         self._slots.set({(row.model,): _slots(host) for row, host in here})
-        self._lanes.set(
-            {(row.model,): host.scheduler.lanes_seen if host else 0 for row, host in here}
-        )
-        self._in_hand.set({(row.model,): in_hand[row.model] for row, _ in here})
+        self._lanes.set({(row.model,): host.lanes_waiting if host else 0 for row, host in here})
+        self._in_flight.set({(row.model,): in_flight[row.model] for row, _ in here})
 
 
-def _slots(host: ModelHost | None) -> int:
-    """One that drains starts no launch."""
+def _slots(host: Host | None) -> int:
+    """Returns the launches that a model may have at a time; 0 while it drains."""
     return host.slots() if host and not host.draining else 0
 
 
-def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:
-    """launches: those it is in now, since: Unix time by this machine's clock; profile: by bucket,
-    the curve of its launches."""
-    found: dict[str, Any] = {
+def _model(row: ModelRow, host: Host | None) -> dict[str, Any]:
+    """Returns a model's status. launches: those in flight, with the Unix time since when, by this
+    machine's clock; profile: by bucket, how long its launches take."""
+    status: dict[str, Any] = {
         "state": row.state,
         "memory_mb": row.memory_mb,
         "load_ms": row.load_ms,
@@ -89,9 +83,9 @@ def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:
         "profile": {},
     }
     if host is None:
-        return found
+        return status
     now_s, unix_s = clock.monotonic(), clock.now().timestamp()
-    found["launches"] = [
+    status["launches"] = [
         {
             "since": unix_s - (now_s - launch.started_s),
             "rows": len(launch.entries),
@@ -102,11 +96,11 @@ def _model(row: ModelRow, host: ModelHost | None) -> dict[str, Any]:
         for launch in host.launches()
     ]
     profile = host.profile()
-    found["profile"] = {
+    status["profile"] = {
         str(bucket): {
             "full_rows": times.full_rows, "full_ms": times.full_ms, "one_ms": times.one_ms,
         }
         for bucket, times in profile.buckets.items()
     }  # fmt: skip
-    found["slots"] = host.slots()
-    return found
+    status["slots"] = host.slots()
+    return status

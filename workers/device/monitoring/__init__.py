@@ -1,1 +1,1 @@
-"""Workers/device/monitoring."""
+"""Metrics, spans, log lines and the watchdog of launches."""

@@ -1,4 +1,4 @@
-"""The device of a worker, without loading what would run there."""
+"""Name and memory of a worker's device, without loading torch."""
 
 import os
 import sys
@@ -7,16 +7,16 @@ from typing import Any
 
 from jobs.settings import Settings
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
 
-def name_of(settings: Settings) -> str:
-    """As torch calls it."""
+def device_name(settings: Settings) -> str:
+    """Returns the device's name in torch's terms: "cuda", "cuda:1", "cpu" …"""
     return settings.device or ("cuda" if Path("/dev/nvidiactl").exists() else "cpu")
 
 
-def memory(device: str) -> tuple[int, int]:
-    """(used, total) bytes; of a CPU, those of this process and of the machine."""
+def device_memory(device: str) -> tuple[int, int]:
+    """Returns (used, total) bytes; for a CPU, those of this process and of the machine."""
     torch: Any = sys.modules.get("torch")
     if torch and device.startswith("cuda") and torch.cuda.is_initialized():
         free, total = torch.cuda.mem_get_info(torch.device(device))

@@ -1,4 +1,4 @@
-"""Failed launches as lines of the log: so few that a model that always fails fills no disk."""
+"""Log lines of failed launches, limited in rate: a model that always fails fills no disk."""
 
 import logging
 from collections import Counter
@@ -10,37 +10,39 @@ from jobs import clock, ids
 from jobs.models.model import Model
 from jobs.telemetry import logs
 from workers.items.in_flight import InFlightSlice
-from workers.items.results import code_of
+from workers.items.results import error_code
 from workers.scheduler.entries import Launch
 
 _log = logging.getLogger(__name__)
-_EVERY_S = 5.0
+_INTERVAL_S = 5.0
 
 
 class FailureLog:
-    """Of one model. Says what failed at most every so often, and how much went unsaid. It quotes
-    nothing of what an engine says: that may be of an input."""
+    """Logs failed launches of one model, at most one each `_INTERVAL_S`, and the number of those
+    left out. It quotes no exception: its message may quote an input."""
 
     def __init__(self) -> None:
-        self._said_s, self._unsaid = -inf, 0
+        self._logged_s, self._left_out = -inf, 0
 
-    def tell(self, model: Model, launch: Launch, outputs: Sequence[Any]) -> None:
-        """outputs: of all entries, in their order."""
+    def log(self, model: Model, launch: Launch, outputs: Sequence[Any]) -> None:
+        """Logs a launch in which something failed. outputs: one an entry."""
         now_s = clock.monotonic()
-        if now_s < self._said_s + _EVERY_S:
-            self._unsaid += 1
+        if now_s < self._logged_s + _INTERVAL_S:
+            self._left_out += 1
             return
         failed = [n for n, output in enumerate(outputs) if isinstance(output, BaseException)]
-        codes = Counter(f"{code_of(outputs[n])} ({type(outputs[n]).__name__})" for n in failed)
-        said = ", ".join(f"{count} {code}" for code, count in codes.most_common())
-        more = f"; {self._unsaid} more launches failed since the last line" if self._unsaid else ""
-        with logs.bound_fields(model=model.key, **_about(launch, failed[0])):
-            _log.warning("%d of %d entries failed: %s%s", len(failed), len(outputs), said, more)
-        self._said_s, self._unsaid = now_s, 0
+        codes = Counter(f"{error_code(outputs[n])} ({type(outputs[n]).__name__})" for n in failed)
+        errors = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+        more = (
+            f"; {self._left_out} more launches failed since the last line" if self._left_out else ""
+        )
+        with logs.about(model=model.key, **_ids(launch, failed[0])):
+            _log.warning("%d of %d entries failed: %s%s", len(failed), len(outputs), errors, more)
+        self._logged_s, self._left_out = now_s, 0
 
 
-def _about(launch: Launch, n: int) -> dict[str, str]:
-    """Whose the first of them is."""
+def _ids(launch: Launch, n: int) -> dict[str, str]:
+    """Returns job or call, and tenant, of the n-th entry."""
     owner = launch.entries[n].owner
     if isinstance(owner, InFlightSlice):
         return {"job_id": ids.show("job", owner.lease.job_id), "tenant": owner.lease.tenant}

@@ -1,5 +1,5 @@
-"""What one launch comes to, by lane and by tenant, and what one settlement. Once each: entries are
-many, so their sums are left to what loops in C."""
+"""Metrics of launches, by lane and by tenant, and of settlements. Entries are many: each launch is
+summed up once, by functions that loop in C."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,41 +22,42 @@ _SIZE, _LANE, _TENANT = attrgetter("size"), attrgetter("lane"), attrgetter("tena
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some entries of a launch, summed up. prepare_s, waited_s: together."""
+    """Sums over some entries of a launch."""
 
     entries: Sequence[Entry]
-    size: int
-    prepare_s: float
-    waited_s: float
+    size: int  #: in the engine's unit
+    prepare_s: float  #: preparation, all entries together
+    waited_s: float  #: time in the lanes, all entries together
 
     @classmethod
-    def of(cls, launch: Launch, entries: Sequence[Entry]) -> "_Part":
+    def from_entries(cls, launch: Launch, entries: Sequence[Entry]) -> "_Part":
+        """Sums up entries of a launch."""
         prepare_s: float = sum(map(_PREPARE, entries))
         waited_s = len(entries) * launch.closed_s - sum(map(_ARRIVED, entries)) - prepare_s
         return cls(entries, sum(map(_SIZE, entries)), prepare_s, max(0.0, waited_s))
 
     def split(self, launch: Launch, name: Callable[[Entry], str]) -> "Iterable[tuple[str, _Part]]":
-        """Most launches have one lane and one tenant."""
+        """Groups the entries by name; most launches have one lane and one tenant."""
         names = set(map(name, self.entries))
         if len(names) == 1:
             return [(names.pop(), self)]
         groups: dict[str, list[Entry]] = {one: [] for one in names}
         for entry in self.entries:
             groups[name(entry)].append(entry)
-        return [(one, _Part.of(launch, entries)) for one, entries in groups.items()]
+        return [(one, _Part.from_entries(launch, entries)) for one, entries in groups.items()]
 
 
-def launched(model: Model, launch: Launch, rules: Rules) -> None:
-    """It has ended. One of items is summed up at once: what is only noted keeps its entries. One of
-    calls is noted: the next of them wait already, and their entries are few."""
-    if launch.items and record.is_enabled():
+def record_launch(model: Model, launch: Launch, rules: Rules) -> None:
+    """Records a launch that has ended: at once if it has items, since a deferred one keeps their
+    memory; deferred if it has calls alone, since the next calls wait already."""
+    if launch.items and record.is_on():
         _sum_up(model, launch, rules)
     else:
         _sum_up_later(model, launch, rules)
 
 
 def _sum_up(model: Model, launch: Launch, rules: Rules) -> None:
-    whole = _Part.of(launch, launch.entries)
+    whole = _Part.from_entries(launch, launch.entries)
     count, device_s = len(launch.entries), launch.engine_s / launch.width
     record.launch(
         model.key,
@@ -76,48 +77,48 @@ def _sum_up(model: Model, launch: Launch, rules: Rules) -> None:
         },
     )
     for lane, part in whole.split(launch, _LANE):
-        record.lane_launch(model.key, lane, len(part.entries), part.waited_s)
+        record.launch_of_lane(model.key, lane, len(part.entries), part.waited_s)
     for kind, its in _kinds(launch, whole):
         for tenant, part in its.split(launch, _TENANT):
             rows = len(part.entries)
             share = part.size / max(1, whole.size) if launch.sized else rows / count
-            record.tenant_launch(
+            record.launch_of_tenant(
                 model.key, tenant, kind, rows, part.size, share * device_s, part.waited_s
             )
 
 
-_sum_up_later = record.run_later(_sum_up)
+_sum_up_later = record.noted(_sum_up)
 
 
 def _kinds(launch: Launch, whole: _Part) -> Iterator[tuple[str, _Part]]:
     if launch.calls:
-        yield "call", _Part.of(launch, launch.calls) if launch.items else whole
+        yield "call", _Part.from_entries(launch, launch.calls) if launch.items else whole
     if launch.items:
-        yield "item", _Part.of(launch, launch.items) if launch.calls else whole
+        yield "item", _Part.from_entries(launch, launch.items) if launch.calls else whole
 
 
 def _fill(launch: Launch, whole: _Part, rules: Rules) -> float:
-    """By rows or by size: full is what can take no more of either."""
+    """Returns the fill ratio: by rows or by size, whichever is larger."""
     rows = len(launch.entries) / rules.most_rows(launch.bucket)
     return max(rows, whole.size / rules.most_units) if rules.most_units else rows
 
 
-def settled(
+def record_settlement(
     finished: Sequence[InFlightSlice],
     results: Sequence[Result],
     attempts: Sequence[Attempt],
     seconds: float,
-    ours: int,
+    settled: int,
 ) -> None:
-    """Slices were recorded, of which so many leases were still ours. Where some weren't, nobody
-    knows whose results they were: none are counted."""
-    record.settlement(seconds, len(finished) - ours)
-    if not record.is_enabled() or ours < len(finished):
+    """Records a settlement. settled: number of leases that were still held; where some had been
+    lost, items are not counted, since it isn't known whose they were."""
+    record.settlement(seconds, len(finished) - settled)
+    if not record.is_on() or settled < len(finished):
         return
     now_s = clock.monotonic()
-    models = {holding.lease.job_id: holding.lease.model for holding in finished}
-    for holding in finished:
-        record.postprocessed(holding.lease.model, now_s - holding.ended_s)
+    models = {one.lease.job_id: one.lease.model for one in finished}
+    for one in finished:
+        record.postprocessed(one.lease.model, now_s - one.finished_s)
     failed = [result for result in results if result.error]
     for model, count in Counter(models[result.job_id] for result in results).items():
         lost = sum(models[result.job_id] == model for result in failed)
@@ -125,12 +126,12 @@ def settled(
         record.items_ended(model, "failed", lost)
     for model, count in Counter(models[attempt.job_id] for attempt in attempts).items():
         record.item_retries(model, count)
-    unhappy: list[Result | Attempt] = [*failed, *attempts]
-    codes = Counter((models[one.job_id], _code(one)) for one in unhappy)
+    failures: list[Result | Attempt] = [*failed, *attempts]
+    codes = Counter((models[failure.job_id], _code(failure)) for failure in failures)
     for (model, code), count in codes.items():
         record.item_errors(model, code, count)
 
 
-def _code(one: Result | Attempt) -> str:
-    code: str = orjson.loads(one.error or "{}").get("code", "")
+def _code(failure: Result | Attempt) -> str:
+    code: str = orjson.loads(failure.error or "{}").get("code", "")
     return code

@@ -1,5 +1,5 @@
-"""A worker's spans: of sampled calls, of slices of sampled jobs, and of each launch that has any of
-them in it: it links them, and they link it, since it is no part of anybody's trace alone."""
+"""Spans of a worker: sampled calls, slices of sampled jobs, and the launches that have any of them.
+A launch and its entries link each other, since it is a part of several traces."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,30 +7,31 @@ from typing import Any
 
 from jobs import clock, ids
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.context import TraceContext, new_trace, unpack
-from jobs.telemetry.tracing.spans import MOST_LINKS, NO_SPAN, Link, Span
+from jobs.telemetry.tracing.context import TraceContext, begin, unpack
+from jobs.telemetry.tracing.spans import MOST_LINKS, NOTHING, Link, Span
 from workers.items.in_flight import InFlightSlice
-from workers.items.results import code_of
+from workers.items.results import error_code
 from workers.scheduler.entries import Launch
 
 Sampled = tuple[int, TraceContext]
-"""A call's place in its launch, and its span."""
+"""Position of a call in its launch, and its context."""
 
 _traced = set[InFlightSlice]()
-"""Slices in hand whose job is sampled: where there are none, no launch need look at its items."""
+"""Slices in flight whose job is sampled; while there are none, launches don't look at their items.
+"""
 
 
 # -- slices
 
 
-def claimed(holdings: Sequence[InFlightSlice], since_s: float) -> None:
-    """Begins the spans of slices that were claimed."""
-    for holding in holdings:
-        if (lease := holding.lease).traceparent:
-            span = spans.span_in_trace(lease.traceparent, "slice", "consumer")
+def begin_slices(slices: Sequence[InFlightSlice], since_s: float) -> None:
+    """Begins the spans of slices whose claim began at `since_s` (monotonic)."""
+    for in_flight in slices:
+        if (lease := in_flight.lease).traceparent:
+            span = spans.part_of(lease.traceparent, "slice", "consumer")
             if span.context and span.context.sampled:
                 span.since_s, span.links = since_s, []
-                span.set_attributes(
+                span.note(
                     messaging__operation__type="process",
                     millrace__job__id=ids.show("job", lease.job_id),
                     millrace__tenant=lease.tenant,
@@ -39,66 +40,69 @@ def claimed(holdings: Sequence[InFlightSlice], since_s: float) -> None:
                     millrace__seq__stop=lease.stop,
                     millrace__epoch=lease.epoch,
                 )
-                holding.span = span
-                _traced.add(holding)
+                in_flight.span = span
+                _traced.add(in_flight)
 
 
-def settled(holdings: Sequence[InFlightSlice], since_s: float, count: int) -> None:
-    """Ends them. since_s: when their settlement began; count: so many of them were still ours."""
+def end_slices(slices: Sequence[InFlightSlice], since_s: float, settled: int) -> None:
+    """Ends the spans of slices. since_s: start of their settlement, monotonic; settled: number of
+    leases that were still held."""
     now_s = clock.monotonic()
-    for holding in _traced.intersection(holdings):
-        span = holding.span
+    for in_flight in _traced.intersection(slices):
+        span = in_flight.span
         assert span.context
         failed = Counter(
-            code_of(end.output) for end in holding.ended if isinstance(end.output, BaseException)
+            error_code(one.output)
+            for one in in_flight.outcomes
+            if isinstance(one.output, BaseException)
         )
-        span.until_s, span.error = now_s, "lease_lost" if not count else _worst(failed)
-        span.set_attributes(
-            millrace__rows=len(holding.ended),
+        span.until_s, span.error = now_s, "lease_lost" if not settled else _worst(failed)
+        span.note(
+            millrace__rows=len(in_flight.outcomes),
             millrace__rows__failed=failed.total(),
-            millrace__released=holding.released,
+            millrace__released=in_flight.released,
         )
         settle = Span("settle", span.context.child(), span.context.span_id)
         settle.since_s, settle.until_s = since_s, now_s
         spans.record(settle, span)
 
 
-def let_go(holdings: Sequence[InFlightSlice]) -> None:
-    """Whatever became of them."""
-    _traced.difference_update(holdings)
+def drop_slices(slices: Sequence[InFlightSlice]) -> None:
+    """Drops slices that have left the worker, settled or not."""
+    _traced.difference_update(slices)
 
 
 # -- launches
 
 
 class LaunchTrace:
-    """A launch with something sampled in it. here: what its engine's work is a part of: the one
-    entry where it is alone, else the launch."""
+    """Spans of a launch with a sampled entry. context: parent of the engine's own spans: the one
+    entry of the launch, or the launch."""
 
     def __init__(
         self, launch: Launch, calls: Sequence[Sampled], slices: Counter[InFlightSlice]
     ) -> None:
         self._launch, self._calls = launch, calls
         links = [Link(context) for _, context in calls]
-        for holding, rows in slices.items():
-            assert holding.span.context
-            links.append(Link(holding.span.context, {"millrace.rows": rows}))
-        self._own = new_trace(1.0)
+        for in_flight, rows in slices.items():
+            assert in_flight.span.context
+            links.append(Link(in_flight.span.context, {"millrace.rows": rows}))
+        self._own = begin(1.0)
         self._span = Span("launch", self._own, kind="consumer", links=links[:MOST_LINKS])
-        for holding in slices:
-            if isinstance(so_far := holding.span.links, list) and len(so_far) < MOST_LINKS:
+        for in_flight in slices:
+            if isinstance(so_far := in_flight.span.links, list) and len(so_far) < MOST_LINKS:
                 so_far.append(Link(self._own))
         self._engines = [context.child() for _, context in calls]
-        self.here = self._own
+        self.context = self._own
         if len(launch.entries) == 1:
-            self.here = self._engines[0] if calls else links[0].context
+            self.context = self._engines[0] if calls else links[0].context
 
-    def tell(self, model: str, worker: str, outputs: Sequence[Any], id: int | None) -> None:
-        """Records all spans, once the calls were answered. outputs: of all entries; id: the
-        launch's, where it has one."""
+    def record(self, model: str, worker: str, outputs: Sequence[Any], id: int | None) -> None:
+        """Records all spans once the calls were answered. outputs: one an entry; id: the launch's,
+        if it had items."""
         launch, span = self._launch, self._span
         ended_s, now_s = launch.started_s + launch.engine_s, clock.monotonic()
-        failed = Counter(code_of(o) for o in outputs if isinstance(o, BaseException))
+        failed = Counter(error_code(o) for o in outputs if isinstance(o, BaseException))
         span.since_s, span.until_s, span.error = launch.closed_s, ended_s, _worst(failed)
         about = {
             "millrace.model": model,
@@ -134,13 +138,13 @@ class LaunchTrace:
             ]
             stages[0].attributes = {"millrace.lane": call.lane}
             stages[3].attributes, stages[3].links = about, [Link(self._own)]
-            stages[3].error = code_of(output) if isinstance(output, BaseException) else ""
+            stages[3].error = error_code(output) if isinstance(output, BaseException) else ""
             spans.record(*stages)
 
 
-def of(launch: Launch) -> LaunchTrace | None:
-    """None: nothing in it is sampled, which is found without a look at each item."""
-    if not spans.is_enabled():
+def trace_launch(launch: Launch) -> LaunchTrace | None:
+    """Returns None where nothing in the launch is sampled, without a look at each item."""
+    if not spans.is_on():
         return None
     calls = [
         (n, context)
@@ -149,10 +153,10 @@ def of(launch: Launch) -> LaunchTrace | None:
     ]
     slices = Counter[InFlightSlice]()
     if _traced and launch.items:
-        slices.update(item.owner for item in launch.items if item.owner.span is not NO_SPAN)
+        slices.update(item.owner for item in launch.items if item.owner.span is not NOTHING)
     return LaunchTrace(launch, calls, slices) if calls or slices else None
 
 
 def _worst(failed: Counter[str]) -> str:
-    """The code that most failed with."""
+    """Returns the most frequent error code."""
     return failed.most_common(1)[0][0] if failed else ""

@@ -1,4 +1,4 @@
-"""How long the device has something to do: the time in which at least one launch is on it."""
+"""Utilization of a device: the time in which at least one launch is on it."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from jobs.telemetry.metrics import record
 
 
 class Utilization:
-    """Of one worker's device, whichever of its models launch."""
+    """Busy time of one worker's device, over all its models."""
 
     def __init__(self, device: str = "") -> None:
         self._device = device
@@ -17,16 +17,16 @@ class Utilization:
         self._launches, self._since_s = 0, 0.0
 
     @contextmanager
-    def with_one_more(self) -> Iterator[None]:
-        """Around one launch."""
+    def launch(self) -> Iterator[None]:
+        """Counts the time of one launch."""
         self._change(1)
         try:
             yield
         finally:
             self._change(-1)
 
-    def count(self) -> None:
-        """Up to now: a launch may take longer than it is until somebody reads."""
+    def update(self) -> None:
+        """Counts up to now: a launch may outlast the interval between two reports."""
         self._change(0)
 
     def _change(self, by: int) -> None:

@@ -1,5 +1,5 @@
-"""What a worker tells its supervisor, in memory that both see: who it is, and until when the engine
-must have returned. It needs no thread of the worker, so it holds while a launch holds the GIL."""
+"""Watchdog of launches: a worker writes to memory that it shares with its supervisor by when the
+engine must have returned. No thread of the worker is needed, so a launch may hold the GIL."""
 
 import mmap
 import os
@@ -10,18 +10,19 @@ from contextlib import contextmanager
 
 from jobs import clock
 
-FD = "MILLRACE_PROGRESS_FD"
-"""The environment variable that names the inherited file."""
+FD_VARIABLE = "MILLRACE_PROGRESS_FD"
+"""Environment variable with the descriptor of the inherited file."""
 
-LEFT_ANYWAY = 75
-"""Exit code of a worker that was told to stop and could not wait for a launch any longer."""
+FORCED_EXIT_CODE = 75
+"""Exit code of a worker that had to stop without waiting for a launch any longer."""
 
-_LAYOUT = struct.Struct("<qdqq")  # incarnation, due, items and calls that the engine has now
+#: incarnation, deadline (monotonic s; 0: none), items and calls that the engine has now
+_LAYOUT = struct.Struct("<qdqq")
 SIZE = _LAYOUT.size
 
 
 class LaunchDeadline:
-    """The worker's side."""
+    """Worker's side: the deadline of what the engine does now."""
 
     def __init__(self, memory: "mmap.mmap | bytearray | None" = None) -> None:
         self._memory = bytearray(SIZE) if memory is None else memory
@@ -31,18 +32,19 @@ class LaunchDeadline:
 
     @classmethod
     def inherited(cls) -> "LaunchDeadline":
-        """That of the supervisor which started this process, if one did."""
-        fd = os.environ.get(FD)
+        """Uses the memory of the supervisor that started this process, if one did."""
+        fd = os.environ.get(FD_VARIABLE)
         return cls(mmap.mmap(int(fd), SIZE) if fd else None)
 
-    def became(self, incarnation: int) -> None:
+    def set_incarnation(self, incarnation: int) -> None:
+        """Tells the supervisor which worker this process is."""
         self._incarnation = incarnation
         self._write()
 
     @contextmanager
     def within(self, limit_s: float, *, items: int = 0, calls: int = 0) -> Iterator[None]:
-        """What runs inside ends within the limit, or hangs; so many items and calls are in it:
-        none while a model is loaded."""
+        """Sets a limit for what runs inside; it hangs if it takes longer. items, calls: in the
+        engine; none while a model is loaded."""
         key = object()
         with self._lock:
             self._inside[key] = clock.monotonic() + limit_s, items, calls
@@ -62,7 +64,7 @@ class LaunchDeadline:
 
 
 class Watch:
-    """The supervisor's side: a file of its own, without a name, for each worker it starts."""
+    """Supervisor's side: a nameless file for each worker process."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("millrace-progress", 0)
@@ -71,29 +73,31 @@ class Watch:
 
     @property
     def incarnation(self) -> int:
-        """0 until the worker has registered."""
+        """Incarnation of the worker; 0 until it has registered."""
         return self._read()[0]
 
     def reset(self) -> None:
-        """Before another worker writes there."""
+        """Clears the memory before another worker starts."""
         self._memory[:] = bytes(SIZE)
 
     def busy(self) -> bool:
-        """Whether the engine has items or calls, or had when the worker ended."""
+        """Returns True if the engine has items or calls, or had when the worker ended."""
         _, _, items, calls = self._read()
         return items + calls > 0
 
     def only_calls(self) -> bool:
-        """Whether what the engine has, or had when the worker ended, are calls and no items."""
+        """Returns True if the engine has calls and no items, or had when the worker ended."""
         _, _, items, calls = self._read()
         return calls > 0 and items == 0
 
     def hangs(self) -> bool:
+        """Returns True once the engine has missed its deadline."""
         return 0.0 < self._read()[1] < clock.monotonic()
 
     def _read(self) -> tuple[int, float, int, int]:
         return _LAYOUT.unpack_from(self._memory)
 
     def close(self) -> None:
+        """Frees memory and file."""
         self._memory.close()
         os.close(self.fd)

@@ -1,4 +1,4 @@
-"""What Redis hears of the models that come and go in one worker."""
+"""Announcements of models that a worker adds and removes."""
 
 import pytest
 import redis
@@ -17,8 +17,8 @@ def test_one_that_leaves_is_there_until_its_launches_have_ended(
     redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = HostTable(Settings(), 1, redis_client, LaunchDeadline())
-    host, alive = hosts.make(ECHO, Echo(), lambda *_: 0), Keys(ECHO.key)("alive")
-    hosts.enter(host)
+    host, alive = hosts.create(ECHO, Echo(), lambda *_: 0), Keys(ECHO.key)("alive")
+    hosts.add(host)
     stop, renewed = host.stop, list[bool]()
 
     def stop_slowly() -> None:
@@ -29,7 +29,7 @@ def test_one_that_leaves_is_there_until_its_launches_have_ended(
 
     monkeypatch.setattr(host, "stop", stop_slowly)
     host.drain()
-    hosts.leave(host)
+    hosts.remove(host)
     assert renewed == [True]
     assert not redis_client.exists(alive)
     assert not hosts.by_key
@@ -39,11 +39,11 @@ def test_one_that_has_left_says_nothing_of_the_one_that_came_after_it(
     redis_client: "redis.Redis",
 ) -> None:
     hosts = HostTable(Settings(), 1, redis_client, LaunchDeadline())
-    first, second = (hosts.make(ECHO, Echo(), lambda *_: 0) for _ in range(2))
-    hosts.enter(first)
+    first, second = (hosts.create(ECHO, Echo(), lambda *_: 0) for _ in range(2))
+    hosts.add(first)
     first.drain()
-    hosts.leave(first)
-    hosts.enter(second)
+    hosts.remove(first)
+    hosts.add(second)
     hosts.announce(first)  # by who had looked before
     assert RedisLanes(redis_client, ECHO.key).look("nobody/0").replicas == 1
     hosts.drain()

@@ -24,7 +24,7 @@ from jobs.store.queue.claim import Lease
 from jobs.telemetry.reports import reader
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import eventually
-from workers.device.model_host import CLAIMS_IN_HAND
+from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.process.residency import REMOVED_STAYS_S
 from workers.process.runtime import Runtime
 
@@ -59,11 +59,15 @@ class Bench:
         self.path.write_text("".join(entries))
 
     def start(
-        self, deaf: Callable[[], None] = lambda: None, leave: Callable[[], None] = lambda: None,
+        self,
+        stop_consuming: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = lambda: None,
         **changes: object,
-    ) -> Runtime:  # fmt: skip
+    ) -> Runtime:
         settings = self.settings.evolve(models=self.path, **changes)
-        runtime = Runtime(settings, ModelsFile(self.path), deaf=deaf, leave=leave)
+        runtime = Runtime(
+            settings, ModelsFile(self.path), stop_consuming=stop_consuming, leave=leave
+        )
         self._runtimes.append(runtime)
         runtime.start()
         return runtime
@@ -79,11 +83,11 @@ class Bench:
         return self.lanes(model).look("nobody/0").replicas
 
     def slots(self, model: str) -> float | None:
-        """As reported: of launches that it may have."""
+        """Returns the number of slots that its worker reports."""
         return reader.read(self.client).gauge("millrace_model_slots", model=model)
 
     def states(self) -> dict[str, dict[str, int]]:
-        """By model@version: in how many workers it stands how."""
+        """Returns the number of workers by model and state."""
         with self.database.connect() as tx:
             found = workers.standing(tx, 2 * self.settings.lease_s)
         return {model: dict(standing.states) for model, standing in found.items()}
@@ -130,13 +134,13 @@ def test_a_worker_is_there_until_it_stops_and_ready_until_it_drains(bench: Bench
     assert bench.states() == {}
 
 
-def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
+def test_a_worker_that_stops_has_settled_preemptively_claimed_slices(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle = settling.settle
 
     def slowly(tx: Tx, leases: Sequence[Lease], *args: Any, **named: Any) -> int:
-        if leases[0].tenant == "guest":
+        if leases[0].tenant == "small":
             clock.sleep(0.5)
         return settle(tx, leases, *args, **named)
 
@@ -159,17 +163,17 @@ def test_a_worker_that_stops_has_settled_what_its_guests_have_in_hand(
         with bench.database.connect() as tx:
             return int(tx.scalar(text(found), {"tenant": tenant}) or 0)
 
-    nudged = [threading.Thread(target=work) for _ in range(CLAIMS_IN_HAND)]
+    nudged = [threading.Thread(target=work) for _ in range(CLAIMS_IN_FLIGHT)]
     for thread in nudged:
         thread.start()
-    eventually(lambda: leased("flood") == CLAIMS_IN_HAND)
-    submit(bench.database, models, "guest", Order("a"), array=["x"])
-    eventually(lambda: leased("guest"))
+    eventually(lambda: leased("flood") == CLAIMS_IN_FLIGHT)
+    submit(bench.database, models, "small", Order("a"), array=["x"])
+    eventually(lambda: leased("small"))
     runtime.drain()
     for thread in nudged:
         thread.join()
     runtime.stop()
-    assert leased("guest") == 0
+    assert leased("small") == 0
 
 
 def test_a_model_that_cannot_be_loaded_is_seen_and_harms_no_other(bench: Bench) -> None:
@@ -212,7 +216,7 @@ def test_what_does_not_fit_comes_for_a_job_as_well(bench: Bench) -> None:
     eventually(bench.stands(a="absent", b="ready"))
 
 
-def test_of_two_workers_one_loads_what_is_asked_for(bench: Bench) -> None:
+def test_one_of_two_workers_loads_a_requested_model(bench: Bench) -> None:
     bench.declare(entry("a", memory_mb=400), entry("b", memory_mb=400))
     for _ in range(2):
         bench.start(memory_mb=500, min_stay_s=0.0)
@@ -244,19 +248,19 @@ def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
     assert bench.replicas("x@1") == 0
 
 
-def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
+def test_a_worker_that_an_operator_drains_lives_on_with_nothing_to_do(
     bench: Bench, database: Engine
 ) -> None:
-    deaf, left = threading.Event(), threading.Event()
+    stopped, left = threading.Event(), threading.Event()
     bench.declare(entry("echo"))
-    bench.start(deaf.set, left.set, metrics_window_s=1.0)
+    bench.start(stopped.set, left.set, metrics_window_s=1.0)
     eventually(lambda: bench.states().get("echo@1") == {"ready": 1})
     eventually(lambda: bench.slots("echo@1"))
     with database.begin() as tx:
         [worker] = fleet.page(tx)
         assert fleet.ask_to_drain(tx, worker["incarnation"], True)
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
-    assert deaf.is_set()
+    assert stopped.is_set()
     assert not left.is_set()
     eventually(lambda: bench.replicas("echo@1") == 0)
     eventually(lambda: bench.slots("echo@1") == 0)
@@ -265,7 +269,7 @@ def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
     assert left.wait(10)  # its supervisor starts another
 
 
-def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine) -> None:
+def test_a_worker_that_drains_by_itself_is_not_resumed(bench: Bench, database: Engine) -> None:
     left = threading.Event()
     bench.declare(entry("echo"))
     runtime = bench.start(leave=left.set)
@@ -284,7 +288,7 @@ def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine)
     assert not left.is_set()
 
 
-def test_who_has_ended_is_asked_nothing(bench: Bench, database: Engine) -> None:
+def test_a_stopped_worker_can_not_be_drained(bench: Bench, database: Engine) -> None:
     bench.declare(entry("echo"))
     bench.start().stop()
     with database.begin() as tx:

@@ -1,4 +1,4 @@
-"""Slices in the hands of a worker, and how they leave them before they are done."""
+"""Slices in flight in a worker, and those that go back before they are done."""
 
 import threading
 from collections.abc import Sequence
@@ -19,7 +19,9 @@ from jobs.store.queue import workers
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
-from workers.device.model_host import CLAIMS_IN_HAND, ModelHost
+from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
+from workers.device.host import Host
+from workers.device.model_host import ModelHost
 from workers.engines.echo import Echo
 from workers.process.slice_runner import SliceRunner
 
@@ -29,7 +31,7 @@ SLICES = 6
 
 
 class Bench:
-    """A worker whose device stands still, with a job of six slices, four of them in hand."""
+    """A worker whose device doesn't run yet, with a job of six slices, four of them in flight."""
 
     def __init__(
         self, settings: Settings, database: Engine, client: "redis.Redis",
@@ -40,7 +42,7 @@ class Bench:
             incarnation = workers.register(tx, "w", "default", "cpu", [model.key])
         puller = CallPuller(RedisLanes(client, model.key), str(incarnation), 60)
         self.host = ModelHost(model, Echo(), puller, lambda *_: 0)
-        hosts = {model.key: self.host}
+        hosts: dict[str, Host] = {model.key: self.host}
         self.slices = SliceRunner(
             database,
             hosts,
@@ -49,17 +51,17 @@ class Bench:
             Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
         )
         submit(database, Registry([model]), "t", Order("a"), array=items)
-        self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_HAND)]
+        self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_FLIGHT)]
         for thread in self._threads:
             thread.start()
-        eventually(lambda: len(self.starts("leased")) == CLAIMS_IN_HAND)
+        eventually(lambda: len(self.starts("leased")) == CLAIMS_IN_FLIGHT)
 
     def _work(self) -> None:
         while self.slices.work():
             pass
 
     def starts(self, state: str) -> list[int]:
-        """Of the slices in this state."""
+        """Returns the first items of the slices in a state."""
         found = "SELECT start FROM slices WHERE state = :state ORDER BY start"
         with self.database.connect() as tx:
             return list(tx.scalars(text(found), {"state": state}))
@@ -80,11 +82,11 @@ def bench(settings: Settings, database: Engine, redis_client: "redis.Redis") -> 
 def test_while_calls_have_the_device_all_but_the_oldest_slice_go_back(bench: Bench) -> None:
     assert bench.starts("leased") == [0, 10, 20, 30]
     for _ in range(2):
-        bench.host.flow.launched(items=0, calls=50)
+        bench.host.capacity.backpressure.count_launch(items=0, calls=50)
         bench.slices.release_excess()
     eventually(lambda: bench.starts("leased") == [0])
     assert bench.starts("ready") == [10, 20, 30, 40, 50]
-    assert bench.host.room() == 0
+    assert bench.host.capacity.room() == 0
     bench.finish()  # one after the other
     assert len(bench.starts("done")) == SLICES
 
@@ -93,7 +95,7 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     bench: Bench,
 ) -> None:
     bench.slices.retire(bench.host)
-    eventually(lambda: not bench.host.busy())
+    eventually(lambda: not bench.host.capacity.has_claims())
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
     assert not bench.slices.work()
     bench.finish()
@@ -101,7 +103,7 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
 
 @pytest.fixture
 def lists(settings: Settings, database: Engine, redis_client: "redis.Redis") -> Bench:
-    """Of three lists a slice, with three texts each."""
+    """A worker with slices of three lists of three texts."""
     items = [[f"{n}a", f"{n}b", f"{n}c"] for n in range(3 * SLICES)]
     return Bench(settings, database, redis_client, EMBEDS, items)
 
@@ -114,7 +116,7 @@ def outputs(bench: Bench) -> list[Any]:
 def test_lists_that_are_given_back_are_run_later_and_end_once(lists: Bench) -> None:
     assert lists.starts("leased") == [0, 3, 6, 9]
     lists.slices.retire(lists.host)
-    eventually(lambda: not lists.host.busy())
+    eventually(lambda: not lists.host.capacity.has_claims())
     assert lists.starts("ready") == [3 * n for n in range(SLICES)]
     assert outputs(lists) == []
     lists.finish()

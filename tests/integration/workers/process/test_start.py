@@ -1,4 +1,4 @@
-"""How a worker comes up."""
+"""Start of a worker."""
 
 import json
 import os

@@ -1,45 +1,45 @@
-"""When calls keep the device from items in hand."""
+"""Detection of calls that leave the device no time for items."""
 
 from workers.device.backpressure import Backpressure
 
 
-def pulse(flow: Backpressure, *, waiting: int, items: int, calls: int) -> bool:
-    flow.launched(items, calls)
-    return flow.pulse(waiting)
+def heartbeat(flow: Backpressure, *, waiting: int, items: int, calls: int) -> bool:
+    flow.count_launch(items, calls)
+    return flow.update(waiting)
 
 
-def test_items_that_hardly_move_beside_calls_are_squeezed_at_the_second_pulse() -> None:
+def test_it_begins_at_the_second_heartbeat_in_which_items_hardly_move() -> None:
     flow = Backpressure()
-    assert not pulse(flow, waiting=1000, items=99, calls=500)
-    assert pulse(flow, waiting=1000, items=99, calls=500)
-    assert flow.under_backpressure
+    assert not heartbeat(flow, waiting=1000, items=99, calls=500)
+    assert heartbeat(flow, waiting=1000, items=99, calls=500)
+    assert flow.active
 
 
-def test_a_pulse_in_which_they_moved_starts_the_count_anew() -> None:
+def test_a_heartbeat_in_which_items_moved_restarts_the_count() -> None:
     flow = Backpressure()
     for items in (0, 100, 0):
-        assert not pulse(flow, waiting=1000, items=items, calls=500)
+        assert not heartbeat(flow, waiting=1000, items=items, calls=500)
 
 
-def test_a_slow_model_without_calls_is_not_squeezed() -> None:
+def test_a_slow_model_without_calls_has_none() -> None:
     flow = Backpressure()
     for _ in range(5):
-        assert not pulse(flow, waiting=4000, items=1, calls=0)
+        assert not heartbeat(flow, waiting=4000, items=1, calls=0)
 
 
-def test_they_stay_squeezed_until_all_that_waits_could_go_in_a_pulse() -> None:
-    flow = Backpressure(under_backpressure=True)
-    assert pulse(flow, waiting=1000, items=900, calls=100)
-    assert not pulse(flow, waiting=1000, items=1000, calls=100)
-    assert not flow.under_backpressure
+def test_it_stays_until_all_items_can_be_launched_in_a_heartbeat() -> None:
+    flow = Backpressure(active=True)
+    assert heartbeat(flow, waiting=1000, items=900, calls=100)
+    assert not heartbeat(flow, waiting=1000, items=1000, calls=100)
+    assert not flow.active
 
 
-def test_they_are_free_again_when_no_call_comes() -> None:
-    flow = Backpressure(under_backpressure=True)
-    assert not pulse(flow, waiting=1000, items=0, calls=0)
+def test_it_ends_when_no_call_comes() -> None:
+    flow = Backpressure(active=True)
+    assert not heartbeat(flow, waiting=1000, items=0, calls=0)
 
 
-def test_calls_alone_squeeze_nothing() -> None:
+def test_calls_without_items_cause_none() -> None:
     flow = Backpressure()
     for _ in range(5):
-        assert not pulse(flow, waiting=0, items=0, calls=500)
+        assert not heartbeat(flow, waiting=0, items=0, calls=500)

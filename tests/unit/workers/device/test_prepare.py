@@ -1,4 +1,4 @@
-"""From inputs to entries: each in its lane, each refusal in its place."""
+"""Inputs as entries: each in its lane, each rejection in its place."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What an engine gave becomes JSON that can be stored, or an error that can."""
+"""Outputs as JSON that can be stored, or errors that can."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,17 +16,17 @@ from jobs.store.queue.claim import Lease
 from jobs.store.queue.settle import Result
 from workers.engines.protocol import InvalidInput
 from workers.items import results
-from workers.items.in_flight import ClaimedBatch, Ended
+from workers.items.in_flight import ClaimedBatch, ItemOutcome
 
 INF, NAN = float("inf"), float("nan")
 
 
 def recorded(output: Any) -> Result:
     """The row of an item that ended so."""
-    [holding] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).holdings
-    holding.expect(1)
-    holding.end([Ended(0, 3, 1.5, 7, output)])
-    [row], _ = results.rows(holding, Limits())
+    [in_flight] = ClaimedBatch([Lease(new(), 0, 1, 1, "tenant", "model@1", "{}")]).slices
+    in_flight.expect(1)
+    in_flight.add([ItemOutcome(0, 3, 1.5, 7, output)])
+    [row], _ = results.rows(in_flight, Limits())
     return row
 
 

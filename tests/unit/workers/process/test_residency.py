@@ -1,4 +1,4 @@
-"""Which models a worker has in memory, on a clock of the test's own."""
+"""Models in a worker's memory, on a clock of the test's own."""
 
 from math import inf
 
@@ -24,13 +24,13 @@ class Table(Residency):
     def load_all(self, now_s: float) -> None:
         self.reserve(now_s)
         while resident := self.next_load():
-            assert self.weigh(resident, resident.memory_mb)
-            resident.becomes("warming")
-            self.settle(now_s, resident)
+            assert self.measure(resident, resident.memory_mb)
+            resident.change_state("warming")
+            self.mark_ready(now_s, resident)
 
     def bring(self, now_s: float, *wanted: str) -> tuple[str, str]:
         """(who comes, who leaves); nobody does."""
-        for resident, leaving in self.invite(now_s, {f"{name}@1" for name in wanted}):
+        for resident, leaving in self.requested_loads(now_s, {f"{name}@1" for name in wanted}):
             return resident.model.name, "".join(other.model.name for other in leaving)
         return "", ""
 
@@ -93,10 +93,10 @@ def test_one_with_work_in_hand_leaves_last_and_only_after_a_long_stay() -> None:
 
 def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
     made = table(model("a"), model("b"), model("c"))
-    made.of("c").becomes("loading")
-    made.of("a").becomes("draining")
+    made.of("c").change_state("loading")
+    made.of("a").change_state("draining")
     assert made.next_load() is None
-    made.left(made.of("a"))
+    made.mark_unloaded(made.of("a"))
     assert made.next_load() is made.of("c")
     made.reserve(100.0)  # the room is promised
     assert made.names("loading") == "c"
@@ -104,8 +104,8 @@ def test_the_room_of_one_that_drains_is_used_once_it_has_left() -> None:
 
 def test_one_that_made_room_comes_back_only_when_it_is_wanted() -> None:
     made = table(model("a"), model("b"))
-    made.of("a").becomes("draining")
-    made.left(made.of("a"))
+    made.of("a").change_state("draining")
+    made.mark_unloaded(made.of("a"))
     made.load_all(100.0)
     assert made.names("ready") == "b"
     assert made.bring(100.0, "a") == ("a", "")
@@ -115,7 +115,7 @@ def test_one_that_says_how_large_it_is_only_when_loaded_leaves_where_it_does_not
     made = table(model("a", 700), model("b", 0))
     made.declare(0.0, [model("a", 700), model("c", 0)])
     made.reserve(0.0)
-    assert not made.weigh(made.of("c"), 400)
+    assert not made.measure(made.of("c"), 400)
     assert made.of("c").state == "absent"
     made.reserve(0.0)
     assert made.names("loading") == ""
@@ -126,7 +126,7 @@ def test_a_measured_model_that_is_larger_than_the_budget_fails() -> None:
     made = Table(1000)
     made.declare(0.0, [model("a", 0)])
     made.reserve(0.0)
-    assert not made.weigh(made.of("a"), 1500)
+    assert not made.measure(made.of("a"), 1500)
     assert (made.of("a").state, made.of("a").retry_s) == ("failed", inf)
 
 
@@ -135,7 +135,7 @@ def test_a_load_that_fails_is_tried_again_later_and_later() -> None:
     made.declare(0.0, [model("a")])
     for now_s, retry_s in ((0.0, 1.0), (1.0, 3.0), (3.0, 7.0), (100.0, 108.0)):
         made.reserve(now_s)
-        made.fail(now_s, made.of("a"), "no such file")
+        made.mark_failed(now_s, made.of("a"), "no such file")
         assert (made.of("a").retry_s, made.of("a").error) == (retry_s, "no such file")
         made.reserve(retry_s - 0.1)
         assert made.of("a").state == "failed"
@@ -163,9 +163,9 @@ def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> 
     made = table(model("x", 100))
     made.declare(1.0, [model("x", 200)])
     assert made.removed(100.0) == [made.of("x")]
-    made.of("x").becomes("draining")
-    made.left(made.of("x"))
-    made.forget(made.of("x"))
+    made.of("x").change_state("draining")
+    made.mark_unloaded(made.of("x"))
+    made.remove(made.of("x"))
     made.declare(2.0, [model("x", 200)])
     made.load_all(2.0)
     assert (made.of("x").state, made.of("x").memory_mb) == ("ready", 200)
@@ -174,8 +174,8 @@ def test_an_entry_that_came_back_as_another_waits_until_the_first_has_left() -> 
 def test_what_was_removed_is_not_loaded_but_for_work_that_is_left() -> None:
     made = table(model("a"), model("b"), model("x"))
     made.declare(0.0, [model("a")])
-    made.of("b").becomes("draining")
-    made.left(made.of("b"))
+    made.of("b").change_state("draining")
+    made.mark_unloaded(made.of("b"))
     made.load_all(60.0)
     assert made.names("ready") == "a"
     assert made.bring(60.0, "x") == ("x", "")
@@ -184,4 +184,4 @@ def test_what_was_removed_is_not_loaded_but_for_work_that_is_left() -> None:
 def test_states_follow_each_other_as_the_table_says() -> None:
     resident = Resident(model("a"))
     with pytest.raises(AssertionError, match="a@1: absent to ready"):
-        resident.becomes("ready")
+        resident.change_state("ready")

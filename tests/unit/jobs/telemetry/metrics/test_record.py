@@ -110,14 +110,14 @@ def test_a_device_is_busy_while_any_launch_is_on_it(monkeypatch: pytest.MonkeyPa
     now = [10.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
     busy = Utilization("dev")
-    with busy.with_one_more():
+    with busy.launch():
         now[0] += 2
-        with busy.with_one_more():
+        with busy.launch():
             now[0] += 3
         now[0] += 1
-        busy.count()
+        busy.update()
         assert value("millrace_device_busy_seconds_total", device="dev") == 6
     now[0] += 10
-    with busy.with_one_more():
+    with busy.launch():
         now[0] += 1
     assert value("millrace_device_busy_seconds_total", device="dev") == 7

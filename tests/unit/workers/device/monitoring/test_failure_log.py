@@ -1,4 +1,4 @@
-"""What a log says of launches that failed."""
+"""Log lines of failed launches."""
 
 import logging
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def test_it_counts_codes_and_quotes_nothing(
     caplog: pytest.LogCaptureFixture, now: list[float]
 ) -> None:
     outputs = ["fine", ValueError("an input"), Transient("an input"), ValueError("another")]
-    FailureLog().tell(MODEL, launch(4), outputs)
+    FailureLog().log(MODEL, launch(4), outputs)
     said = "3 of 4 entries failed: 2 engine_error (ValueError), 1 transient (Transient)"
     assert caplog.messages == [said]
 
@@ -41,9 +41,9 @@ def test_a_model_that_always_fails_says_so_now_and_then(
 ) -> None:
     failures = FailureLog()
     for _ in range(1000):
-        failures.tell(MODEL, launch(1), [ValueError()])
+        failures.log(MODEL, launch(1), [ValueError()])
     assert len(caplog.messages) == 1
     now[0] += 60
-    failures.tell(MODEL, launch(1), [ValueError()])
+    failures.log(MODEL, launch(1), [ValueError()])
     assert caplog.messages[1].endswith("; 999 more launches failed since the last line")
     assert caplog.records[1].levelno == logging.WARNING

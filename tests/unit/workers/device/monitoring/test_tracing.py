@@ -1,4 +1,4 @@
-"""Spans of launches: who is linked, what failed, and what an upstream is told."""
+"""Spans of launches: links, errors, and the context that an upstream receives."""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -10,11 +10,11 @@ import pytest
 from jobs.calls.messages import Call
 from jobs.store.queue.claim import Lease
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.context import TraceContext, new_trace
+from jobs.telemetry.tracing.context import TraceContext, begin
 from jobs.telemetry.tracing.spans import Span
 from workers.device.monitoring import tracing
 from workers.engines.protocol import Transient
-from workers.items.in_flight import ClaimedBatch, Ended, InFlightSlice
+from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
 from workers.scheduler.entries import Entry, Launch
 
 
@@ -42,7 +42,7 @@ class Kept:
 @pytest.fixture
 def kept() -> Iterator[Kept]:
     made = Kept()
-    spans.set_receiver(made)
+    spans.send_to(made)
     yield made
     spans.stop()
 
@@ -56,45 +56,46 @@ def slice_of(context: TraceContext | None = None) -> InFlightSlice:
     job = UUID(int=7)
     packed = context.pack() if context else None
     claimed = ClaimedBatch([Lease(job, 0, 9, 1, "t", "m@1", "{}", traceparent=packed)])
-    tracing.claimed(claimed.holdings, 0.5)
-    return claimed.holdings[0]
+    tracing.begin_slices(claimed.slices, 0.5)
+    return claimed.slices[0]
 
 
-def launched(calls: Sequence[Entry], holdings: Sequence[InFlightSlice] = ()) -> Launch:
-    items = [Entry(holding, n, "{}/0", 0, 1, None, 1.0) for n, holding in enumerate(holdings)]
+def launched(calls: Sequence[Entry], slices: Sequence[InFlightSlice] = ()) -> Launch:
+    items = [Entry(in_flight, n, "{}/0", 0, 1, None, 1.0) for n, in_flight in enumerate(slices)]
     launch = Launch({}, "pace", calls, items, closed_s=2.0)
     launch.started_s, launch.engine_s = 2.5, 1.0
     return launch
 
 
-def told(launch: Launch, outputs: Sequence[Any]) -> None:
-    trace = tracing.of(launch)
+def record(launch: Launch, outputs: Sequence[Any]) -> None:
+    trace = tracing.trace_launch(launch)
     assert trace
-    trace.tell("m@1", "7", outputs, 1)
+    trace.record("m@1", "7", outputs, 1)
 
 
 def test_a_launch_without_anything_sampled_is_not_traced(kept: Kept) -> None:
-    assert tracing.of(launched([call()], [slice_of(), slice_of(new_trace(0.0))])) is None
+    assert tracing.trace_launch(launched([call()], [slice_of(), slice_of(begin(0.0))])) is None
 
 
 def test_all_that_is_sampled_is_linked_a_slice_once(kept: Kept) -> None:
-    one, other, job = new_trace(1.0), new_trace(1.0), new_trace(1.0)
-    holding = slice_of(job)
-    told(launched([call(one), call(), call(other)], [holding, holding, slice_of()]), ["x"] * 6)
-    assert holding.span.context
+    one, other, job = begin(1.0), begin(1.0), begin(1.0)
+    in_flight = slice_of(job)
+    items = [in_flight, in_flight, slice_of()]
+    record(launched([call(one), call(), call(other)], items), ["x"] * 6)
+    assert in_flight.span.context
     linked = {link.context: dict(link.attributes) for link in kept.launch.links}
-    assert linked == {one: {}, other: {}, holding.span.context: {"millrace.rows": 2}}
-    assert [link.context for link in holding.span.links] == [kept.launch.context]
+    assert linked == {one: {}, other: {}, in_flight.span.context: {"millrace.rows": 2}}
+    assert [link.context for link in in_flight.span.links] == [kept.launch.context]
     for context in (one, other):
         engine = kept.of(context)["engine"]
         assert engine.parent == context.span_id
         assert [link.context for link in engine.links] == [kept.launch.context]
-    tracing.let_go([holding])
+    tracing.drop_slices([in_flight])
 
 
 def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
-    fine, guilty = new_trace(1.0), new_trace(1.0)
-    told(launched([call(fine), call(guilty)]), ["x", Transient("quotes an input")])
+    fine, guilty = begin(1.0), begin(1.0)
+    record(launched([call(fine), call(guilty)]), ["x", Transient("quotes an input")])
     assert kept.of(fine)["engine"].error == ""
     assert kept.of(guilty)["engine"].error == "transient"
     assert kept.of(guilty)["queue"].error == ""
@@ -104,42 +105,45 @@ def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
 
 
 def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
-    job = new_trace(1.0)
-    holding = slice_of(job)
-    holding.ended = [Ended(0, 1, 0.0, None, "x"), Ended(1, 1, 0.0, None, ValueError("an input"))]
-    tracing.settled([holding], 3.0, count=1)
+    job = begin(1.0)
+    in_flight = slice_of(job)
+    in_flight.outcomes = [
+        ItemOutcome(0, 1, 0.0, None, "x"),
+        ItemOutcome(1, 1, 0.0, None, ValueError("an input")),
+    ]
+    tracing.end_slices([in_flight], 3.0, settled=1)
     mine, settle = kept.of(job)["slice"], kept.of(job)["settle"]
     assert (mine.parent, mine.since_s, mine.error) == (job.span_id, 0.5, "engine_error")
     assert (settle.since_s, settle.until_s) == (3.0, mine.until_s)
     assert mine.attributes["millrace.rows"] == 2
-    tracing.let_go([holding])
-    tracing.settled([holding], 3.0, count=1)
+    tracing.drop_slices([in_flight])
+    tracing.end_slices([in_flight], 3.0, settled=1)
     assert len(kept.spans) == 2
 
 
 def test_a_slice_that_was_not_ours_any_more_failed(kept: Kept) -> None:
-    job = new_trace(1.0)
-    holding = slice_of(job)
-    tracing.settled([holding], 3.0, count=0)
+    job = begin(1.0)
+    in_flight = slice_of(job)
+    tracing.end_slices([in_flight], 3.0, settled=0)
     assert kept.of(job)["slice"].error == "lease_lost"
-    tracing.let_go([holding])
+    tracing.drop_slices([in_flight])
 
 
 def test_what_an_engine_asks_is_a_part_of_its_one_entry_or_of_the_launch(kept: Kept) -> None:
-    one, job = new_trace(1.0), new_trace(1.0)
-    holding = slice_of(job)
-    alone = tracing.of(launched([call(one)]))
+    one, job = begin(1.0), begin(1.0)
+    in_flight = slice_of(job)
+    alone = tracing.trace_launch(launched([call(one)]))
     assert alone
-    assert (alone.here.trace_id, alone.here.span_id == one.span_id) == (one.trace_id, False)
-    item = tracing.of(launched([], [holding]))
+    assert (alone.context.trace_id, alone.context.span_id == one.span_id) == (one.trace_id, False)
+    item = tracing.trace_launch(launched([], [in_flight]))
     assert item
-    assert item.here == holding.span.context
-    shared = tracing.of(launched([call(one), call()]))
+    assert item.context == in_flight.span.context
+    shared = tracing.trace_launch(launched([call(one), call()]))
     assert shared
-    assert shared.here.trace_id not in (one.trace_id, job.trace_id)
-    tracing.let_go([holding])
+    assert shared.context.trace_id not in (one.trace_id, job.trace_id)
+    tracing.drop_slices([in_flight])
 
 
 def test_where_nothing_is_traced_nothing_is_looked_at() -> None:
     launch = SimpleNamespace()  # it has no entries at all
-    assert tracing.of(launch) is None  # type: ignore[arg-type]
+    assert tracing.trace_launch(launch) is None  # type: ignore[arg-type]

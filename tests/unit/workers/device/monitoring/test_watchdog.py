@@ -1,4 +1,4 @@
-"""What a supervisor reads of a worker, whatever the worker is doing."""
+"""Deadlines of launches, as the supervisor reads them."""
 
 import mmap
 
@@ -45,7 +45,7 @@ def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(
 
 def test_the_next_worker_starts_from_nothing(both: tuple[LaunchDeadline, Watch]) -> None:
     progress, watch = both
-    progress.became(7)
+    progress.set_incarnation(7)
     assert watch.incarnation == 7
     watch.reset()
     assert watch.incarnation == 0

@@ -16,60 +16,63 @@ from jobs.models.model import Limits
 from jobs.store.queue.claim import Lease
 from workers.engines.protocol import InvalidInput, RateLimited, Transient
 from workers.items import results
-from workers.items.in_flight import ClaimedBatch, Ended, InFlightSlice
-from workers.items.list_inputs import joined, taken_apart
+from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
+from workers.items.inputs import expand_lists
+from workers.items.results import join_lists
 
 MINILM, ECHO = SAMPLES.resolve("minilm"), SAMPLES.resolve("echo")
 
 
-def holding(items: int) -> InFlightSlice:
-    [made] = ClaimedBatch([Lease(new(), 0, items, 1, "tenant", "minilm@1", "{}")]).holdings
+def slice_of(items: int) -> InFlightSlice:
+    [made] = ClaimedBatch([Lease(new(), 0, items, 1, "tenant", "minilm@1", "{}")]).slices
     made.expect(items)
     return made
 
 
-def ended_parts(made: InFlightSlice, seq: int, *outputs: Any) -> list[Ended]:
+def ended_parts(made: InFlightSlice, seq: int, *outputs: Any) -> list[ItemOutcome]:
     made.expect_parts(seq, len(outputs))
-    return [Ended(seq, 10 + n, float(n), 70 + n, output, 5, n) for n, output in enumerate(outputs)]
+    return [
+        ItemOutcome(seq, 10 + n, float(n), 70 + n, output, 5, n) for n, output in enumerate(outputs)
+    ]
 
 
 def row_of(*outputs: Any) -> tuple[list[Any], list[Any]]:
-    """What is recorded of a list whose inputs ended so."""
-    made = holding(1)
-    made.end(ended_parts(made, 0, *outputs))
+    """Returns the rows of a list whose inputs ended so."""
+    made = slice_of(1)
+    made.add(ended_parts(made, 0, *outputs))
     assert made.finished
     return results.rows(made, Limits())
 
 
 def test_items_without_a_list_are_left_alone() -> None:
     seqs, inputs = [0, 1], ["a", [1, 2]]
-    made = holding(2)
-    assert taken_apart(MINILM, made, [0], ["a"]) == ([0], ["a"], ())
-    assert taken_apart(MINILM, made, seqs, inputs) == (seqs, inputs, [0, 0])
-    assert taken_apart(ECHO, made, seqs, [["a"], ["b"]]) == (seqs, [["a"], ["b"]], [0, 0])
-    assert (made.lists, made.left) == ({}, 2)
+    made = slice_of(2)
+    assert expand_lists(MINILM, made, [0], ["a"]) == ([0], ["a"], ())
+    assert expand_lists(MINILM, made, seqs, inputs) == (seqs, inputs, [0, 0])
+    assert expand_lists(ECHO, made, seqs, [["a"], ["b"]]) == (seqs, [["a"], ["b"]], [0, 0])
+    assert (made.lists, made.pending) == ({}, 2)
 
 
 def test_a_list_becomes_its_inputs_and_more_will_end() -> None:
-    made = holding(3)
-    found = taken_apart(MINILM, made, [4, 5, 6], [["a", [1]], "b", ["c"]])
+    made = slice_of(3)
+    found = expand_lists(MINILM, made, [4, 5, 6], [["a", [1]], "b", ["c"]])
     assert found == ([4, 4, 5, 6], ["a", [1], "b", "c"], [0, 1, 0, 0])
-    assert (made.lists, made.left) == ({4: 2, 6: 1}, 4)
+    assert (made.lists, made.pending) == ({4: 2, 6: 1}, 4)
 
 
 @pytest.mark.parametrize("refused", [[], ["a", 7], ["a"] * 2049])
 def test_a_list_that_the_model_refuses_is_refused_as_one(refused: list[Any]) -> None:
-    made = holding(1)
-    assert taken_apart(MINILM, made, [0], [refused]) == ([0], [refused], [0])
-    assert (made.lists, made.left) == ({}, 1)
+    made = slice_of(1)
+    assert expand_lists(MINILM, made, [0], [refused]) == ([0], [refused], [0])
+    assert (made.lists, made.pending) == ({}, 1)
 
 
 def test_a_list_is_one_row_in_its_own_order_with_the_sums_of_its_inputs() -> None:
-    made = holding(1)
+    made = slice_of(1)
     parts = ended_parts(made, 0, np.array([1.5], "f4"), np.array([2.5], "f4"), [3])
-    made.end(parts[2:])
+    made.add(parts[2:])
     assert not made.finished
-    made.end(parts[1::-1])
+    made.add(parts[1::-1])
     assert made.finished
     [row], attempts = results.rows(made, Limits())
     assert (row.outcome, row.output, attempts) == ("succeeded", "[[1.5],[2.5],[3]]", [])
@@ -105,12 +108,12 @@ def test_a_list_is_tried_again_as_one_where_a_part_failed_for_now() -> None:
 
 
 def test_a_list_of_which_a_part_was_taken_back_has_not_ended() -> None:
-    made = holding(3)
+    made = slice_of(3)
     one, other = ended_parts(made, 0, [1], [2]), ended_parts(made, 1, [3], InvalidInput("odd"))
-    made.end([*one, other[1], Ended(2, 1, 0.0, 1, "whole")])
-    made.forget(1)
+    made.add([*one, other[1], ItemOutcome(2, 1, 0.0, 1, "whole")])
+    made.withdraw(1)
     assert made.finished
-    assert sorted(ended.seq for ended in joined(made)) == [0, 2]
+    assert sorted(outcome.seq for outcome in join_lists(made)) == [0, 2]
 
 
 @given(st.data())
@@ -120,18 +123,18 @@ def test_whatever_is_launched_and_whatever_is_taken_back_each_item_ends_once_or_
     """Items are texts (0) or lists of so many; some of the inputs are forgotten."""
     kinds: Sequence[int] = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=8))
     values = [["x"] * many if many else "x" for many in kinds]
-    made = holding(len(values))
-    seqs, inputs, parts = taken_apart(MINILM, made, range(len(values)), values)
+    made = slice_of(len(values))
+    seqs, inputs, parts = expand_lists(MINILM, made, range(len(values)), values)
     entries = list(zip(seqs, parts or [0] * len(inputs), strict=True))
     kept = data.draw(st.lists(st.booleans(), min_size=len(entries), max_size=len(entries)))
     random.Random(1).shuffle(entries)
-    assert made.left == len(entries)
+    assert made.pending == len(entries)
     for (seq, part), keep in zip(entries, kept, strict=True):
         assert not made.finished
         if keep:
-            made.end([Ended(seq, 1, 0.0, 1, f"{seq}.{part}", 0, part)])
+            made.add([ItemOutcome(seq, 1, 0.0, 1, f"{seq}.{part}", 0, part)])
         else:
-            made.forget(1)
+            made.withdraw(1)
     assert made.finished
     lost = {seq for (seq, _), keep in zip(entries, kept, strict=True) if not keep}
     rows, attempts = results.rows(made, Limits())

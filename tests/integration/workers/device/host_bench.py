@@ -1,0 +1,108 @@
+"""A host with calls from a real Redis and items of slices made by hand."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import redis
+
+from jobs import ids
+from jobs.calls.lanes import Terms, lane_name
+from jobs.calls.messages import Call, unpack_replies
+from jobs.calls.redis import RedisLanes, reply_key
+from jobs.models.model import Limits, Model
+from jobs.store.queue.claim import Lease
+from tests.support.wait import eventually
+from workers.device.call_puller import CallPuller
+from workers.device.model_host import ModelHost
+from workers.engines.function import FunctionEngine
+from workers.items.in_flight import ClaimedBatch, InFlightSlice
+from workers.scheduler.cost import LaunchSize
+from workers.scheduler.entries import Launch
+from workers.scheduler.policy import Flush
+
+MODEL = Model("shout", "1", "function", limits=Limits(max_batch=100, window_ms=60_000))
+HOUR_S = 3600.0
+
+
+class Shout(FunctionEngine):
+    """Upper-cases texts, and remembers its launches. "broken" breaks the launch it is in."""
+
+    def __init__(self) -> None:
+        super().__init__("builtins:list")
+        self.launches: list[list[str]] = []
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        self.launches.append(list(batch))
+        if "broken" in batch:
+            raise RuntimeError("one of them is broken \ud800")
+        return [text.upper() for text in batch]
+
+
+class Bench:
+    """A host with an engine that records its launches."""
+
+    def __init__(
+        self, client: "redis.Redis", engine: Shout | None = None, model: Model = MODEL
+    ) -> None:
+        self.engine = engine or Shout()
+        self.launches: list[Launch] = []
+        self.lanes = RedisLanes(client, MODEL.key)
+        calls = CallPuller(self.lanes, "worker-1", HOUR_S, model.limits.in_flight)
+        self.host = ModelHost(model, self.engine, calls, self._note)
+        self.host.announce()
+        self._client, self._started = client, False
+
+    def _note(self, model: Model, launch: Launch) -> int:
+        self.launches.append(launch)
+        return len(self.launches)
+
+    def call(self, id: str, value: Any, **params: Any) -> None:
+        call = Call(id, lane_name(params, 0), "tenant", value, 1, "api-1")
+        bounds = {"target_ms": 10_000, "timeout_ms": 60_000, "most": 10}
+        assert self.lanes.put(call, **bounds, terms=Terms()) is None
+
+    def replies(self) -> dict[str, tuple[Any, Any]]:
+        """(output, error) by call, once there are any."""
+        found = eventually(lambda: self._client.lpop(reply_key("api-1")))
+        return {id: (output, error) for id, output, error, *_ in unpack_replies(found)}
+
+    def slices(
+        self, *texts: Sequence[Any], params: Sequence[Mapping[str, Any]] = ()
+    ) -> ClaimedBatch:
+        """Slices of as many jobs, queued."""
+        claimed = ClaimedBatch(
+            [Lease(ids.new(), 0, len(inputs), 1, "tenant", MODEL.key, "{}") for inputs in texts]
+        )
+        for index, (in_flight, inputs) in enumerate(zip(claimed.slices, texts, strict=True)):
+            in_flight.expect(len(inputs))
+            own = params[index] if params else {}
+            self.host.submit(in_flight, range(len(inputs)), inputs, own)
+        return claimed
+
+    def take_by(self, puller: CallPuller) -> None:
+        """Another worker takes all the calls that wait."""
+        waiting = puller.look("worker-2/0")
+        flush = Flush(waiting.lanes[0], 100, 0, "pace")
+        ticket = self.host.scheduler.ticket(0.0, flush, waiting, puller.worker, "worker-2/0", 1)
+        assert puller.take(ticket, waiting)
+
+    def start(self) -> None:
+        self._started = True
+        self.host.start()
+
+    def stop(self) -> None:
+        if self._started:
+            self.host.stop()
+
+    def expect_launches_of(self, seconds: float) -> None:
+        """Every launch is taken to last so long: the knee is 90 of 100 rows, so items wait."""
+        self.host.scheduler.latency.observe(LaunchSize.alike(1, 1), seconds)
+
+
+def ends(in_flight: InFlightSlice) -> dict[int, Any]:
+    """Returns the items' outputs by seq, once all of them have ended."""
+    eventually(lambda: in_flight.finished)
+    assert sorted(outcome.seq for outcome in in_flight.outcomes) == sorted(
+        {e.seq for e in in_flight.outcomes}
+    )
+    return {outcome.seq: outcome.output for outcome in in_flight.outcomes}

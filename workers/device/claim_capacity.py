@@ -1,0 +1,105 @@
+"""Room for claims of one model: how much work a worker takes from the queue at a time."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from jobs import clock
+from jobs.models.model import Limits
+from workers.device.backpressure import Backpressure
+from workers.engines.protocol import Gated, Room
+
+CLAIMS_IN_FLIGHT = 4  # one claim's items run, one's wait, one's are fetched, one's are settled
+PREEMPTIVE_CLAIMS = 2  # on top of them, for under-served tenants
+
+
+class ClaimCapacity:
+    """Claims in flight of one model, and the room for more; guarded by the lock of its host.
+
+    slots: names of the launches that may be in flight at a time; gate: an engine that says how many
+    may be now; item_ms: predicts the device time of an item; waiting: counts queued items."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        slots: Iterable[str],
+        gate: Gated | None,
+        item_ms: Callable[[], float],
+        waiting: Callable[[], int],
+        lock: threading.Condition,
+    ) -> None:
+        self.max_claims = CLAIMS_IN_FLIGHT
+        self.backpressure = Backpressure()
+        self.draining = False
+        self.isolated = False  # the claim in flight is of a suspect: calls share no launch with it
+        #: By slot: when its latest launch ends (monotonic s), and its duration (s), both predicted.
+        self.launch_ends = dict.fromkeys(slots, (0.0, 0.0))
+        self._limits, self._gate, self._lock = limits, gate, lock
+        self._item_ms, self._waiting = item_ms, waiting
+        self._inputs = self._claims = 0
+
+    def launch_room(self) -> Room:
+        """Returns the number of launches that the device takes now."""
+        return self._gate.room() if self._gate else Room(self._limits.in_flight)
+
+    def sharing_launches(self, room: Room) -> int:
+        """Returns the number of launches that share the device's time: 1 for a device of ours."""
+        return max(1, room.launches) if self._gate else 1
+
+    def room(self) -> int:
+        """Returns the number of inputs that may be claimed now."""
+        if self.launch_room().closed_s:
+            return 0
+        with self._lock:
+            most = self._limits.slice_items
+            left = CLAIMS_IN_FLIGHT * most - self._inputs
+            if self.backpressure.active:
+                return 0 if self.draining or self._claims else 1  # room for one slice
+            closed = self.draining or self._claims >= self.max_claims
+            return 0 if closed else max(0, min(most, left))
+
+    def preemptive_room(self) -> int:
+        """Returns the number of inputs that under-served tenants may claim now, on top of those in
+        flight."""
+        if self.launch_room().closed_s:
+            return 0
+        with self._lock:
+            closed = self.draining or self.isolated or self.backpressure.active or not self._claims
+            if closed or self._claims >= self.max_claims + PREEMPTIVE_CLAIMS:
+                return 0
+            return self._limits.max_batch
+
+    def next_launch_end(self) -> tuple[float, float]:
+        """Returns seconds until the first launch in flight ends, and its duration; predicted."""
+        end_s, duration_s = min(self.launch_ends.values())
+        return max(0.0, end_s - clock.monotonic()), duration_s
+
+    def item_ms(self) -> float:
+        """Returns the predicted device time of one item in a full launch, ms."""
+        with self._lock:
+            return self._item_ms() / self.sharing_launches(self.launch_room())
+
+    def check_backpressure(self) -> bool:
+        """Returns True if calls keep the device from items. Called once a heartbeat."""
+        with self._lock:
+            return self.backpressure.update(self._waiting())
+
+    def has_claims(self) -> bool:
+        """Returns True while any claim is in flight."""
+        with self._lock:
+            return self._claims > 0
+
+    def begin_claim(self, *, isolated: bool = False) -> None:
+        """Counts a claim, until `end_claim`. isolated: no call shares a launch with its items."""
+        with self._lock:
+            self._claims += 1
+            self.isolated = isolated
+
+    def end_claim(self) -> None:
+        """Ends a claim once all its slices have been settled."""
+        with self._lock:
+            self._claims -= 1
+
+    def add_inputs(self, count: int) -> None:
+        """Counts inputs that were claimed; a negative number: that were settled."""
+        with self._lock:
+            self._inputs += count

@@ -1,0 +1,83 @@
+"""Delivery of a launch's outputs: replies to calls, outcomes to slices."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from jobs import clock
+from jobs.calls.messages import Call
+from jobs.models.model import Model
+from jobs.telemetry.metrics import record
+from workers.device.call_puller import CallPuller
+from workers.device.monitoring.tracing import LaunchTrace
+from workers.engines.protocol import InvalidInput, Metered
+from workers.items.in_flight import InFlightSlice, ItemOutcome
+from workers.scheduler.entries import Entry, Launch
+
+OnLaunch = Callable[[Model, Launch], int]
+"""Records a launch that had items; returns its id."""
+
+
+class Delivery:
+    """Delivers the outputs of one model's launches. Replies are sent by a thread of their own: the
+    next launch doesn't wait for Redis."""
+
+    def __init__(self, model: Model, puller: CallPuller, on_launch: OnLaunch) -> None:
+        self._model, self._puller, self._on_launch = model, puller, on_launch
+        self._replies = ThreadPoolExecutor(1, thread_name_prefix=f"replies-{model.name}")
+
+    def deliver(self, launch: Launch, outputs: Sequence[Any], trace: LaunchTrace | None) -> None:
+        """Replies to the calls of a launch, and adds its items' outcomes to their slices. outputs:
+        one an entry."""
+        outputs, launch_id = _unmeter(launch, outputs), None
+        if launch.calls:
+            self._replies.submit(self._reply, launch, outputs[: len(launch.calls)])
+        if launch.items:
+            launch_id = self._on_launch(self._model, launch)
+            _end_items(launch, outputs[len(launch.calls) :], launch_id)
+        if trace:
+            self._replies.submit(
+                trace.record, self._model.key, self._puller.worker, outputs, launch_id
+            )
+
+    def reject(self, call: Call, error: InvalidInput, params: Mapping[str, Any]) -> None:
+        """Replies to a call that the model rejects, without a launch."""
+        entry = Entry(call, 0, call.lane, 0, 0, None, call.enqueued_ms / 1000)
+        launch = Launch(params, "pace", [entry], [], clock.monotonic())
+        self._replies.submit(self._puller.reply, launch, [error])
+
+    def flush(self) -> None:
+        """Returns once all replies so far have been sent."""
+        self._replies.submit(bool).result()
+
+    def close(self) -> None:
+        """Sends what is left, and ends the thread."""
+        self._replies.shutdown()
+
+    def _reply(self, launch: Launch, outputs: Sequence[Any]) -> None:
+        self._puller.reply(launch, outputs)
+        ended_s = launch.started_s + launch.engine_s
+        record.postprocessed(self._model.key, clock.monotonic() - ended_s)
+
+
+def _unmeter(launch: Launch, outputs: Sequence[Any]) -> list[Any]:
+    """Returns the outputs as they are; sets the sizes of entries whose outputs are metered."""
+    plain = []
+    for entry, output in zip(launch.entries, outputs, strict=True):
+        if isinstance(output, Metered):
+            entry.size, output = output.size, output.output
+        plain.append(output)
+    return plain
+
+
+def _end_items(launch: Launch, outputs: Sequence[Any], launch_id: int) -> None:
+    """Adds the outcomes to their slices, once a slice and launch."""
+    device_us = launch.device_us[len(launch.calls) :]
+    by_slice: dict[InFlightSlice, list[ItemOutcome]] = {}
+    for entry, output, us in zip(launch.items, outputs, device_us, strict=True):
+        waited_ms = (launch.started_s - entry.arrived_s) * 1000
+        outcomes = by_slice.setdefault(entry.owner, [])
+        seq, part = entry.seq, entry.part
+        outcomes.append(ItemOutcome(seq, entry.size, waited_ms, launch_id, output, us, part))
+    for in_flight, outcomes in by_slice.items():
+        in_flight.add(outcomes)

@@ -1,0 +1,80 @@
+"""Protocol of whatever serves a model in a worker: `ModelHost` batches items and calls into
+launches; other kinds of models may be served otherwise."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from jobs.calls.profile import Profile
+from jobs.models.model import Model
+from workers.device.claim_capacity import ClaimCapacity
+from workers.engines.protocol import Engine
+from workers.items.in_flight import InFlightSlice
+from workers.scheduler.entries import Launch
+
+
+class Host(Protocol):
+    """One model in one worker. Methods are for any thread."""
+
+    model: Model
+    engine: Engine
+    capacity: ClaimCapacity  #: room for claims of slices
+    load_s: float  #: seconds that loading and warm-up took
+    used_s: float  #: when it last launched something, monotonic
+
+    @property
+    def draining(self) -> bool:
+        """True once `drain` was called."""
+        ...
+
+    @property
+    def lanes_waiting(self) -> int:
+        """Number of lanes with something in them."""
+        ...
+
+    def submit(
+        self,
+        in_flight: InFlightSlice,
+        seqs: Sequence[int],
+        inputs: Sequence[Any],
+        params: Mapping[str, Any],
+        parts: Sequence[int] = (),
+    ) -> None:
+        """Queues inputs of one slice, which gets an outcome for each. parts: positions of inputs in
+        the lists that they belong to; empty where no item is a list."""
+        ...
+
+    def release(self, in_flight: InFlightSlice) -> None:
+        """Takes back the items of a slice that have not been launched."""
+        ...
+
+    def launches(self) -> list[Launch]:
+        """Returns the launches in flight."""
+        ...
+
+    def slots(self) -> int:
+        """Returns the number of launches that may be in flight now."""
+        ...
+
+    def profile(self) -> Profile:
+        """Returns how long launches take."""
+        ...
+
+    def announce(self, *, ready: bool = True, alive: bool = True) -> None:
+        """Tells Redis that this worker serves the model, and whether it takes calls."""
+        ...
+
+    def warm_up(self) -> None:
+        """Runs and measures launches of the engine's samples."""
+        ...
+
+    def start(self) -> None:
+        """Starts to take calls and items."""
+        ...
+
+    def drain(self) -> None:
+        """Launches what waits without delay, and offers no room any more."""
+        ...
+
+    def stop(self) -> None:
+        """Returns once the launches in flight have ended and their calls are answered."""
+        ...

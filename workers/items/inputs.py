@@ -1,0 +1,113 @@
+"""Inputs of claimed slices, from their rows to the device: payloads are fetched from the blob
+store, and items that are lists are expanded."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import orjson
+from sqlalchemy import Engine as Database
+
+from jobs import clock
+from jobs.blobs.payloads import REFERENCE_MARK, Payloads
+from jobs.errors import BlobsAway
+from jobs.intake import validation
+from jobs.models.model import Model
+from jobs.store.queue import claim
+from jobs.store.queue.claim import InputRow
+from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
+from workers.items.retry import retry_while_away
+
+_log = logging.getLogger(__name__)
+_FETCH_FOR_S = 5.0  # a slice goes back if the blob store is away for longer
+
+Submit = Callable[
+    [InFlightSlice, Sequence[int], Sequence[Any], Mapping[str, Any], Sequence[int]], None
+]
+"""Queues inputs of one slice for the device: see `Host.submit`."""
+
+
+def feed(
+    database: Database, payloads: Payloads, batch: ClaimedBatch, model: Model, submit: Submit
+) -> None:
+    """Reads the items of a claim that have no result yet, and submits them slice by slice."""
+    with database.begin() as tx:
+        rows = claim.read_inputs(tx, [in_flight.lease for in_flight in batch.slices])
+    by_index = {index: list(group) for index, group in groupby(rows, key=lambda row: row[0])}
+    for index, in_flight in enumerate(batch.slices):
+        in_flight.expect(len(by_index.get(index, ())))
+    give_up_s = clock.monotonic() + _FETCH_FOR_S
+    for index, group in by_index.items():
+        in_flight = batch.slices[index]
+        _submit(in_flight, fetch(payloads, in_flight, group, give_up_s), model, submit)
+
+
+def fetch(
+    payloads: Payloads, in_flight: InFlightSlice, rows: Sequence[InputRow], give_up_s: float
+) -> Sequence[InputRow]:
+    """Replaces references in the rows of one slice by the payloads. An item whose payload is lost
+    or corrupt fails here. Returns no rows while the store is away: the slice goes back."""
+    places = [place for place, row in enumerate(rows) if row[2][0] == REFERENCE_MARK]
+    if not places:
+        return rows
+    texts = [rows[place][2] for place in places]
+    read = retry_while_away(
+        lambda: payloads.read_all(texts),
+        BlobsAway,
+        give_up_s,
+        lambda error: _log.warning("%s", error),
+        stopped=lambda: in_flight.released,
+    )
+    if read is None:
+        in_flight.withdraw(len(rows))
+        return []
+    fetched = list(rows)
+    lost = []
+    for place, raw in zip(places, read, strict=True):
+        index, seq, _, params, failures = rows[place]
+        if isinstance(raw, bytes):
+            fetched[place] = index, seq, raw.decode(), params, failures
+        else:
+            lost.append(ItemOutcome(seq, 0, 0.0, None, raw))
+    if lost:
+        in_flight.add(lost)
+    lost_seqs = {outcome.seq for outcome in lost}
+    return [row for row in fetched if row[1] not in lost_seqs]
+
+
+def _submit(
+    in_flight: InFlightSlice, rows: Sequence[InputRow], model: Model, submit: Submit
+) -> None:
+    """Submits the rows of one slice, in groups of equal parameters."""
+    in_flight.failures = {row[1]: orjson.loads(row[4]) for row in rows if row[4]}
+    job_params = orjson.loads(in_flight.lease.params)
+    for own_params, group in groupby(rows, key=lambda row: row[3]):
+        params = job_params | orjson.loads(own_params) if own_params else job_params
+        same = list(group)
+        seqs, inputs, parts = expand_lists(
+            model,
+            in_flight,
+            [row[1] for row in same],
+            [orjson.loads(row[2]) for row in same],
+        )
+        submit(in_flight, seqs, inputs, params, parts)
+
+
+def expand_lists(
+    model: Model, in_flight: InFlightSlice, seqs: Sequence[int], inputs: Sequence[Any]
+) -> tuple[Sequence[int], Sequence[Any], Sequence[int]]:
+    """Returns seq, input and position in its list of every input, as three columns; the third is
+    empty where no item is a list. A list that the model rejects stays one input, and fails as one.
+    """
+    if not any(isinstance(value, list) for value in inputs):
+        return seqs, inputs, ()
+    rows: list[tuple[int, Any, int]] = []
+    for seq, value in zip(seqs, inputs, strict=True):
+        inside = model.inputs_of(value)
+        if inside is None or validation.refuse_input(model, value):
+            rows.append((seq, value, 0))
+        else:
+            in_flight.expect_parts(seq, len(inside))
+            rows += [(seq, one, part) for part, one in enumerate(inside)]
+    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]

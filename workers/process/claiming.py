@@ -1,0 +1,111 @@
+"""Claims for one worker: which slices are claimed next, and when for under-served tenants."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sqlalchemy import Engine as Database
+
+from jobs import clock
+from jobs.store.db import Tx
+from jobs.store.queue import backlog, claim
+from jobs.store.queue.claim import Lease, PreemptiveClaim
+from jobs.telemetry.metrics import record
+from workers.device.host import Host
+
+_CLAIM_S = 0.03  # from the start of a preemptive claim until its items are in their lane
+_POLL_S = 0.05  # between two preemptive claims, where launches are short
+_NEXT_LAUNCH_S = 0.005  # after a launch was to end, the next one has begun
+
+
+class Claimer:
+    """Chooses and claims slices for the hosts of one worker; one claim at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        hosts: Mapping[str, Host],
+        incarnation: int,
+        lease_s: float,
+        pool: str,
+    ) -> None:
+        self._database, self._hosts, self._pool = database, hosts, pool
+        self._incarnation, self._lease_s = incarnation, lease_s
+        self._turn = 0  # of the host that is first
+        self._suspects_turn = False
+
+    def claim(self, in_flight: Sequence[Lease]) -> list[Lease]:
+        """Claims the next slices, or a suspect, which runs alone: when there is nothing else, or in
+        turn with the rest. What kills workers must not stop the others, nor wait for ever."""
+        if any(lease.suspect for lease in in_flight):
+            return []
+        if self._suspects_turn:
+            if in_flight or (suspect := self._claim_suspect()):
+                return [] if in_flight else suspect
+            self._suspects_turn = False
+        rooms = {host: host.capacity.room() for host in self._rotated_hosts()}
+        return self._claim(rooms) or ([] if in_flight else self._claim_suspect())
+
+    def claim_preemptively(self, in_flight: Sequence[Lease]) -> list[Lease]:
+        """Claims slices that should not wait for those in flight: of tenants that had less, or of
+        higher priority."""
+        if any(lease.suspect for lease in in_flight):
+            return []
+        rooms = {host: host.capacity.preemptive_room() for host in list(self._hosts.values())}
+        return self._claim(rooms, PreemptiveClaim(in_flight))
+
+    def preemption_delay_s(self) -> tuple[float, bool]:
+        """Returns the seconds to wait, and whether to claim preemptively then.
+
+        The time is just before a launch ends, where more is in flight than the next launch takes:
+        then it is known which worker is free first. Short launches are polled instead."""
+        hosts = [host for host in list(self._hosts.values()) if host.capacity.preemptive_room()]
+        ends = [host.capacity.next_launch_end() for host in hosts]
+        left_s, duration_s = min(ends, default=(0.0, 0.0))
+        if duration_s < 2 * _CLAIM_S:
+            return _POLL_S, True
+        if left_s > _CLAIM_S:
+            return left_s - _CLAIM_S, True
+        return left_s + _NEXT_LAUNCH_S, False  # too late for the next launch
+
+    def alternate_suspects(self, tx: Tx) -> None:
+        """Gives every second heartbeat to suspects, if any wait."""
+        models = [host.model for host in list(self._hosts.values())]
+        self._suspects_turn = not self._suspects_turn and backlog.suspects_wait(tx, models)
+
+    def _claim(
+        self, rooms: Mapping[Host, int], preemptive: PreemptiveClaim | None = None
+    ) -> list[Lease]:
+        """Claims slices of one model, so that a quick one's do not wait for a slow one's."""
+        if not any(rooms.values()):
+            return []
+        since_s = clock.monotonic()
+        with self._database.begin() as tx:
+            leases = claim.claim(
+                tx,
+                self._incarnation,
+                {host.model: room for host, room in rooms.items()},
+                self._lease_s,
+                pool=self._pool,
+                item_ms={host.model: host.capacity.item_ms() for host in rooms},
+                guests=preemptive,
+            )
+        model = leases[0].model if leases else ""
+        record.claim(clock.monotonic() - since_s, model, len(leases), False)
+        return leases
+
+    def _claim_suspect(self) -> list[Lease]:
+        for host in list(self._hosts.values()):
+            if host.capacity.room():
+                since_s = clock.monotonic()
+                with self._database.begin() as tx:
+                    leases = claim.claim_suspect(tx, self._incarnation, host.model, self._lease_s)
+                record.claim(clock.monotonic() - since_s, host.model.key, len(leases), True)
+                if leases:
+                    return leases
+        return []
+
+    def _rotated_hosts(self) -> Iterator[Host]:
+        """Yields the hosts, another one first each time: it wins where tenants are owed alike."""
+        hosts = list(self._hosts.values())
+        self._turn += 1
+        for n in range(len(hosts)):
+            yield hosts[(self._turn + n) % len(hosts)]

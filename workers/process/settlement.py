@@ -1,0 +1,152 @@
+"""Settlement of finished slices: outcomes to rows, long outputs to the blob store, rows to the
+database in one transaction, then metrics, log and spans."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from sqlalchemy import Engine as Database
+
+from jobs import clock, ids
+from jobs.blobs.payloads import Payloads
+from jobs.models.model import Limits, Model
+from jobs.models.pricing import Price
+from jobs.store.db import CONNECTION_ERRORS
+from jobs.store.queue import settle, workers
+from jobs.store.queue.claim import Lease
+from jobs.store.queue.settle import Attempt, Result
+from jobs.store.queue.workers import LaunchRow
+from jobs.telemetry import logs
+from workers.device.monitoring import launch_metrics, tracing
+from workers.items import results
+from workers.items.in_flight import InFlightSlice
+from workers.items.retry import retry_while_away
+from workers.scheduler.entries import Launch
+
+_log = logging.getLogger(__name__)
+_RECORD_FOR_S = 60.0  # results are retried for so long while the database or the store is away
+
+
+class Settlement:
+    """Settles slices of one worker, for any thread. price: what a model's use costs now."""
+
+    def __init__(
+        self,
+        database: Database,
+        incarnation: int,
+        payloads: Payloads,
+        pool: str,
+        price: Callable[[Model], Price],
+    ) -> None:
+        self._database, self._payloads = database, payloads
+        self._incarnation, self._pool, self._price = incarnation, pool, price
+        self._lock = threading.Lock()  # guards what is below
+        self._launches: list[LaunchRow] = []
+        self._launch_number = incarnation << 32
+
+    def record_launch(self, model: Model, launch: Launch) -> int:
+        """Keeps a launch for the next transaction; returns its id."""
+        age_s = clock.monotonic() - launch.started_s
+        with self._lock:
+            self._launch_number += 1
+            row = LaunchRow(
+                id=self._launch_number,
+                incarnation=self._incarnation,
+                model=model.name,
+                version=model.version,
+                bucket=launch.bucket,
+                reason=launch.reason,
+                items=len(launch.items),
+                calls=len(launch.calls),
+                units=launch.units,
+                padded_units=launch.padded_units,
+                predicted_ms=launch.predicted_s * 1000,
+                engine_ms=launch.engine_s * 1000,
+                started_at=clock.ago(age_s),
+                batch_ms=(launch.started_s - launch.closed_s) * 1000,
+            )
+            self._launches.append(row)
+        return row.id
+
+    def settle(self, model: Model, finished: Sequence[InFlightSlice]) -> None:
+        """Settles finished slices of one model. While the database or the blob store is away it
+        tries again: the leases' epochs keep that safe."""
+        since_s = clock.monotonic()
+        give_up_s = since_s + _RECORD_FOR_S
+        rows, attempts = to_rows(finished, model.limits)
+        stored = results.stash(self._payloads, rows, give_up_s)
+        settled = 0
+        if stored is not None:
+            settled = self._record(model, finished, stored, attempts, give_up_s)
+        tracing.end_slices(finished, since_s, settled)
+
+    def _record(
+        self,
+        model: Model,
+        finished: Sequence[InFlightSlice],
+        rows: Sequence[Result],
+        attempts: Sequence[Attempt],
+        give_up_s: float,
+    ) -> int:
+        """Writes rows and launches; returns the number of leases that were still held."""
+        leases = [one.lease for one in finished]
+        prices = {model.key: self._price(model)}
+        since_s = clock.monotonic()
+        settled = retry_while_away(
+            partial(self._write, leases, rows, attempts, prices),
+            CONNECTION_ERRORS,
+            give_up_s,
+            partial(_warn, leases, len(rows)),
+        )
+        if settled is None:
+            return 0
+        took_s = clock.monotonic() - since_s
+        launch_metrics.record_settlement(finished, rows, attempts, took_s, settled)
+        if settled < len(leases):
+            with logs.about(**_ids(leases)):
+                _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
+        return settled
+
+    def _write(
+        self,
+        leases: Sequence[Lease],
+        rows: Sequence[Result],
+        attempts: Sequence[Attempt],
+        prices: Mapping[str, Price],
+    ) -> int:
+        with self._lock:
+            launches, self._launches = self._launches, []
+        try:
+            with self._database.begin() as tx:
+                workers.insert_launches(tx, launches)
+                return settle.settle(tx, leases, rows, attempts, prices, pool=self._pool)
+        except CONNECTION_ERRORS:
+            with self._lock:
+                self._launches += launches
+            raise
+
+
+def to_rows(
+    finished: Sequence[InFlightSlice], limits: Limits
+) -> tuple[list[Result], list[Attempt]]:
+    """Returns the results of finished slices, and the failures that will be retried."""
+    rows: list[Result] = []
+    attempts: list[Attempt] = []
+    for in_flight in finished:
+        ended, failed = results.rows(in_flight, limits)
+        rows += ended
+        attempts += failed
+    return rows, attempts
+
+
+def _warn(leases: Sequence[Lease], rows: int, error: Exception) -> None:
+    with logs.about(**_ids(leases)):
+        _log.warning("can't record %d results yet: %s", rows, error)
+
+
+def _ids(leases: Sequence[Lease]) -> dict[str, str]:
+    """Returns job and tenant for the log, where all leases are of one job."""
+    if len({lease.job_id for lease in leases}) > 1:
+        return {}
+    return {"job_id": ids.show("job", leases[0].job_id), "tenant": leases[0].tenant}
