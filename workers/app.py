@@ -60,8 +60,8 @@ celery_patches.start_before_pool(RuntimeStep)
 
 def run_worker(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Slices in flight are given back after their launch."""
-    record.begin("worker", settings.metrics)
-    exposition.listen(settings)
+    record.start("worker", settings.metrics)
+    exposition.serve(settings)
     export.start(settings, "worker")
     app = create_app(settings)
     file = ModelsFile(settings.models)

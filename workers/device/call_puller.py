@@ -47,14 +47,14 @@ class CallPuller:
         except RedisError as error:
             self._back_off(error)
             return Waiting()
-        return Waiting.of(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
+        return Waiting.from_look(look, slot, self._slots, clock.monotonic() - look.now_ms / 1000)
 
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
         """Pops calls, with their times on our clock, ms. Returns None where the pool launched since
         `waiting`, or Redis gave no answer: what it may have popped is put back later."""
         self._token += 1
         try:
-            taken = self._lanes.take(replace(ticket, hand=self._token))
+            taken = self._lanes.take(replace(ticket, token=self._token))
         except RedisError as error:
             self._doubtful[self._token] = clock.monotonic() + _DOUBT_S
             self._back_off(error)
@@ -157,7 +157,7 @@ def _shares(launch: Launch) -> dict[str, tuple[int, float]]:
 
 
 def _padding(launch: Launch, sizes: Sequence[int]) -> float:
-    padded = LaunchSize.of(sizes, launch.bucket, pads=launch.pads).units
+    padded = LaunchSize.from_sizes(sizes, launch.bucket, pads=launch.pads).units
     return round(1 - sum(sizes) / max(1.0, padded), 3)
 
 

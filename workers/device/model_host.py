@@ -15,7 +15,7 @@ from jobs.calls.lanes import lane_parts
 from jobs.calls.messages import Call
 from jobs.calls.profile import Profile
 from jobs.models.model import Model
-from jobs.telemetry.tracing.context import HERE
+from jobs.telemetry.tracing.context import CURRENT
 from workers.device import bisection
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
@@ -88,7 +88,7 @@ class ModelHost:
         """Runs launches on one slot, one after the other, until the host stops."""
         while launch := self._next_launch(slot):
             trace = tracing.trace_launch(launch)
-            HERE.set(trace.context if trace else None)
+            CURRENT.set(trace.context if trace else None)
             outputs = self._run_launch(slot, launch)
             clean = not any(isinstance(output, BaseException) for output in outputs)
             self._end_launch(launch, clean)
@@ -96,7 +96,7 @@ class ModelHost:
                 self._failures.log(self.model, launch, outputs)
             self._delivery.deliver(launch, outputs, trace)
             launch_metrics.record_launch(self.model, launch, self.scheduler.rules)
-            HERE.set(None)
+            CURRENT.set(None)
 
     def _next_launch(self, slot: str) -> Launch | None:
         """Waits until a launch is due, and closes it. Returns None once the host stops."""

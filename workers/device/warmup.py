@@ -51,7 +51,7 @@ def _measure_sizes(
     measured: Measured = []
     for rows in sorted({1, (full + 1) // 2, full}):
         batch = [entry.data for entry in entries[:rows]]
-        size = LaunchSize.of([first.size] * rows, first.bucket, pads=model.pads)
+        size = LaunchSize.from_sizes([first.size] * rows, first.bucket, pads=model.pads)
         took = timed(engine, batch, slots, model.limits.in_flight, _ROUNDS, until_s)
         measured += [(size, seconds) for seconds in took]
     return measured

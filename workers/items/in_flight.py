@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs import clock
 from jobs.store.queue.claim import Lease
-from jobs.telemetry.tracing.spans import NOTHING, Span
+from jobs.telemetry.tracing.spans import NO_SPAN, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class InFlightSlice:
     released: bool = False  #: True once items that have not been launched go back to the queue
     finished: bool = False
     finished_s: float = 0.0  #: monotonic
-    span: Span = NOTHING  #: span of the slice, where its job is traced
+    span: Span = NO_SPAN  #: span of the slice, where its job is traced
 
     def expect(self, items: int) -> None:
         """Sets the number of items that the slice waits for."""

@@ -11,7 +11,7 @@ from sqlalchemy import Engine as Database
 
 from jobs import clock
 from jobs.blobs.payloads import REFERENCE_MARK, Payloads
-from jobs.errors import BlobsAway
+from jobs.errors import BlobStoreUnavailable
 from jobs.intake import validation
 from jobs.models.model import Model
 from jobs.store.queue import claim
@@ -54,7 +54,7 @@ def fetch(
     texts = [rows[place][2] for place in places]
     read = retry_while_away(
         lambda: payloads.read_all(texts),
-        BlobsAway,
+        BlobStoreUnavailable,
         give_up_s,
         lambda error: _log.warning("%s", error),
         stopped=lambda: in_flight.released,
@@ -104,7 +104,7 @@ def expand_lists(
         return seqs, inputs, ()
     rows: list[tuple[int, Any, int]] = []
     for seq, value in zip(seqs, inputs, strict=True):
-        inside = model.inputs_of(value)
+        inside = model.split_inputs(value)
         if inside is None or validation.refuse_input(model, value):
             rows.append((seq, value, 0))
         else:

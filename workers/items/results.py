@@ -14,7 +14,7 @@ import orjson
 
 from jobs import clock
 from jobs.blobs.payloads import Payloads
-from jobs.errors import BlobsAway, Unreadable
+from jobs.errors import BlobStoreUnavailable, Unreadable
 from jobs.intake import validation
 from jobs.models.inputs.tensors import NamedTensors
 from jobs.models.model import Limits
@@ -164,7 +164,7 @@ def stash(
         return results
     return retry_while_away(
         lambda: _stash(payloads, results),
-        BlobsAway,
+        BlobStoreUnavailable,
         give_up_s,
         lambda error: _log.warning("%s", error),
     )

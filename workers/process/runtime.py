@@ -70,7 +70,7 @@ class Runtime:
             keys = [model.key for model in self._file.models.of_pool(settings.pool)]
             incarnation = workers.register(tx, name, settings.pool, device, keys)
         self._deadline.set_incarnation(incarnation)
-        logs.always(worker=str(incarnation))
+        logs.set_process_fields(worker=str(incarnation))
         self._hosts = HostTable(settings, incarnation, redis, self._deadline, self._max_claims)
         slices = SliceRunner(
             self._database,

@@ -104,7 +104,7 @@ class Settlement:
         took_s = clock.monotonic() - since_s
         launch_metrics.record_settlement(finished, rows, attempts, took_s, settled)
         if settled < len(leases):
-            with logs.about(**_ids(leases)):
+            with logs.bound_fields(**_ids(leases)):
                 _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
         return settled
 
@@ -141,7 +141,7 @@ def to_rows(
 
 
 def _warn(leases: Sequence[Lease], rows: int, error: Exception) -> None:
-    with logs.about(**_ids(leases)):
+    with logs.bound_fields(**_ids(leases)):
         _log.warning("can't record %d results yet: %s", rows, error)
 
 

@@ -11,7 +11,7 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.queue.workers import ModelRow, ModelState
 from jobs.telemetry.metrics import metrics
-from jobs.telemetry.metrics.gauge_table import Table
+from jobs.telemetry.metrics.gauge_table import GaugeTable
 from workers.device.host import Host
 from workers.device.host_table import HostTable
 from workers.device.monitoring import device_info
@@ -31,9 +31,15 @@ class StatusReporter:
         self._settings, self._hosts = settings, hosts
         self._loader, self._slices = loader, slices
         self._device = device_info.device_name(settings)
-        self._states, self._memory = Table(metrics.MODEL_STATE), Table(metrics.MODEL_MEMORY)
-        self._slots, self._lanes = Table(metrics.REPLICA_SLOTS), Table(metrics.LANES_WAITING)
-        self._in_flight = Table(metrics.IN_HAND)
+        self._states, self._memory = (
+            GaugeTable(metrics.MODEL_STATE),
+            GaugeTable(metrics.MODEL_MEMORY),
+        )
+        self._slots, self._lanes = (
+            GaugeTable(metrics.REPLICA_SLOTS),
+            GaugeTable(metrics.LANES_WAITING),
+        )
+        self._in_flight = GaugeTable(metrics.IN_HAND)
 
     def report(self) -> dict[str, Any]:
         """Sets the gauges, and returns the status as JSON: see `Report.about`."""

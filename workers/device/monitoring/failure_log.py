@@ -36,7 +36,7 @@ class FailureLog:
         more = (
             f"; {self._left_out} more launches failed since the last line" if self._left_out else ""
         )
-        with logs.about(model=model.key, **_ids(launch, failed[0])):
+        with logs.bound_fields(model=model.key, **_ids(launch, failed[0])):
             _log.warning("%d of %d entries failed: %s%s", len(failed), len(outputs), errors, more)
         self._logged_s, self._left_out = now_s, 0
 

@@ -50,7 +50,7 @@ class _Part:
 def record_launch(model: Model, launch: Launch, rules: Rules) -> None:
     """Records a launch that has ended: at once if it has items, since a deferred one keeps their
     memory; deferred if it has calls alone, since the next calls wait already."""
-    if launch.items and record.is_on():
+    if launch.items and record.is_enabled():
         _sum_up(model, launch, rules)
     else:
         _sum_up_later(model, launch, rules)
@@ -77,17 +77,17 @@ def _sum_up(model: Model, launch: Launch, rules: Rules) -> None:
         },
     )
     for lane, part in whole.split(launch, _LANE):
-        record.launch_of_lane(model.key, lane, len(part.entries), part.waited_s)
+        record.lane_launch(model.key, lane, len(part.entries), part.waited_s)
     for kind, its in _kinds(launch, whole):
         for tenant, part in its.split(launch, _TENANT):
             rows = len(part.entries)
             share = part.size / max(1, whole.size) if launch.sized else rows / count
-            record.launch_of_tenant(
+            record.tenant_launch(
                 model.key, tenant, kind, rows, part.size, share * device_s, part.waited_s
             )
 
 
-_sum_up_later = record.noted(_sum_up)
+_sum_up_later = record.run_later(_sum_up)
 
 
 def _kinds(launch: Launch, whole: _Part) -> Iterator[tuple[str, _Part]]:
@@ -113,7 +113,7 @@ def record_settlement(
     """Records a settlement. settled: number of leases that were still held; where some had been
     lost, items are not counted, since it isn't known whose they were."""
     record.settlement(seconds, len(finished) - settled)
-    if not record.is_on() or settled < len(finished):
+    if not record.is_enabled() or settled < len(finished):
         return
     now_s = clock.monotonic()
     models = {one.lease.job_id: one.lease.model for one in finished}

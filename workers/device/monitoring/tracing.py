@@ -7,8 +7,8 @@ from typing import Any
 
 from jobs import clock, ids
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.context import TraceContext, begin, unpack
-from jobs.telemetry.tracing.spans import MOST_LINKS, NOTHING, Link, Span
+from jobs.telemetry.tracing.context import TraceContext, new_trace, unpack
+from jobs.telemetry.tracing.spans import MOST_LINKS, NO_SPAN, Link, Span
 from workers.items.in_flight import InFlightSlice
 from workers.items.results import error_code
 from workers.scheduler.entries import Launch
@@ -28,10 +28,10 @@ def begin_slices(slices: Sequence[InFlightSlice], since_s: float) -> None:
     """Begins the spans of slices whose claim began at `since_s` (monotonic)."""
     for in_flight in slices:
         if (lease := in_flight.lease).traceparent:
-            span = spans.part_of(lease.traceparent, "slice", "consumer")
+            span = spans.span_in_trace(lease.traceparent, "slice", "consumer")
             if span.context and span.context.sampled:
                 span.since_s, span.links = since_s, []
-                span.note(
+                span.set_attributes(
                     messaging__operation__type="process",
                     millrace__job__id=ids.show("job", lease.job_id),
                     millrace__tenant=lease.tenant,
@@ -57,7 +57,7 @@ def end_slices(slices: Sequence[InFlightSlice], since_s: float, settled: int) ->
             if isinstance(one.output, BaseException)
         )
         span.until_s, span.error = now_s, "lease_lost" if not settled else _worst(failed)
-        span.note(
+        span.set_attributes(
             millrace__rows=len(in_flight.outcomes),
             millrace__rows__failed=failed.total(),
             millrace__released=in_flight.released,
@@ -87,7 +87,7 @@ class LaunchTrace:
         for in_flight, rows in slices.items():
             assert in_flight.span.context
             links.append(Link(in_flight.span.context, {"millrace.rows": rows}))
-        self._own = begin(1.0)
+        self._own = new_trace(1.0)
         self._span = Span("launch", self._own, kind="consumer", links=links[:MOST_LINKS])
         for in_flight in slices:
             if isinstance(so_far := in_flight.span.links, list) and len(so_far) < MOST_LINKS:
@@ -144,7 +144,7 @@ class LaunchTrace:
 
 def trace_launch(launch: Launch) -> LaunchTrace | None:
     """Returns None where nothing in the launch is sampled, without a look at each item."""
-    if not spans.is_on():
+    if not spans.is_enabled():
         return None
     calls = [
         (n, context)
@@ -153,7 +153,7 @@ def trace_launch(launch: Launch) -> LaunchTrace | None:
     ]
     slices = Counter[InFlightSlice]()
     if _traced and launch.items:
-        slices.update(item.owner for item in launch.items if item.owner.span is not NOTHING)
+        slices.update(item.owner for item in launch.items if item.owner.span is not NO_SPAN)
     return LaunchTrace(launch, calls, slices) if calls or slices else None
 
 

@@ -26,7 +26,7 @@ from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
 from workers.items import payloads as worker
 from workers.items import results as recorder
-from workers.items.in_flight import ClaimedBatch, ItemOutcome, InFlightSlice
+from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
 
 ECHO = Model("echo", "1", "echo", limits=Limits(max_item_bytes=8 << 20))
 MODELS = Registry([ECHO])

@@ -4,7 +4,7 @@ import pytest
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.telemetry.metrics import record
-from jobs.telemetry.metrics.label_limit import Bounded
+from jobs.telemetry.metrics.label_limit import LabelLimit
 from jobs.telemetry.metrics.metrics import REGISTRY
 from workers.device.monitoring import launch_metrics
 from workers.scheduler.entries import Entry, Launch
@@ -25,8 +25,8 @@ def grown(name: str, since: float = 0.0, **labels: str) -> float:
 
 @pytest.fixture(autouse=True)
 def _room_for_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "TENANTS", Bounded(10))
-    monkeypatch.setattr(record, "LANES", Bounded(10))
+    monkeypatch.setattr(record, "TENANTS", LabelLimit(10))
+    monkeypatch.setattr(record, "LANES", LabelLimit(10))
 
 
 def test_a_launch_is_shared_out_among_lanes_and_tenants() -> None:
@@ -41,7 +41,7 @@ def test_a_launch_is_shared_out_among_lanes_and_tenants() -> None:
     names = {"model": model.key}
     ratio = grown("millrace_launch_prediction_ratio_sum", **names)
     queue = grown("millrace_launch_stage_seconds_sum", stage="queue", **names)
-    launch_metrics.record_launch(model, launch, Rules.of(model))
+    launch_metrics.record_launch(model, launch, Rules.from_model(model))
 
     def of(what: str, **labels: str) -> float:
         return grown(f"millrace_{what}_total", **names, **labels)
@@ -68,6 +68,6 @@ def test_a_launch_is_full_by_rows_or_by_size() -> None:
         entries = [entry("alice", "{}/0", 1, 0.0, 0.0) for _ in range(rows)]
         launch = Launch({}, "full", [], entries, closed_s=1.0)
         launch.started_s = 1.0
-        launch_metrics.record_launch(ECHO, launch, Rules.of(ECHO))
+        launch_metrics.record_launch(ECHO, launch, Rules.from_model(ECHO))
         found.append(grown("millrace_launch_fill_ratio_sum", since, model=ECHO.key))
     assert found == [pytest.approx(1 / ECHO.limits.max_batch), pytest.approx(1.0)]

@@ -10,7 +10,7 @@ import pytest
 from jobs.calls.messages import Call
 from jobs.store.queue.claim import Lease
 from jobs.telemetry.tracing import spans
-from jobs.telemetry.tracing.context import TraceContext, begin
+from jobs.telemetry.tracing.context import TraceContext, new_trace
 from jobs.telemetry.tracing.spans import Span
 from workers.device.monitoring import tracing
 from workers.engines.protocol import Transient
@@ -42,7 +42,7 @@ class Kept:
 @pytest.fixture
 def kept() -> Iterator[Kept]:
     made = Kept()
-    spans.send_to(made)
+    spans.set_receiver(made)
     yield made
     spans.stop()
 
@@ -74,11 +74,11 @@ def record(launch: Launch, outputs: Sequence[Any]) -> None:
 
 
 def test_a_launch_without_anything_sampled_is_not_traced(kept: Kept) -> None:
-    assert tracing.trace_launch(launched([call()], [slice_of(), slice_of(begin(0.0))])) is None
+    assert tracing.trace_launch(launched([call()], [slice_of(), slice_of(new_trace(0.0))])) is None
 
 
 def test_all_that_is_sampled_is_linked_a_slice_once(kept: Kept) -> None:
-    one, other, job = begin(1.0), begin(1.0), begin(1.0)
+    one, other, job = new_trace(1.0), new_trace(1.0), new_trace(1.0)
     in_flight = slice_of(job)
     items = [in_flight, in_flight, slice_of()]
     record(launched([call(one), call(), call(other)], items), ["x"] * 6)
@@ -94,7 +94,7 @@ def test_all_that_is_sampled_is_linked_a_slice_once(kept: Kept) -> None:
 
 
 def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
-    fine, guilty = begin(1.0), begin(1.0)
+    fine, guilty = new_trace(1.0), new_trace(1.0)
     record(launched([call(fine), call(guilty)]), ["x", Transient("quotes an input")])
     assert kept.of(fine)["engine"].error == ""
     assert kept.of(guilty)["engine"].error == "transient"
@@ -105,7 +105,7 @@ def test_what_failed_has_an_error_and_the_rest_has_none(kept: Kept) -> None:
 
 
 def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
-    job = begin(1.0)
+    job = new_trace(1.0)
     in_flight = slice_of(job)
     in_flight.outcomes = [
         ItemOutcome(0, 1, 0.0, None, "x"),
@@ -122,7 +122,7 @@ def test_a_slice_lasts_from_its_claim_until_it_is_settled(kept: Kept) -> None:
 
 
 def test_a_slice_that_was_not_ours_any_more_failed(kept: Kept) -> None:
-    job = begin(1.0)
+    job = new_trace(1.0)
     in_flight = slice_of(job)
     tracing.end_slices([in_flight], 3.0, settled=0)
     assert kept.of(job)["slice"].error == "lease_lost"
@@ -130,7 +130,7 @@ def test_a_slice_that_was_not_ours_any_more_failed(kept: Kept) -> None:
 
 
 def test_what_an_engine_asks_is_a_part_of_its_one_entry_or_of_the_launch(kept: Kept) -> None:
-    one, job = begin(1.0), begin(1.0)
+    one, job = new_trace(1.0), new_trace(1.0)
     in_flight = slice_of(job)
     alone = tracing.trace_launch(launched([call(one)]))
     assert alone
