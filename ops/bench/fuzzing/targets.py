@@ -1,5 +1,4 @@
-"""What reads what clients send, each as a function of bytes. Whatever it raises but a
-MillraceError is a finding."""
+"""Readers of clients' data as functions of bytes; they may raise MillraceError alone."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +28,15 @@ Target = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """A reader, what a client would send it, and how many inputs it gets of a million."""
+    """Reader and its inputs."""
 
     read: Target
-    corpus: Sequence[bytes]
-    share: float
+    corpus: Sequence[bytes]  #: valid inputs
+    share: float  #: of all inputs
 
 
 def ndjson(raw: bytes) -> None:
-    """The lines of a job: read, checked, and cut into rows."""
+    """Reads, checks and cuts the lines of a job."""
     for model in ("echo", "minilm"):
         intake = Intake(ids.new(), "t", SAMPLES.resolve(model), strict=True, max_items=1000)
         try:
@@ -49,6 +48,7 @@ def ndjson(raw: bytes) -> None:
 
 
 def idempotency_key(raw: bytes) -> None:
+    """Parses an Idempotency-Key."""
     try:
         parse_key(raw.decode("latin-1"))
     except MillraceError as error:
@@ -59,23 +59,24 @@ _ALLOW = AllowList.parse("localhost,10.0.0.0/8,fd00::/8")
 
 
 def webhook_url(raw: bytes) -> None:
+    """Checks the URL of a webhook."""
     ssrf.refuse_url(raw.decode("utf-8", "surrogateescape"), _ALLOW)
 
 
 def call_body(raw: bytes) -> None:
-    """POST /infer, up to the point where it would be queued."""
+    """Runs POST /infer up to the queue."""
     try:
-        asked = calls._parse(raw)
-        model = SAMPLES.resolve(asked.model)
-        calls._check(model, asked)
+        request = calls._parse(raw)
+        model = SAMPLES.resolve(request.model)
+        calls._check(model, request)
         if model.engine != "minilm":
-            model.size(asked.input, asked.params)
+            model.size(request.input, request.params)
     except MillraceError as error:
         _sendable(error)
 
 
 def credential(raw: bytes) -> None:
-    """The headers that say who is asking, up to the look-up of what they hold."""
+    """Reads the headers of a credential, up to its look-up."""
     headers = []
     for line in raw.splitlines():
         name, _, value = line.partition(b":")
@@ -93,7 +94,7 @@ def _looked_up(found: bytes) -> None:
 
 
 class Stored(MillraceError):
-    """In place of a transaction: the job is right."""
+    """Replaces a transaction: the job is valid."""
 
 
 def _nowhere(*_: Any, **__: Any) -> Any:
@@ -110,12 +111,12 @@ _SHARED = _resources()
 
 
 def job_body(raw: bytes) -> None:
-    """POST /jobs with JSON, up to its transaction."""
+    """Runs POST /jobs with JSON up to its transaction."""
     _submit(submit._submit_json, {}, raw)
 
 
 def job_query(raw: bytes) -> None:
-    """POST /jobs with NDJSON: its query parameters."""
+    """Runs POST /jobs with NDJSON on query parameters."""
     text = raw.decode("utf-8", "replace")
     query = {
         name: value
@@ -134,7 +135,7 @@ def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None
 
 
 def _sendable(error: MillraceError) -> None:
-    """An answer can be made of it."""
+    """Renders an error as a response."""
     from api.http.errors import problem
 
     problem(error, "req_x")

@@ -121,8 +121,11 @@ def _validate(path: Path) -> float:
 
 def _pair(platform: Platform, path: Path, scale: Scale, seed: int) -> Pair[Batch]:
     pair = measure_pair(
-        *(lambda due_s: workloads.batchstring(platform, due_s), _CALLS_PER_S),
-        *(lambda: _run_batch(platform, path), scale, seed),
+        lambda due_s: workloads.batchstring(platform, due_s),
+        _CALLS_PER_S,
+        lambda: _run_batch(platform, path),
+        scale,
+        seed,
         alone_s=_ALONE_S,
         longest_s=_LONGEST_S,
     )

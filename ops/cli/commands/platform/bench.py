@@ -33,6 +33,7 @@ def _scenario(
     """Declares a command that passes its options to `run` of a module of ops.bench."""
 
     def run(**values: Any) -> None:
+        """Runs the scenario."""
         import_module(f"ops.bench.{module or f'scenarios.{name}'}").run(**values)
 
     for option in reversed(options):
