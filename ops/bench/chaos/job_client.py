@@ -110,7 +110,7 @@ def _poll(followed: Followed, api: Api) -> dict[str, Any]:
 
 
 def _read(followed: Followed, api: Api, ledger: Ledger, break_off: BreakOff) -> bool:
-    """Reads further results; returns True if all are read. The next poll resumes a broken stream."""
+    """Reads further results; returns True if all are read. A broken stream is resumed later."""
     since, generation, request = followed.after, followed.generation, None
     lines: list[bytes] = []
     try:
