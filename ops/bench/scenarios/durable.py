@@ -158,6 +158,8 @@ def _submissions(report: Report, platform: Platform, sizes: Sizes) -> dict[str, 
         "exporting": _took_ms(posted, ended_s, read_s),
     }
     for name, took_ms in phases.items():
+        if not took_ms:
+            continue  # too short for a submission
         p50, p99 = np.percentile(took_ms, [50, 99])
         figures = {f"submit_p50_{name}_ms": p50, f"submit_p99_{name}_ms": p99}
         report.add(**figures, **{f"submit_max_{name}_ms": max(took_ms)})
