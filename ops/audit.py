@@ -1,7 +1,7 @@
-"""`make audit`: are there known vulnerabilities in what the lock file installs?
+"""`make audit`: known vulnerabilities of the packages in the lock file.
 
-Run by the tools' own Python (ops/tools.lock), so it imports nothing of ours. Exit status: 0: all
-packages were looked up, none has one; 1: some have; 2: that couldn't be told.
+Runs in the tools' own environment (ops/tools.lock), so it imports nothing of ours. Exit status:
+0: all packages were looked up, none has any; 1: some have; 2: unknown.
 """
 
 import json
@@ -13,6 +13,7 @@ _WITHIN_S = 600
 
 
 def main(lock: str) -> int:
+    """Audits a lock file; returns the exit status."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", lock, "--no-deps"]
     command += ["--disable-pip", "--format", "json", "--progress-spinner", "off"]
     try:

@@ -29,7 +29,7 @@ hypothesis_settings.load_profile("millrace")
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServers]:
-    with EmbeddedServers(tmp_path_factory.mktemp("home")) as running:
+    with EmbeddedServers(tmp_path_factory.mktemp("home")).running() as running:
         yield running
 
 

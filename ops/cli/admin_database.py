@@ -1,4 +1,4 @@
-"""The database as its owner has it, for what is done before any api runs."""
+"""Transactions of an admin on the database, which need no api."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +22,12 @@ _POLL_S = 0.1
 
 
 @contextmanager
-def everybodys() -> Iterator[Tx]:
-    """A transaction that sees the rows of all tenants. The embedded database is started for it, and
-    migrated, where it doesn't run. Raises EmbeddedError, SettingsError."""
+def admin_transaction() -> Iterator[Tx]:
+    """Opens a transaction that sees the rows of all tenants.
+
+    Starts and migrates the embedded database where it doesn't run. Raises EmbeddedError,
+    SettingsError.
+    """
     found = settings.load()
     servers = EmbeddedServers(found.home, postgres=not found.database_url, redis=False)
     database = db.connect(defaults.fill_in(found).database_url, pool_size=1)
@@ -39,30 +42,30 @@ def everybodys() -> Iterator[Tx]:
         servers.stop()
 
 
-def note(tx: Tx, act: str, target: str, tenant: str, **detail: Any) -> None:
-    """What is done here, for the audit log. detail: ids, names and states; no secret."""
-    told = {**detail, "user": getuser()}
+def record(tx: Tx, act: str, target: str, tenant: str, **detail: Any) -> None:
+    """Writes to the audit log. detail: ids, names and states; no secret."""
+    what = {**detail, "user": getuser()}
     name = ids.show("req", ids.new())
     audit.record(
-        tx, tenant=tenant, actor="cli", act=act, target=target, detail=told, request_id=name
+        tx, tenant=tenant, actor="cli", act=act, target=target, detail=what, request_id=name
     )
 
 
 def _prepare(servers: EmbeddedServers, database: Database, *, embedded: bool) -> None:
     if embedded:
-        _have_started(servers, database)
+        _start(servers, database)
     elif not is_current(database):
         raise SettingsError(["the database is not migrated: run `millrace migrate`"])
 
 
-def _have_started(servers: EmbeddedServers, database: Database) -> None:
+def _start(servers: EmbeddedServers, database: Database) -> None:
     until_s = clock.monotonic() + _STARTS_WITHIN_S
     while True:
         try:
             with suppress(HomeInUse):
                 servers.start()
             migrate(database)
-        except db.CONNECTION_ERRORS:  # who has the home is just starting the server, or ending it
+        except db.CONNECTION_ERRORS:  # another process is starting or ending it
             if clock.monotonic() > until_s:
                 raise
             clock.sleep(_POLL_S)

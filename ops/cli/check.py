@@ -1,8 +1,7 @@
-"""`millrace check`: the configuration and what it points to, or the invariants of its database;
-every problem at once."""
+"""`millrace check`: every problem of the configuration, or the invariants of the database."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -12,7 +11,7 @@ from api.auth import bind_check
 from jobs import ids, settings
 from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
-from jobs.errors import BlobStoreUnavailable
+from jobs.errors import BlobsAway
 from jobs.models import models_file
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
@@ -24,7 +23,7 @@ from ops.embedded.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """name, value and help of a setting."""
+    """Setting with its value."""
 
     name: str
     value: str
@@ -32,19 +31,19 @@ class Finding:
 
 
 def explain(found: Settings) -> Iterator[Finding]:
-    """Every setting, with its value and what it is for. Passwords in URLs are not shown."""
-    for name, field in Settings.model_fields.items():
-        value = str(getattr(found, name) or "")
-        if settings.is_secret(field) and value:
+    """Yields every setting; passwords are not shown."""
+    for f in fields(Settings):
+        value = str(getattr(found, f.name) or "")
+        if settings.is_secret(f) and value:
             value = settings.shown(value) if "://" in value else "(set)"
-        yield Finding(f"MILLRACE_{name.upper()}", value, field.description or "")
+        yield Finding(f"MILLRACE_{f.name.upper()}", value, f.metadata["help"])
 
 
 _QUERY_TIMEOUT_S = 3600
 
 
 def broken(found: Settings) -> Iterator[tuple[Invariant, list[Violation]]]:
-    """Every invariant, with the first of what breaks it in one snapshot of the database."""
+    """Yields every invariant with its first violations, in one snapshot of the database."""
     engine = db.connect(found.database_url, pool_size=1, statement_timeout_s=_QUERY_TIMEOUT_S)
     try:
         with invariants.snapshot(engine) as tx:
@@ -55,7 +54,7 @@ def broken(found: Settings) -> Iterator[tuple[Invariant, list[Violation]]]:
 
 
 def lines(invariant: Invariant, broken: list[Violation]) -> Iterator[str]:
-    """An invariant as people read it: a line, and one for each violation."""
+    """Yields a line for an invariant, and one for each violation."""
     word = "BROKEN" if broken else "holds"
     yield f"{invariant.number}  {invariant.name:20} {word:7} {invariant.holds}"
     for violation in broken:
@@ -65,7 +64,7 @@ def lines(invariant: Invariant, broken: list[Violation]) -> Iterator[str]:
 
 
 def as_json(invariant: Invariant, broken: list[Violation]) -> dict[str, Any]:
-    """The same, as programs read it."""
+    """Object of an invariant."""
     return {
         "invariant": invariant.number,
         "name": invariant.name,
@@ -79,14 +78,14 @@ def _job(violation: Violation) -> str | None:
 
 
 def problems() -> list[str]:
-    """Everything that is wrong; empty: all is well."""
+    """Problems of the configuration; empty: none."""
     try:
         found = settings.load()
     except SettingsError as error:
         return error.problems
     wrong: list[str] = []
     try:
-        wrong += [no for model in models_file.load(found.models) for no in model.file_problems()]
+        wrong += [no for model in models_file.load(found.models) for no in model.lacks()]
     except SettingsError as error:
         wrong += error.problems
     filled = defaults.fill_in(found)
@@ -111,27 +110,27 @@ def _database(found: Settings) -> list[str]:
 
 
 def _embedded(found: Settings) -> list[str]:
-    """Whether keys were made, as far as that can be told while its database may not run."""
-    if not bind_check.requires_key(found):
+    """Problems with keys, as far as known while the database may not run."""
+    if not bind_check.wants_keys(found):
         return []
     engine = db.connect(found.database_url, pool_size=1)
     try:
         return bind_check.problems(found, engine)
     except SQLAlchemyError:
-        return [] if Layout.of(found.home).data.exists() else bind_check.missing_key_problems(found)
+        return [] if Layout.of(found.home).data.exists() else bind_check.no_key(found)
     finally:
         engine.dispose()
 
 
 def _blobs(found: Settings) -> list[str]:
-    """Writes, reads and deletes, as api and workers will."""
+    """Writes, reads and deletes a blob."""
     folder = f"check/{ids.new().hex}/"
     try:
         store = open_store(found.blobs, found.s3_endpoint)
         store.put(folder + "probe", b"probe")
         store.get(folder + "probe")
         store.delete_prefix(folder)
-    except BlobStoreUnavailable as error:
+    except BlobsAway as error:
         return [f"MILLRACE_BLOBS: {error}"]
     return []
 

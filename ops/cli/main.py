@@ -1,5 +1,4 @@
-"""The command `millrace`. Each command says what it does, with an example, and exits non-zero on
-failure; `--json` prints what a program can read."""
+"""Command `millrace`: each command has an example, and exits non-zero on failure."""
 
 from typing import Any
 
@@ -12,9 +11,10 @@ from ops.cli.commands.platform import bench, completion, models, processes, simu
 
 
 class Cli(click.Group):
-    """Turns what users can mend into one clear line, and exits non-zero."""
+    """Reports errors that users can fix in one line, and exits non-zero."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command."""
         from ops.embedded import EmbeddedError
         from ops.supervisor.platform import PortTaken
 
@@ -35,7 +35,7 @@ class Cli(click.Group):
 @click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="millrace")
 def main() -> None:
-    """Durable batch inference with a low-latency path beside it."""
+    """Durable batch inference with a low-latency path for single calls."""
 
 
 for command in (

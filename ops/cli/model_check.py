@@ -19,63 +19,64 @@ from workers.items.results import outcome
 from workers.scheduler.entries import Entry
 from workers.scheduler.snapshot import LaneView, Rules
 
+#: Share of the best throughput that suffices: larger launches only add latency.
 GOOD_ENOUGH = 0.95
-"""Of the best throughput: larger launches than it takes to get there make everybody wait."""
 _ROUNDS = 5
-_MOST_S = 1.0  # of one size of launch
+_MOST_S = 1.0  # bound of measuring one size of launch
 _SHOWN = 200  # characters of an output
 _BAR = 40
 
 
 class Failed(Exception):
-    """The model can't be served as it is declared; says why."""
+    """Reports that a model can't be served as it is declared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Launches of so many rows, in_flight at a time. launch_ms: the median."""
+    """Launches of one size."""
 
     rows: int
-    launch_ms: float
+    launch_ms: float  #: median
     items_per_s: float
 
     @property
     def item_ms(self) -> float:
+        """Time an item."""
         return 1000 / self.items_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """bucket: up to how long its inputs are, 0 where that doesn't matter. best: the fewest rows
-    that are good enough; in_time: the most that keep the target, 0 where even one doesn't."""
+    """Launches of inputs of one bucket."""
 
-    bucket: int
+    bucket: int  #: longest input; 0 without buckets
     points: Sequence[Point]
-    best: int
-    in_time: int
+    best: int  #: fewest rows that are good enough
+    in_time: int  #: most rows within the target; 0: none
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """unit: of buckets. output: of the first input, as JSON. advice: for its entry."""
+    """Result of a check."""
 
     model: str
     load_s: float
     memory_mb: float
     inputs: int
-    output: str
-    unit: str
+    output: str  #: of the first input, as JSON
+    unit: str  #: of buckets
     target_ms: int
     curves: Sequence[Curve]
-    advice: Mapping[str, int]
+    advice: Mapping[str, int]  #: limits for its entry
 
     def as_json(self) -> dict[str, Any]:
+        """Object that `--json` prints."""
         return asdict(self)
 
 
 def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
-    """inputs: instead of the engine's own samples. Raises Failed."""
-    if wrong := model.file_problems():
+    """Loads a model and measures launches. inputs: default: the engine's samples. Raises Failed."""
+    if wrong := model.lacks():
         raise Failed("; ".join(wrong))
     since_s = clock.monotonic()
     try:
@@ -94,7 +95,7 @@ def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
             memory_mb=engine.memory_mb(),
             inputs=len(given),
             output=output[:_SHOWN],
-            unit=model.spec.unit,
+            unit=model.kind.unit,
             target_ms=model.target_ms,
             curves=curves,
             advice=_advice(engine, curves),
@@ -104,7 +105,7 @@ def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
 
 
 def lines(tried: Tried) -> Iterator[str]:
-    """As people read it."""
+    """Yields the lines of a report."""
     memory = (
         f"{tried.memory_mb:.1f} MiB of weights"
         if tried.memory_mb
@@ -167,6 +168,7 @@ def _together(model: Model, engine: Engine, batch: Sequence[Any]) -> None:
 
 def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     def bucket(entry: Entry) -> int:
+        """Key of the groups."""
         return entry.bucket
 
     for _, alike in groupby(sorted(entries, key=bucket), key=bucket):
@@ -174,8 +176,8 @@ def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 
 def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
-    """Launches of 1, 2, 4, … rows, up to what the limits allow."""
-    rules = Rules.from_model(model)
+    """Measures launches of 1, 2, 4, … rows, up to the limits."""
+    rules = Rules.of(model)
     units = sum(entry.size for entry in entries)
     bucket = entries[0].bucket
     view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)

@@ -22,7 +22,7 @@ _AWAY = frozenset({429, 502, 503, 504})
 
 
 class Refused(Exception):
-    """The api's problem, in words; `problem` is the body."""
+    """Reports an error response; `problem` is its body."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class Changed(Exception):
-    """What was being read is no longer what it was."""
+    """Reports that a job was retried while its results were read."""
 
 
 def _fault_line(fault: dict[str, Any]) -> str:
@@ -47,7 +47,7 @@ def _fault_line(fault: dict[str, Any]) -> str:
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in larger pieces: each is a chunk on the wire."""
+    """Joins lines to larger pieces: each is a chunk on the wire."""
     block: list[bytes] = []
     for line in lines:
         block.append(line)
@@ -83,7 +83,7 @@ def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether the api may answer soon: it restarts, say, or its database does."""
+    """Returns True if the api may answer soon, such as after a restart."""
     if isinstance(error, Refused):
         return error.status in _AWAY
     return isinstance(error, httpx.TransportError)
@@ -95,7 +95,7 @@ def _is_writing(job: dict[str, Any]) -> bool:
 
 
 def trusting(found: Settings) -> ssl.SSLContext:
-    """Whom this configuration trusts, and the certificate that it presents."""
+    """TLS context of this configuration: its CAs and its client certificate."""
     context = ssl.create_default_context(cafile=found.ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if found.client_cert:
@@ -104,8 +104,7 @@ def trusting(found: Settings) -> ssl.SSLContext:
 
 
 class Client:
-    """Talks to one api, as who has this key. verify: for https, as `trusting` makes it; without
-    it, the system's CAs."""
+    """HTTP client of one api. verify: TLS context from `trusting`; True: the system's CAs."""
 
     def __init__(
         self, url: str, key: str | None = None, verify: ssl.SSLContext | bool = True
@@ -114,14 +113,17 @@ class Client:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers, verify=verify)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
+        """JSON of a response. Raises Refused."""
         return self._ok(self._http.request(method, path, **options)).json()
 
     def submit(
         self, lines: Iterable[bytes], idempotency_key: str | None = None, **order: Any
     ) -> dict[str, Any]:
-        """Streams NDJSON lines as one job, under an Idempotency-Key: without one, a new one. order:
-        of the job, objects as they are. Lines that can be read again (no iterator) are sent again
-        where the connection breaks; the job is still made once."""
+        """Streams NDJSON lines as one job, under an Idempotency-Key (default: a new one).
+
+        order: fields of the job. Lines that can be read again (no iterator) are sent again where
+        the connection breaks; the job is still created once.
+        """
         headers = {
             "Content-Type": "application/x-ndjson",
             "Idempotency-Key": f'"{idempotency_key or ids.new()}"',
@@ -129,18 +131,20 @@ class Client:
         query = {name: _parameter(value) for name, value in order.items()}
 
         def post() -> httpx.Response:
+            """Sends the job."""
             return self._http.post("/jobs", content=_blocks(lines), params=query, headers=headers)
 
         response = post() if isinstance(lines, Iterator) else _persistently(post)
         return dict(self._ok(response).json())
 
     def submit_order(self, order: dict[str, Any], key: str | None = None) -> dict[str, Any]:
-        """A job as one JSON object, under an Idempotency-Key: for items that lie elsewhere."""
+        """Submits a job as one JSON object, whose items are in S3."""
         headers = {"Idempotency-Key": f'"{key or ids.new()}"'}
         response = _persistently(lambda: self._http.post("/jobs", json=order, headers=headers))
         return dict(self._ok(response).json())
 
     def job(self, id: str) -> dict[str, Any]:
+        """Job object."""
         return dict(self.request("GET", f"/jobs/{id}"))
 
     def wait(
@@ -149,9 +153,10 @@ class Client:
         each: Callable[[dict[str, Any]], None] = lambda job: None,
         away: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Until the job has ended, and its results are written where it was to write them, whatever
-        becomes of the api meanwhile; `each` sees the job at every look, `away` is called where the
-        api doesn't answer."""
+        """Waits until the job has ended and its output is written; survives restarts of the api.
+
+        each: called with the job at every poll; away: called where the api doesn't answer.
+        """
         while True:
             job = self._lasting_job(id, away)
             each(job)
@@ -171,15 +176,18 @@ class Client:
             clock.sleep(_RETRY_S)
 
     def delete(self, id: str) -> None:
+        """Deletes a job."""
         self._ok(self._http.delete(f"/jobs/{id}"))
 
     def results(self, id: str, **query: Any) -> Iterator[str]:
-        """NDJSON lines, as they stream in."""
+        """Yields NDJSON lines of results."""
         return map(bytes.decode, self._stream(f"/jobs/{id}/results", query))
 
     def lasting_results(self, id: str, after: int = -1, gaps: bool = False) -> Iterator[bytes]:
-        """The same as bytes, going on behind the last line where the connection breaks. Raises
-        Changed where the job was retried meanwhile: its results are others then."""
+        """Yields lines of results; resumes after the last one where the connection breaks.
+
+        Raises Changed where the job was retried meanwhile: its results differ then.
+        """
         generation, tries, last = self.job(id)["generation"], 0, b""
         while True:
             try:
@@ -197,7 +205,7 @@ class Client:
             after = json.loads(last)["seq"] if last else after
 
     def usage_csv(self, **query: Any) -> Iterator[str]:
-        """The lines of GET /usage as CSV, as they stream in."""
+        """Yields the lines of GET /usage as CSV."""
         for line in self._stream("/usage", {**query, "format": "csv"}):
             yield line.rstrip(b"\r").decode()
 
@@ -216,7 +224,7 @@ class Client:
         key: str | None = None,
         **more: Any,
     ) -> dict[str, Any]:
-        """One call; key: its Idempotency-Key; more: of its body."""
+        """Makes one call. key: Idempotency-Key; more: further fields of its body."""
         body = {"model": model, "input": value, "timeout_ms": timeout_ms, **more}
         headers = {"Idempotency-Key": f'"{key}"'} if key else None
         return dict(self.request("POST", "/infer", json=body, headers=headers))
@@ -228,9 +236,10 @@ class Client:
         return response
 
     def close(self) -> None:
+        """Closes the connections."""
         self._http.close()
 
 
 def _parameter(value: Any) -> Any:
-    """Of a query: texts and numbers as they are, all else as JSON."""
+    """Query parameter: texts and numbers as they are, all else as JSON."""
     return value if isinstance(value, str | int | float) else json.dumps(value)

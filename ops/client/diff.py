@@ -1,4 +1,4 @@
-"""Two jobs' results side by side, as they stream in.
+"""Comparison of two jobs' results while they stream in.
 
 Both streams are read in step; a result waits until its counterpart comes. Jobs in the same order
 need constant memory; others as much as they are out of order.
@@ -19,33 +19,33 @@ _MOST_OF_A_TEXT = 80
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Numbers a and b are alike where |a - b| <= atol + rtol * |b|. min_cosine: vectors are alike,
-    too, where the cosine of the angle between them is at least that."""
+    """Bounds: numbers a and b are alike where |a - b| <= atol + rtol * |b|."""
 
     rtol: float = 0.0
     atol: float = 0.0
-    min_cosine: float | None = None
+    min_cosine: float | None = None  #: vectors with at least this cosine are alike, too
 
 
 @dataclass
 class Diff:
-    """outcomes: how many went from which to which. max_abs_diff, min_cosine: over all numbers and
-    vectors that were compared, None where there were none. shown: the first that differ."""
+    """Result of a comparison."""
 
     same: int = 0
     changed: int = 0
     only_a: int = 0
     only_b: int = 0
-    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    max_abs_diff: float | None = None
-    min_cosine: float | None = None
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)  #: changes of outcome
+    max_abs_diff: float | None = None  #: over all numbers
+    min_cosine: float | None = None  #: over all vectors
+    shown: list[dict[str, Any]] = field(default_factory=list)  #: first differences
 
     @property
     def is_same(self) -> bool:
+        """True if nothing differs."""
         return not (self.changed or self.only_a or self.only_b)
 
     def as_json(self) -> dict[str, Any]:
+        """Object that `millrace diff --json` prints."""
         return {
             "same": self.same,
             "changed": self.changed,
@@ -68,8 +68,11 @@ def diff(
     tolerance: Tolerance = Tolerance(),
     show: int = 10,
 ) -> Diff:
-    """Of result lines. by: what says which results belong together; without it custom_id, and seq
-    for results that have none. show: so many differences are kept."""
+    """Compares result lines.
+
+    by: key of results that belong together; default: custom_id, or seq without one. show: number
+    of differences to keep.
+    """
     found = Diff()
     for key, one, other in _pairs(a, b, by):
         if one is None or other is None:
@@ -193,7 +196,7 @@ def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
 
 
 def _least_cosine(a: Any, b: Any) -> float | None:
-    """Of the vectors along the last axis; None where one of them is zero."""
+    """Least cosine of vectors along the last axis; None where one is zero."""
     one, other = _directions(a), _directions(b)
     if one is None or other is None:
         return None
@@ -201,7 +204,7 @@ def _least_cosine(a: Any, b: Any) -> float | None:
 
 
 def _directions(vectors: Any) -> Any:
-    """Of length 1; None where one is zero. Scaled first: squares of large numbers are infinite."""
+    """Vectors of length 1; None where one is zero. Scales first, since squares may overflow."""
     largest = np.abs(vectors).max(axis=-1, keepdims=True)
     if not largest.all():
         return None
@@ -210,7 +213,7 @@ def _directions(vectors: Any) -> Any:
 
 
 def _said(result: Result | None) -> str | None:
-    """In few words."""
+    """Describes a result in a few words."""
     if result is None:
         return None
     if result["outcome"] != "succeeded":

@@ -1,4 +1,4 @@
-"""A job's progress bar: items, rate, time left, failures."""
+"""Progress bar of a job: items, rate, time left, failures."""
 
 import sys
 from typing import Any
@@ -9,7 +9,7 @@ from ops.client.client import Client
 
 
 def wait_with_bar(client: Client, job: dict[str, Any]) -> dict[str, Any]:
-    """Waits for a job's end, and shows it coming: from where it is now, with the rate since."""
+    """Waits for a job's end with a progress bar, and the rate since now."""
     quiet = not sys.stderr.isatty()
     with tqdm(
         total=job["counts"]["total"] or None,  # not known yet while its input is read
@@ -22,6 +22,7 @@ def wait_with_bar(client: Client, job: dict[str, Any]) -> dict[str, Any]:
     ) as bar:
 
         def show(job: dict[str, Any]) -> None:
+            """Updates the bar."""
             bar.total = job["counts"]["total"] or None
             bar.set_postfix_str(_said(job), refresh=False)
             bar.update(_ended(job) - bar.n)

@@ -1,5 +1,4 @@
-"""What `millrace submit` reads: JSON lines, texts or CSV, plain or in gzip; a job's lines come out,
-one item each, as JSON."""
+"""Inputs of `millrace submit`: JSON lines, texts or CSV, plain or in gzip, as lines of a job."""
 
 import csv
 import gzip
@@ -22,27 +21,28 @@ _MOST_OF_A_FIELD = 1 << 28  # csv's own bound is 128 KiB
 
 
 class Unreadable(Exception):
-    """An input that can't be submitted: which, where, why."""
+    """Reports an input that can't be submitted."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """Items in a file, or on standard input. column, id_column: of CSV, by their names in its first
-    row; column may be "" where there is one alone."""
+    """Items in a file, or on standard input."""
 
-    source: str
+    source: str  #: path, or "-"
     format: Format
-    column: str = ""
-    id_column: str = ""
+    column: str = ""  #: input column of CSV; "": its only one
+    id_column: str = ""  #: custom_id column of CSV
 
     def lines(self) -> Iterable[bytes]:
-        """An iterator for standard input, which can be read once; a file is read anew each time.
-        Raises Unreadable, also from within."""
+        """Lines of the job: an iterator for standard input; a file is read anew each time.
+
+        Raises Unreadable, also while iterating.
+        """
         return iter(_Lines(self)) if self.source == STDIN else _Lines(self)
 
 
 def format_of(source: str) -> Format:
-    """By the suffix, that of gzip aside. Raises Unreadable for one that holds no lines."""
+    """Format by the suffix, without .gz. Raises Unreadable for one that holds no lines."""
     if source == STDIN:
         return "jsonl"
     suffix = Path(source.removesuffix(".gz")).suffix.lower()

@@ -1,6 +1,6 @@
-"""Where `millrace` writes results: JSON lines, CSV or Parquet, as they stream in.
+"""Files that `millrace` writes results to: JSON lines, CSV or Parquet, as they stream in.
 
-A file is there when all of it is: it is written beside its place, then renamed.
+A file appears once it is complete: it is written under another name, then renamed.
 """
 
 import csv

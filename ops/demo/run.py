@@ -1,4 +1,4 @@
-"""The main job on real input: embed the standard library's docstrings, then ask it a question."""
+"""Demo: embeds the standard library's docstrings, then answers a question."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,8 +26,7 @@ Say = Callable[[str], None]
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Starts everything in a folder of its own, shows what it does, stops everything; returns the
-    job, its launches' figures and what was found."""
+    """Runs a platform in a folder of its own; returns the job, its launches and the findings."""
     since_s = clock.monotonic()
     with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder:
         say("starting PostgreSQL, Redis, the api, the keeper and a worker …")

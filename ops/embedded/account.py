@@ -20,6 +20,8 @@ _FIRST_UNREACHABLE = 'for p; do test -x "$p" || { echo "$p"; exit 1; }; done'
 
 @dataclass(frozen=True, slots=True)
 class Account:
+    """User that a server runs as."""
+
     uid: int
     gid: int
     capability: str | None = None
@@ -32,7 +34,7 @@ class Account:
         stdin: int | IO[bytes] = subprocess.DEVNULL,
         stdout: int | IO[bytes] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start as this user, in a session of its own, ending when our main thread does."""
+        """Starts a command as this user, in a session that ends with our main thread."""
         switch = self.uid != os.geteuid()
         command = die_with_parent([str(a) for a in argv], death_signal)
         if switch and setpriv() is not None:

@@ -1,6 +1,9 @@
+"""Errors of the embedded servers."""
+
+
 class EmbeddedError(Exception):
-    """An embedded server can't run. The message says what, where, and how to mend it."""
+    """Reports that an embedded server can't run. The message says how to fix it."""
 
 
 class HomeInUse(EmbeddedError):
-    """Another process runs the servers of this home."""
+    """Reports that another process runs the servers of this home."""

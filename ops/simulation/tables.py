@@ -1,4 +1,4 @@
-"""What a simulation or a plan found, as a table and as JSON."""
+"""Results of a simulation or a plan, as a table and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ _PERCENTILES = (50, 90, 95, 99, 99.9)
 
 
 def simulation(result: Result, model: Model, rate_per_s: float) -> Iterator[str]:
-    """Lines for people."""
+    """Yields the lines of a table."""
     found = as_json(result)
     calls, launches = found["calls"], found["launches"]
     yield (
@@ -62,7 +62,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def plans(found: Sequence[Plan], asked: PlanRequest) -> Iterator[str]:
-    """Lines for people."""
+    """Yields the lines of a table."""
     best, rate = cheapest(found), found[0].rate_per_s
     yield (
         f"{asked.model.key}: {len(asked.arrivals):,} calls at {rate:,.1f}/s, target "

@@ -1,4 +1,4 @@
-"""Arrivals of calls, from files: real traces of a service, or plain seconds."""
+"""Files of arrivals: traces of a service, or plain seconds."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -10,21 +10,24 @@ import click
 
 from jobs.models.model import Model
 
+#: (seconds since the first, size).
 Arrival = tuple[float, int]
-"""Seconds since the first, and size."""
 
 _PLAIN = "a plain file has the seconds of one arrival a line"
+#: Column of the time -> optional column of the size.
 _COLUMNS = {"t_s": "in_tokens", "TIMESTAMP": "ContextTokens"}
-"""The column of the time, and that of the size beside it, which may be missing."""
 
 
 class TraceError(click.ClickException):
-    """What is wrong with a trace, where, and how to mend it."""
+    """Reports an invalid trace."""
 
 
 def read(path: Path) -> list[Arrival]:
-    """Arrivals in order, from the first at 0 on. A file of columns t_s (seconds) or TIMESTAMP (a
-    date and time), with in_tokens or ContextTokens beside it; or one of seconds alone."""
+    """Reads arrivals in order; the first one is at 0. Raises TraceError.
+
+    Columns: t_s (seconds) or TIMESTAMP (a date and time), with in_tokens or ContextTokens; or
+    seconds alone.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(row)]
@@ -42,18 +45,17 @@ def read(path: Path) -> list[Arrival]:
 
 
 def rate_per_s(arrivals: Sequence[Arrival]) -> float:
-    """Their mean rate; of a single one, 1."""
+    """Mean rate; 1 for a single arrival."""
     return (len(arrivals) - 1) / arrivals[-1][0] if arrivals[-1][0] > 0 else 1.0
 
 
 def compressed(arrivals: Sequence[Arrival], factor: float) -> list[Arrival]:
-    """The same in so many times less time."""
+    """Divides all times by a factor."""
     return [(at_s / factor, size) for at_s, size in arrivals]
 
 
 def fitted(arrivals: Sequence[Arrival], model: Model) -> list[Arrival]:
-    """With sizes as the model would see them: cut to its longest bucket; 1 where length doesn't
-    matter to it."""
+    """Cuts sizes to the model's longest bucket; 1 where it has no buckets."""
     longest = max(model.buckets, default=1)
     return [(at_s, min(max(1, size), longest)) for at_s, size in arrivals]
 

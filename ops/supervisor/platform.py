@@ -1,4 +1,4 @@
-"""The whole platform in one command: embedded services, migrations, api, keeper, workers."""
+"""Whole platform in one command: embedded services, migrations, api, keeper, workers."""
 
 import signal
 import socket
@@ -31,11 +31,11 @@ _UP_ASKS_TOO = (
 
 
 class PortTaken(Exception):
-    """Somebody else listens where the api should."""
+    """Reports that another process listens on the api's port."""
 
 
 class Platform:
-    """Everything `millrace up` runs. Every method belongs to the main thread."""
+    """Everything that `millrace up` runs; for the main thread."""
 
     def __init__(self, found: Settings, workers: int = 1, logs: Path | None = None) -> None:
         if found.tls_client_ca and not found.client_cert:
@@ -63,24 +63,24 @@ class Platform:
         )
 
     def _logged_in(self, role: str, found: Settings) -> Settings:
-        """For a process of that role. The embedded database lets each in as itself: it can't be
-        anybody else."""
+        """Settings of a process of that role, with its own login at the embedded database."""
         if found.database_url:
             return self.settings
         return self.settings.evolve(database_url=EmbeddedPostgres(found.home).url_of(role))
 
     @property
     def url(self) -> str:
+        """Address of the api."""
         return self.settings.url
 
     @property
     def metrics(self) -> list[str]:
-        """Where each process's metrics are read: those of the api, the keeper, each worker."""
+        """Addresses of metrics: those of the api, the keeper, each worker."""
         others = [exposition.url(its) for its in self._listening]
         return [f"{self.url}/metrics", *others] if others else []
 
     def start(self, stop_asked: Callable[[], bool] = lambda: False) -> None:
-        """Returns once the first call would be answered, or a stop is asked.
+        """Returns once calls are answered, or a stop is requested.
 
         Raises EmbeddedError, PortTaken, SettingsError, TimeoutError; then nothing is left running.
         """
@@ -106,18 +106,18 @@ class Platform:
                 clock.sleep(_POLL_S)
 
     def poll(self) -> None:
-        """Starts again what has ended."""
+        """Restarts processes that have ended."""
         self.servers.poll()
         self.supervisor.poll()
 
     def run(self, stop_asked: Callable[[], bool]) -> None:
-        """Keeps everything running until it is asked to stop."""
+        """Keeps everything running until a stop is requested."""
         while not stop_asked():
             self.poll()
             clock.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Workers give their slices back, then all of it ends."""
+        """Stops everything, after workers have released their slices."""
         self.supervisor.stop(_GRACE_S)
         self.servers.stop()
 
@@ -128,8 +128,7 @@ def _child(name: str, module: str, found: Settings, logs: Path | None) -> Child:
 
 
 def _own_api(found: Settings) -> ssl.SSLContext:
-    """Of the api that we started ourselves: it is asked nothing but whether it is ready, at the
-    address that it listens on, which its certificate needn't name."""
+    """TLS context for our own api: its certificate needn't have the address it listens on."""
     context = trusting(found)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -165,7 +164,7 @@ def _check_port(found: Settings) -> None:
 
 
 def _metrics_ports(found: Settings, count: int) -> list[int]:
-    """A port for each process beside the api: from the one that is set, or any that are free."""
+    """Ports of all processes but the api: from the configured one, or free ones."""
     if not found.metrics:
         return [0] * count
     first = found.metrics_port
@@ -173,7 +172,7 @@ def _metrics_ports(found: Settings, count: int) -> list[int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
+    """Free ports of loopback."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -182,12 +181,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """Free port of loopback."""
     return free_ports(1)[0]
 
 
 class StopAsked:
-    """Whether SIGINT or SIGTERM came."""
+    """True, when called, once SIGINT or SIGTERM came."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -203,8 +202,7 @@ class StopAsked:
 
 @contextmanager
 def running(home: Path, workers: int = 1, **changes: object) -> Iterator[Platform]:
-    """A platform of its own in that folder, on a free port, logging into files: for demos,
-    benchmarks and tests."""
+    """Runs a platform in a folder, on a free port, logging to files: for demos and tests."""
     found = settings.Settings(home=home, port=free_port()).evolve(**changes)
     platform = Platform(found, workers, logs=home / "logs")
     platform.start()

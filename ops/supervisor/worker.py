@@ -44,19 +44,21 @@ class WatchedWorker(Child):
         self._settings = settings
         self._file, self._known = ModelsFile(settings.models), set[str]()
         self._out_of_memory_kills = _out_of_memory_kills()
-        self._hung = self._told = False
+        self._hung = self._reported = False
         self._pulse: threading.Thread | None = None
         self._leave_by_s: float | None = None
 
     def start(self) -> None:
+        """Starts the worker, and the thread that reports it alive."""
         self._watch.reset()
-        self._hung, self._told, self._leave_by_s = False, False, None
+        self._hung, self._reported, self._leave_by_s = False, False, None
         super().start()
         if self._pulse is None:
             self._pulse = threading.Thread(target=self._watch_over, daemon=True)
             self._pulse.start()
 
     def keep_alive(self) -> None:
+        """Kills a worker that hangs, ends one that has grown, restarts one that has ended."""
         if self.alive():
             self._out_of_memory_kills = _out_of_memory_kills()
             if self._watch.hangs():
@@ -66,36 +68,39 @@ class WatchedWorker(Child):
         super().keep_alive()
 
     def ready(self) -> bool:
-        """Whether this incarnation has registered; its models may still load."""
+        """Returns True if this incarnation has registered; its models may still load."""
         return self._watch.incarnation > 0
 
     def healthy(self) -> bool:
+        """Returns True if the worker had come up."""
         return self.ready() or super().healthy()
 
     def ended(self, code: int) -> None:
-        """Reports it, beside everything else: the database may be away."""
+        """Reports the death on a thread: the database may be down."""
         if self.ready():
-            self._told = True
+            self._reported = True
             arguments = (self._settings, self._models(), self._watch.incarnation, self._how(code))
             threading.Thread(target=report, args=arguments, daemon=True).start()
 
     def kill(self) -> None:
-        """At the end of everything: what did not leave cleanly by then is not to blame for it."""
+        """Kills the worker at the end; its items are not blamed for that."""
         super().kill()
         cleanly = self.process is None or self.process.returncode == 0
-        if self.ready() and not cleanly and not self._told:
-            self._told = True
+        if self.ready() and not cleanly and not self._reported:
+            self._reported = True
             report(self._settings, self._models(), self._watch.incarnation, "killed", for_s=1.0)
 
     def _models(self) -> set[str]:
-        """Those that it may have served: all that we ever saw declared."""
+        """Models that it may have served: all that were ever declared."""
         self._file.poll()
         self._known |= {model.key for model in self._file.models.of_pool(self._settings.pool)}
         return self._known
 
     def _watch_over(self) -> None:
-        """Says that it lives, for as long as it does: a launch that holds the GIL for longer than
-        a lease loses its slices by it, but is not dead."""
+        """Reports the worker alive while it is.
+
+        A launch that holds the GIL for longer than a lease loses its slices, but is not dead.
+        """
         database = db.connect(
             self._settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER
         )
@@ -107,7 +112,7 @@ class WatchedWorker(Child):
                     with database.begin() as tx:
                         workers.watched(tx, self._watch.incarnation)
                 except SQLAlchemyError as error:
-                    _log.warning("can't say that %s lives: %s", self.name, error)
+                    _log.warning("can't report %s alive: %s", self.name, error)
 
     def _how(self, code: int) -> Death:
         # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
@@ -125,7 +130,7 @@ class WatchedWorker(Child):
         super().kill()
 
     def _end_grown(self) -> None:
-        """Asked to leave, and killed where it doesn't."""
+        """Terminates a worker that has grown, and kills it after a grace."""
         if self._leave_by_s is None:
             size_mb = _resident_mb(self.pid)
             if size_mb > self._settings.worker_max_mb:
@@ -143,9 +148,11 @@ def report(
     how: Death,
     for_s: float = _REPORT_FOR_S,
 ) -> None:
-    """Tells Redis and the database of a worker's death; while that is away, again and again for
-    so long. Where it fails the lease runs out by itself."""
-    _tell_redis(settings, models, incarnation)
+    """Reports a worker's death to Redis and the database, retrying for for_s.
+
+    Where it fails the lease expires by itself.
+    """
+    _report_to_redis(settings, models, incarnation)
     give_up_s, pause_s = clock.monotonic() + for_s, 0.1
     database = db.connect(settings.database_url, pool_size=1, statement_timeout_s=5, role=db.WORKER)
     try:
@@ -164,16 +171,16 @@ def report(
         database.dispose()
 
 
-def _tell_redis(settings: Settings, models: Collection[str], incarnation: int) -> None:
+def _report_to_redis(settings: Settings, models: Collection[str], incarnation: int) -> None:
     try:
         with call_redis.connect(settings.redis_url, timeout_s=1.0) as client:
             call_redis.declare_dead(client, models, str(incarnation))
     except RedisError as error:
-        _log.warning("couldn't tell Redis that worker %d died: %s", incarnation, error)
+        _log.warning("couldn't report to Redis that worker %d died: %s", incarnation, error)
 
 
 def _out_of_memory_kills() -> int:
-    """How often the kernel has killed for memory, on this machine and in this control group."""
+    """Number of kills for memory on this machine and in this control group."""
     return sum(
         int(line.split()[1])
         for path in (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))

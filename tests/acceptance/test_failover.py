@@ -55,7 +55,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     home = tmp_path_factory.mktemp("primary")
     primary = EmbeddedPostgres(home)
     standby = Standby(tmp_path_factory.mktemp("standby"), primary)
-    with HomeLock(home):
+    with HomeLock(home).held():
         try:
             primary.start()
             standby.start()

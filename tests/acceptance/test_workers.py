@@ -31,7 +31,7 @@ def test_a_worker_that_is_none_is_said_so(http: httpx.Client, path: str) -> None
     assert http.post(f"{path}/drain").status_code in (404, 422)
 
 
-def test_drain_and_undrain_by_the_command_line(platform: Platform, http: httpx.Client) -> None:
+def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Client) -> None:
     [worker] = json.loads(command(platform, "workers", "--json"))["data"]
     id = str(worker["id"])
     assert "drain asked" in command(platform, "worker", "drain", id)
@@ -42,7 +42,7 @@ def test_drain_and_undrain_by_the_command_line(platform: Platform, http: httpx.C
     eventually(lambda: state() == "draining", timeout_s=20)
     refused = http.post("/infer", json={"model": "echo", "input": "x"})
     assert refused.status_code == 503
-    assert "drain asked" not in command(platform, "worker", "undrain", id)
+    assert "drain asked" not in command(platform, "worker", "resume", id)
 
     def another_works() -> bool:
         platform.poll()  # as `millrace up` does: who has ended is started again

@@ -1,1 +1,1 @@
-"""What we compare with."""
+"""Systems that benchmarks compare with."""

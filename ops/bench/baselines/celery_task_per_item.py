@@ -1,27 +1,29 @@
-"""Plain Celery, as the durable path's rival: one task an item, no result stored, two processes.
-`… -m ops.bench.plain_celery BROKER FILE` is its worker; each task adds a byte to the file."""
+"""Plain Celery as a baseline of the durable path: a task an item, no results, two processes.
+
+`python -m ops.bench.baselines.celery_task_per_item BROKER FILE` is its worker; each task adds a
+byte to the file.
+"""
 
 import os
-import subprocess
 import sys
 import tempfile
-from signal import SIGTERM
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from celery import Celery
 
 from jobs import clock
-from ops.bench.harness.platform import BenchError
-from ops.processes.children import die_with_parent
+from ops.bench.harness.child_process import child
+from ops.bench.harness.errors import BenchError
 
 _TASK, _QUEUE = "plain.echo", "plain"
 _WARM_UP = 20
-_LOOK_S = 0.005
+_POLL_S = 0.005
 _STALLED_S = 120.0
 
 
 def _app(broker: str) -> Celery:
-    """Celery's defaults, but for results that nobody asked for."""
+    """App with Celery's defaults, but without results."""
     app = Celery("plain", broker=broker)
     app.conf.update(
         task_ignore_result=True,
@@ -32,56 +34,33 @@ def _app(broker: str) -> Celery:
     return app
 
 
-class PlainCelery:
-    """That worker, as the benchmark sees it. It waits for us without using the CPU."""
+@contextmanager
+def plain_celery(broker: str) -> Iterator[Callable[[int], float]]:
+    """Starts the worker. Yields a function that runs so many tasks, in seconds.
 
-    def __init__(self, broker: str) -> None:
-        self._app = _app(broker)
-        self._done = tempfile.NamedTemporaryFile()  # noqa: SIM115
-        command = [
-            sys.executable,
-            "-m",
-            "ops.bench.baselines.celery_task_per_item",
-            broker,
-            self._done.name,
-        ]
-        self._process = subprocess.Popen(
-            die_with_parent(command, SIGTERM),
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    They count from the first task published to the last one executed.
+    """
+    with tempfile.NamedTemporaryFile() as done, _app(broker) as app:
 
-    def seconds(self, items: int) -> float:
-        """From the first task published to the last one executed."""
-        before, since_s = self._size(), clock.monotonic()
-        for n in range(items):
-            self._app.send_task(_TASK, [f"item {n}"])
-        while self._size() < before + items:
-            if clock.monotonic() > since_s + _STALLED_S:
-                raise BenchError(f"plain Celery didn't run {items} tasks in {_STALLED_S:g} s")
-            clock.sleep(_LOOK_S)
-        return clock.monotonic() - since_s
+        def executed() -> int:
+            return os.stat(done.name).st_size
 
-    def _size(self) -> int:
-        return os.stat(self._done.name).st_size
+        def seconds(items: int) -> float:
+            before, since_s = executed(), clock.monotonic()
+            for n in range(items):
+                app.send_task(_TASK, [f"item {n}"])
+            while executed() < before + items:
+                if clock.monotonic() > since_s + _STALLED_S:
+                    raise BenchError(f"plain Celery didn't run {items} tasks in {_STALLED_S:g} s")
+                clock.sleep(_POLL_S)
+            return clock.monotonic() - since_s
 
-    def __enter__(self) -> "PlainCelery":
-        self.seconds(_WARM_UP)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._app.close()
-        self._done.close()
+        with child("ops.bench.baselines.celery_task_per_item", broker, done.name):
+            seconds(_WARM_UP)
+            yield seconds
 
 
-def _serve(broker: str, done: str) -> None:
+def _main(broker: str, done: str) -> None:
     app = _app(broker)
     file = os.open(done, os.O_WRONLY | os.O_APPEND)
 
@@ -94,4 +73,4 @@ def _serve(broker: str, done: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve(*sys.argv[1:])
+    _main(*sys.argv[1:])

@@ -1,5 +1,7 @@
-"""mosec, the best existing server of the kind, beside ours: in a venv of its own, below the user's
-cache folder, made when it is first needed."""
+"""mosec, the best existing server of this kind, as a baseline.
+
+Runs in a virtual environment below the user's cache folder, made when it is first needed.
+"""
 
 import os
 import subprocess
@@ -9,31 +11,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGTERM
 
 import httpx
 
 from jobs import clock
+from ops.bench.harness.child_process import end_group
 from ops.bench.harness.errors import BenchError
-from ops.bench.probes import cpu
+from ops.bench.probes.cpu import Meter
 from ops.processes.children import die_with_parent
 from ops.supervisor.platform import free_port
 
 VERSION = "0.9.8"
+#: Fixed waits to choose from, ms; 17 is a launch of 100 ms over six replicas.
 WAITS_MS = (5, 10, 17, 20, 30)
-"""The fixed waits to choose from; 17 is a launch of 100 ms over six replicas."""
 
 _APP = Path(__file__).parent / "peers" / "mosec_app.py"
-_CAPACITY, _TIMEOUT_MS = 10_000, 10_000
-_READY_WITHIN_S, _LOOK_S, _END_WITHIN_S = 60.0, 0.1, 10.0
+_OPTIONS = ["--log-level", "error", "--capacity", "10000", "--timeout", "10000"]
+_READY_WITHIN_S, _POLL_S = 60.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Mosec:
-    """One that runs; url: of its calls."""
+    """Running server."""
 
-    url: str
-    meter: cpu.Meter
+    url: str  #: of its calls
+    meter: Meter
 
 
 @contextmanager
@@ -41,40 +44,32 @@ def mosec(processes: int, max_batch: int, wait_ms: int, launch_ms: int = 100) ->
     """Serves batchstring; a launch leaves when it is full, or after wait_ms."""
     port = free_port()
     sizes = [str(size) for size in (processes, max_batch, wait_ms, launch_ms)]
-    options = ["--address", "127.0.0.1", "--port", str(port), "--log-level", "error"]
-    options += ["--capacity", str(_CAPACITY), "--timeout", str(_TIMEOUT_MS)]
+    address = ["--address", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(
-        die_with_parent([str(_python()), "-P", str(_APP), *sizes, *options], SIGTERM),
+        die_with_parent([str(_python()), "-P", str(_APP), *sizes, *address, *_OPTIONS], SIGTERM),
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
         url = f"http://127.0.0.1:{port}/inference"
         _await_ready(process, url)
-        yield Mosec(url, cpu.of_process("mosec", process.pid))
+        yield Mosec(url, Meter({"mosec": [process.pid]}, {}))
     finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_WITHIN_S)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, SIGKILL)  # what it left behind
-        process.wait()
+        end_group(process)
 
 
 def _await_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
     deadline_s = clock.monotonic() + _READY_WITHIN_S
     while process.poll() is None and clock.monotonic() < deadline_s:
-        try:
+        with suppress(httpx.TransportError):
             if httpx.post(url, json={"input": "ready?"}, timeout=5).status_code == 200:
                 return
-        except httpx.TransportError:
-            pass
-        clock.sleep(_LOOK_S)
+        clock.sleep(_POLL_S)
     raise BenchError("mosec did not start; see above")
 
 
 def _python() -> Path:
-    """The venv's; it is made, and mosec installed, where it isn't there yet."""
+    """Interpreter of the environment, which is made, with mosec, where it is missing."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
     name = f"mosec-{VERSION}-py{sys.version_info.major}.{sys.version_info.minor}"
     folder = Path(base).expanduser() / "millrace" / name

@@ -1,4 +1,4 @@
-"""The processes: two api, two keepers, three workers, a PostgreSQL and a Redis of their own."""
+"""Processes under test: two api, two keepers, three workers, PostgreSQL and Redis."""
 
 import os
 import re
@@ -28,16 +28,15 @@ _APIS, _KEEPERS, _WORKERS = 2, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A process as /proc shows it. state: one letter; born: tells it from a later one of that
-    pid."""
+    """Process as /proc shows it."""
 
-    state: str
+    state: str  #: one letter
     parent: int
-    born: int
+    born: int  #: start time, which differs for a later process of the same pid
 
 
 def look(pid: int) -> Look | None:
-    """None: it has ended, whether or not its parent has noticed."""
+    """Reads /proc; None if the process has ended, even if its parent has not reaped it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -46,7 +45,7 @@ def look(pid: int) -> Look | None:
 
 
 class Fleet:
-    """Every method but `ask` belongs to the main thread."""
+    """Starts, restarts and stops the processes; for the main thread, but for `query`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -72,6 +71,7 @@ class Fleet:
 
     @property
     def urls(self) -> list[str]:
+        """Addresses of the apis."""
         return [f"http://127.0.0.1:{port}" for port in self.ports]
 
     def start(self) -> None:
@@ -93,7 +93,7 @@ class Fleet:
             answers = [httpx.get(f"{url}/readyz", timeout=5).status_code for url in self.urls]
         except httpx.TransportError:
             return False
-        return set(answers) == {200} and self.ask(
+        return set(answers) == {200} and self.query(
             """
             SELECT 1 WHERE (SELECT count(*) FROM workers WHERE state = 'ready') >= %s
         """,
@@ -101,7 +101,7 @@ class Fleet:
         ) == [(1,)]
 
     def poll(self) -> None:
-        """Starts again what has ended, but for a server that is to stay down a while."""
+        """Restarts processes that have ended, but for a server that is kept down."""
         for server in (self.servers.postgres, self.servers.redis):
             due_s = self._down_until_s.get(server.name, 0.0)
             if not server.alive() and clock.monotonic() >= due_s:
@@ -109,11 +109,11 @@ class Fleet:
         self.supervisor.poll()
 
     def keep_down(self, server: str, seconds: float) -> None:
-        """When it ends now, it starts again so much later."""
+        """Delays the next restart of a server."""
         self._down_until_s[server] = clock.monotonic() + seconds
 
-    def ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]] | None:
-        """The rows of a query; None while the database is away."""
+    def query(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]] | None:
+        """Rows of a query; None while the database is down."""
         try:
             if self._connection is None or self._connection.closed:
                 url = db.plain_url(self.settings.database_url)
@@ -124,13 +124,14 @@ class Fleet:
             return None
 
     def ended_with(self, child: Child, pid: int) -> str | None:
-        """How a worker's supervisor saw that process of its own end."""
+        """Wait status of a worker's process, from its supervisor's log."""
         assert child.log
-        said = child.log.read_text(errors="replace")
-        found = re.search(rf"\(pid {pid}\) ended with (exit code \d+|\w+)", said)
+        text = child.log.read_text(errors="replace")
+        found = re.search(rf"\(pid {pid}\) ended with (exit code \d+|\w+)", text)
         return found and found[1]
 
     def stop(self) -> None:
+        """Stops all processes."""
         self.supervisor.stop(grace_s=10.0)
         if self._connection is not None:
             self._connection.close()
@@ -139,7 +140,7 @@ class Fleet:
 
 
 def send(pid: int, number: int) -> bool:
-    """Whether there was a process to send the signal to."""
+    """Sends a signal; returns False where the process has ended."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

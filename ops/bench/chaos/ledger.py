@@ -1,4 +1,4 @@
-"""The ledger: a JSON line for every fault, acknowledged job, and stretch of results read."""
+"""Ledger: a JSON line for every fault, acknowledged job, and range of results read."""
 
 import json
 import threading
@@ -9,7 +9,7 @@ from jobs import clock
 
 
 class Ledger:
-    """Any thread may write; a line is on its way to the disk when `write` returns."""
+    """File that any thread may write to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -17,9 +17,11 @@ class Ledger:
         self._lock = threading.Lock()
 
     def write(self, event: str, **what: Any) -> None:
+        """Writes a line and flushes it."""
         line = json.dumps({"at": clock.now().isoformat(), "event": event, **what}, default=str)
         with self._lock:
             self._file.write(line + "\n")
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()

@@ -1,5 +1,7 @@
-"""The clients: each submits a job, uses verbs on it, reads it while it runs, until it has ended;
-then the next. One more makes calls."""
+"""Clients: each submits a job, uses verbs on it, reads it until it has ended; then the next.
+
+One more makes calls.
+"""
 
 import json
 import threading
@@ -11,10 +13,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jobs import clock
-from ops.bench.chaos.client import GONE, Api, Response
+from ops.bench.chaos.client import CONNECTION_ERRORS, Api, Response
 from ops.bench.chaos.job_client import Followed, follow
 from ops.bench.chaos.ledger import Ledger
 from ops.bench.chaos.workload import Work, invent
+from ops.bench.load.client import ndjson_blocks
 
 CLIENTS = 10
 _CALL_EVERY_S = 0.1
@@ -25,7 +28,10 @@ _NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 class Load:
-    """followed: every job that was acknowledged; torn: tags of uploads that were broken off."""
+    """Threads of the clients.
+
+    followed: jobs that were acknowledged; torn: tags of uploads that were broken off.
+    """
 
     def __init__(self, ports: list[int], seed: int, ledger: Ledger) -> None:
         self._ports, self._seed, self._ledger = ports, seed, ledger
@@ -47,26 +53,27 @@ class Load:
         self.keys = False
 
     def start(self) -> None:
+        """Starts the clients."""
         self.keys = self._takes_keys()
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """No new jobs; those that are open are followed to their end."""
+        """Stops new jobs; open ones are followed to their end."""
         self._closing.set()
 
     def over(self) -> bool:
+        """Returns True if all clients have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def ask_to_break_off(self, what: str) -> "Future[dict[str, Any]]":
-        """The next client that is about to upload, or to read a stream, will go away in the middle;
-        its proof is the result."""
+        """Makes the next client break off its upload or its stream; the result is its proof."""
         asked: Future[dict[str, Any]] = Future()
         self._wanted[what].put(asked)
         return asked
 
     def break_off(self, what: str) -> "Future[dict[str, Any]] | None":
-        """For a client: whether it is to go away now."""
+        """Request that a client shall break off now, if any."""
         try:
             return self._wanted[what].get_nowait()
         except Empty:
@@ -74,13 +81,13 @@ class Load:
 
     def _takes_keys(self) -> bool:
         body = json.dumps({"model": "echo", "items": ["probe"]}).encode()
-        answer = Api(self._ports, Random(0)).ask(
+        answer = Api(self._ports, Random(0)).request(
             "POST", "/jobs", body, _JSON | {"Idempotency-Key": f'"probe-{self._seed}"'}
         )
         return answer.status == 202
 
     def _guarded(self, run: Any, number: int) -> None:
-        """A client that gives up is a finding, not the end of the run."""
+        """Runs a client; its failure is a finding, not the end of the run."""
         try:
             run(number, Random(f"{self._seed}/{number}"))
         except Exception as error:
@@ -110,22 +117,21 @@ class Load:
         while True:
             try:
                 return {"tag": tag, "bytes_sent": api.break_off(path, blocks, _NDJSON)}
-            except GONE:
+            except CONNECTION_ERRORS:
                 clock.sleep(0.2)
 
     def _submit(self, api: Api, work: Work, dice: Random) -> Followed | None:
-        """The job, once it is acknowledged. None: nobody knows whether it is there, because the
-        api takes no keys that would tell."""
-        plot = _plot(dice)
+        """Job that was acknowledged; None where the api takes no keys and its fate is unknown."""
+        verbs, expires_in_s = _verbs(dice)
         query = {"model": work.model, "metadata": _metadata(work.tag)}
-        if plot.expires_in_s is not None:
-            query["expires_in_s"] = str(plot.expires_in_s)
+        if expires_in_s is not None:
+            query["expires_in_s"] = str(expires_in_s)
         as_json = work.total <= _JSON_ITEMS and dice.random() < 0.5
         self.works[work.tag] = work
         while True:
             try:
                 answer = self._post(api, work, query, as_json)
-            except GONE as error:
+            except CONNECTION_ERRORS as error:
                 self._ledger.write("unacknowledged", tag=work.tag, error=repr(error))
                 if not self.keys:
                     return None
@@ -133,8 +139,8 @@ class Load:
             if answer and answer.status == 202:
                 job = answer.json()["id"]
                 self._ledger.write("acknowledged", tag=work.tag, job=job, total=work.total)
-                return Followed(work, job, plot.verbs, plot.expires_in_s is not None)
-            if answer and not answer.passing:
+                return Followed(work, job, verbs, expires_in_s is not None)
+            if answer and not answer.transient:
                 raise RuntimeError(f"{work.tag} was refused: {answer}")
             if answer and not self.keys and answer.status >= 500:
                 return None
@@ -143,31 +149,31 @@ class Load:
     def _post(self, api: Api, work: Work, query: dict[str, str], as_json: bool) -> Response:
         key = {"Idempotency-Key": f'"{work.tag}"'} if self.keys else {}
         if not as_json:
-            return api.ask("POST", "/jobs?" + urlencode(query), _blocks(work), _NDJSON | key)
+            return api.request("POST", "/jobs?" + urlencode(query), _blocks(work), _NDJSON | key)
         fields: dict[str, Any] = dict(query) | {"metadata": json.loads(query["metadata"])}
         if "expires_in_s" in fields:
             fields["expires_in_s"] = float(fields["expires_in_s"])
         body = json.dumps(fields | {"items": list(work.texts())}).encode()
-        return api.ask("POST", "/jobs", body, _JSON | key)
+        return api.request("POST", "/jobs", body, _JSON | key)
 
     # -- calls
 
     def _caller(self, number: int, dice: Random) -> None:
-        """Calls may be refused or run out of time; an answer must be right."""
+        """Makes calls, which may be refused or time out; an answer must be right."""
         api = Api(self._ports, dice)
         while not self._closing.wait(_CALL_EVERY_S):
             self.calls += 1
             model, text = dice.choice(("echo", "shout")), f"call {self.calls}"
             body = json.dumps({"model": model, "input": text, "timeout_ms": 5000}).encode()
             try:
-                answer = api.ask("POST", "/infer", body, _JSON)
-            except GONE:
+                answer = api.request("POST", "/infer", body, _JSON)
+            except CONNECTION_ERRORS:
                 continue
             if answer.status == 200:
                 self.calls_answered += 1
                 if answer.json()["output"] != (text if model == "echo" else text.upper()):
                     self.troubles.append(f"wrong call: {answer}")
-            elif not answer.passing:
+            elif not answer.transient:
                 self.troubles.append(f"a call was refused: {answer}")
 
 
@@ -176,33 +182,18 @@ def _metadata(tag: str) -> str:
 
 
 def _blocks(work: Work) -> Iterator[bytes]:
-    """NDJSON, some hundred lines a block."""
-    texts = list(work.texts())
-    for since in range(0, len(texts), _BLOCK_LINES):
-        block = texts[since : since + _BLOCK_LINES]
-        yield "".join(json.dumps(text) + "\n" for text in block).encode()
+    return ndjson_blocks(work.texts(), _BLOCK_LINES)
 
 
-class _Plot:
-    """What is done to a job: verbs and when, in seconds after the one before; its expiry."""
-
-    def __init__(
-        self, verbs: list[tuple[float, str]] | None = None, expires_in_s: float | None = None
-    ) -> None:
-        self.verbs, self.expires_in_s = verbs or [], expires_in_s
-
-
-def _plot(dice: Random) -> _Plot:
+def _verbs(dice: Random) -> tuple[list[tuple[float, str]], float | None]:
+    """Returns (verbs of a job, each with its delay in s after the one before; expires_in_s)."""
     soon, later = round(dice.uniform(0, 2), 2), round(dice.uniform(0, 2), 2)
-    match dice.choices(range(6), (60, 10, 12, 6, 6, 6))[0]:
-        case 1:
-            return _Plot([(soon, "cancel")])
-        case 2:
-            return _Plot([(soon, "pause"), (later, "resume")])
-        case 3:
-            return _Plot([(soon, "cancel"), (later, "retry")])
-        case 4:
-            return _Plot([(later, "retry")], expires_in_s=3 * soon + 0.1)
-        case 5:
-            return _Plot([(later, "retry")])
-    return _Plot()
+    plots: list[tuple[list[tuple[float, str]], float | None]] = [
+        ([], None),
+        ([(soon, "cancel")], None),
+        ([(soon, "pause"), (later, "resume")], None),
+        ([(soon, "cancel"), (later, "retry")], None),
+        ([(later, "retry")], 3 * soon + 0.1),
+        ([(later, "retry")], None),
+    ]
+    return dice.choices(plots, (60, 10, 12, 6, 6, 6))[0]

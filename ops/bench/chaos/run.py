@@ -1,4 +1,4 @@
-"""The run: start everything, let faults rain, stop, check, report."""
+"""Run of a chaos test: start everything, inject faults, stop, check, report."""
 
 import shutil
 import signal
@@ -24,7 +24,6 @@ from ops.bench.chaos.faults.faults import FAULTS
 from ops.bench.chaos.faults.schedule import Planned, plan
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired
 from ops.bench.chaos.fleet import Fleet
-from ops.bench.chaos.history import History
 from ops.bench.chaos.ledger import Ledger
 from ops.bench.chaos.load import Load
 from ops.bench.chaos.verify import Findings, verify
@@ -49,8 +48,7 @@ _UNLOGGED = "SELECT relname FROM pg_class WHERE relpersistence = 'u'"
 
 
 def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
-    """`millrace bench chaos`. Exits non-zero where anything is lost, doubled, out of order or
-    wrong; then the folder stays as it is."""
+    """Exits non-zero, and keeps the folder, if anything is lost, doubled, out of order or wrong."""
     logs.configure("chaos")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(tempfile.mkdtemp(prefix=f"millrace-chaos-{seed}-"))
@@ -62,7 +60,7 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
         durability = _durability(fleet, ledger)
         load = Load(fleet.ports, seed, ledger)
         load.start()
-        history = _rain(Stage(fleet, load), planned, ledger)
+        history = _inject(Stage(fleet, load), planned, ledger)
         _say("no more faults; the clients follow their jobs to the end")
         load.close()
         _poll_until(fleet, load.over, _CALM_WITHIN_S)
@@ -91,9 +89,9 @@ def _fleet(folder: Path) -> Iterator[Fleet]:
 
 
 def _durability(fleet: Fleet, ledger: Ledger) -> dict[str, str]:
-    """That nothing is faster here than it may be."""
-    found = dict(fleet.ask(_DURABILITY) or ())
-    unlogged = [name for (name,) in fleet.ask(_UNLOGGED) or ()]
+    """Settings of PostgreSQL that show that durability is not relaxed."""
+    found = dict(fleet.query(_DURABILITY) or ())
+    unlogged = [name for (name,) in fleet.query(_UNLOGGED) or ()]
     found["unlogged tables"] = ", ".join(unlogged) or "none"
     ledger.write("durability", **found)
     _say("; ".join(f"{name}: {value}" for name, value in found.items()))
@@ -102,17 +100,20 @@ def _durability(fleet: Fleet, ledger: Ledger) -> dict[str, str]:
 
 @dataclass
 class _Going:
+    """Fault in progress."""
+
     planned: Planned
     steps: Steps[Proof]
     since_s: float
     tries: int
 
 
-def _rain(stage: Stage, planned: list[Planned], ledger: Ledger) -> History:
-    """The main loop: faults begin when they are due and go on side by side, while the fleet is
-    kept running. Ends when each has fired or was missed too often, or when it takes far too
-    long."""
-    history = History()
+def _inject(stage: Stage, planned: list[Planned], ledger: Ledger) -> record.History:
+    """Main loop: steps faults from their due times on, concurrently, and keeps the fleet running.
+
+    Ends once each has fired or was missed too often, or after far too long.
+    """
+    history = record.History()
     waiting, going = deque((fault, 1) for fault in planned), list[_Going]()
     now_s = said_s = sampled_s = 0.0
     looked_s = clock.monotonic()
@@ -130,7 +131,7 @@ def _rain(stage: Stage, planned: list[Planned], ledger: Ledger) -> History:
                 if ended == "missed" and one.tries < _TRIES:
                     waiting.append((one.planned, one.tries + 1))
         stage.fleet.poll()
-        if now_s >= sampled_s + _SAMPLE_EVERY_S and (rows := stage.fleet.ask(_DONE)):
+        if now_s >= sampled_s + _SAMPLE_EVERY_S and (rows := stage.fleet.query(_DONE)):
             sampled_s = now_s
             history.done.append((now_s, rows[0][0]))
         if now_s >= said_s + _SAY_EVERY_S:
@@ -139,12 +140,12 @@ def _rain(stage: Stage, planned: list[Planned], ledger: Ledger) -> History:
         clock.sleep(_STEP_S)
     history.missed += len(waiting) + len(going)
     for one in going:
-        one.steps.close()  # wakes who was stopped
+        one.steps.close()  # continues stopped processes
     return history
 
 
-def _step(one: _Going, history: History, ledger: Ledger, now_s: float) -> str | None:
-    """One look of one fault; "fired" or "missed" once it has ended."""
+def _step(one: _Going, history: record.History, ledger: Ledger, now_s: float) -> str | None:
+    """Steps a fault; returns "fired" or "missed" once it has ended."""
     try:
         next(one.steps)
         return None
@@ -170,7 +171,7 @@ def _write(ledger: Ledger, one: _Going, **what: Any) -> None:
     )
 
 
-def _say_progress(now_s: float, history: History, faults: int, load: Load) -> None:
+def _say_progress(now_s: float, history: record.History, faults: int, load: Load) -> None:
     done = history.done[-1][1] if history.done else 0
     _say(
         f"{now_s:5.0f} s: {len(history.fired)} of {faults} faults, {history.missed} missed; "
@@ -186,7 +187,7 @@ def _poll_until(fleet: Fleet, over: Callable[[], bool], within_s: float) -> None
 
 
 def _aside(fleet: Fleet, act: Callable[[], Findings]) -> Findings:
-    """Runs it on another thread: this one keeps the fleet running."""
+    """Runs it on another thread, while this one keeps the fleet running."""
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(act)
         while not done.done():
@@ -197,7 +198,7 @@ def _aside(fleet: Fleet, act: Callable[[], Findings]) -> Findings:
 
 def _leave(folder: Path, ledger: Ledger, found: Findings) -> None:
     if found.broken:
-        for what in found.told[:20]:
+        for what in found.messages[:20]:
             _say(f"broken: {what}")
         raise click.ClickException(f"not everything holds; the data and the ledger are in {folder}")
     shutil.rmtree(folder / "home", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a job consists of: a function of its tag, so that nothing has to be kept to check it."""
+"""Items of a job: a function of its tag, so that nothing has to be stored to check them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,32 +32,33 @@ options = { function = "ops.bench.chaos.faults.functions:moody" }
 limits = { max_batch = 16, slice_items = 64 }
 """
 
-RETRIES = hasattr(protocol, "Transient")
-"""Whether workers retry what is transient, and isolate what kills them."""
+RETRIES = hasattr(protocol, "Transient")  # workers retry, and isolate items that kill them
 
 _MOODY_ITEMS = 2000
-_POISONED = 0.1  # of the moody jobs: each kills workers until it is alone
+_POISONED = 0.1  # share of the moody jobs with an item that kills workers until it is alone
 _SHARES = {"echo": 0.3, "shout": 0.5, "moody": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """marks: seq -> how that item misbehaves."""
+    """Items of one job."""
 
     tag: str
     model: str
     total: int
-    marks: Mapping[int, str] = field(default_factory=dict)
+    marks: Mapping[int, str] = field(default_factory=dict)  #: seq -> how that item fails
 
     def text(self, seq: int) -> str:
+        """Input of an item."""
         mark = self.marks.get(seq)
         return f"{self.tag} é {seq}" + (f"!{mark}" if mark else "")
 
     def texts(self) -> Iterator[str]:
+        """Inputs of all items."""
         return map(self.text, range(self.total))
 
     def expected(self, seq: int) -> tuple[str, str]:
-        """(outcome, output or code of the error): what a plain loop over the items makes of it."""
+        """Returns (outcome, output or error code) as a plain loop computes them."""
         match self.marks.get(seq):
             case "raise":
                 return "failed", "engine_error"
@@ -68,7 +69,7 @@ class Work:
 
 
 def invent(tag: str, dice: Random) -> Work:
-    """Log-uniform from 1 to 20,000 items; now and then some that misbehave."""
+    """Random work of 1 to 20,000 items (log-uniform), sometimes with items that fail."""
     model = dice.choices(list(_SHARES), list(_SHARES.values()))[0]
     most = _MOODY_ITEMS if model == "moody" else MOST_ITEMS
     total = min(most, int(exp(dice.uniform(0, log(most + 1)))))

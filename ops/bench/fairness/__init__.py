@@ -1,9 +1,7 @@
-"""`millrace bench fairness`: what tenants notice of each other, and what telling them apart costs.
+"""`millrace bench fairness`: effects of tenants on each other, and the cost of identifying them.
 
-tenants      tenants of a platform: keys, weights, limits; what its tables say of them
-flood        small clients, alone and beside one that floods
-backlogs     whose device time it is while several always have work
-throughput   the same load of one tenant, and of many
-identity     the CPU of a key and limits
-run          the figures, and their picture
+tenants      tenants of a platform: keys, weights, limits, and their rows
+flood        small clients, alone and next to a tenant that floods
+backlogs     device time while several tenants always have work
+run          figures, the picture, the throughput of one tenant and of many, the cost of a key
 """

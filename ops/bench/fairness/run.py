@@ -1,150 +1,178 @@
-"""`millrace bench fairness`: small tenants beside one that floods, and whose device time it is."""
+"""`millrace bench fairness`: small tenants next to one that floods, and shares of the devices."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from ops.bench.fairness import backlogs, flood, identity, throughput
+from ops.bench.fairness import backlogs, flood
 from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
 from ops.bench.fairness.flood import FLOOD, NINE, Side
-from ops.bench.fairness.identity import Cost
-from ops.bench.fairness.tenants import Tenants
-from ops.bench.fairness.throughput import SINGLE, TEN
+from ops.bench.fairness.tenants import Tenants, tenants_of
+from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file, sample
-from ops.bench.harness.platform import own_platform, save_picture, with_spread
-from ops.bench.harness.scale import FULL, Scale
-from ops.bench.results.plots import latencies, shares
-from ops.bench.results.report import Report
+from ops.bench.harness.platform import own_platform, say
+from ops.bench.harness.scale import Scale
+from ops.bench.load import workloads
+from ops.bench.load.arrivals import poisson
+from ops.bench.load.open_loop import drive
+from ops.bench.probes.cpu import platform_meter
+from ops.bench.results.plots import DARK, LIGHT, label, latencies, picture, shares
+from ops.bench.results.report import Report, scenario
 from ops.bench.results.statistics import jain, share_error
+from ops.supervisor.platform import Platform
 
-ASKED = {
-    "light_job_ratio": "<= 1.5",
-    "light_call_ratio": "<= 1.2",
-    "jain": ">= 0.98",
-    "share_error": "<= 0.05",
-    "throughput_ratio": ">= 0.97",
-    "auth_cpu_ms": "<= 0.1",
-}
 _WORKERS = 6
+_SINGLE, _TEN = ["single"], [f"ten-{n}" for n in range(1, 11)]
+_JOB_ITEMS = (7_500, 3_000, 1_200, 300)  # ten jobs of each: little is left at the end
+_LIMITED = "limited"
+_LIMITS = {"requests_per_s": 1e6, "tokens_per_s": 1e9, "calls_in_flight": 1_000_000}
+_PER_S, _WARM_UP_S, _SECONDS = 300, 1.0, 9.0  # of the calls that cost is measured with
 
+#: (alone, with the flood) of each round.
 Sides = Sequence[tuple[Side, Side]]
 
 
-def run(effort: Scale = FULL) -> None:
-    """The parts one after the other; within each, its sides in turn."""
-    report = Report("fairness", ASKED, effort.quick)
-    with (
-        own_platform(_WORKERS, models_file(sample("batchstring"))) as platform,
-        Tenants(platform, [FLOOD, *NINE, FIRST, *EQUAL, *WEIGHED, SINGLE, *TEN]) as tenants,
-    ):
-        sides = flood.rounds(platform, tenants, effort)
-        _jobs_beside_a_flood(report, sides)
-        _calls_beside_a_flood(report, sides)
-        equal = backlogs.equal(tenants, effort)
-        weighed = backlogs.weighed(tenants, effort)
+@scenario(
+    "fairness",
+    "light_job_ratio <= 1.5",
+    "light_call_ratio <= 1.2",
+    "jain >= 0.98",
+    "share_error <= 0.05",
+    "throughput_ratio >= 0.97",
+    "auth_cpu_ms <= 0.1",
+)
+def run(report: Report, scale: Scale) -> Any:
+    """Measures the parts one after the other; within each, its sides in turn."""
+    names = [FLOOD, *NINE, FIRST, *EQUAL, *WEIGHED, *_SINGLE, *_TEN]
+    models, rounds = models_file(sample("batchstring")), range(scale.rounds)
+    with own_platform(_WORKERS, models) as platform, tenants_of(platform, names) as tenants:
+        measure = partial(flood.measure, platform, tenants, scale)
+        sides = [(measure(seed, flooded=False), measure(seed, flooded=True)) for seed in rounds]
+        _beside_a_flood(report, sides)
+        equal = [backlogs.measure(tenants, EQUAL, scale, backlogs.EQUAL_S) for _ in rounds]
+        weighed = backlogs.measure(tenants, WEIGHED, scale, backlogs.WEIGHED_S)
         _shares(report, equal, weighed)
-        _throughput(report, throughput.rounds(tenants, effort))
-    _cpu(report, identity.rounds(effort))
-    save_picture("fairness", _picture(sides, equal, weighed), effort.quick)
-    report.finish()
+        rates = [[_items_per_s(tenants, who, scale) for who in (_SINGLE, _TEN)] for _ in rounds]
+    single, ten = zip(*rates, strict=True)
+    report.spread(items_per_s_single=single, items_per_s_ten=ten)
+    report.add(throughput_ratio=median(ten) / median(single))
+    _cpu(report, models, scale)
+    return _picture(sides, equal, weighed)
 
 
-# -- the figures
-
-
-def _jobs_beside_a_flood(report: Report, sides: Sides) -> None:
-    """light_job_ratio: of the medians of the rounds' p95."""
-    p95s = {}
-    for n, name in enumerate(("_alone", "")):
-        found = [np.percentile(pair[n].job_ms, [50, 95]) for pair in sides]
-        p95s[name] = [float(p95) for _, p95 in found]
-        report.add(**{f"light_job_p50{name}_ms": median(float(p50) for p50, _ in found)})
-        report.add(**with_spread(f"light_job_p95{name}_ms", p95s[name]))
-    report.add(light_job_ratio=median(p95s[""]) / median(p95s["_alone"]))
-
-
-def _calls_beside_a_flood(report: Report, sides: Sides) -> None:
-    p95s = {}
-    for n, name in enumerate(("_alone", "")):
-        found = [pair[n].calls.percentiles(50, 95) for pair in sides]
-        p95s[name] = [p95 for _, p95 in found]
-        report.add(**{f"light_call_p50{name}_ms": median(p50 for p50, _ in found)})
-        report.add(**with_spread(f"light_call_p95{name}_ms", p95s[name]))
-        submits = [pair[n].submits.percentiles(95)[0] for pair in sides]
-        report.add(**{f"light_submit_p95{name}_ms": median(submits)})
-    report.add(
-        light_call_ratio=median(p95s[""]) / median(p95s["_alone"]),
-        light_call_errors=sum(side.calls.errors for pair in sides for side in pair),
-    )
+def _beside_a_flood(report: Report, sides: Sides) -> None:
+    """Adds figures of jobs and calls; their ratios are those of the medians of the rounds' p95."""
+    for n, side in enumerate(("_alone", "")):
+        for kind, found in (
+            ("job", [np.percentile(pair[n].job_ms, [50, 95]) for pair in sides]),
+            ("call", [pair[n].calls.percentiles(50, 95) for pair in sides]),
+        ):
+            p50s, p95s = ([float(ms) for ms in column] for column in zip(*found, strict=True))
+            report.median(**{f"light_{kind}_p50{side}_ms": p50s})
+            report.spread(**{f"light_{kind}_p95{side}_ms": p95s})
+        submits = (pair[n].submits.percentiles(95)[0] for pair in sides)
+        report.median(**{f"light_submit_p95{side}_ms": submits})
+    for kind in ("job", "call"):
+        p95, alone = (report.figures[f"light_{kind}_p95{side}_ms"] for side in ("", "_alone"))
+        report.add(**{f"light_{kind}_ratio": p95 / alone})
+    report.add(light_call_errors=sum(side.calls.errors for pair in sides for side in pair))
 
 
 def _shares(report: Report, equal: Sequence[Window], weighed: Window) -> None:
     found = [jain(list(window.device_s.values())) for window in equal]
     if indices := [index for index in found if index is not None]:
-        report.add(**with_spread("jain", indices))
-    error = share_error(weighed.device_s, WEIGHED)
-    if error is not None:
+        report.spread(jain=indices)
+    if (error := share_error(weighed.device_s, WEIGHED)) is not None:
         report.add(share_error=error)
-    report.add(
-        jain_window_s=median(window.seconds for window in equal), share_window_s=weighed.seconds
+    report.median(jain_window_s=(window.seconds for window in equal))
+    report.add(share_window_s=weighed.seconds)
+
+
+def _items_per_s(tenants: Tenants, names: Sequence[str], scale: Scale) -> float:
+    """Items a second of the same jobs, posted by these tenants in turn."""
+    sizes = [int(scale.seconds(items)) for items in _JOB_ITEMS]
+    posters = list(names) * (len(_TEN) // len(names))
+    since, clients = tenants.now(), [tenants.client(name) for name in posters]
+    for items in sizes:
+        for client in clients:
+            client.post("batchstring", (f"item {n}" for n in range(items)))
+    for client in clients:
+        client.close()
+    total = sum(sizes) * len(posters)
+    tenants.await_end(names)
+    per_s = total / tenants.span_s(names, since, total)
+    say(f"{len(names)} tenants: {per_s:.0f} items/s")
+    return per_s
+
+
+def _cpu(report: Report, models: str, scale: Scale) -> None:
+    """Adds the CPU of calls without a key, and with one and limits of every kind, in turn.
+
+    Two platforms, since one that has a key requires it. auth_cpu_ms: of the api's process, which
+    does all of it but what Redis runs.
+    """
+    with (
+        own_platform(models=models) as without,
+        own_platform(models=models) as limited,
+        tenants_of(limited, [_LIMITED]) as tenants,
+    ):
+        tenants.limit(_LIMITED, _LIMITS, model="batchstring")
+        tenants.limit(_LIMITED, _LIMITS, key=tenants.key_ids[_LIMITED])
+        key = tenants.keys[_LIMITED]
+        costs = [
+            (_cost(without, (), scale, seed), _cost(limited, [key], scale, seed))
+            for seed in range(scale.rounds)
+        ]
+    added = [after["api"] - before["api"] for before, after in costs]
+    report.median(
+        api_cpu_ms_without=(before["api"] for before, _ in costs),
+        api_cpu_ms_with=(after["api"] for _, after in costs),
+        auth_cpu_ms=added,
+        auth_redis_cpu_ms=(after["redis"] - before["redis"] for before, after in costs),
     )
+    report.add(auth_cpu_ms_most=max(added))
 
 
-def _throughput(report: Report, rates: Sequence[tuple[float, float]]) -> None:
-    single, ten = zip(*rates, strict=True)
-    report.add(**with_spread("items_per_s_single", single))
-    report.add(**with_spread("items_per_s_ten", ten))
-    report.add(throughput_ratio=median(ten) / median(single))
+def _cost(platform: Platform, keys: Sequence[str], scale: Scale, seed: int) -> dict[str, float]:
+    """CPU of a call by part of the platform, ms."""
+    drive(workloads.batchstring(platform, poisson(_PER_S, _WARM_UP_S, seed), keys))
+    due_s = poisson(_PER_S, scale.seconds(_SECONDS), seed)
+    calls = drive(workloads.batchstring(platform, due_s, keys), platform_meter(platform))
+    if calls.errors:
+        raise BenchError(f"{calls.errors} calls failed: {calls.statuses()}")
+    cost = {part: used * 1000 / len(calls) for part, used in calls.cpu.items()}
+    shown = ", ".join(f"{part} {ms:.3f}" for part, ms in cost.items())
+    say(f"{'with a key and limits' if keys else 'without'}: ms of CPU a call: {shown}")
+    return cost
 
 
-def _cpu(report: Report, costs: Sequence[tuple[Cost, Cost]]) -> None:
-    """auth_cpu_ms: of the api's process, in which all of it is done but for what Redis runs."""
-    added = [limited["api"] - without["api"] for without, limited in costs]
-    report.add(
-        api_cpu_ms_without=median(without["api"] for without, _ in costs),
-        api_cpu_ms_with=median(limited["api"] for _, limited in costs),
-        auth_cpu_ms=median(added),
-        auth_cpu_ms_most=max(added),
-        auth_redis_cpu_ms=median(limited["redis"] - without["redis"] for without, limited in costs),
-    )
-
-
-# -- the picture
-
-
-def _picture(sides: Sides, equal: Sequence[Window], weighed: Window) -> Figure:
-    figure = Figure(figsize=(10, 2.8), layout="constrained")
-    jobs, calls, bars = figure.subplots(1, 3)
+def _picture(sides: Sides, equal: Sequence[Window], weighed: Window) -> Any:
+    figure, (jobs, calls, bars) = picture(3, 10)
     for n, name in enumerate(("alone", "beside a flood")):
         shares(jobs, np.concatenate([pair[n].job_ms for pair in sides]), name)
         shares(calls, latencies(pair[n].calls for pair in sides), name)
-    jobs.set_xlabel("ms from creation to end")
-    jobs.set_ylabel("share of jobs")
-    jobs.set_title("Jobs of 20 items, of nine tenants")
-    calls.set_title("Their calls")
+    label(jobs, "Jobs of 20 items, of nine tenants", "ms from creation to end", "share of jobs")
+    label(calls, "Their calls")
     jobs.legend()
     calls.legend()
     _bars(bars, equal, EQUAL, 0)
     _bars(bars, [weighed], WEIGHED, len(EQUAL) + 1)
-    bars.set_yticks(
-        [*range(len(EQUAL)), *range(len(EQUAL) + 1, len(EQUAL) + 1 + len(WEIGHED))],
-        [*(f"{weight:g}" for weight in (*EQUAL.values(), *WEIGHED.values()))],
-    )
-    bars.set_ylabel("weight")
-    bars.set_title("Device time, of what is due")
+    rows = [*range(len(EQUAL)), *range(len(EQUAL) + 1, len(EQUAL) + 1 + len(WEIGHED))]
+    bars.set_yticks(rows, [f"{weight:g}" for weight in (*EQUAL.values(), *WEIGHED.values())])
+    label(bars, "Device time, of what is due", y="weight")
     return figure
 
 
-def _bars(axes: Axes, windows: Sequence[Window], weights: Mapping[str, float], first: int) -> None:
-    """What each got, of what it should have by weight: a bar for the median, a dot a window."""
+def _bars(axes: Any, windows: Sequence[Window], weights: Mapping[str, float], first: int) -> None:
+    """Plots each tenant's share of what it is due: a bar for the median, a dot a window."""
     whole = sum(weights.values())
     for row, (name, weight) in enumerate(weights.items(), start=first):
         due = [weight / whole * sum(window.device_s.values()) for window in windows]
         got = [w.device_s[name] / d for w, d in zip(windows, due, strict=True) if d]
         if got:
-            axes.barh(row, median(got), color="#9ecae1")
-            axes.plot(got, [row] * len(got), "o", color="#08519c", ms=3)
+            axes.barh(row, median(got), color=LIGHT)
+            axes.plot(got, [row] * len(got), "o", color=DARK, ms=3)
     axes.axvline(1, color="#bdbdbd")

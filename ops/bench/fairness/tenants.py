@@ -1,22 +1,22 @@
-"""Tenants of a benchmark's platform, and what its tables say of each: as the owner of the database
-sees them, who sees everybody."""
+"""Tenants of a benchmark's platform, and their rows as the owner of the database reads them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from jobs import clock, ids
 from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.bench.harness.errors import BenchError
-from ops.bench.load.ndjson_client import Stream
+from ops.bench.harness.platform import database_of
+from ops.bench.load.client import Client
 from ops.supervisor.platform import Platform
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _STALLED_S = 120.0
 
 _WEIGHT = text("""
@@ -56,63 +56,65 @@ _SPAN = text("""
 """)
 
 
-class Tenants:
-    """keys, key_ids: by name; a tenant is there once it has a key."""
+@contextmanager
+def tenants_of(platform: Platform, names: Iterable[str]) -> Iterator["Tenants"]:
+    """Creates tenants with a key each."""
+    with database_of(platform) as database:
+        yield Tenants(platform, database, names)
 
-    def __init__(self, platform: Platform, names: Iterable[str] = ()) -> None:
-        self.url = platform.url
-        self._database = db.connect(platform.settings.database_url, pool_size=1)
+
+class Tenants:
+    """Tenants by name, with the secret and the id of each one's key."""
+
+    def __init__(self, platform: Platform, database: Engine, names: Iterable[str]) -> None:
+        self._url, self._database = platform.url, database
         self.keys: dict[str, str] = {}
         self.key_ids: dict[str, str] = {}
         for name in names:
-            self._add(name)
-
-    def _add(self, name: str) -> None:
-        asked = NewKey(name)
-        with self._database.begin() as tx:
-            row = api_keys.create(tx, asked)
-        self.keys[name], self.key_ids[name] = asked.secret, ids.show("key", row["id"])
+            new = NewKey(name)
+            with database.begin() as tx:
+                row = api_keys.create(tx, new)
+            self.keys[name], self.key_ids[name] = new.secret, ids.show("key", row["id"])
 
     def weigh(self, weights: Mapping[str, float]) -> None:
-        """Before they have work."""
+        """Sets weights, before the tenants have work."""
         for tenant, weight in weights.items():
             with self._database.begin() as tx:
                 tx.execute(_WEIGHT, {"tenant": tenant, "weight": weight})
                 db.notify_keys(tx, tenant)
 
-    def limit(
-        self, tenant: str, limits: Mapping[str, float], model: str = "", key: str = ""
-    ) -> None:
-        """Calls of this tenant: of one model, or ("") of all; of one key, or of all of them."""
+    def limit(self, name: str, limits: Mapping[str, float], model: str = "", key: str = "") -> None:
+        """Limits calls of a tenant: of one model ("": all) and one key ("": all)."""
         with self._database.begin() as tx:
-            tx.execute(_LIMIT, {"tenant": tenant, "model": model, "key": key, **limits})
-            db.notify_keys(tx, tenant)
+            tx.execute(_LIMIT, {"tenant": name, "model": model, "key": key, **limits})
+            db.notify_keys(tx, name)
 
-    def stream(self, tenant: str) -> Stream:
-        return Stream(self.url, key=self.keys[tenant])
-
-    # -- what the tables say
+    def client(self, tenant: str) -> Client:
+        """Client with a tenant's key."""
+        return Client(self._url, key=self.keys[tenant])
 
     def now(self) -> datetime:
-        """By the database's clock, which jobs are timed with."""
+        """Time of the database's clock, which jobs are timed with."""
         found: datetime = self._run(_NOW)[0][0]
         return found
 
     def await_end(self, tenants: Sequence[str]) -> None:
-        """Until none of their jobs is open."""
+        """Waits until none of their jobs is open."""
         deadline_s = clock.monotonic() + _STALLED_S
         while self._run(_OPEN, tenants=tenants)[0][0]:
             if clock.monotonic() > deadline_s:
                 raise BenchError(f"jobs are still open after {_STALLED_S:g} s")
-            clock.sleep(_LOOK_S)
+            clock.sleep(_POLL_S)
 
     def backlogged(self, tenants: Sequence[str]) -> set[str]:
-        """Those that have slices which nobody took yet."""
+        """Tenants with slices that are not claimed."""
         return {row.tenant_id for row in self._run(_BACKLOGGED, tenants=tenants)}
 
     def job_ms(self, tenants: Sequence[str], since: datetime, until: datetime) -> list[float]:
-        """From its creation to its end, of each job that was created in that time. All have ended.
-        Raises BenchError where an item has not the right result."""
+        """Times from creation to end of the jobs that were created then; all have ended.
+
+        Raises BenchError where an item has the wrong result.
+        """
         jobs = self._run(_JOBS, tenants=tenants, since=since, until=until)
         broken = [job for job in jobs if job.state != "completed"]
         items = sum(job.total for job in jobs)
@@ -121,16 +123,16 @@ class Tenants:
             raise BenchError(f"{right} of {items} items are right; {len(broken)} jobs not complete")
         return [job.took_s * 1000 for job in jobs]
 
-    def device_s(
-        self, tenants: Sequence[str], since: datetime, until: datetime
-    ) -> dict[str, float]:
-        """Device time of the launches of that time, by tenant."""
-        found = self._run(_DEVICE, tenants=tenants, since=since, until=until)
-        return dict.fromkeys(tenants, 0.0) | {row.tenant_id: row.device_s for row in found}
+    def device_s(self, names: Sequence[str], since: datetime, until: datetime) -> dict[str, float]:
+        """Device time, by tenant, of the launches of that time."""
+        found = self._run(_DEVICE, tenants=names, since=since, until=until)
+        return dict.fromkeys(names, 0.0) | {row.tenant_id: row.device_s for row in found}
 
     def span_s(self, tenants: Sequence[str], since: datetime, items: int) -> float:
-        """From the first job's creation to the last one's end, of those created since; all of
-        these items are done."""
+        """Time from the first job's creation to the last one's end, of those created since.
+
+        Raises BenchError unless all of these items are done.
+        """
         row = self._run(_SPAN, tenants=tenants, since=since)[0]
         if row.broken or row.items != items:
             raise BenchError(f"{row.items} of {items} items; {row.broken} jobs not complete")
@@ -140,14 +142,3 @@ class Tenants:
     def _run(self, query: Any, **values: Any) -> Sequence[Any]:
         with self._database.begin() as tx:
             return tx.execute(query, values).all()
-
-    def __enter__(self) -> "Tenants":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._database.dispose()

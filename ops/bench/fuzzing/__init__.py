@@ -1,1 +1,1 @@
-"""What a hostile client may send, made up by the million, and fed to what reads it."""
+"""Hostile inputs and the functions that read them."""

@@ -1,4 +1,4 @@
-"""Inputs from a corpus: bytes that are flipped, cut and spliced, and JSON that is bent."""
+"""Mutations of a corpus: bytes that are flipped, cut and spliced, and JSON with other values."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,10 +19,10 @@ _DEPTHS = (10, 199, 201, 253, 255, 1023, 1025, 5000)
 
 
 def mutated(random: Random, corpus: Sequence[bytes]) -> bytes:
-    """One input: bent JSON where the seed is JSON, half of the time; then bytes."""
+    """Mutates an input: half of the time a value of its JSON, then its bytes."""
     raw = random.choice(corpus)
     if random.random() < 0.5:
-        raw = _bent(random, raw)
+        raw = _with_other_values(random, raw)
     for _ in range(random.choice((0, 0, 1, 1, 2, 5))):
         raw = random.choice(_ON_BYTES)(random, raw, corpus)
     return raw
@@ -65,8 +65,8 @@ _ON_BYTES: list[Callable[[Random, bytes, Sequence[bytes]], bytes]] = [
 ]
 
 
-def _bent(random: Random, raw: bytes) -> bytes:
-    """The same lines, with something else in the place of one value."""
+def _with_other_values(random: Random, raw: bytes) -> bytes:
+    """Replaces a value in each line of JSON."""
     try:
         values = [json.loads(line) for line in raw.splitlines()]
     except ValueError:
@@ -98,7 +98,7 @@ def _nested(random: Random, depth: int) -> Any:
 
 
 def deep(random: Random) -> bytes:
-    """JSON text that is nested as deep as nothing sane."""
+    """JSON text that is nested too deep."""
     depth, opened = random.choice(_DEPTHS), random.choice([(b"[", b"]"), (b'{"a":', b"}")])
     inner = opened[0] * depth + b"1" + opened[1] * depth * random.randint(0, 1)
     return random.choice([b"%b", b'{"model":"echo","input":%b}', b'{"model":"echo","items":[%b]}',

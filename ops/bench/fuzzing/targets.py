@@ -1,5 +1,4 @@
-"""What reads what clients send, each as a function of bytes. Whatever it raises but a
-MillraceError is a finding."""
+"""Readers of clients' data as functions of bytes; they may raise MillraceError alone."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +9,8 @@ from unittest import mock
 from sqlalchemy import URL, Engine, create_engine
 
 from api.auth import authenticator
-from api.http.errors import validated
 from api.routes import calls
 from api.routes.jobs import submit
-from api.schemas.calls import CallRequest
 from api.services.resources import Resources
 from jobs import api_keys, ids, ssrf
 from jobs.blobs.payloads import Payloads
@@ -21,7 +18,6 @@ from jobs.errors import MillraceError
 from jobs.identity import OPEN
 from jobs.intake.idempotency_key import parse_key
 from jobs.intake.spool import Intake, add_lines, bounded_lines
-from jobs.intake.validation import parse_json
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
@@ -32,15 +28,15 @@ Target = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """A reader, what a client would send it, and how many inputs it gets of a million."""
+    """Reader and its inputs."""
 
     read: Target
-    corpus: Sequence[bytes]
-    share: float
+    corpus: Sequence[bytes]  #: valid inputs
+    share: float  #: of all inputs
 
 
 def ndjson(raw: bytes) -> None:
-    """The lines of a job: read, checked, and cut into rows."""
+    """Reads, checks and cuts the lines of a job."""
     for model in ("echo", "minilm"):
         intake = Intake(ids.new(), "t", SAMPLES.resolve(model), strict=True, max_items=1000)
         try:
@@ -52,6 +48,7 @@ def ndjson(raw: bytes) -> None:
 
 
 def idempotency_key(raw: bytes) -> None:
+    """Parses an Idempotency-Key."""
     try:
         parse_key(raw.decode("latin-1"))
     except MillraceError as error:
@@ -62,23 +59,24 @@ _ALLOW = AllowList.parse("localhost,10.0.0.0/8,fd00::/8")
 
 
 def webhook_url(raw: bytes) -> None:
-    ssrf.url_problem(raw.decode("utf-8", "surrogateescape"), _ALLOW)
+    """Checks the URL of a webhook."""
+    ssrf.refuse_url(raw.decode("utf-8", "surrogateescape"), _ALLOW)
 
 
 def call_body(raw: bytes) -> None:
-    """POST /infer, up to the point where it would be queued."""
+    """Runs POST /infer up to the queue."""
     try:
-        asked = validated(CallRequest, parse_json(raw))
-        model = SAMPLES.resolve(asked.model)
-        calls._check(model, asked)
+        request = calls._parse(raw)
+        model = SAMPLES.resolve(request.model)
+        calls._check(model, request)
         if model.engine != "minilm":
-            model.size(asked.input, asked.params)
+            model.size(request.input, request.params)
     except MillraceError as error:
         _sendable(error)
 
 
 def credential(raw: bytes) -> None:
-    """The headers that say who is asking, up to the look-up of what they hold."""
+    """Reads the headers of a credential, up to its look-up."""
     headers = []
     for line in raw.splitlines():
         name, _, value = line.partition(b":")
@@ -92,11 +90,11 @@ def credential(raw: bytes) -> None:
 
 def _looked_up(found: bytes) -> None:
     if text := api_keys.is_key(found.decode("latin-1")) and found.decode("latin-1"):
-        api_keys.hash_key(text)
+        api_keys.hash_of(text)
 
 
 class Stored(MillraceError):
-    """In place of a transaction: the job is right."""
+    """Replaces a transaction: the job is valid."""
 
 
 def _nowhere(*_: Any, **__: Any) -> Any:
@@ -113,12 +111,12 @@ _SHARED = _resources()
 
 
 def job_body(raw: bytes) -> None:
-    """POST /jobs with JSON, up to its transaction."""
+    """Runs POST /jobs with JSON up to its transaction."""
     _submit(submit._submit_json, {}, raw)
 
 
 def job_query(raw: bytes) -> None:
-    """POST /jobs with NDJSON: its query parameters."""
+    """Runs POST /jobs with NDJSON on query parameters."""
     text = raw.decode("utf-8", "replace")
     query = {
         name: value
@@ -137,10 +135,10 @@ def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None
 
 
 def _sendable(error: MillraceError) -> None:
-    """An answer can be made of it."""
-    from api.http.errors import problem_response
+    """Renders an error as a response."""
+    from api.http.errors import problem
 
-    problem_response(error, "req_x")
+    problem(error, "req_x")
 
 
 _ITEMS = [

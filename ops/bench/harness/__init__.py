@@ -1,1 +1,1 @@
-"""Platform, scale, errors, model files, a filled database."""
+"""Platforms, child processes, model files and a filled database for benchmarks."""

@@ -1,7 +1,7 @@
-"""What keeps a benchmark from measuring, or what it found to be wrong."""
+"""Error that ends a benchmark."""
 
 import click
 
 
 class BenchError(click.ClickException):
-    """One line for whoever runs the benchmark."""
+    """Reports in one line what can't be measured, or which result was wrong."""

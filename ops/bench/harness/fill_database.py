@@ -1,10 +1,10 @@
-"""A database that has been in use: 100,000 jobs of 20 tenants, 1,000,000 items, in two weeks.
+"""Database that has been in use: 100,000 jobs of 20 tenants, 1,000,000 items, in two weeks.
 
-All of it is written by SQL, as fast as PostgreSQL takes it; every row is what the platform itself
-would have written. Nobody serves its models, so that what is open stays open.
+SQL writes the rows that the platform itself would have written. Nobody serves the models, so that
+open jobs stay open.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import Engine, text
 
@@ -151,18 +151,13 @@ _WORDS = {
 
 
 def fill(database: Engine, jobs: int) -> None:
-    """Writes so many jobs, with ten items each on average, and what comes with them."""
+    """Writes so many jobs, with ten items each on average, and all that belongs to them."""
     now = clock.now()
-    _make_weeks(database, now)
+    with database.begin() as tx:  # partitions of the past
+        partitions.ensure(tx, now - timedelta(days=DAYS))
     with database.begin() as tx:
         disable_statement_timeout(tx)
         for step in _STEPS:
             tx.execute(text(step.format(jobs=jobs, **_WORDS)), {"now": now})
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM (ANALYZE)"))
-
-
-def _make_weeks(database: Engine, now: datetime) -> None:
-    """Before their jobs are: as they were in their time."""
-    with database.begin() as tx:
-        partitions.ensure(tx, now - timedelta(days=DAYS))

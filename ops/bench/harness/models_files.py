@@ -1,4 +1,4 @@
-"""Models files that benchmarks write: the samples, with what a benchmark changes."""
+"""Models files of benchmarks: the samples with other values."""
 
 import json
 from collections.abc import Mapping
@@ -9,29 +9,29 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.model import Model
 
 
-def sample(of: str, /, **changes: Any) -> Model:
-    """A sample model with other values; limits may be given in part, as a mapping."""
-    model = SAMPLES.resolve(of)
+def sample(name: str, /, **changes: Any) -> Model:
+    """Sample model with other values; limits may be given in part, as a mapping."""
+    model = SAMPLES.resolve(name)
     if isinstance(limits := changes.get("limits"), Mapping):
         changes["limits"] = replace(model.limits, **limits)
     return replace(model, **changes)
 
 
 def models_file(*models: Model) -> str:
-    """TOML that declares these."""
+    """TOML text that declares these models."""
     return "\n".join(_entry(model) for model in models)
 
 
 def _entry(model: Model) -> str:
-    usual = Model(model.name, model.version, model.engine)
-    values = {found.name: getattr(model, found.name) for found in fields(model)}
-    said = {"name", "version", "engine"} | {n for n in values if values[n] != getattr(usual, n)}
-    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if name in said]
+    default = Model(model.name, model.version, model.engine)
+    values = {field.name: getattr(model, field.name) for field in fields(model)}
+    names = {"name", "version", "engine"} | {n for n in values if values[n] != getattr(default, n)}
+    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if name in names]
     return "\n".join(["[[model]]", *lines, ""])
 
 
 def _toml(value: Any) -> str:
-    """A number, a truth or a string is written as in JSON; a table is not."""
+    """Text of a value: numbers, booleans and strings are written as in JSON, tables are not."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):

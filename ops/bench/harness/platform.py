@@ -1,37 +1,34 @@
-"""What every benchmark shares: its platform, its input, the spread of its runs, its picture."""
+"""Platforms, databases and files of benchmarks."""
 
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import click
-import matplotlib
+from sqlalchemy import Engine
 
-from ops.bench.harness.errors import BenchError as BenchError
+from jobs.store import db
+from ops.bench.harness.errors import BenchError
 from ops.supervisor.platform import Platform, running
 
-matplotlib.use("svg")
-matplotlib.rcParams.update({"svg.hashsalt": "millrace", "svg.fonttype": "none", "font.size": 9})
-
-_PICTURES = Path(__file__).parents[2] / "docs"
-_BESIDE_THE_REPOSITORY = Path(__file__).parents[4] / "shared"
+_SHARED = Path(__file__).parents[4] / "shared"
 
 
 def say(message: str) -> None:
-    """Progress: standard output is for the last line."""
+    """Prints progress to standard error: standard output is for the last line."""
     click.echo(message, err=True)
 
 
 @contextmanager
 def own_platform(workers: int = 1, models: str = "", **changes: object) -> Iterator[Platform]:
-    """A platform of its own; it and its folder are gone afterwards, on SIGTERM too. models: a
-    models file; without one it serves the samples. changes: of its settings."""
+    """Starts a platform in a temporary folder; both are gone afterwards, on SIGTERM too.
+
+    models: text of a models file; empty: the samples. changes: settings that differ.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     say("starting a platform" + (f" of {workers} workers" if workers > 1 else ""))
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
@@ -42,26 +39,19 @@ def own_platform(workers: int = 1, models: str = "", **changes: object) -> Itera
             yield platform
 
 
+@contextmanager
+def database_of(platform: Platform) -> Iterator[Engine]:
+    """Connects to a platform's database as its owner."""
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    try:
+        yield database
+    finally:
+        database.dispose()
+
+
 def data_file(name: str) -> Path:
-    """A file of `shared/data`, beside the repository or under MILLRACE_SHARED."""
-    path = Path(os.environ.get("MILLRACE_SHARED") or _BESIDE_THE_REPOSITORY) / "data" / name
+    """File of `shared/data`, next to the repository or under MILLRACE_SHARED."""
+    path = Path(os.environ.get("MILLRACE_SHARED") or _SHARED) / "data" / name
     if not path.exists():
         raise BenchError(f"there is no {path}; MILLRACE_SHARED names the folder that holds data/")
     return path
-
-
-def with_spread(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Two figures: the median, and how far the runs lie apart as a share of it."""
-    middle = median(values)
-    return {name: middle, f"{name}_spread": (max(values) - min(values)) / (middle or 1)}
-
-
-def save_picture(name: str, figure: Any, quick: bool = False) -> None:
-    """Writes ops/docs/bench-<name>.svg: the same figures give the same bytes. quick: a picture of
-    a trial, which goes elsewhere."""
-    folder = Path(tempfile.gettempdir()) if quick else _PICTURES
-    folder.mkdir(exist_ok=True)
-    path = folder / f"bench-{name}.svg"
-    figure.savefig(path, metadata={"Date": None, "Creator": None})
-    if quick:
-        say(f"a trial's picture: {path}")

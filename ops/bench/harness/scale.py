@@ -1,20 +1,22 @@
-"""How much a benchmark of calls does: in full, or a look at whether it works."""
+"""Length of a benchmark: in full, or a short trial."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """rounds: of all sides, in turn; share: of the seconds of each part."""
+    """Rounds and durations of a run."""
 
-    rounds: int
-    share: float
+    rounds: int  #: times that each side is measured, in turn
+    share: float  #: factor of all durations
 
     @property
     def quick(self) -> bool:
+        """True for a trial, whose figures are too few to count."""
         return self.rounds == 1
 
     def seconds(self, full: float) -> float:
+        """Duration (or size) at this scale."""
         return full * self.share
 
 

@@ -1,1 +1,1 @@
-"""Load generators and fake servers."""
+"""Load generator, client and servers of benchmarks."""

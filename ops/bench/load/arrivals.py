@@ -1,4 +1,4 @@
-"""When calls are due: at random, or as they once arrived at a real service."""
+"""Due times of calls: random, or those of a recorded trace."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,10 @@ def poisson(per_s: float, seconds: float, seed: int) -> list[float]:
 
 
 def trace(path: Path) -> list[float]:
-    """Arrival times of a trace of Azure's, seconds since the first one: its column is `t_s`
-    (seconds) or `TIMESTAMP`."""
+    """Arrival times of an Azure trace, seconds since the first one.
+
+    Reads the column `t_s` (seconds) or `TIMESTAMP`.
+    """
     with path.open(newline="") as file:
         rows = csv.DictReader(file)
         if "t_s" in (rows.fieldnames or ()):
@@ -28,16 +30,16 @@ def trace(path: Path) -> list[float]:
 
 
 def compressed(times: Sequence[float], per_s: float) -> list[float]:
-    """The same arrivals in another time, so that their mean rate is per_s."""
+    """Arrivals scaled in time to a mean rate of per_s."""
     factor = len(times) / per_s / times[-1]
     return [time * factor for time in times]
 
 
 def after(warm_up: Iterable[float], seconds: float, times: Iterable[float]) -> list[float]:
-    """warm_up, all of it within so many seconds, and then the times."""
+    """Due times of a warm-up of so many seconds, followed by the times."""
     return [*warm_up, *(seconds + time for time in times)]
 
 
 def _seconds(timestamp: str) -> float:
-    """Azure writes seven digits of a second; six are all that Python reads."""
+    """Unix time; Azure writes seven digits of a second, Python reads six."""
     return datetime.fromisoformat(f"{timestamp[:26]}+00:00").timestamp()

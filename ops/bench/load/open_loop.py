@@ -1,57 +1,48 @@
-"""Calls in an open loop, as a benchmark sees them: what is to be sent, and what came of it."""
+"""Open-loop calls of a benchmark: the load that is sent, and the responses as columns."""
 
 import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from signal import SIGTERM
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jobs import clock
+from ops.bench.harness.child_process import ChildProcess, child
 from ops.bench.harness.errors import BenchError
 from ops.bench.probes.cpu import Meter
-from ops.processes.children import die_with_parent
 
+T = TypeVar("T")
 Column = NDArray[Any]
-_GRACE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests to one URL. due_s: seconds from the start, in order. They take the bodies in turn,
-    and the outputs that are expected of these (None: any). keys: an API key for each body; empty:
-    they come without. most_in_flight: see Generator."""
+    """Requests to one URL; they take the bodies, outputs and keys in turn."""
 
     url: str
-    due_s: Sequence[float]
-    bodies: Sequence[str]
-    outputs: Sequence[Any] | None = None
-    keys: Sequence[str] = ()
-    most_in_flight: int = 0
-    grace_s: float = _GRACE_S
+    due_s: Sequence[float]  #: seconds from the start, in order
+    bodies: Sequence[str]  #: JSON
+    outputs: Sequence[Any] | None = None  #: expected output of each body; None: any
+    keys: Sequence[str] = ()  #: API key of each body; empty: none
+    max_in_flight: int = 0  #: requests wait above it (a closed loop); 0: unbounded
+    grace_s: float = 15.0  #: wait for responses after the last request
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What came of a load: columns with a row a call, in the order they were due.
+    """Results of a load: columns with a row a call, in the order of the due times."""
 
-    due_s, sent_s, ended_s: since started_s (monotonic); ended_s is nan where no answer came.
-    status: 0 where no answer came. The rest is what the answer said (`answers.py`).
-    cpu_s: of the generator; cpu: of what a meter read, over the whole drive.
-    """
-
-    started_s: float
-    cpu_s: float
-    due_s: Column
-    sent_s: Column
-    ended_s: Column
-    status: Column
+    started_s: float  #: monotonic
+    cpu_s: float  #: CPU of the generator
+    due_s: Column  #: since started_s
+    sent_s: Column  #: since started_s
+    ended_s: Column  #: since started_s; nan without a response
+    status: Column  #: 0 without a response
     batch_size: Column
     engine_ms: Column
     predicted_ms: Column
@@ -61,138 +52,144 @@ class Calls:
     degraded: Column
     right: Column
     code: Column
-    cpu: Mapping[str, float] = field(default_factory=dict)
+    job: Column
+    cpu: Mapping[str, float] = field(default_factory=dict)  #: seconds by part, from the meter
 
     def __len__(self) -> int:
         return len(self.due_s)
 
     @property
     def refused(self) -> Column:
-        """Which were told to come again: 429 or 503."""
+        """True where the client was asked to retry: 429 or 503."""
         return np.isin(self.status, (429, 503))
 
     @property
     def latency_ms(self) -> Column:
-        """From the moment each was due; nan where no answer came."""
+        """Time from the due time to the response; nan without one."""
         return (self.ended_s - self.due_s) * 1000
 
     @property
     def late_ms(self) -> Column:
-        """How much after its due time each left."""
+        """Delay from the due time to the sending."""
         return (self.sent_s - self.due_s) * 1000
 
     @property
     def errors(self) -> int:
-        """Calls without a right answer."""
+        """Number of calls without the right response."""
         return int(len(self) - self.right.sum())
 
+    @property
+    def failed(self) -> int:
+        """Number of errors that are no refusals."""
+        return int((~self.right & ~self.refused).sum())
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU of all parts, a call."""
+        return sum(self.cpu.values()) * 1000 / len(self)
+
     def in_time(self, target_ms: float) -> Column:
-        """Which were answered right, and within so many milliseconds."""
+        """True where the response was right and within the target."""
         return self.right & (self.latency_ms <= target_ms)
 
     def miss_share(self, target_ms: float) -> float:
-        """Late, refused or failed calls, over all."""
+        """Share of late, refused or failed calls."""
         return 1 - float(self.in_time(target_ms).mean())
 
     def percentiles(self, *which: float) -> list[float]:
-        """Of the latencies of right answers, ms. Raises BenchError where there is none."""
+        """Percentiles of the latencies of right responses, ms. Raises BenchError without any."""
         if not self.right.any():
-            raise BenchError(f"none of {len(self)} calls was answered: {self.said()}")
+            raise BenchError(f"none of {len(self)} calls was answered: {self.statuses()}")
         return [float(ms) for ms in np.percentile(self.latency_ms[self.right], which)]
 
-    def said(self) -> dict[str, int]:
-        """How often which status, and code of a refusal."""
+    def statuses(self) -> dict[str, int]:
+        """Counts by status and error code."""
         words = [
             f"{status} {code}".strip() for status, code in zip(self.status, self.code, strict=True)
         ]
         return {word: words.count(word) for word in sorted(set(words))}
 
+    def __str__(self) -> str:
+        p50, p95, p99 = self.percentiles(50, 95, 99)
+        return f"p50 {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f} ms; {self.statuses()}"
+
     def since(self, due_s: float) -> "Calls":
-        """Without those that were due before: the warm-up."""
+        """Calls that were due then or later: those after the warm-up."""
         return self.select(self.due_s >= due_s)
 
     def between(self, since_s: float, until_s: float) -> "Calls":
-        """Those that were due from one monotonic moment to another."""
+        """Calls that were due between two monotonic times."""
         due_s = self.started_s + self.due_s
         return self.select((due_s >= since_s) & (due_s < until_s))
 
-    def select(self, which: Column) -> "Calls":
-        columns = {name: getattr(self, name)[which] for name in COLUMNS}
+    def select(self, rows: Column) -> "Calls":
+        """Calls of these rows."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return replace(self, **columns)
 
 
-COLUMNS = [found.name for found in fields(Calls) if found.type is Column]
+COLUMNS = [column.name for column in fields(Calls) if column.type is Column]
 
 
 class Driver:
-    """The generator's process: entered, it is ready; `go` lets it begin."""
+    """Process of the generator, ready to send."""
 
-    def __init__(self, load: Load, meter: Meter | None = None) -> None:
-        self._meter = meter
+    def __init__(self, process: ChildProcess, folder: Path, meter: Meter | None) -> None:
+        self._process, self._folder, self._meter = process, folder, meter
         self._before: Mapping[str, float] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="millrace-calls-")
-        plan = {found.name: getattr(load, found.name) for found in fields(Load)}
-        Path(self._folder.name, "plan.json").write_text(json.dumps(plan))
-        command = [sys.executable, "-m", "ops.bench.load.generator", self._folder.name]
-        self._process = subprocess.Popen(
-            die_with_parent(command, SIGTERM),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._tell, self._told = self._process.stdin, self._process.stdout
-
-    def __enter__(self) -> "Driver":
-        try:
-            self._hear("ready")
-        except BenchError:
-            self._end()
-            raise
-        return self
 
     def go(self) -> None:
+        """Begins to send."""
         self._before = self._meter.read() if self._meter else {}
-        print(file=self._tell, flush=True)
+        self._process.send()
 
     def stop(self) -> None:
-        """Nothing more is sent."""
-        self._tell.close()
+        """Ends sending."""
+        self._process.end_input()
 
     def calls(self) -> Calls:
-        """Waits for the last answer; all that was sent."""
-        self._hear("driven")
+        """Waits for the last response."""
+        self._process.receive()
         now = self._meter.read() if self._meter else {}
-        if self._process.wait():
-            raise BenchError("the load generator failed; see above")
-        with np.load(Path(self._folder.name, "calls.npz"), allow_pickle=False) as found:
+        self._process.wait()
+        with np.load(self._folder / "calls.npz", allow_pickle=False) as found:
             columns: dict[str, Any] = {name: found[name] for name in COLUMNS}
             started_s, cpu_s = float(found["started_s"]), float(found["cpu_s"])
         used = {name: now[name] - before_s for name, before_s in self._before.items()}
         return Calls(started_s, cpu_s, **columns, cpu=used)
 
-    def _hear(self, word: str) -> None:
-        if self._told.readline().strip() != word:
-            raise BenchError("the load generator failed; see above")
 
-    def _end(self) -> None:
-        self._process.kill()
-        with self._process:
-            self._folder.cleanup()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
+@contextmanager
+def driver(load: Load, meter: Meter | None = None) -> Iterator[Driver]:
+    """Starts a generator for a load. meter: measures the CPU of processes over the drive."""
+    with tempfile.TemporaryDirectory(prefix="millrace-calls-") as folder:
+        plan = {part.name: getattr(load, part.name) for part in fields(Load)}
+        Path(folder, "plan.json").write_text(json.dumps(plan))
+        with child("ops.bench.load.generator", folder) as process:
+            process.receive()
+            yield Driver(process, Path(folder), meter)
 
 
 def drive(load: Load, meter: Meter | None = None) -> Calls:
-    """Sends all of it, and waits for the last answer."""
-    with Driver(load, meter) as driver:
-        driver.go()
-        return driver.calls()
+    """Sends a whole load and waits for the last response."""
+    with driver(load, meter) as running:
+        running.go()
+        return running.calls()
+
+
+def drive_during(load: Load, warm_up_s: float, work: Callable[[], T]) -> tuple[Calls, T]:
+    """Calls that were due while `work` ran, after a warm-up, and its result.
+
+    Raises BenchError where the load ended before the work.
+    """
+    with driver(load) as running:
+        running.go()
+        clock.sleep(warm_up_s)
+        since_s = clock.monotonic()
+        result = work()
+        until_s = clock.monotonic()
+        running.stop()
+        calls = running.calls()
+    if until_s > calls.started_s + load.due_s[-1]:
+        raise BenchError(f"the work took longer than {load.due_s[-1]:g} s of calls")
+    return calls.between(since_s, until_s), result

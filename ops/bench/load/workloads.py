@@ -1,4 +1,4 @@
-"""The calls that benchmarks make: of which model, with which texts, in an open or a closed loop."""
+"""Calls that benchmarks make: models, texts, and rates in an open or a closed loop."""
 
 import json
 from collections.abc import Sequence
@@ -7,13 +7,15 @@ from typing import Any
 
 from jobs import clock
 from ops.bench.harness.platform import data_file
-from ops.bench.load.open_loop import Calls, Driver, Load
+from ops.bench.load.open_loop import Calls, Load, driver
 from ops.supervisor.platform import Platform
 
+#: Upper-cased they are the outputs of `batchstring`.
 TEXTS = [f"text {n} for batchstring" for n in range(500)]
-"""Upper-cased they are what `batchstring` answers."""
 
-_MOST_PER_S = 2000  # calls that a closed loop may need
+PEAK_TARGET_MS = 60_000  # of models whose peak is measured: no call is refused
+_PEAK_IN_FLIGHT = 128
+_MAX_PER_S = 2000  # calls of a closed loop
 
 
 def infer(
@@ -23,51 +25,53 @@ def infer(
     due_s: Sequence[float],
     outputs: Sequence[Any] | None = None,
     keys: Sequence[str] = (),
-    most_in_flight: int = 0,
+    max_in_flight: int = 0,
 ) -> Load:
-    """Calls of one model, through POST /infer."""
+    """Calls of one model through POST /infer."""
     bodies = [json.dumps({"model": model, "input": value}) for value in inputs]
-    return Load(f"{platform.url}/infer", due_s, bodies, outputs, keys, most_in_flight)
+    return Load(f"{platform.url}/infer", due_s, bodies, outputs, keys, max_in_flight)
 
 
 def batchstring(platform: Platform, due_s: Sequence[float], keys: Sequence[str] = ()) -> Load:
-    """keys: API keys, which the calls take in turn; empty: they come without."""
+    """Calls of `batchstring`. keys: API keys, taken in turn; empty: none."""
     texts = [TEXTS[n % len(TEXTS)] for n in range(max(len(TEXTS), len(keys)))]
-    whose = [keys[n % len(keys)] for n in range(len(texts))] if keys else ()
-    return infer(platform, "batchstring", texts, due_s, [text.upper() for text in texts], whose)
+    each = [keys[n % len(keys)] for n in range(len(texts))] if keys else ()
+    return infer(platform, "batchstring", texts, due_s, [text.upper() for text in texts], each)
 
 
 def peak_per_s(
-    platform: Platform, model: str, inputs: Sequence[str], in_flight: int,
-    warm_up_s: float, seconds: float,
-) -> float:  # fmt: skip
-    """Calls a second that a model answers when so many of them always wait or run."""
-    due_s = [0.0] * int(_MOST_PER_S * (warm_up_s + seconds))
-    load = infer(platform, model, inputs, due_s, most_in_flight=in_flight)
-    with Driver(load) as driver:
-        driver.go()
+    platform: Platform, model: str, inputs: Sequence[str], warm_up_s: float, seconds: float
+) -> float:
+    """Calls a second that a model answers while 128 of them always wait or run."""
+    due_s = [0.0] * int(_MAX_PER_S * (warm_up_s + seconds))
+    load = infer(platform, model, inputs, due_s, max_in_flight=_PEAK_IN_FLIGHT)
+    with driver(load) as running:
+        running.go()
         clock.sleep(warm_up_s + seconds)
-        driver.stop()
-        calls = driver.calls()
-    return per_s(calls, warm_up_s, warm_up_s + seconds)
+        running.stop()
+        return _per_s(running.calls(), warm_up_s, warm_up_s + seconds)
 
 
-def per_s(calls: Calls, since_s: float, until_s: float) -> float:
-    """Right answers a second that came in a part of the run, in seconds from its start."""
+def _per_s(calls: Calls, since_s: float, until_s: float) -> float:
+    """Right responses a second that arrived in a part of the run, in seconds from its start."""
     within = (calls.ended_s >= since_s) & (calls.ended_s < until_s)
     return float((calls.right & within).sum()) / (until_s - since_s)
 
 
-def questions() -> list[str]:
-    """The questions of gsm8k, each about 60 tokens."""
-    return [row["question"] for row in _rows("gsm8k_test.jsonl")]
+def gsm8k_rows() -> list[dict[str, str]]:
+    """Questions and answers of gsm8k, each about 60 tokens."""
+    return _rows("gsm8k_test.jsonl")
 
 
-def mixed(seed: int = 1) -> list[str]:
-    """Short texts and long ones, in any order: questions and answers of gsm8k, film reviews."""
-    rows = _rows("gsm8k_test.jsonl")
-    texts = [row[part] for row in rows for part in ("question", "answer")]
-    texts += [row["text"] for row in _rows("movie_reviews_200.jsonl")]
+def mixed_texts() -> list[str]:
+    """Short and long texts: questions and answers of gsm8k, film reviews."""
+    rows = [*gsm8k_rows(), *_rows("movie_reviews_200.jsonl")]
+    return [row[key] for row in rows for key in ("question", "answer", "text") if key in row]
+
+
+def shuffled_texts(seed: int = 1) -> list[str]:
+    """Mixed texts in a random order."""
+    texts = mixed_texts()
     Random(seed).shuffle(texts)
     return texts
 

@@ -1,1 +1,1 @@
-"""CPU, memory, GPU of processes."""
+"""Probes of the CPU, memory and GPU that processes use."""

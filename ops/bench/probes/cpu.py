@@ -1,39 +1,41 @@
-"""How much CPU processes have used, with everything below them."""
+"""CPU time of processes and their descendants."""
 
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+import psutil
+
+from jobs import clock
 from ops.supervisor.platform import Platform
-
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_PPID, _UTIME, _STIME, _CSTIME = 1, 11, 12, 14  # fields of /proc/PID/stat after the name
 
 
 class Meter:
-    """Groups of processes by name. Each pid counts with all its descendants, those that ended
-    included; alone: only itself."""
+    """Groups of pids, each counted with its descendants, those that ended included.
+
+    alone: pids that count without theirs.
+    """
 
     def __init__(self, groups: Mapping[str, Sequence[int]], alone: Mapping[str, int]) -> None:
         self._groups, self._alone = groups, alone
 
     def read(self) -> dict[str, float]:
         """Seconds of CPU so far, by name."""
-        stats = _stats()
-        children: dict[int, list[int]] = defaultdict(list)
-        for pid, stat in stats.items():
-            children[int(stat[_PPID])].append(pid)
-        used = {}
-        for name, roots in self._groups.items():
-            pids = [pid for root in roots for pid in _tree(children, root)]
-            used[name] = sum(_used_s(stats, pid, ended=True) for pid in pids)
-        return used | {n: _used_s(stats, pid, ended=False) for n, pid in self._alone.items()}
+        used = {name: sum(map(_tree_s, pids)) for name, pids in self._groups.items()}
+        return used | {name: sum(_times(pid)[:2]) for name, pid in self._alone.items()}
+
+    def cores(self, seconds: float) -> float:
+        """Sleeps; returns the mean number of cores that all of them used meanwhile."""
+        before, since_s = sum(self.read().values()), clock.monotonic()
+        clock.sleep(seconds)
+        return (sum(self.read().values()) - before) / (clock.monotonic() - since_s)
 
 
-def of_platform(platform: Platform) -> Meter:
-    """Ours: api, workers, keeper, their supervisor (this process), and Redis; not PostgreSQL,
-    which calls don't use."""
+def platform_meter(platform: Platform) -> Meter:
+    """Meter of api, workers, keeper, their supervisor (this process) and Redis.
+
+    Leaves out PostgreSQL, which calls don't use.
+    """
     groups = defaultdict(list)
     for child in platform.supervisor.children:
         if child.pid:
@@ -43,30 +45,18 @@ def of_platform(platform: Platform) -> Meter:
     return Meter(groups, {"supervisor": os.getpid()})
 
 
-def of_process(name: str, pid: int) -> Meter:
-    return Meter({name: [pid]}, {})
-
-
-def _stats() -> dict[int, list[str]]:
-    """What /proc/PID/stat says after the name, of every process."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (folder / "stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended just now
-        found[int(folder.name)] = text.rpartition(")")[2].split()
-    return found
-
-
-def _tree(children: Mapping[int, Sequence[int]], root: int) -> list[int]:
-    return [root] + [pid for child in children.get(root, ()) for pid in _tree(children, child)]
-
-
-def _used_s(stats: Mapping[int, Sequence[str]], pid: int, *, ended: bool) -> float:
-    """ended: with its children that ended and were waited for."""
-    stat = stats.get(pid)
-    if stat is None:
+def _tree_s(pid: int) -> float:
+    try:
+        descendants = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
         return 0.0
-    last = _CSTIME if ended else _STIME
-    return sum(map(int, stat[_UTIME : last + 1])) * _TICK_S
+    return sum(sum(_times(each)) for each in (pid, *(process.pid for process in descendants)))
+
+
+def _times(pid: int) -> Sequence[float]:
+    """User and system seconds, then those of children that ended."""
+    try:
+        times: Sequence[float] = psutil.Process(pid).cpu_times()[:4]
+    except psutil.NoSuchProcess:
+        return (0.0,)
+    return times

@@ -1,57 +1,52 @@
-"""How much memory the platform's processes take."""
+"""Resident memory of processes."""
 
-import os
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psutil
 
 from jobs import clock
 from ops.supervisor.platform import Platform
 
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
-_EVERY_S = 0.02
+_PERIOD_S = 0.02
+
+#: By process: (seconds since the start, MiB).
+Samples = Mapping[str, list[tuple[float, float]]]
 
 
 def pids(platform: Platform) -> dict[str, int]:
-    """The platform's own processes: api, keeper, worker."""
+    """Pids of a platform's processes: api, keeper, worker."""
     children = platform.supervisor.children
     return {child.name.partition("-")[0]: child.pid for child in children if child.pid}
 
 
 def rss_mb(pid: int) -> float:
     """Resident memory of a process, MiB."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_MB
+    return float(psutil.Process(pid).memory_info().rss) / 2**20
 
 
-class MemoryWatch:
-    """Resident memory of some processes while it is entered: (seconds since then, MiB) each."""
+@contextmanager
+def watch_memory(watched: Mapping[str, int]) -> Iterator[Samples]:
+    """Samples the resident memory of these pids until it is left."""
+    samples: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    left, since_s = threading.Event(), clock.monotonic()
 
-    def __init__(self, watched: Mapping[str, int]) -> None:
-        self._watched = watched
-        self.samples: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self._left = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+    def sample() -> None:
+        while not left.wait(_PERIOD_S):
+            for name, pid in watched.items():
+                samples[name].append((clock.monotonic() - since_s, rss_mb(pid)))
 
-    def peak_mb(self, name: str) -> float:
-        return max(mb for _, mb in self.samples[name])
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        left.set()
+        thread.join()
 
-    def __enter__(self) -> "MemoryWatch":
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._left.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        since_s = clock.monotonic()
-        while not self._left.wait(_EVERY_S):
-            for name, pid in self._watched.items():
-                self.samples[name].append((clock.monotonic() - since_s, rss_mb(pid)))
+def peak_mb(samples: Samples, name: str) -> float:
+    """Largest sample of a process, MiB."""
+    return max(mb for _, mb in samples[name])

@@ -1,1 +1,1 @@
-"""Report, statistics, plots."""
+"""Reports, statistics and plots of benchmarks."""

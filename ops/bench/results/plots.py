@@ -1,24 +1,72 @@
-"""What several pictures have in common."""
+"""Parts that several pictures share."""
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
+from ops.bench.harness.platform import say
 from ops.bench.load.open_loop import Calls, Column
 
-TARGET_COLOUR = "#de2d26"
+matplotlib.use("svg")
+matplotlib.rcParams.update({"svg.hashsalt": "millrace", "svg.fonttype": "none", "font.size": 9})
+
+TARGET_COLOUR, LIGHT, DARK = "#de2d26", "#9ecae1", "#08519c"
+_DOCS = Path(__file__).parents[2] / "docs"
 _SHARES = np.concatenate([np.arange(0, 99, 0.5), np.arange(99, 100.01, 0.05)]).clip(0, 100)
 
 
+def picture(columns: int, width: float, height: float = 2.8) -> tuple[Figure, Any]:
+    """Figure with so many plots in a row, and its axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(1, columns)
+
+
+def save_picture(name: str, figure: Figure, quick: bool = False) -> None:
+    """Writes ops/docs/bench-<name>.svg: the same figures give the same bytes.
+
+    quick: writes to the temporary folder instead.
+    """
+    path = (Path(tempfile.gettempdir()) if quick else _DOCS) / f"bench-{name}.svg"
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    if quick:
+        say(f"the trial's picture: {path}")
+
+
+def label(axes: Any, title: str = "", x: str = "", y: str = "", legend: bool = False) -> None:
+    """Sets the texts of a plot."""
+    if title:
+        axes.set_title(title)
+    if x:
+        axes.set_xlabel(x)
+    if y:
+        axes.set_ylabel(y)
+    if legend:
+        axes.legend()
+
+
 def latencies(runs: Iterable[Calls]) -> Column:
-    """Of the right answers of all runs, ms."""
+    """Latencies of the right responses of all runs, ms."""
     return np.concatenate([calls.latency_ms[calls.right] for calls in runs])
 
 
-def shares(axes: Any, ms: Column, label: str, colour: str | None = None) -> None:
-    """Which share of calls took no longer than so much; the same number of points however many
-    calls there were."""
+def shares(axes: Any, ms: Column | Sequence[float], label: str, colour: str | None = None) -> None:
+    """Cumulative distribution of latencies, in the same number of points for any number."""
     axes.plot(np.percentile(ms, _SHARES), _SHARES / 100, label=label, color=colour)
     axes.set_xlabel("ms from the due time")
     axes.set_ylabel("share of calls")
+
+
+def bars(axes: Any, runs: Mapping[str, Sequence[float]], title: str = "", x: str = "") -> None:
+    """Horizontal bar of the median, and a dot a run, for each name; the first one on top."""
+    for row, values in enumerate(runs.values()):
+        axes.barh(row, median(values), color=LIGHT)
+        axes.plot(values, [row] * len(values), "o", color=DARK, ms=4)
+    axes.set_yticks(range(len(runs)), [name.replace("_", " ") for name in runs])
+    axes.invert_yaxis()
+    label(axes, title, x)

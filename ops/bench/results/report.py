@@ -1,42 +1,85 @@
-"""The last line of a benchmark: where it ran, what it measured, and whether that was asked for."""
+"""Last line of a benchmark: the machine, the figures, and the thresholds that they are held to."""
 
+import functools
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
 
+from ops.bench.harness.scale import FULL, Scale
+
 _DIGITS = 6  # significant ones
 
 
-class Report:
-    """Figures under flat names, against what was asked of some of them ("<= 5", "0.82 ± 0.01").
-    quick: they are a trial's, too few to be figures, and the last line says so."""
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Limit of a figure, whose name ends with its unit."""
 
-    def __init__(self, bench: str, asked: Mapping[str, str], quick: bool = False) -> None:
-        self._bench, self._asked, self._quick = bench, asked, quick
+    figure: str
+    limit: str  #: "<= 5", ">= 0.95" or "0.82 ± 0.01"
+
+    def holds(self, value: float) -> bool:
+        """Returns True if a value is within the limit. Raises ValueError for an unknown form."""
+        match self.limit.split():
+            case ["<=", most]:
+                return value <= float(most)
+            case [">=", least]:
+                return value >= float(least)
+            case [middle, "±", tolerance]:
+                return abs(value - float(middle)) <= float(tolerance)
+        raise ValueError(f"unknown form of a threshold: {self.limit!r}")
+
+
+class Report:
+    """Figures under flat names, and thresholds of some of them.
+
+    thresholds: such as "p95_ms <= 5". quick: marks the line of a trial, whose figures don't count.
+    """
+
+    def __init__(self, bench: str, thresholds: Iterable[str], quick: bool = False) -> None:
+        self._bench, self._quick = bench, quick
+        self._thresholds = {
+            name: Threshold(name, limit)
+            for name, _, limit in (threshold.partition(" ") for threshold in thresholds)
+        }
         self.figures: dict[str, float] = {}
 
     def add(self, **figures: float) -> None:
+        """Adds figures, rounded to six digits, and prints them."""
         for name, value in figures.items():
             self.figures[name] = float(f"{value:.{_DIGITS}g}")
-            asked = f" (asked: {self._asked[name]})" if name in self._asked else ""
+            held = self._thresholds.get(name)
+            asked = f" (asked: {held.limit})" if held else ""
             click.echo(f"  {name} = {self.figures[name]:g}{asked}", err=True)
 
+    def median(self, **runs: Iterable[float]) -> None:
+        """Adds the median of each figure's runs."""
+        self.add(**{name: median(values) for name, values in runs.items()})
+
+    def spread(self, **runs: Sequence[float]) -> None:
+        """Adds medians and, as NAME_spread, the range of the runs as a share of the median."""
+        for name, values in runs.items():
+            middle = median(values)
+            spread = (max(values) - min(values)) / (middle or 1)
+            self.add(**{name: middle, f"{name}_spread": spread})
+
     def finish(self) -> None:
-        """Prints the one JSON line. What couldn't be measured has no value, and doesn't hold."""
+        """Prints the line of JSON. A figure that wasn't measured doesn't hold its threshold."""
         rows = [
             {
                 "figure": name,
                 "value": self.figures.get(name),
-                "asked": asked,
-                "holds": name in self.figures and holds(self.figures[name], asked),
+                "asked": threshold.limit,
+                "holds": name in self.figures and threshold.holds(self.figures[name]),
             }
-            for name, asked in self._asked.items()
+            for name, threshold in self._thresholds.items()
         ]
         line = {
             "bench": self._bench,
@@ -48,34 +91,42 @@ class Report:
         click.echo(json.dumps(line, ensure_ascii=False))
 
 
-def holds(value: float, asked: str) -> bool:
-    """Whether a figure is what was asked: "<= 5", ">= 0.95", or "0.82 ± 0.01"."""
-    match asked.split():
-        case ["<=", most]:
-            return value <= float(most)
-        case [">=", least]:
-            return value >= float(least)
-        case [middle, "±", tolerance]:
-            return abs(value - float(middle)) <= float(tolerance)
-    raise ValueError(f"{asked!r} asks for nothing that can be told")
+Measure = Callable[..., Any]
+
+
+def scenario(name: str, *thresholds: str) -> Callable[[Measure], Measure]:
+    """Decorates a function that measures into a report and returns a picture or None.
+
+    The result takes the scale (FULL by default) and the function's keyword arguments.
+    """
+
+    def decorate(measure: Measure) -> Measure:
+        @functools.wraps(measure)
+        def run(scale: Scale = FULL, **options: Any) -> None:
+            report = Report(name, thresholds, scale.quick)
+            if picture := measure(report, scale, **options):
+                from ops.bench.results.plots import save_picture
+
+                save_picture(name, picture, scale.quick)
+            report.finish()
+
+        return run
+
+    return decorate
 
 
 def machine() -> dict[str, Any]:
-    """What a figure of this machine can be compared with."""
+    """Facts that figures of this machine depend on."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(memory_bytes / 2**30, 1),
-        "cpu": _cpu(),
-        "python": platform.python_version(),
-        "torch": version("torch"),
-    }
-
-
-def _cpu() -> str:
-    names = [
+    cpus = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
-    return names[0] if names else platform.machine()
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "cpu": cpus[0] if cpus else platform.machine(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+    }

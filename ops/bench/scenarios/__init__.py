@@ -1,1 +1,1 @@
-"""One file a `millrace bench` command."""
+"""Scenarios of `millrace bench`, a file a command."""

@@ -1,89 +1,77 @@
-"""`millrace bench doors`: what a call costs through other doors than POST /infer."""
+"""`millrace bench compat`: cost of a call through other routes than POST /infer."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from ops.bench.harness.errors import BenchError
-from ops.bench.harness.platform import own_platform, say, with_spread
-from ops.bench.harness.scale import FULL, Scale
+from ops.bench.harness.platform import own_platform, say
+from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import Calls, Load, drive
-from ops.bench.probes import cpu
-from ops.bench.probes.cpu import Meter
-from ops.bench.results.report import Report
+from ops.bench.probes.cpu import Meter, platform_meter
+from ops.bench.results.report import Report, scenario
 from ops.supervisor.platform import Platform
 
-_MOST_RATIO = "<= 1.2"
 _MODEL = "minilm"
 _TEXTS = [f"a short text, number {n}" for n in range(200)]
 _PER_S, _WARM_UP_S, _SECONDS = 100, 2.0, 12.0
 
-Door = Callable[[Platform, Sequence[float]], Load]
-"""Its calls of the same texts, due at these times."""
+#: Calls of the same texts at these due times.
+Route = Callable[[Platform, Sequence[float]], Load]
 
 
-def _infer(platform: Platform, due_s: Sequence[float]) -> Load:
-    return workloads.infer(platform, _MODEL, _TEXTS, due_s)
-
-
-def _embeddings(encoding_format: str) -> Door:
-    def door(platform: Platform, due_s: Sequence[float]) -> Load:
-        asked = {"model": _MODEL, "encoding_format": encoding_format}
-        bodies = [json.dumps({**asked, "input": text}) for text in _TEXTS]
+def _embeddings(encoding_format: str) -> Route:
+    def route(platform: Platform, due_s: Sequence[float]) -> Load:
+        request = {"model": _MODEL, "encoding_format": encoding_format}
+        bodies = [json.dumps({**request, "input": text}) for text in _TEXTS]
         return Load(f"{platform.url}/v1/embeddings", due_s, bodies)
 
-    return door
+    return route
 
 
-_DOORS: Mapping[str, Door] = {
+_ROUTES: dict[str, Route] = {
+    "infer": lambda platform, due_s: workloads.infer(platform, _MODEL, _TEXTS, due_s),
     "embeddings": _embeddings("float"),
     "embeddings_base64": _embeddings("base64"),
 }
-"""By the name that their figures begin with; each is compared with /infer."""
-
-ASKED = {f"{name}_{what}_ratio": _MOST_RATIO for name in _DOORS for what in ("cpu", "p50")}
+_OTHERS = [name for name in _ROUTES if name != "infer"]
 
 
-def run(effort: Scale = FULL) -> None:
-    """One platform; all doors in turn, with the same arrivals. Each round begins with another."""
-    report = Report("doors", ASKED, effort.quick)
-    doors: dict[str, Door] = {"infer": _infer, **_DOORS}
-    runs: dict[str, list[Calls]] = {name: [] for name in doors}
+@scenario(
+    "compat", *(f"{name}_{figure}_ratio <= 1.2" for name in _OTHERS for figure in ("cpu", "p50"))
+)
+def run(report: Report, scale: Scale) -> None:
+    """Drives all routes in turn, with the same arrivals; each round begins with another one."""
+    runs: dict[str, list[Calls]] = {name: [] for name in _ROUTES}
     with own_platform() as platform:
-        meter = cpu.of_platform(platform)
-        for seed in range(effort.rounds):
-            for n in range(len(doors)):
-                name = list(doors)[(seed + n) % len(doors)]
-                runs[name].append(_driven(name, platform, doors[name], meter, effort, seed))
+        meter = platform_meter(platform)
+        for seed in range(scale.rounds):
+            for n in range(len(_ROUTES)):
+                name = list(_ROUTES)[(seed + n) % len(_ROUTES)]
+                runs[name].append(_drive(name, platform, meter, scale, seed))
     for name, calls in runs.items():
-        report.add(**with_spread(f"{name}_cpu_ms", [_cpu_ms(one) for one in calls]))
-        report.add(**with_spread(f"{name}_p50_ms", [_p50_ms(one) for one in calls]))
-    for name in _DOORS:
+        costs, p50s = [_cpu_ms(one) for one in calls], [_p50_ms(one) for one in calls]
+        report.spread(**{f"{name}_cpu_ms": costs, f"{name}_p50_ms": p50s})
+    for name in _OTHERS:
         pairs = list(zip(runs[name], runs["infer"], strict=True))
-        report.add(
-            **{
-                f"{name}_cpu_ratio": median(_cpu_ms(a) / _cpu_ms(b) for a, b in pairs),
-                f"{name}_p50_ratio": median(_p50_ms(a) / _p50_ms(b) for a, b in pairs),
-            }
-        )
-    report.finish()
+        for figure, value in (("cpu", _cpu_ms), ("p50", _p50_ms)):
+            report.add(**{f"{name}_{figure}_ratio": median(value(a) / value(b) for a, b in pairs)})
 
 
-def _driven(
-    name: str, platform: Platform, door: Door, meter: Meter, effort: Scale, seed: int
-) -> Calls:
-    drive(door(platform, poisson(_PER_S, effort.seconds(_WARM_UP_S), seed)))
-    calls = drive(door(platform, poisson(_PER_S, effort.seconds(_SECONDS), seed)), meter)
+def _drive(name: str, platform: Platform, meter: Meter, scale: Scale, seed: int) -> Calls:
+    route = _ROUTES[name]
+    drive(route(platform, poisson(_PER_S, scale.seconds(_WARM_UP_S), seed)))
+    calls = drive(route(platform, poisson(_PER_S, scale.seconds(_SECONDS), seed)), meter)
     if calls.errors:
-        raise BenchError(f"{calls.errors} calls through {name} failed: {calls.said()}")
+        raise BenchError(f"{calls.errors} calls through {name} failed: {calls.statuses()}")
     say(f"{name}: {_cpu_ms(calls):.3f} ms of the api's CPU a call, p50 {_p50_ms(calls):.2f} ms")
     return calls
 
 
 def _cpu_ms(calls: Calls) -> float:
-    """Of the api's process, a call."""
+    """CPU of the api's process, a call."""
     return calls.cpu["api"] * 1000 / len(calls)
 
 

@@ -1,7 +1,7 @@
-"""`millrace bench fuzz`: a million hostile inputs for what reads what clients send.
+"""`millrace bench fuzz`: a million hostile inputs for the code that reads what clients send.
 
-Each core mutates a corpus by a seed of its own. Asked is that nothing crashes and that nothing
-escapes but an error that the api answers with; what does is saved, and printed.
+Each core mutates a corpus by a seed of its own. Nothing may crash, and no exception may escape but
+an error that the api answers with; findings are saved and printed.
 """
 
 import os
@@ -13,91 +13,74 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 
 import click
 
-from ops.bench.results.report import Report
+from ops.bench.harness.scale import Scale
+from ops.bench.results.report import Report, scenario
 
-ASKED = {"inputs": ">= 1000000", "crashes": "<= 0", "unhandled_exceptions": "<= 0", "slow": "<= 0"}
 _BATCH = 5000
-_DEEP = 0.01  # of the inputs
-_SLOW_S = 2.0
-"""CPU for one input; more is a finding too."""
+_DEEP = 0.01  # share of the inputs
+_SLOW_S = 2.0  # CPU for one input; more is a finding
+
+#: (target, seed, number of inputs).
+Batch = tuple[str, int, int]
+#: (target, what happened, input).
+Finding = tuple[str, str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    target: str
-    seed: int
-    inputs: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """found: (what was raised, the input)."""
-
-    target: str
-    inputs: int
-    slow: int = 0
-    found: list[tuple[str, bytes]] = field(default_factory=list)
-
-
-def run_batch(batch: Batch) -> Outcome:
-    """The same batch finds the same."""
+def run_batch(batch: Batch) -> list[Finding]:
+    """Runs a batch; the same one has the same findings."""
     from ops.bench.fuzzing.mutate import deep, mutated
     from ops.bench.fuzzing.targets import TARGETS
 
-    random, corpus = Random(f"{batch.target}/{batch.seed}"), TARGETS[batch.target].corpus
-    outcome, read = Outcome(batch.target, batch.inputs), TARGETS[batch.target].read
-    for _ in range(batch.inputs):
-        raw = deep(random) if random.random() < _DEEP else mutated(random, corpus)
+    name, seed, inputs = batch
+    random, target, found = Random(f"{name}/{seed}"), TARGETS[name], []
+    for _ in range(inputs):
+        raw = deep(random) if random.random() < _DEEP else mutated(random, target.corpus)
         since_s = time.process_time()
         try:
-            read(raw)
+            target.read(raw)
         except Exception as error:
-            outcome.found.append((f"{type(error).__name__}: {error}"[:300], raw))
+            found.append((name, f"{type(error).__name__}: {error}"[:300], raw))
         if time.process_time() - since_s > _SLOW_S:
-            outcome.slow += 1
-            outcome.found.append(("slow", raw))
-    return outcome
+            found.append((name, "slow", raw))
+    return found
 
 
-def run(inputs: int, seed: int) -> None:
-    """inputs: in all."""
-    report, since_s = Report("fuzz", ASKED), time.monotonic()
+@scenario("fuzz", "inputs >= 1000000", "crashes <= 0", "unhandled_exceptions <= 0", "slow <= 0")
+def run(report: Report, scale: Scale, inputs: int, seed: int) -> None:
+    """Runs so many inputs in all."""
+    since_s, crashes = time.monotonic(), 0
     counts: Counter[str] = Counter()
-    found: list[tuple[str, str, bytes]] = []
-    crashes = slow = 0
-    with ProcessPoolExecutor(os.cpu_count(), initializer=_bounded) as pool:
-        waiting = [pool.submit(run_batch, batch) for batch in _batches(inputs, seed)]
-        with click.progressbar(waiting, label="fuzzing", file=sys.stderr) as progress:
-            for future in progress:
-                try:
-                    outcome = future.result()
-                except BrokenProcessPool:
-                    crashes += 1
-                    break
-                counts[outcome.target] += outcome.inputs
-                slow += outcome.slow
-                found += [(outcome.target, what, raw) for what, raw in outcome.found]
+    found: list[Finding] = []
+    batches = list(_batches(inputs, seed))
+    with ProcessPoolExecutor(os.cpu_count(), initializer=_limit_memory) as pool:
+        results = pool.map(run_batch, batches)
+        with click.progressbar(batches, label="fuzzing", file=sys.stderr) as progress:
+            try:
+                for name, _, number in progress:
+                    found += next(results)
+                    counts[name] += number
+            except BrokenProcessPool:
+                crashes += 1
     _save(found)
+    slow = sum(what == "slow" for _, what, _ in found)
     report.add(**{f"{target}_inputs": count for target, count in sorted(counts.items())})
     report.add(
         inputs=counts.total(),
         seconds=time.monotonic() - since_s,
         crashes=crashes,
         slow=slow,
-        unhandled_exceptions=sum(what != "slow" for _, what, _ in found),
+        unhandled_exceptions=len(found) - slow,
     )
-    report.finish()
 
 
-def _bounded() -> None:
-    """An input that wants more memory than that is a crash."""
+def _limit_memory() -> None:
+    """Makes an input that needs more memory a crash."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 
 
@@ -105,15 +88,13 @@ def _batches(inputs: int, seed: int) -> Iterator[Batch]:
     from ops.bench.fuzzing.targets import TARGETS
 
     for target, fuzzed in TARGETS.items():
-        left = round(inputs * fuzzed.share)
-        number = seed * 1_000_000
-        while left > 0:
-            yield Batch(target, number, min(left, _BATCH))
-            left, number = left - _BATCH, number + 1
+        total = round(inputs * fuzzed.share)
+        for n, start in enumerate(range(0, total, _BATCH)):
+            yield target, seed * 1_000_000 + n, min(_BATCH, total - start)
 
 
-def _save(found: list[tuple[str, str, bytes]]) -> None:
-    """One file for each kind of finding."""
+def _save(found: list[Finding]) -> None:
+    """Writes a file for each kind of finding."""
     folder = Path(tempfile.gettempdir()) / "millrace-fuzz"
     kinds = {(target, what.partition(":")[0]): (what, raw) for target, what, raw in found}
     for (target, _), (what, raw) in kinds.items():

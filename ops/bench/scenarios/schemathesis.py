@@ -1,7 +1,7 @@
-"""`millrace bench schema`: requests that schemathesis makes up from /openapi.json, every check,
-with a valid key and with none, against a platform of its own.
+"""`millrace bench schema`: requests that schemathesis generates from /openapi.json, with a valid
+key and without one.
 
-A violation is an answer that isn't as documented; a hang, one that takes longer than the patience.
+A violation is a response that isn't as documented; a hang takes longer than 20 s.
 """
 
 import json
@@ -19,7 +19,8 @@ from unittest import SkipTest
 import httpx
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks, not_a_server_error
@@ -27,30 +28,26 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from ops.bench.harness.platform import own_platform, say
-from ops.bench.results.report import Report
+from ops.bench.harness.scale import Scale
+from ops.bench.results.report import Report, scenario
 from ops.supervisor.platform import Platform
 
-ASKED = {
-    "cases_with_key": ">= 10000",
-    "cases_without_key": ">= 10000",
-    "server_errors": "<= 0",
-    "violations": "<= 0",
-    "hangs": "<= 0",
-}
-_PATIENCE_S = 20.0
-_LEAST = 10
-_OUR_FAULT = set(range(500, 600)) - {504}
+_TIMEOUT_S = 20.0
+_MIN_CASES = 10  # of an operation
+_SERVER_ERRORS = set(range(500, 600)) - {504}
 
 # OpenAPI can't say that the query must name the model when the body is NDJSON, which parameters a
 # model takes, which scopes a role has, that no two limits are for the same model and key, where a
 # webhook may go, nor that a batch is made of a file that is there; a deadline of a millisecond
 # passes, which is a 504 as documented.
-_NOT_CHECKED = {
-    "POST /jobs": [positive_data_acceptance],
-    "POST /keys": [positive_data_acceptance],
-    "PUT /tenants/{tenant}/limits": [positive_data_acceptance],
-    "PUT /webhooks/endpoint": [positive_data_acceptance],
-    "POST /v1/batches": [positive_data_acceptance],
+_NOT_CHECKED: dict[str, list[Any]] = {
+    **{
+        route: [positive_data_acceptance]
+        for route in (
+            *("POST /jobs", "POST /keys", "PUT /tenants/{tenant}/limits"),
+            *("PUT /webhooks/endpoint", "POST /v1/batches"),
+        )
+    },
     "POST /infer": [positive_data_acceptance, not_a_server_error],
 }
 
@@ -62,34 +59,35 @@ def _ndjson(context: Any, value: Any) -> bytes:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the cases."""
+    """Results of cases."""
 
     cases: int = 0
     server_errors: int = 0
     hangs: int = 0
-    violations: Counter[str] = field(default_factory=Counter)
+    violations: Counter[str] = field(default_factory=Counter)  #: by operation and message
     statuses: Counter[int] = field(default_factory=Counter)
 
     def __iadd__(self, other: "Tally") -> "Tally":
-        self.cases += other.cases
-        self.server_errors += other.server_errors
-        self.hangs += other.hangs
-        self.violations += other.violations
-        self.statuses += other.statuses
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
 
-def run(cases: int, seed_: int) -> None:
-    """cases: with a key, and as many without."""
-    report, since_s = Report("schema", ASKED), time.monotonic()
+@scenario(
+    "schema",
+    "cases_with_key >= 10000",
+    "cases_without_key >= 10000",
+    *(f"{name} <= 0" for name in ("server_errors", "violations", "hangs")),
+)
+def run(report: Report, scale: Scale, cases: int, seed: int) -> None:
+    """Sends so many requests with a key, and as many without."""
+    since_s = time.monotonic()
     with own_platform() as platform:
-        job = httpx.post(f"{platform.url}/jobs", json={"model": "echo", "items": ["a"]}).json()[
-            "id"
-        ]
+        job = httpx.post(f"{platform.url}/jobs", json={"model": "echo", "items": ["a"]}).json()
         headers = {"Authorization": f"Bearer {_admin_key(platform)}"}
-        with_key = _explore(platform, headers, cases, seed_, job)
-        without = _explore(platform, {}, cases, seed_, job)
-        alive = httpx.get(f"{platform.url}/livez", timeout=_PATIENCE_S).status_code == 200
+        with_key = _explore(platform, headers, cases, seed, job["id"])
+        without = _explore(platform, {}, cases, seed, job["id"])
+        alive = httpx.get(f"{platform.url}/livez", timeout=_TIMEOUT_S).status_code == 200
     for name, tally in (("with", with_key), ("without", without)):
         say(f"{name} a key: {dict(sorted(tally.statuses.items()))}")
         for what, times in tally.violations.most_common():
@@ -103,33 +101,30 @@ def run(cases: int, seed_: int) -> None:
         hangs=sum(tally.hangs for tally in both) + (not alive),
         seconds=time.monotonic() - since_s,
     )
-    report.finish()
 
 
 def _admin_key(platform: Platform) -> str:
-    """The first key, which ends that everybody may do everything; waits until that is known."""
-    wanted = {"tenant": "default", "role": "admin"}
-    key: str = httpx.post(f"{platform.url}/keys", json=wanted).raise_for_status().json()["key"]
+    """Creates the first key, which ends open access, and waits until the api has noticed."""
+    request = {"tenant": "default", "role": "admin"}
+    key: str = httpx.post(f"{platform.url}/keys", json=request).raise_for_status().json()["key"]
     while httpx.get(f"{platform.url}/jobs").status_code != 401:
         time.sleep(0.1)
     return key
 
 
-def _explore(
-    platform: Platform, headers: dict[str, str], cases: int, seed_: int, job: str
-) -> Tally:
+def _explore(platform: Platform, headers: dict[str, str], cases: int, seed: int, job: str) -> Tally:
     labels, tally = list(_operations(platform.url)), Tally()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         while tally.cases < cases and labels:
-            share = max(_LEAST, -(-(cases - tally.cases) // len(labels)))
+            share = max(_MIN_CASES, -(-(cases - tally.cases) // len(labels)))
             say(f"{len(labels)} operations, {share} cases of each")
-            tries = [pool.submit(_try, platform.url, n, headers, share, seed_, job) for n in labels]
+            tries = [pool.submit(_try, platform.url, n, headers, share, seed, job) for n in labels]
             found = [future.result() for future in tries]
             for one in found:
                 tally += one
-            # Of some there are few to make up: the others take their part.
+            # Some operations have few different cases: the others take their part.
             labels = [n for n, one in zip(labels, found, strict=True) if one.cases >= share]
-            seed_ += 1
+            seed += 1
     return tally
 
 
@@ -137,19 +132,21 @@ def _explore(
 def _operations(url: str) -> dict[str, Any]:
     load_all_checks()
     document = schemathesis.openapi.from_url(f"{url}/openapi.json")
-    # The credential is ours: what it makes of that one would not be sent.
+    # We send the credential ourselves.
     document.config.generation.update(with_security_parameters=False)
     found: list[Any] = [one.ok() for one in document.get_all_operations()]  # type: ignore[union-attr]
     return {operation.label: operation for operation in found}
 
 
-def _try(url: str, label: str, headers: dict[str, str], cases: int, seed_: int, job: str) -> Tally:
-    """So many requests to one operation, half of them wrong; in a process of its own: hypothesis
-    has no threads."""
+def _try(url: str, label: str, headers: dict[str, str], cases: int, seed: int, job: str) -> Tally:
+    """Sends requests to one operation, half of them invalid.
+
+    Runs in a process of its own: hypothesis has no threads.
+    """
     tally, not_checked = Tally(), _NOT_CHECKED.get(label, [])
 
-    def made(mode: GenerationMode) -> None:
-        @seed(seed_)
+    def send(mode: GenerationMode) -> None:
+        @seeded(seed)
         @settings(
             max_examples=-(-cases // 2),
             deadline=None,
@@ -166,14 +163,14 @@ def _try(url: str, label: str, headers: dict[str, str], cases: int, seed_: int, 
         each()
 
     with requests.Session() as session:
-        made(GenerationMode.POSITIVE)
-        with suppress(Unsatisfiable, SkipTest):  # nothing can be wrong with some
-            made(GenerationMode.NEGATIVE)
+        send(GenerationMode.POSITIVE)
+        with suppress(Unsatisfiable, SkipTest):  # some have no invalid case
+            send(GenerationMode.NEGATIVE)
     return tally
 
 
 def _aim(case: Any, job: str) -> None:
-    """At a model and a job that are there: else nearly every answer is a 404."""
+    """Puts in a model and a job that exist: else nearly every response is a 404."""
     if isinstance(case.body, dict) and "model" in case.body:
         case.body["model"] = "echo"
     if "job_id" in (case.path_parameters or {}):
@@ -190,18 +187,18 @@ def _one(
     label = case.operation.label
     tally.cases += 1
     try:
-        response = case.call(session=session, headers=headers, timeout=_PATIENCE_S)
+        response = case.call(session=session, headers=headers, timeout=_TIMEOUT_S)
         tally.statuses[response.status_code] += 1
-        tally.server_errors += response.status_code in _OUR_FAULT
+        tally.server_errors += response.status_code in _SERVER_ERRORS
         case.validate_response(
             response,
             headers=headers,
             excluded_checks=not_checked,
-            transport_kwargs={"session": session, "headers": headers, "timeout": _PATIENCE_S},
+            transport_kwargs={"session": session, "headers": headers, "timeout": _TIMEOUT_S},
         )
     except requests.Timeout:
         tally.hangs += 1
-        tally.violations[f"{label}: no answer in {_PATIENCE_S:g} s"] += 1
+        tally.violations[f"{label}: no response in {_TIMEOUT_S:g} s"] += 1
     except FailureGroup as group:
         for one in group.exceptions:
             tally.violations[

@@ -1,7 +1,8 @@
-"""What every command that talks to an api shares."""
+"""Options and output of commands that talk to an api."""
 
 import json
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import click
@@ -15,16 +16,16 @@ from ops.client.writers import Unwritable
 from ops.embedded import defaults
 
 _KEY = "millrace.key"
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
+INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Number(click.FloatRange):
-    """In a range, where click would take `nan` for one: it is below nothing, and above nothing."""
+    """Number in a range; refuses `nan`, which click accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parses an argument."""
         found = super().convert(value, param, ctx)
         if found != found:
             self.fail(f"{value} is no number", param, ctx)
@@ -32,11 +33,12 @@ class Number(click.FloatRange):
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):
-    """A JSON object."""
+    """JSON object."""
 
     name = "json"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parses an argument."""
         try:
             found = json.loads(value)
         except ValueError as error:
@@ -47,34 +49,40 @@ class JsonObject(click.ParamType[dict[str, Any]]):
 
 
 def in_words(error: Exception) -> str | None:
-    """What users can mend, in words; None for what they can't."""
+    """Returns a message for errors that users can fix; None for others."""
     if isinstance(error, httpx.ConnectError):
-        return "no api answers there; start one with `millrace up`, or name it with --url"
+        return "no api answers there; start one with `millrace up`, or set its address with --url"
     if isinstance(error, httpx.HTTPError):
         return f"the api: {error}"
-    mendable = (SettingsError, Refused, Changed, Unreadable, Unwritable)
-    return str(error) if isinstance(error, mendable) else None
+    fixable = (SettingsError, Refused, Changed, Unreadable, Unwritable)
+    return str(error) if isinstance(error, fixable) else None
 
 
-def client_command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --url, --key and --json."""
-    function = as_json_option(function)
-    function = click.option(
-        "--key",
-        envvar="MILLRACE_API_KEY",
-        expose_value=False,
-        callback=_remember,
-        help="an API key; the environment keeps it better: MILLRACE_API_KEY",
-    )(function)
-    return click.option("--url", envvar="MILLRACE_URL", help="the api's address")(function)
-
-
-def _remember(context: click.Context, parameter: click.Parameter, key: str | None) -> None:
+def _store_key(context: click.Context, parameter: click.Parameter, key: str | None) -> None:
     context.meta[_KEY] = key
 
 
+def client_options(*key: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds --url, --json, and the API key under these names."""
+    options = (
+        click.option("--url", envvar="MILLRACE_URL", help="Address of the api."),
+        click.option(
+            *key,
+            envvar="MILLRACE_API_KEY",
+            expose_value=False,
+            callback=_store_key,
+            help="API key; safer in the environment: MILLRACE_API_KEY.",
+        ),
+        as_json_option,
+    )
+    return lambda function: reduce(lambda inner, option: option(inner), reversed(options), function)
+
+
+client_command = client_options("--api-key", "--key")
+
+
 def connect(url: str | None) -> Client:
-    """The api at that address, or the one of this configuration; with the key that was given."""
+    """Client of the api at that address, or of this configuration's, with the given key."""
     found: Settings = defaults.load()
     context = click.get_current_context()
     url = url or found.url
@@ -85,8 +93,10 @@ def connect(url: str | None) -> Client:
 
 
 def await_end(client: Client, job: dict[str, Any], as_json: bool, then: str = "") -> dict[str, Any]:
-    """Shows a job coming to its end, with a bar unless JSON is wanted. Ctrl-C leaves it running.
-    then: the command that would come after that."""
+    """Waits for a job's end, with a progress bar unless JSON is printed.
+
+    Ctrl-C leaves the job running. then: command to suggest after it.
+    """
     try:
         return client.wait(job["id"]) if as_json else wait_with_bar(client, job)
     except KeyboardInterrupt:
@@ -96,6 +106,7 @@ def await_end(client: Client, job: dict[str, Any], as_json: bool, then: str = ""
 
 
 def show_job(job: dict[str, Any], as_json: bool) -> None:
+    """Prints a job as a line or as JSON."""
     if as_json:
         click.echo(json.dumps(job))
         return
@@ -118,6 +129,6 @@ def _pace(job: dict[str, Any]) -> str:
 
 
 def exit_by_end(job: dict[str, Any]) -> None:
-    """Non-zero where a job that was waited for did not complete, or could not write its results."""
+    """Exits with 1 unless a job completed and could write its results."""
     if job["state"] != "completed" or (job.get("output") or {}).get("state") == "failed":
         raise click.exceptions.Exit(1)

@@ -76,7 +76,7 @@ def other_owner(home: Path, prefix: Sequence[str] = ()) -> tuple[subprocess.Pope
 
 
 def test_the_first_start_creates_a_database_in_utf8_and_utc(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         assert sql(servers, "SELECT current_database()") == ["millrace"]
         assert sql(servers, "SHOW server_encoding") == ["UTF8"]
         assert sql(servers, "SHOW timezone") == ["UTC"]
@@ -93,7 +93,7 @@ def test_a_stop_and_a_start_find_the_data_again(home: Path) -> None:
 
 
 def test_a_killed_postgres_starts_again_with_its_data(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         keep_something(servers)
         process = servers.postgres.process
         assert process is not None
@@ -104,22 +104,22 @@ def test_a_killed_postgres_starts_again_with_its_data(home: Path) -> None:
 
 
 def test_a_start_after_everything_was_killed_finds_the_data(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         keep_something(servers)
         kill_all(processes_of("postgres", servers.postgres.layout.tag))
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         assert_kept(servers)
 
 
 def test_a_pid_file_whose_number_another_program_has_does_not_stop_a_start(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         keep_something(servers)
         data = servers.postgres.layout.data
         stale = (data / "postmaster.pid").read_text().splitlines()
     stranger = account_for(data).launch(["sleep", "60"], signal.SIGTERM)
     try:
         (data / "postmaster.pid").write_text("\n".join([str(stranger.pid), *stale[1:]]))
-        with EmbeddedServers(home) as servers:
+        with EmbeddedServers(home).running() as servers:
             assert_kept(servers)
     finally:
         stranger.kill()
@@ -130,7 +130,7 @@ def test_half_a_data_folder_is_made_anew(home: Path) -> None:
     half = home / "postgres.new"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         assert sql(servers, "SELECT 1") == [1]
 
 
@@ -143,25 +143,25 @@ def test_both_servers_end_when_their_owner_is_killed(home: Path) -> None:
 
 
 def test_the_next_start_after_a_killed_owner_works_at_once(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         keep_something(servers)
     owner, _ = other_owner(home)
     owner.kill()
     owner.wait()
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         assert_kept(servers)
 
 
 def test_a_second_owner_of_a_home_is_told_who_has_it(home: Path) -> None:
     with (
-        HomeLock(home),
+        HomeLock(home).held(),
         pytest.raises(EmbeddedError, match=f"in use by process {os.getpid()}"),
     ):
         EmbeddedServers(home).start()
 
 
 def test_a_second_owner_leaves_the_servers_of_the_first_alone(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         with pytest.raises(EmbeddedError):
             EmbeddedServers(home).start()
         assert servers.postgres.alive()
@@ -170,7 +170,7 @@ def test_a_second_owner_leaves_the_servers_of_the_first_alone(home: Path) -> Non
 
 @pytest.mark.parametrize("name", ["x" * 120, "a name, with $igns & 100%"])
 def test_a_long_or_odd_path_gets_short_and_plain_sockets(home: Path, name: str) -> None:
-    with EmbeddedServers(home / name) as servers:
+    with EmbeddedServers(home / name).running() as servers:
         run = servers.postgres.layout.run
         try:
             assert run.stat().st_mode & 0o777 == 0o700
@@ -190,14 +190,14 @@ def test_a_socket_folder_of_somebody_else_is_refused(home: Path) -> None:
 
 
 def test_neither_server_listens_on_tcp(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         assert sql(servers, "SHOW listen_addresses") == [""]
         with redis.Redis.from_url(servers.redis.url, decode_responses=True) as client:
             assert client.config_get("port") == {"port": "0"}
 
 
 def test_kombu_reaches_redis_by_the_broker_url(home: Path) -> None:
-    with EmbeddedServers(home) as servers, Connection(servers.redis.broker_url) as broker:
+    with EmbeddedServers(home).running() as servers, Connection(servers.redis.broker_url) as broker:
         with closing(broker.SimpleQueue("nudges")) as queue:
             queue.put({"hint": 1})
             assert queue.get(timeout=5).payload == {"hint": 1}
@@ -206,12 +206,12 @@ def test_kombu_reaches_redis_by_the_broker_url(home: Path) -> None:
 
 
 def test_a_server_that_can_not_start_says_why(home: Path) -> None:
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         data = servers.postgres.layout.data
     (data / "PG_VERSION").write_text("9.6\n")
     with pytest.raises(EmbeddedError, match=r"(?s)exit code 1.*postgres\.log.*incompatible"):
         servers.start()
-    with HomeLock(home):
+    with HomeLock(home).held():
         assert not servers.redis.alive()
 
 
@@ -256,5 +256,5 @@ def test_as_root_the_programs_may_lie_in_a_folder_that_only_root_enters(
     libraries = f"{package.name}.libs"
     shutil.copytree(package.with_name(libraries), locked / libraries)
     monkeypatch.setattr(EmbeddedPostgres, "_binary", lambda _: copy / "bin" / "postgres")
-    with EmbeddedServers(home) as servers:
+    with EmbeddedServers(home).running() as servers:
         assert sql(servers, "SELECT 1") == [1]

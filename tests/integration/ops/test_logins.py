@@ -25,7 +25,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     """A server of its own: roles belong to all its databases."""
     home = tmp_path_factory.mktemp("logins")
     server = EmbeddedPostgres(home)
-    with HomeLock(home):
+    with HomeLock(home).held():
         try:
             server.start()
             url = db.plain_url(server.url).replace("/millrace?", "/postgres?")

@@ -1,5 +1,7 @@
-"""mosec with the *batchstring* workload. It runs in a venv that knows nothing but mosec:
-`python mosec_app.py PROCESSES MAX_BATCH WAIT_MS MS --port PORT …` (mosec reads the options)."""
+"""mosec with the *batchstring* workload, in an environment that has nothing but mosec.
+
+`python mosec_app.py PROCESSES MAX_BATCH WAIT_MS MS --port PORT …` (mosec reads the options).
+"""
 
 import sys
 import time
@@ -10,9 +12,10 @@ _PROCESSES, _MAX_BATCH, _WAIT_MS, _MS = (int(argument) for argument in sys.argv[
 
 
 class BatchString(Worker):  # type: ignore[misc]
-    """Upper-cases; takes the same time whatever it gets."""
+    """Upper-cases in a fixed time."""
 
     def forward(self, data: list[dict[str, str]]) -> list[dict[str, str]]:
+        """Outputs of a launch."""
         time.sleep(_MS / 1000)
         return [{"output": call["input"].upper()} for call in data]
 

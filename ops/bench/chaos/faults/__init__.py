@@ -1,1 +1,1 @@
-"""Ops/bench/chaos/faults."""
+"""Faults, their schedule and their targets."""

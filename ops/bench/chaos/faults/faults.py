@@ -1,7 +1,7 @@
-"""One function a fault: it waits for what it can hit, hits it, and returns the proof.
+"""Functions of faults: each waits for a target, hits it, and returns the proof.
 
-Each is a generator that the main loop steps, so that faults overlap as they do in life, and every
-process is started and signalled by the one thread that may.
+Each is a generator that the main loop steps, so that faults overlap, and one thread starts and
+signals all processes.
 """
 
 import json
@@ -31,7 +31,7 @@ from ops.bench.chaos.fleet import LEASE_S, send
 from ops.processes.children import Child, ending
 
 _RECOVERED_WITHIN_S = 120.0
-_CALM_S = 3.0  # between two shutdowns of PostgreSQL: who only ever recovers does nothing
+_CALM_S = 3.0  # between two shutdowns of PostgreSQL, so that work progresses
 _QUEUE = "millrace.default"
 
 Fault = Callable[[Stage, Random], Steps[Proof]]
@@ -42,7 +42,7 @@ SliceKey = tuple[Any, int]
 
 
 def worker_killed(stage: Stage, dice: Random) -> Steps[Proof]:
-    """SIGKILL; recovery_s: for each slice that it held, until another lease took it."""
+    """Sends SIGKILL; recovery_s: time until each of its slices was claimed again."""
     worker = yield from a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = _held_by(stage, worker)
@@ -53,7 +53,7 @@ def worker_killed(stage: Stage, dice: Random) -> Steps[Proof]:
 
 
 def worker_terminated(stage: Stage, dice: Random) -> Steps[Proof]:
-    """SIGTERM: it gives its slices back and ends by itself."""
+    """Sends SIGTERM: the worker releases its slices and exits."""
     worker = yield from a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = len(_held_by(stage, worker))
@@ -63,7 +63,7 @@ def worker_terminated(stage: Stage, dice: Random) -> Steps[Proof]:
 
 
 def _end(stage: Stage, worker: Worker, number: signal.Signals, word: str) -> Steps[Proof]:
-    """The wait status comes from its supervisor, which is its parent."""
+    """Ends a worker; its supervisor, which is its parent, logs the wait status."""
     if not send(worker.pid, number):
         raise Unfired("it ended by itself")
     yield from true(lambda: worker.now is None)
@@ -74,7 +74,7 @@ def _end(stage: Stage, worker: Worker, number: signal.Signals, word: str) -> Ste
 
 
 def worker_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
-    """The zombie: SIGSTOP, past its lease and until others took what it held, then SIGCONT."""
+    """Makes a zombie: SIGSTOP until others have its slices, then SIGCONT."""
     worker = yield from a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = _held_by(stage, worker)
@@ -121,17 +121,17 @@ _NOW = """
 
 
 def _held_by(stage: Stage, worker: Worker) -> dict[SliceKey, int]:
-    """Epochs of the slices that it has on lease."""
-    rows = stage.fleet.ask(_HELD, [worker.incarnation]) or []
+    """Epochs of the slices that a worker holds."""
+    rows = stage.fleet.query(_HELD, [worker.incarnation]) or []
     return {(job, start): epoch for job, start, epoch in rows}
 
 
 def _slices_now(stage: Stage, keys: Mapping[SliceKey, int]) -> list[tuple[Any, ...]] | None:
-    return stage.fleet.ask(_NOW, [[job for job, _ in keys], [start for _, start in keys]])
+    return stage.fleet.query(_NOW, [[job for job, _ in keys], [start for _, start in keys]])
 
 
 def _all_taken(stage: Stage, held: Mapping[SliceKey, int]) -> bool:
-    """Whether none of these leases is its former owner's any more."""
+    """Returns True if the former owner holds none of these leases any more."""
     rows = _slices_now(stage, held) if held else []
     return rows is not None and all(
         epoch > held[job, start] or state != "leased" for job, start, epoch, state, _ in rows
@@ -141,8 +141,11 @@ def _all_taken(stage: Stage, held: Mapping[SliceKey, int]) -> bool:
 def _recovery(
     stage: Stage, held: Mapping[SliceKey, int], since_s: float
 ) -> Steps[tuple[list[float], int]]:
-    """(seconds until each slice was claimed again, how many never were). Those that ended without
-    a claim (settled just before the death, cancelled, expired, paused) don't count."""
+    """Returns (seconds until each slice was claimed again, number that never were).
+
+    Slices that ended without a claim (settled before the death, cancelled, expired, paused) don't
+    count.
+    """
     open_, found = dict(held), []
     while open_ and (after_s := round(clock.monotonic() - since_s, 3)) < _RECOVERED_WITHIN_S:
         rows = _slices_now(stage, open_)
@@ -160,10 +163,12 @@ def _recovery(
 
 
 def api_killed(stage: Stage, dice: Random) -> Steps[Proof]:
+    """Sends SIGKILL to an api."""
     return (yield from _child_killed(stage, stage.fleet.apis, dice))
 
 
 def keeper_killed(stage: Stage, dice: Random) -> Steps[Proof]:
+    """Sends SIGKILL to a keeper."""
     return (yield from _child_killed(stage, stage.fleet.keepers, dice))
 
 
@@ -181,7 +186,7 @@ def _any_alive(children: list[Child], dice: Random) -> Child | None:
 
 
 def _kill(process: "Popen[bytes]", number: signal.Signals = signal.SIGKILL) -> Steps[str]:
-    """Its wait status, once it has one."""
+    """Signals a process; returns its wait status."""
     process.send_signal(number)
     code = yield from until(process.poll)
     if number == signal.SIGKILL and code != -number:
@@ -196,15 +201,15 @@ _STARTED = "SELECT pg_postmaster_start_time()::text"
 
 
 def postgres_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
-    """An immediate shutdown, as a crash leaves it: no checkpoint, every connection cut."""
+    """Shuts PostgreSQL down at once: no checkpoint, every connection cut."""
     yield from true(lambda: "postgres" not in stage.busy)
     with stage.holding("postgres"):
-        before = yield from until(lambda: stage.fleet.ask(_STARTED))
+        before = yield from until(lambda: stage.fleet.query(_STARTED))
         process = stage.fleet.servers.postgres.process
         assert process
         stage.fleet.keep_down("postgres", dice.uniform(0.0, 1.0))
         status = yield from _kill(process, signal.SIGQUIT)
-        after = yield from until(lambda: stage.fleet.ask(_STARTED))
+        after = yield from until(lambda: stage.fleet.query(_STARTED))
         yield from a_while(_CALM_S)
     if after == before:
         raise Unfired("the same postmaster answers")
@@ -216,7 +221,7 @@ def postgres_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
 
 
 def redis_killed(stage: Stage, dice: Random) -> Steps[Proof]:
-    """SIGKILL; an empty one takes its place."""
+    """Sends SIGKILL; an empty Redis takes its place."""
     yield from true(lambda: "redis" not in stage.busy)
     with stage.holding("redis"):
         before = yield from until(lambda: _run_id(stage))
@@ -231,7 +236,7 @@ def redis_killed(stage: Stage, dice: Random) -> Steps[Proof]:
 
 
 def redis_flushed(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Everything in it is gone: queue, unacknowledged nudges, lanes, who is ready."""
+    """Deletes all of Redis: queue, unacknowledged nudges, lanes, ready workers."""
     yield from true(lambda: "redis" not in stage.busy)
     with stage.holding("redis"):
         keys = yield from until(lambda: _flush(stage))
@@ -246,7 +251,7 @@ def _run_id(stage: Stage) -> str | None:
 
 
 def _flush(stage: Stage) -> int | None:
-    """How many keys there were, our canary among them."""
+    """Number of keys before, including our canary."""
     with suppress(redis.RedisError):
         client = stage.fleet.redis
         client.set("chaos:canary", "1")
@@ -261,12 +266,12 @@ def _flush(stage: Stage) -> int | None:
 
 
 def nudge_dropped(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Somebody takes a nudge from the queue, and does nothing."""
+    """Takes a nudge from the queue and drops it."""
     return {"nudge": _id_of((yield from _steal(stage)))}
 
 
 def nudge_doubled(stage: Stage, dice: Random) -> Steps[Proof]:
-    """A nudge is delivered twice, as after a visibility timeout."""
+    """Delivers a nudge twice, as after a visibility timeout."""
     nudge = yield from _steal(stage)
     with suppress(redis.RedisError):
         length = int(stage.fleet.redis.lpush(_QUEUE, nudge, nudge))
@@ -275,7 +280,7 @@ def nudge_doubled(stage: Stage, dice: Random) -> Steps[Proof]:
 
 
 def _steal(stage: Stage) -> Steps[bytes]:
-    """Waits among the workers for its turn, on a connection of its own."""
+    """Takes a nudge, waiting in line with the workers on a connection of its own."""
     deadline_s = clock.monotonic() + PATIENCE_S
     while clock.monotonic() < deadline_s:
         with suppress(redis.RedisError):
@@ -302,12 +307,12 @@ def _id_of(nudge: bytes) -> str:
 
 
 def upload_broken_off(stage: Stage, dice: Random) -> Steps[Proof]:
-    """A client goes away in the middle of its upload."""
+    """Makes a client break off its upload."""
     return (yield from _by_a_client(stage, "upload"))
 
 
 def stream_broken_off(stage: Stage, dice: Random) -> Steps[Proof]:
-    """A client goes away in the middle of its results, and comes back for the rest."""
+    """Makes a client break off a stream of results, and resume it."""
     return (yield from _by_a_client(stage, "stream"))
 
 

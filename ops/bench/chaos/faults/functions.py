@@ -1,5 +1,4 @@
-"""What the fleet's workers serve with the engine `function`. A mark at the end of a text says how
-it behaves; a text without one is harmless."""
+"""Functions that the fleet's workers serve; a mark at the end of a text selects how it fails."""
 
 import os
 import signal
@@ -22,7 +21,7 @@ def shout(inputs: list[str]) -> list[str]:
 
 
 def moody(inputs: list[str]) -> list[str]:
-    """Upper-cases, where no mark is in the way."""
+    """Upper-cases texts without a mark."""
     clock.sleep(MOODY_S)
     for text in inputs:
         _heed(text, alone=len(inputs) == 1)
@@ -34,8 +33,8 @@ def _heed(text: str, *, alone: bool) -> None:
         case "exit":
             os._exit(9)
         case "segfault":
-            # To this thread: sent to the process, the main thread would die of it, and maybe only
-            # after this launch was recorded.
+            # To this thread: sent to the process, it would hit the main thread, perhaps only after
+            # this launch was recorded.
             signal.raise_signal(signal.SIGSEGV)
         case "raise":
             raise ValueError("this text can't be shouted")
@@ -44,8 +43,10 @@ def _heed(text: str, *, alone: bool) -> None:
 
 
 def _failed_before(text: str, alone: bool) -> bool:
-    """Its first failure that is its own: a launch that raises is tried again in halves. Kept in a
-    file, which outlives this process."""
+    """Returns True unless this is the text's first failure alone (failed launches are halved).
+
+    A file stores that, beyond the life of this process.
+    """
     file = Path(os.environ["MILLRACE_HOME"], "flaky", blake2b(text.encode()).hexdigest()[:24])
     found = file.exists()
     if alone and not found:

@@ -1,8 +1,9 @@
-"""Which fault comes when: a function of the seed."""
+"""Schedule of faults: a function of the seed."""
 
 from dataclasses import dataclass
 from random import Random
 
+#: Number of each kind in a thousand faults.
 SHARES = {
     "worker_killed": 150,
     "worker_stopped": 110,
@@ -17,22 +18,20 @@ SHARES = {
     "upload_broken_off": 45,
     "stream_broken_off": 45,
 }
-"""Of a thousand faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One fault. at_s: since the start; seed: of what it leaves to chance."""
+    """Fault of the schedule."""
 
     number: int
-    at_s: float
+    at_s: float  #: since the start
     kind: str
-    seed: int
+    seed: int  #: of its random choices
 
 
 def plan(seed: int, faults: int, length_s: float) -> list[Planned]:
-    """So many faults over that time: each kind by its share, in random order, a random while apart
-    but never all at once."""
+    """Plans so many faults over that time: each kind by its share, in random order."""
     dice = Random(seed)
     kinds = _deal(faults)
     dice.shuffle(kinds)
@@ -44,7 +43,7 @@ def plan(seed: int, faults: int, length_s: float) -> list[Planned]:
 
 
 def _deal(faults: int) -> list[str]:
-    """Kinds by their shares: what rounding leaves over goes to those that it hit hardest."""
+    """Kinds by their shares; remainders go to those that rounding cut most."""
     all_shares = sum(SHARES.values())
     exact = {kind: faults * share / all_shares for kind, share in SHARES.items()}
     dealt = {kind: int(count) for kind, count in exact.items()}

@@ -1,4 +1,4 @@
-"""Where faults happen: the fleet, its clients, and who is being hit already."""
+"""Targets of faults: the fleet, its clients, and processes that are being hit."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ from ops.processes.children import Child
 
 T = TypeVar("T")
 
+#: Work over many steps of the main loop, which returns a T.
 Steps = Generator[None, None, T]
-"""Something that goes on over many looks of the main loop, and returns a T in the end."""
 
 Proof = dict[str, Any]
 
@@ -32,11 +32,13 @@ _READY = """
 
 
 class Unfired(Exception):
-    """The fault found nothing that it could hit, or no proof that it did."""
+    """Reports that a fault found no target, or no proof."""
 
 
 @dataclass
 class Stage:
+    """Fleet and clients under fire."""
+
     fleet: Fleet
     load: Load
     busy: set[str] = field(default_factory=set)
@@ -44,16 +46,15 @@ class Stage:
     _asked_s: float = 0.0
 
     def ready(self) -> list[tuple[Any, ...]]:
-        """(incarnation, name, whether it holds slices) of the workers that are ready: asked once
-        for all faults that wait for one."""
+        """Ready workers: (incarnation, name, holds slices), cached for all faults."""
         if clock.monotonic() > self._asked_s + _ASK_EVERY_S:
-            self._ready = self.fleet.ask(_READY) or []
+            self._ready = self.fleet.query(_READY) or []
             self._asked_s = clock.monotonic()
         return self._ready
 
     @contextmanager
     def holding(self, what: str) -> Iterator[None]:
-        """So that two faults don't hit the same process, and each proof is of its own fault."""
+        """Keeps other faults from a process, so that each proof is of one fault."""
         self.busy.add(what)
         try:
             yield
@@ -63,7 +64,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process that is ready: the child of one of the fleet's `millrace worker`."""
+    """Ready worker process: a child of one of the fleet's `millrace worker`."""
 
     pid: int
     incarnation: int
@@ -72,13 +73,13 @@ class Worker:
 
     @property
     def now(self) -> Look | None:
-        """None once this very process has ended."""
+        """State now; None once this process has ended."""
         found = look(self.pid)
         return found if found and found.born == self.seen.born else None
 
 
 def until(found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> Steps[T]:
-    """Waits for something; raises Unfired where it doesn't come."""
+    """Waits for a value. Raises Unfired after a while."""
     deadline_s = clock.monotonic() + patience_s
     while (value := found()) is None:
         if clock.monotonic() > deadline_s:
@@ -88,22 +89,27 @@ def until(found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> Step
 
 
 def true(test: Callable[[], bool], patience_s: float = PATIENCE_S) -> Steps[None]:
+    """Waits for a condition. Raises Unfired after a while."""
     yield from until(lambda: test() or None, patience_s)
 
 
 def a_while(seconds: float) -> Steps[None]:
+    """Waits for a time."""
     over_s = clock.monotonic() + seconds
     while clock.monotonic() < over_s:
         yield
 
 
 def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
-    """One that is ready and not hit already; one that holds slices, if such a one comes soon. The
-    last one that is left is hit seldom: there has to be progress to be disturbed."""
+    """Waits for a ready worker that no fault has, preferably one that holds slices.
+
+    Seldom takes the last one, so that work progresses.
+    """
     content_s = clock.monotonic() + _RATHER_AT_WORK_S
     spared = 0 if dice.random() < _EVEN_THE_LAST else 1
 
     def choose() -> Worker | None:
+        """Worker to hit now, if any."""
         at_work, idle = _ready_workers(stage)
         if len(at_work) + len(idle) <= spared:
             return None
@@ -114,7 +120,7 @@ def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
 
 
 def _ready_workers(stage: Stage) -> tuple[list[Worker], list[Worker]]:
-    """(those that hold slices, those that don't)."""
+    """Returns (workers that hold slices, others)."""
     supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
     at_work: list[Worker] = []
     idle: list[Worker] = []

@@ -1,1 +1,1 @@
-"""Ops/bench/load/servers."""
+"""Servers that benchmarks start."""

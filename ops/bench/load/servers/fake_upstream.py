@@ -1,8 +1,8 @@
-"""The upstream of `millrace bench upstream`, a process of its own: a model behind an HTTP API that
-takes one text a request, takes as long as chance has it, and refuses whom it has no slot for.
+"""Upstream of `millrace bench upstream`: a model behind an HTTP API with few slots.
 
-`python -m ops.bench.load.servers.fake_upstream CAPACITY` prints its port. POST /answer serves; POST
-/capacity?slots=N changes how many it has; GET /counts tells what it did.
+`python -m ops.bench.load.servers.fake_upstream SLOTS` prints its port. POST /answer takes one text
+for a random time, or answers 429 without a free slot; POST /capacity?slots=N changes the number of
+slots; GET /counts has the counters.
 """
 
 import asyncio
@@ -10,91 +10,78 @@ import math
 import socket
 import sys
 from random import Random
-from typing import Any
-from urllib.parse import parse_qs
 
-import orjson
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from jobs import clock
 
-MEDIAN_S, SIGMA = 0.5, 0.6
-LEAST_S, MOST_S = 0.2, 2.0
-_RETRY_AFTER = (b"retry-after", b"1")
+_MEDIAN_S, _SIGMA = 0.5, 0.6
+_MIN_S, _MAX_S = 0.2, 2.0
 
 
-class Server:
-    """An ASGI app."""
+class Upstream:
+    """Slots and their counters."""
 
     def __init__(self, slots: int) -> None:
         self._slots, self._random = slots, Random(7)
         self._busy = self._served = self._refused = 0
         self._slot_s, self._counted_s = 0.0, clock.monotonic()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        body = await _body(receive)
-        if scope["path"] == "/answer":
-            await self._answer(body, send)
-        elif scope["path"] == "/capacity":
-            self._slots = int(parse_qs(scope["query_string"].decode())["slots"][0])
-            await _send(send, 200, self._slots)
-        else:
-            await _send(send, 200, self._counts())
-
-    async def _answer(self, body: bytes, send: Any) -> None:
+    async def answer(self, request: Request) -> JSONResponse:
+        """Upper-cases a text after a random time."""
+        text = (await request.json())["text"]
         if self._busy >= self._slots:
             self._refused += 1
-            await _send(send, 429, {"detail": "too many at once"}, _RETRY_AFTER)
-            return
+            return JSONResponse({"detail": "too many at once"}, 429, {"retry-after": "1"})
         self._count(1)
-        drawn_s = self._random.lognormvariate(math.log(MEDIAN_S), SIGMA)
-        await asyncio.sleep(min(MOST_S, max(LEAST_S, drawn_s)))
+        drawn_s = self._random.lognormvariate(math.log(_MEDIAN_S), _SIGMA)
+        await asyncio.sleep(min(_MAX_S, max(_MIN_S, drawn_s)))
         self._count(-1)
         self._served += 1
-        await _send(send, 200, {"output": orjson.loads(body)["text"].upper()})
+        return JSONResponse({"output": text.upper()})
+
+    async def capacity(self, request: Request) -> JSONResponse:
+        """Changes the number of slots."""
+        self._slots = int(request.query_params["slots"])
+        return JSONResponse(self._slots)
+
+    async def counts(self, request: Request) -> JSONResponse:
+        """Counters since the start."""
+        self._count(0)
+        return JSONResponse(
+            {
+                "at_s": self._counted_s,
+                "slots": self._slots,
+                "busy": self._busy,
+                "slot_s": self._slot_s,
+                "served": self._served,
+                "refused": self._refused,
+            }
+        )
 
     def _count(self, more: int) -> None:
-        """Sums up how many slots were busy for how long."""
+        """Sums up the time for which slots were busy."""
         now_s = clock.monotonic()
         self._slot_s += self._busy * (now_s - self._counted_s)
         self._busy, self._counted_s = self._busy + more, now_s
 
-    def _counts(self) -> dict[str, float]:
-        self._count(0)
-        return {
-            "at_s": self._counted_s,
-            "slots": self._slots,
-            "busy": self._busy,
-            "slot_s": self._slot_s,
-            "served": self._served,
-            "refused": self._refused,
-        }
 
-
-async def _body(receive: Any) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
-async def _send(send: Any, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
-    body = orjson.dumps(value)
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
-    await send({"type": "http.response.body", "body": body})
-
-
-def main() -> None:
+def _main() -> None:
+    upstream = Upstream(int(sys.argv[1]))
+    routes = [
+        Route("/answer", upstream.answer, methods=["POST"]),
+        Route("/capacity", upstream.capacity, methods=["POST"]),
+        Route("/counts", upstream.counts),
+    ]
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(listening.getsockname()[1], flush=True)
-    config = uvicorn.Config(Server(int(sys.argv[1])), log_level="warning", lifespan="off")
+    config = uvicorn.Config(Starlette(routes=routes), log_level="warning", lifespan="off")
     uvicorn.Server(config).run([listening])
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -1,6 +1,7 @@
-"""A receiver of traces that throws them away: `python -m
-ops.bench.load.servers.otlp_sink`. Asked anything, it
-answers with its port and how many requests it has had."""
+"""OTLP receiver that discards traces: `python -m ops.bench.load.servers.otlp_sink`.
+
+Answers each line of its standard input with its port and the number of requests so far.
+"""
 
 import json
 import sys
@@ -23,12 +24,8 @@ class _Sink(BaseHTTPRequestHandler):
         pass
 
 
-def _main() -> None:
+if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for _ in sys.stdin:
         print(json.dumps({"port": server.server_port, "taken": _Sink.taken}), flush=True)
-
-
-if __name__ == "__main__":
-    _main()

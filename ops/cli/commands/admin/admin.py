@@ -1,4 +1,4 @@
-"""Commands of who owns the database: the audit log, and the erasure of tenants."""
+"""Commands on the database: the audit log, and the erasure of tenants."""
 
 import json
 from typing import Any
@@ -11,18 +11,18 @@ from jobs.store.tenants import audit as store
 from jobs.store.tenants import erasure
 from jobs.views.audit import entry_object
 from jobs.views.tenants import erasure_object
-from ops.cli.admin_database import everybodys, note
+from ops.cli.admin_database import admin_transaction, record
 from ops.cli.commands.common import as_json_option
 
 
 @click.command(epilog="Example: millrace audit --tenant acme --limit 100")
-@click.option("--tenant", default=EVERYBODY, help="what was done to this one's things alone")
-@click.option("--after", type=int, help="older than the entry of this id")
-@click.option("--limit", default=50, show_default=True)
+@click.option("--tenant", default=EVERYBODY, help="Only entries on this tenant.")
+@click.option("--after", type=int, help="Only entries older than the one of this id.")
+@click.option("--limit", default=50, show_default=True, help="Number of entries.")
 @as_json_option
 def audit(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
-    """Shows who did what, the newest first: every admin act, and every verb."""
-    with everybodys() as tx:
+    """Shows the audit log, newest first: every admin act, and every verb."""
+    with admin_transaction() as tx:
         found = [entry_object(row) for row in store.page(tx, tenant, after=after, limit=limit)]
     if as_json:
         click.echo(json.dumps({"data": found}))
@@ -34,19 +34,21 @@ def audit(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
 
 @click.command(epilog="Example: millrace tenant-erase acme --yes")
 @click.argument("tenant")
-@click.option("--yes", is_flag=True, help="without it nothing is done")
+@click.option("--yes", is_flag=True, help="Confirm; without it nothing is done.")
 @as_json_option
 def tenant_erase(tenant: str, yes: bool, as_json: bool) -> None:
-    """Revokes a tenant's keys, and erases all that it has, for ever. Keepers do it; the same
-    command again says how far they are. What it used stays on its bill."""
+    """Revokes a tenant's keys, and erases all its data for ever.
+
+    Keepers do it; repeat the command to see their progress. Usage stays for billing.
+    """
     if not yes:
-        raise click.ClickException(f"this erases all of {tenant}, for ever; say --yes")
-    with everybodys() as tx:
+        raise click.ClickException(f"this erases all of {tenant}, for ever; confirm with --yes")
+    with admin_transaction() as tx:
         try:
             erasure.begin(tx, tenant)
         except MillraceError as error:
             raise click.ClickException(error.detail) from None
-        note(tx, "tenant.erase", tenant, tenant)
+        record(tx, "tenant.erase", tenant, tenant)
         found = erasure_object(tenant, erasure.left(tx, tenant))
     click.echo(json.dumps(found) if as_json else _line(found))
 

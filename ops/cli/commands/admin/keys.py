@@ -1,4 +1,4 @@
-"""Commands of who owns the database: keys, and the tenants that they belong to."""
+"""Commands on the database: API keys and tenants."""
 
 import json
 from functools import partial
@@ -15,7 +15,7 @@ from jobs.store.tenancy import EVERYBODY
 from jobs.store.tenants import api_keys as key_store
 from jobs.store.tenants import tenants as tenant_store
 from jobs.views.tenants import key_object, tenant_object
-from ops.cli.admin_database import everybodys, note
+from ops.cli.admin_database import admin_transaction, record
 from ops.cli.commands.common import Number, as_json_option
 
 _MOST = 10_000
@@ -25,53 +25,58 @@ _WEIGHT, _CAP = (0.001, 1000.0), (0.0, 1e12)  # as the api takes them
 
 @click.group("keys", epilog="Example: millrace keys create --tenant acme --role admin")
 def all_keys() -> None:
-    """API keys, on the database itself: the first one can be made before anything runs."""
+    """Manages API keys on the database itself, before anything runs."""
 
 
 @all_keys.command(epilog="Example: millrace keys create --tenant acme --json")
-@click.option("--tenant", required=True, help="whose it is")
-@click.option("--name", default="", help="to know it by")
-@click.option("--role", type=click.Choice(list(ROLES)), default="tenant", show_default=True)
-@click.option("--scopes", default="", help=f"some of {','.join(SCOPES)}; without: all of the role")
-@click.option("--expires-in-days", type=Number(0, 3650, min_open=True), help="else never")
+@click.option("--tenant", required=True, help="Tenant of the key.")
+@click.option("--name", default="", help="Name for people.")
+@click.option("--role", type=click.Choice(list(ROLES)), default="tenant", show_default=True,
+              help="Role.")  # fmt: skip
+@click.option("--scopes", default="", help=f"Some of {','.join(SCOPES)}; default: all of the role.")
+@click.option(
+    "--expires-in-days", type=Number(0, 3650, min_open=True), help="Lifetime; default: for ever."
+)
 @as_json_option
 def create(
     tenant: str, name: str, role: str, scopes: str, expires_in_days: float | None, as_json: bool
 ) -> None:
-    """Makes a key, and shows it this once."""
-    ttl_s = None if expires_in_days is None else expires_in_days * _DAY_S
-    asked = NewKey(tenant, name, cast(Role, role), _scopes(scopes), ttl_s)
-    with everybodys() as tx:
-        row = _or_refused(key_store.create, tx, asked)
-        note(tx, "key.create", ids.show("key", row["id"]), tenant, role=role, scopes=row["scopes"])
-    _show_made(row, asked.secret, as_json)
+    """Creates a key, and shows it this once."""
+    lives_s = None if expires_in_days is None else expires_in_days * _DAY_S
+    new = NewKey(tenant, name, cast(Role, role), _scopes(scopes), lives_s)
+    with admin_transaction() as tx:
+        row = _checked(key_store.create, tx, new)
+        record(
+            tx, "key.create", ids.show("key", row["id"]), tenant, role=role, scopes=row["scopes"]
+        )
+    _show_made(row, new.secret, as_json)
 
 
 @all_keys.command("list", epilog="Example: millrace keys list --tenant acme")
-@click.option("--tenant", default=EVERYBODY, help="of this one alone")
+@click.option("--tenant", default=EVERYBODY, help="Only keys of this tenant.")
 @as_json_option
 def list_keys(tenant: str, as_json: bool) -> None:
     """Lists keys, the newest first."""
-    with everybodys() as tx:
+    with admin_transaction() as tx:
         found = [key_object(row) for row in key_store.page(tx, tenant, None, _MOST)]
     if as_json:
         click.echo(json.dumps({"data": found}))
         return
     for key in found:
         scopes = ",".join(key["scopes"])
-        known_by = f"{key['hint']}… {key['name']}".strip()
-        click.echo(f"{key['id']}  {key['tenant']}  {key['role']}  {scopes}  {known_by}{_end(key)}")
+        label = f"{key['hint']}… {key['name']}".strip()
+        click.echo(f"{key['id']}  {key['tenant']}  {key['role']}  {scopes}  {label}{_end(key)}")
 
 
 @all_keys.command(epilog="Example: millrace keys revoke key_01kajf…")
 @click.argument("id")
 @as_json_option
 def revoke(id: str, as_json: bool) -> None:
-    """Ends a key, for ever and at once."""
-    with everybodys() as tx:
-        row = _or_refused(key_store.get, tx, EVERYBODY, ids.parse("key", id))
+    """Revokes a key, for ever and at once."""
+    with admin_transaction() as tx:
+        row = _checked(key_store.get, tx, EVERYBODY, ids.parse("key", id))
         key_store.revoke(tx, EVERYBODY, row["id"])
-        note(tx, "key.revoke", id, row["tenant_id"])
+        record(tx, "key.revoke", id, row["tenant_id"])
     click.echo(json.dumps({"id": id, "revoked": True}) if as_json else f"{id}  revoked")
 
 
@@ -82,15 +87,15 @@ def revoke(id: str, as_json: bool) -> None:
     type=Number(0, api_keys.MAX_OVERLAP_S),
     default=api_keys.OVERLAP_S,
     show_default=True,
-    help="the key before it goes on for so long",
+    help="Time for which the old key stays valid.",
 )
 @as_json_option
 def rotate(id: str, overlap_s: float, as_json: bool) -> None:
-    """Makes a key in place of another, with the same rights, and shows it this once."""
-    with everybodys() as tx:
-        row, secret = _or_refused(key_store.rotate, tx, EVERYBODY, ids.parse("key", id), overlap_s)
+    """Replaces a key by a new one with the same rights, and shows it this once."""
+    with admin_transaction() as tx:
+        row, secret = _checked(key_store.rotate, tx, EVERYBODY, ids.parse("key", id), overlap_s)
         new = ids.show("key", row["id"])
-        note(tx, "key.rotate", id, row["tenant_id"], replaced_by=new, overlap_s=overlap_s)
+        record(tx, "key.rotate", id, row["tenant_id"], replaced_by=new, overlap_s=overlap_s)
     _show_made(row, secret, as_json)
 
 
@@ -98,7 +103,7 @@ def rotate(id: str, overlap_s: float, as_json: bool) -> None:
 @as_json_option
 def tenants(as_json: bool) -> None:
     """Lists tenants."""
-    with everybodys() as tx:
+    with admin_transaction() as tx:
         found = [tenant_object(row) for row in tenant_store.page(tx, EVERYBODY, "", _MOST)]
     if as_json:
         click.echo(json.dumps({"data": found}))
@@ -109,24 +114,26 @@ def tenants(as_json: bool) -> None:
 
 @click.command(epilog="Example: millrace tenant acme --weight 2")
 @click.argument("tenant")
-@click.option("--weight", type=Number(*_WEIGHT), help="of its share")
-@click.option("--soft-cap", type=Number(*_CAP), help="of a month's spend: its webhook is told")
-@click.option("--hard-cap", type=Number(*_CAP), help="of a month's spend: there it ends")
+@click.option("--weight", type=Number(*_WEIGHT), help="Fair-share weight.")
+@click.option(
+    "--soft-cap", type=Number(*_CAP), help="Monthly spend at which its webhook is notified."
+)
+@click.option("--hard-cap", type=Number(*_CAP), help="Monthly spend at which its work is refused.")
 @as_json_option
 def tenant(tenant: str, as_json: bool, **changes: float | None) -> None:
-    """Shows a tenant, once its terms are changed as the options say."""
-    wanted = {name: value for name, value in changes.items() if value is not None}
-    with everybodys() as tx:
-        if wanted and not api_keys.is_tenant(tenant):
+    """Shows a tenant, after changing the given terms."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    with admin_transaction() as tx:
+        if given and not api_keys.is_tenant(tenant):
             raise click.BadParameter("a name has 1 to 100 letters, digits and ._:@-")
-        if wanted:
-            _or_refused(partial(tenant_store.change, tx, tenant, **wanted))
-            note(tx, "tenant.change", tenant, tenant, **wanted)
-        row = _or_refused(tenant_store.get, tx, tenant)
+        if given:
+            _checked(partial(tenant_store.change, tx, tenant, **given))
+            record(tx, "tenant.change", tenant, tenant, **given)
+        row = _checked(tenant_store.get, tx, tenant)
     _show_tenant(tenant_object(row), as_json)
 
 
-def _or_refused(act: Any, *arguments: Any) -> Any:
+def _checked(act: Any, *arguments: Any) -> Any:
     try:
         return act(*arguments)
     except MillraceError as error:

@@ -1,4 +1,4 @@
-"""The command of a client that asks what was used."""
+"""Command that sums up usage."""
 
 import json
 from typing import Any
@@ -10,19 +10,19 @@ from ops.cli.commands.common import client_command, connect
 
 @click.command(epilog="Example: millrace usage --by model,day --from 2026-11-01 --csv > usage.csv")
 @click.option("--by", default="model,day", show_default=True,
-              help="of tenant, model, version, class, kind, day, month")  # fmt: skip
-@click.option("--from", "since", help="a day, UTC; else the month's first")
-@click.option("--to", "until", help="a day that is not included; else tomorrow")
-@click.option("--tenant", help="for operators: another one, or * for all")
-@click.option("--csv", "as_csv", is_flag=True, help="print CSV")
+              help="Columns of tenant, model, version, class, kind, day, month.")  # fmt: skip
+@click.option("--from", "since", help="First day, UTC; default: the month's first.")
+@click.option("--to", "until", help="Day after the last one; default: tomorrow.")
+@click.option("--tenant", help="Another tenant, or * for all (operators).")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @client_command
 def usage(
     by: str, since: str | None, until: str | None, tenant: str | None, as_csv: bool,
     url: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Sums up what was used, and what it cost."""
-    asked = {"by": by, "from": since, "to": until, "tenant": tenant}
-    query = {name: value for name, value in asked.items() if value is not None}
+    """Sums up usage and its cost."""
+    parameters = {"by": by, "from": since, "to": until, "tenant": tenant}
+    query = {name: value for name, value in parameters.items() if value is not None}
     client = connect(url)
     if as_csv:
         for line in client.usage_csv(**query):

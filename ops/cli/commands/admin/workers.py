@@ -1,4 +1,4 @@
-"""Commands of operators: who works, and who is to rest."""
+"""Commands that list, drain and resume workers."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from ops.cli.commands.platform.processes import worker
 @click.command(epilog="Example: millrace workers --json")
 @client_command
 def workers(url: str | None, as_json: bool) -> None:
-    """Lists workers: those that live, and those that ended in the last hour."""
+    """Lists workers that live, and those that ended in the last hour."""
     found = connect(url).request("GET", "/workers")
     if as_json:
         click.echo(json.dumps(found))
@@ -25,15 +25,15 @@ def workers(url: str | None, as_json: bool) -> None:
 @click.argument("id", type=click.IntRange(1))
 @client_command
 def drain(id: int, url: str | None, as_json: bool) -> None:
-    """Lets a worker take no more work; it lives on, and waits to be wanted again."""
+    """Stops a worker from claiming; it stays alive until it is resumed."""
     _show(connect(url).request("POST", f"/workers/{id}/drain"), as_json)
 
 
-@worker.command(epilog="Example: millrace worker undrain 12")
+@worker.command(epilog="Example: millrace worker resume 12")
 @click.argument("id", type=click.IntRange(1))
 @client_command
-def undrain(id: int, url: str | None, as_json: bool) -> None:
-    """Wants a drained worker again: it ends, and its supervisor starts the next one."""
+def resume(id: int, url: str | None, as_json: bool) -> None:
+    """Ends the draining of a worker: it exits, and its supervisor starts another."""
     _show(connect(url).request("POST", f"/workers/{id}/undrain"), as_json)
 
 
@@ -45,8 +45,8 @@ def _show(worker: dict[str, Any], as_json: bool) -> None:
     held = () if ended else worker["models"]
     models = ",".join(f"{one['model']}:{one['state']}" for one in held)
     notes = [worker["died"] or "", "drain asked" if worker["drain_asked"] else ""]
-    told = (str(worker["id"]), worker["name"], worker["pool"], worker["device"], worker["state"])
-    click.echo("  ".join(filter(None, (*told, *notes, models))))
+    words = (str(worker["id"]), worker["name"], worker["pool"], worker["device"], worker["state"])
+    click.echo("  ".join(filter(None, (*words, *notes, models))))
 
 
 COMMANDS = (workers,)

@@ -1,1 +1,1 @@
-"""Ops/cli/commands/jobs."""
+"""Commands on jobs and calls."""

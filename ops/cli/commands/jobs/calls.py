@@ -1,4 +1,4 @@
-"""Commands of a client that wants one answer, and of who asks who would give it."""
+"""Commands that make a call and list models."""
 
 import json
 from typing import Any
@@ -11,28 +11,28 @@ from ops.cli.commands.common import JsonObject, client_command, connect
 
 @click.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')
 @click.argument("text")
-@click.option("--model", required=True)
-@click.option("--is-json", is_flag=True, help="TEXT is JSON: an input that is no text")
-@click.option("--params", type=JsonObject(), help="the model's parameters, as a JSON object")
-@click.option("--timeout-ms", default=10_000, show_default=True)
+@click.option("--model", required=True, help="Name, or name@version.")
+@click.option("--is-json", is_flag=True, help="Parse TEXT as JSON.")
+@click.option("--params", type=JsonObject(), help="Parameters of the model, a JSON object.")
+@click.option("--timeout-ms", default=10_000, show_default=True, help="Deadline.")
 @client_command
 def infer(
     text: str, model: str, is_json: bool, params: dict[str, Any] | None, timeout_ms: int,
     url: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Makes one call with TEXT and prints its output, as JSON; --json prints the whole answer."""
+    """Makes one call with TEXT and prints its output as JSON; --json prints the whole response."""
     try:
         value = json.loads(text) if is_json else text
     except ValueError as error:
         raise click.BadParameter(f"not valid JSON: {error}", param_hint="TEXT") from None
-    answer = connect(url).infer(model, value, timeout_ms, key=str(ids.new()), params=params or {})
-    click.echo(json.dumps(answer if as_json else answer["output"]))
+    response = connect(url).infer(model, value, timeout_ms, key=str(ids.new()), params=params or {})
+    click.echo(json.dumps(response if as_json else response["output"]))
 
 
 @click.command(epilog="Example: millrace models")
 @client_command
 def models(url: str | None, as_json: bool) -> None:
-    """Shows every model version, and in how many workers it stands how."""
+    """Lists model versions, and their state in the workers."""
     found = connect(url).request("GET", "/models")["data"]
     if as_json:
         click.echo(json.dumps(found))

@@ -1,4 +1,4 @@
-"""Commands of a client: jobs, and what can be done to them."""
+"""Commands that list, show and change jobs."""
 
 import json
 from typing import Any
@@ -10,10 +10,10 @@ from ops.cli.commands.common import await_end, client_command, connect, exit_by_
 
 
 @click.command("jobs", epilog="Example: millrace jobs --state running")
-@click.option("--state", type=click.Choice(JOB_STATES), help="of this state alone")
-@click.option("--model", help="of this model alone")
-@click.option("--limit", default=20, show_default=True)
-@click.option("--after", help="older than this job")
+@click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state.")
+@click.option("--model", help="Only jobs of this model.")
+@click.option("--limit", default=20, show_default=True, help="Number of jobs.")
+@click.option("--after", help="Only jobs older than this one.")
 @client_command
 def list_jobs(url: str | None, as_json: bool, **query: Any) -> None:
     """Lists jobs, the newest first."""
@@ -30,10 +30,10 @@ def list_jobs(url: str | None, as_json: bool, **query: Any) -> None:
 
 @click.command(epilog="Example: millrace job job_01kajf… --follow")
 @click.argument("id")
-@click.option("--follow", is_flag=True, help="show progress until it has ended")
+@click.option("--follow", is_flag=True, help="Show progress until it has ended.")
 @client_command
 def job(id: str, follow: bool, url: str | None, as_json: bool) -> None:
-    """Shows one job. Ctrl-C while it is followed leaves it running."""
+    """Shows a job. Ctrl-C while following leaves it running."""
     client = connect(url)
     found = client.job(id)
     if follow:
@@ -48,6 +48,7 @@ def _verb(name: str, help: str) -> click.Command:
     @click.argument("id")
     @client_command
     def run(id: str, url: str | None, as_json: bool) -> None:
+        """Calls the route of that name."""
         show_job(connect(url).request("POST", f"/jobs/{id}/{name}"), as_json)
 
     return run
@@ -57,15 +58,15 @@ def _verb(name: str, help: str) -> click.Command:
 @click.argument("id")
 @client_command
 def delete(id: str, url: str | None, as_json: bool) -> None:
-    """Removes a finished job, with its items and results, for ever."""
+    """Deletes a finished job, with its items and results, for ever."""
     connect(url).delete(id)
     click.echo(json.dumps({"id": id, "deleted": True}) if as_json else f"{id}  deleted")
 
 
 VERBS = (
-    _verb("cancel", "Cancels a job; results that are there are kept."),
-    _verb("pause", "Starts nothing more of a job."),
-    _verb("resume", "Goes on with a paused job."),
-    _verb("retry", "Runs what did not succeed in a finished job again."),
+    _verb("cancel", "Cancels a job; its results are kept."),
+    _verb("pause", "Pauses a job."),
+    _verb("resume", "Resumes a paused job."),
+    _verb("retry", "Runs the items of a finished job again that did not succeed."),
 )
 COMMANDS = (list_jobs, job, *VERBS, delete)

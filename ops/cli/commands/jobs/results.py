@@ -1,4 +1,4 @@
-"""Commands of a client: a job's results, and two jobs' results side by side."""
+"""Commands that fetch and compare results."""
 
 import json
 from pathlib import Path
@@ -21,19 +21,24 @@ _SAME, _DIFFERENT = 0, 1
 @click.command(epilog="Example: millrace results job_01kajf… -o out.parquet")
 @click.argument("id")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
-              help="write them into this file, which is there once it is whole")  # fmt: skip
-@click.option("--format", "format_", type=click.Choice(writers.FORMATS), help="not by the suffix")
-@click.option("--after", default=-1, help="only results after this seq")
-@click.option("--gaps", is_flag=True, help="past items that have no result yet")
+              help="Write them to this file, which appears once it is complete.")  # fmt: skip
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(writers.FORMATS),
+    help="Format; default: by the suffix.",
+)
+@click.option("--after", default=-1, help="Only results after this seq.")
+@click.option("--gaps", is_flag=True, help="Skip items that have no result yet.")
 @client_command
 def results(
     id: str, output: Path | None, format_: writers.Format | None, after: int, gaps: bool,
     url: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Prints a job's results in order, as JSON lines; while it runs, those that are there.
+    """Prints a job's results in order, as JSON lines; while it runs, those so far.
 
-    By the suffix of the file they are JSON lines, CSV (both also with .gz) or Parquet. A
-    connection that breaks is taken up where it was.
+    The suffix of the file selects JSON lines, CSV (both also with .gz) or Parquet. A connection
+    that breaks is resumed.
     """
     target, client = Target.of(output, format_), connect(url)
     state = client.job(id)["state"]
@@ -41,8 +46,8 @@ def results(
         click.echo(f"{id} is {state}: these are its results so far", err=True)
     count = target.write(client.lasting_results(id, after, gaps))
     if output:
-        told = {"id": id, "file": str(output), "format": target.format, "results": count}
-        click.echo(json.dumps(told) if as_json else f"{output}  {count} results")
+        shown = {"id": id, "file": str(output), "format": target.format, "results": count}
+        click.echo(json.dumps(shown) if as_json else f"{output}  {count} results")
 
 
 class _Incomparable(click.ClickException):
@@ -50,9 +55,10 @@ class _Incomparable(click.ClickException):
 
 
 class _Comparison(click.Command):
-    """Exits as diff(1) does: what fails is neither the same nor different."""
+    """Exits as diff(1) does: with 2 where a comparison fails."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -67,12 +73,22 @@ class _Comparison(click.Command):
 )
 @click.argument("job_a")
 @click.argument("job_b")
-@click.option("--by", type=click.Choice(["custom_id", "seq"]), help="what belongs together; "
-              "without it custom_id, and seq of items that have none")  # fmt: skip
-@click.option("--rtol", type=Number(0), default=0.0, show_default=True, help="of numbers, to B's")
-@click.option("--atol", type=Number(0), default=0.0, show_default=True, help="of numbers")
-@click.option("--min-cosine", type=Number(-1, 1), help="vectors this close are the same, too")
-@click.option("--show", default=10, show_default=True, help="so many differences are shown")
+@click.option("--by", type=click.Choice(["custom_id", "seq"]), help="Key of results that belong "
+              "together; default: custom_id, or seq without one.")  # fmt: skip
+@click.option(
+    "--rtol",
+    type=Number(0),
+    default=0.0,
+    show_default=True,
+    help="Tolerance relative to B's numbers.",
+)
+@click.option(
+    "--atol", type=Number(0), default=0.0, show_default=True, help="Absolute tolerance of numbers."
+)
+@click.option(
+    "--min-cosine", type=Number(-1, 1), help="Vectors with this cosine are the same, too."
+)
+@click.option("--show", default=10, show_default=True, help="Number of differences to show.")
 @client_command
 def compare(
     job_a: str, job_b: str, by: Literal["custom_id", "seq"] | None, rtol: float, atol: float,
@@ -80,7 +96,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Compares the results of two finished jobs.
 
-    Exits with 0 where they are the same, 1 where they are not, 2 where they can't be compared.
+    Exits with 0 if they are the same, 1 if not, 2 if they can't be compared.
     Numbers a and b are the same where |a - b| <= atol + rtol * |b|.
     """
     from ops.client.diff import Tolerance, diff  # with NumPy
@@ -95,8 +111,8 @@ def compare(
         show=show,
     )
     if as_json:
-        told = {"a": a["id"], "b": b["id"], "is_same": found.is_same, **found.as_json()}
-        click.echo(json.dumps(told))
+        shown = {"a": a["id"], "b": b["id"], "is_same": found.is_same, **found.as_json()}
+        click.echo(json.dumps(shown))
     else:
         click.echo("\n".join([_side("A", a), _side("B", b), *_words(found)]))
     raise click.exceptions.Exit(_SAME if found.is_same else _DIFFERENT)

@@ -1,4 +1,4 @@
-"""The command that hands in a job: from a file, standard input or S3."""
+"""Command that submits a job from a file, standard input or S3."""
 
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -28,18 +28,20 @@ _OF_S3 = {
 
 
 class _Place(click.Path):
-    """A path, or an s3:// URL as it stands."""
+    """Path, or an s3:// URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parses an argument."""
         return value if value.startswith(_S3) else super().convert(value, param, ctx)
 
 
 class _Seconds(click.FloatRange):
-    """A number of seconds, or `never`."""
+    """Number of seconds, or `never`."""
 
     name = "seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parses an argument."""
         return value if value == _NEVER else super().convert(value, param, ctx)
 
 
@@ -52,21 +54,28 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
 
 @click.command(epilog="Example: millrace submit texts.jsonl --model minilm --wait -o out.parquet")
 @click.argument("source", type=_Place(exists=True, dir_okay=False, readable=True, allow_dash=True))
-@click.option("--model", required=True, help="name, or name@version")
-@click.option("--format", "format_", type=click.Choice(readers.FORMATS), help="not by the suffix")
-@click.option("--column", default="", help="of CSV: the input")
-@click.option("--id-column", default="", help="of CSV: the custom_id")
-@click.option("--params", type=JsonObject(), help="the model's parameters, as a JSON object")
-@click.option("--metadata", multiple=True, callback=_pairs, help="NAME=VALUE; may be repeated")
-@click.option("--class", "class", type=click.Choice(JOB_CLASSES), help="what it may wait for")
-@click.option("--priority", type=int, help="-100 to 100, higher first")
-@click.option("--expires-in-s", type=_Seconds(0, min_open=True), help="or `never`: best effort")
-@click.option("--on-invalid", type=click.Choice(["reject", "fail_item"]), help="items with faults")
-@click.option("--webhook", help="URL to tell when it has ended")
-@click.option("--idempotency-key", help="the same key and input again: the job that there is")
-@click.option("--wait", is_flag=True, help="show progress until it has ended")
-@click.option("-o", "--output", type=_Place(dir_okay=False), help="results: a file, or s3://…/")
-@click.option("--output-format", type=click.Choice(list(_OF_S3)), help="of results in S3")
+@click.option("--model", required=True, help="Name, or name@version.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(readers.FORMATS),
+    help="Format; default: by the suffix.",
+)
+@click.option("--column", default="", help="Input column of CSV.")
+@click.option("--id-column", default="", help="Column of CSV with the custom_id.")
+@click.option("--params", type=JsonObject(), help="Parameters of the model, a JSON object.")
+@click.option("--metadata", multiple=True, callback=_pairs, help="NAME=VALUE; may be repeated.")
+@click.option("--class", "class", type=click.Choice(JOB_CLASSES), help="Scheduling class.")
+@click.option("--priority", type=int, help="-100 to 100, higher first.")
+@click.option("--expires-in-s", type=_Seconds(0, min_open=True), help="Or `never`: best effort.")
+@click.option("--on-invalid", type=click.Choice(["reject", "fail_item"]), help="Invalid items.")
+@click.option("--webhook", help="URL to notify of its end.")
+@click.option("--idempotency-key", help="Repeating key and input returns the same job.")
+@click.option("--wait", is_flag=True, help="Show progress until it has ended.")
+@click.option(
+    "-o", "--output", type=_Place(dir_okay=False), help="File of the results, or s3://…/."
+)
+@click.option("--output-format", type=click.Choice(list(_OF_S3)), help="Format of results in S3.")
 @client_command
 def submit(
     source: str, format_: readers.Format | None, column: str, id_column: str,
@@ -76,10 +85,10 @@ def submit(
     """Submits SOURCE as one job: a file, "-" for standard input, or an object s3://bucket/key that
     the platform reads itself.
 
-    By its suffix a file holds one item a line as JSON (.jsonl, .ndjson; standard input too), rows
-    of which --column is the input (.csv), or one text a line (anything else); with .gz behind it,
-    in gzip. -o waits for the end and writes the results: .jsonl, .csv or .parquet. Below an
-    s3://bucket/prefix/ the platform writes them itself. Ctrl-C leaves the job running.
+    The suffix selects one item a line as JSON (.jsonl, .ndjson; also standard input), rows with the
+    input in --column (.csv), or one text a line (anything else), each also with .gz. -o waits for
+    the end and writes the results: .jsonl, .csv or .parquet. Below an s3://bucket/prefix/ the
+    platform writes them itself. Ctrl-C leaves the job running.
     """
     order, target = _order(terms), None
     if _in_s3(output):
@@ -106,7 +115,7 @@ def submit(
 
 
 def _order(terms: dict[str, Any]) -> dict[str, Any]:
-    """As POST /jobs has it, of the options that were given."""
+    """Body of POST /jobs from the given options."""
     order = {name: value for name, value in terms.items() if value not in (None, {})}
     if "webhook" in order:
         order["webhook"] = {"url": order["webhook"]}
@@ -127,7 +136,7 @@ def _input(source: str, format_: readers.Format | None, column: str, id_column: 
 
 
 def _source_in_s3(url: str, format_: readers.Format | None, column: str) -> dict[str, str]:
-    """What isn't said, the platform takes from the name."""
+    """Input object; the platform infers a missing format from the name."""
     if format_ == "text":
         raise click.UsageError("from S3 the platform reads no plain texts")
     if column:

@@ -1,4 +1,4 @@
-"""Commands of a client: what jobs send when they end."""
+"""Commands on webhooks."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from ops.cli.commands.common import client_command, connect
 @click.argument("id")
 @client_command
 def webhooks(id: str, url: str | None, as_json: bool) -> None:
-    """Lists what was sent, or is to be sent, when a job ended."""
+    """Lists the webhook deliveries of a job."""
     found = connect(url).request("GET", f"/jobs/{id}/webhooks")
     if as_json:
         click.echo(json.dumps(found))
@@ -41,10 +41,10 @@ def _show_delivery(delivery: dict[str, Any], as_json: bool) -> None:
 
 
 @click.command("webhook-secret", epilog="Example: millrace webhook-secret --rotate")
-@click.option("--rotate", is_flag=True, help="make a new one; the old one signs for 24 h more")
+@click.option("--rotate", is_flag=True, help="Create a new one; the old one signs for 24 h more.")
 @client_command
 def webhook_secret(rotate: bool, url: str | None, as_json: bool) -> None:
-    """Shows the secret that verifies webhooks: once, when it was made."""
+    """Shows the secret that verifies webhooks: once, when it is created."""
     found = connect(url).request("POST" if rotate else "GET", "/webhooks/secret")
     if as_json:
         click.echo(json.dumps(found))
@@ -57,10 +57,10 @@ def webhook_secret(rotate: bool, url: str | None, as_json: bool) -> None:
     "webhook-endpoint", epilog="Example: millrace webhook-endpoint https://acme.example/usage"
 )
 @click.argument("endpoint", required=False)
-@click.option("--none", "nowhere", is_flag=True, help="tell nobody any more")
+@click.option("--none", "nowhere", is_flag=True, help="Remove the endpoint.")
 @client_command
 def webhook_endpoint(endpoint: str | None, nowhere: bool, url: str | None, as_json: bool) -> None:
-    """Shows or sets where you are told that your soft cap nears."""
+    """Shows or sets the endpoint that is notified near the soft cap."""
     client = connect(url)
     if endpoint or nowhere:
         found = client.request("PUT", "/webhooks/endpoint", json={"url": endpoint})

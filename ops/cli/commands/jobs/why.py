@@ -1,4 +1,4 @@
-"""The command of who asks why something is slow, or stands still."""
+"""Command that diagnoses slow or stalled work."""
 
 import json
 from typing import Any
@@ -17,10 +17,12 @@ _JOBS = ("job_", "batch_", "msgbatch_")
 @click.argument("seq", required=False, type=click.IntRange(min=0))
 @client_command
 def why(about: str | None, seq: int | None, url: str | None, as_json: bool) -> None:
-    """Says where the time went and what to change: of a call (call_…), a job (job_…, or one item
-    of it by its SEQ), a model (name or name@version); for operators without any, of everything."""
+    """Diagnoses a call (call_…), a job (job_…, or one item by its SEQ) or a model; operators: all.
+
+    Shows where the time went and what to change.
+    """
     client = connect(url)
-    found = _asked(client, about or "", seq)
+    found = _request(client, about or "", seq)
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -29,10 +31,10 @@ def why(about: str | None, seq: int | None, url: str | None, as_json: bool) -> N
     for finding in findings:
         click.echo(_words(finding))
     if not findings:
-        click.echo("   nothing is the matter: it does what it should")
+        click.echo("   no findings: it is healthy")
 
 
-def _asked(client: Client, about: str, seq: int | None) -> dict[str, Any]:
+def _request(client: Client, about: str, seq: int | None) -> dict[str, Any]:
     if seq is not None and not about.startswith(_JOBS):
         raise click.UsageError("a SEQ is of a job's item: millrace why job_… 17")
     if about.startswith("call_"):

@@ -1,7 +1,10 @@
 """Commands that show and measure a platform, which they start themselves."""
 
 import json
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import click
 
@@ -21,130 +24,136 @@ def demo(as_json: bool) -> None:
 
 @click.group(epilog="Example: millrace bench echo")
 def bench() -> None:
-    """Measures. Starts what it needs, and ends with one line of JSON."""
+    """Runs a benchmark. Starts what it needs, and ends with one line of JSON."""
 
 
-def _bench(name: str, help: str, module: str = "") -> None:
-    @bench.command(name, help=help, epilog=f"Example: millrace bench {name}")
-    def run() -> None:
-        from importlib import import_module
+def _scenario(
+    name: str, help: str, module: str = "", *options: Callable[[Any], Any], example: str = ""
+) -> None:
+    """Declares a command that passes its options to `run` of a module of ops.bench."""
 
-        import_module(f"ops.bench.scenarios.{module or name}").run()
+    def run(**values: Any) -> None:
+        """Runs the scenario."""
+        import_module(f"ops.bench.{module or f'scenarios.{name}'}").run(**values)
+
+    for option in reversed(options):
+        run = option(run)
+    epilog = f"Example: millrace bench {name} {example}".rstrip()
+    bench.command(name, help=help, epilog=epilog)(run)
 
 
-_bench("echo", "What the platform itself costs, in time and in memory.")
-_bench(
+def _scale(quick: bool) -> Any:
+    from ops.bench.harness.scale import FULL, QUICK
+
+    return QUICK if quick else FULL
+
+
+_QUICK = click.option(
+    "--quick",
+    "scale",
+    is_flag=True,
+    callback=lambda _, __, quick: _scale(quick),
+    help="Run one short round to see that it works; its figures don't count.",
+)
+_SEED = click.option("--seed", default=1, show_default=True, help="Seed of what is random.")
+
+_scenario("echo", "Measures the cost of the platform itself, in time and in memory.")
+_scenario(
     "spacing",
-    "How long a call should wait for others: four policies, simulated.",
-    "batching_delay",
+    "Simulates four policies for how long a call waits for others.",
+    "scenarios.batching_delay",
 )
-_bench("embed", "A job of embeddings through the platform, and the library alone.")
-
-
-def _bench_of_calls(name: str, help: str, module: str = "") -> None:
-    @bench.command(name, help=help, epilog=f"Example: millrace bench {name} --quick")
-    @click.option("--quick", is_flag=True, help="one short round: does it work? no figures")
-    def run(quick: bool) -> None:
-        from importlib import import_module
-
-        from ops.bench.harness.scale import FULL, QUICK
-
-        import_module(f"ops.bench.{module or f'scenarios.{name}'}").run(QUICK if quick else FULL)
-
-
-_bench_of_calls("calls", "Single calls on six processes beside mosec, by load.")
-_bench_of_calls(
-    "together",
-    "Calls and a job on the same processes, and each alone.",
-    "scenarios.calls_and_jobs",
+_scenario("embed", "Compares a job of embeddings with the library alone.")
+for _name, _help, _module in (
+    ("calls", "Compares single calls on six processes with mosec, by load.", ""),
+    (
+        "together",
+        "Measures calls and a job on the same processes, and each alone.",
+        "scenarios.calls_and_jobs",
+    ),
+    ("overload", "Measures one worker under three times its capacity.", ""),
+    (
+        "lengths",
+        "Measures calls of mixed length: padding, buckets, the latency model.",
+        "scenarios.mixed_lengths",
+    ),
+    (
+        "compat",
+        "Measures the cost of a call through other routes than /infer.",
+        "scenarios.compat_routes",
+    ),
+    ("instrumentation", "Measures the cost of metrics, traces and logs.", ""),
+    ("dashboard", "Measures pages over 100,000 jobs of 1,000,000 items.", ""),
+    (
+        "trace",
+        "Replays the arrivals of a real service, live and in the simulator.",
+        "scenarios.trace_replay",
+    ),
+    (
+        "batches",
+        "Measures a large file through OpenAI's Batch API, and calls meanwhile.",
+        "scenarios.openai_batch",
+    ),
+    (
+        "fairness",
+        "Measures small tenants next to one that floods, and shares by weight.",
+        "fairness.run",
+    ),
+    ("upstream", "Measures batches on a model behind an HTTP API that loses half its slots.", ""),
+):
+    _scenario(_name, _help, _module, _QUICK, example="--quick")
+_scenario(
+    "gpu",
+    "Compares jobs on a GPU with a bare loop there, and measures calls during a job.",
+    "scenarios.gpu",
+    click.option(
+        "--device", default="cuda", show_default=True, help="Device: cuda, or cpu for a trial."
+    ),
+    click.option("--quick", is_flag=True, help="Run each part once, to see that it works."),
 )
-_bench_of_calls("overload", "One worker that is offered three times what it can do.")
-_bench_of_calls(
-    "lengths",
-    "Calls of mixed length: padding, buckets, the latency model.",
-    "scenarios.mixed_lengths",
+_scenario(
+    "durable",
+    "Compares the durable path with bare SQL and plain Celery; measures its growth.",
+    "scenarios.durable",
+    click.option(
+        "--scale", "share", type=click.FloatRange(0.001, 1), default=1.0, help="Share of its items."
+    ),
 )
-_bench_of_calls(
-    "doors",
-    "What a call costs through other doors than /infer.",
-    "scenarios.compat_routes",
+_scenario(
+    "chaos",
+    "Kills, stops and cuts off real processes while jobs run, and checks that nothing is lost.",
+    "chaos.run",
+    _SEED,
+    click.option(
+        "--minutes",
+        type=click.FloatRange(0.05),
+        default=3.0,
+        show_default=True,
+        help="Duration of the faults.",
+    ),
+    click.option(
+        "--faults", type=click.IntRange(1), help="Number of faults; default: 50 a minute."
+    ),
+    click.option("--record", "recorded", is_flag=True, help="Write ops/docs/reliability.md."),
+    example="--seed 7 --minutes 20 --faults 1000 --record",
 )
-_bench_of_calls("instrumentation", "What metrics, traces and logs cost: with all of it, and none.")
-_bench_of_calls("dashboard", "Pages over 100,000 jobs of 1,000,000 items, and what one costs.")
-_bench_of_calls(
-    "trace",
-    "The arrivals of a real service, replayed, beside the simulator.",
-    "scenarios.trace_replay",
+_scenario(
+    "fuzz",
+    "Feeds hostile inputs to everything that reads what clients send.",
+    "scenarios.fuzz",
+    click.option("--inputs", default=1_000_000, show_default=True, help="Number of inputs."),
+    _SEED,
+    example="--seed 7",
 )
-_bench_of_calls(
-    "batches",
-    "A large file through OpenAI's door, beside calls.",
-    "scenarios.openai_batch",
+_scenario(
+    "schema",
+    "Sends requests generated from /openapi.json, and checks each response against it.",
+    "scenarios.schemathesis",
+    click.option(
+        "--cases", default=10_000, show_default=True, help="Requests with a key, and without."
+    ),
+    _SEED,
+    example="--cases 2000",
 )
-_bench_of_calls(
-    "fairness", "Small tenants beside one that floods; shares by weight.", "fairness.run"
-)
-_bench_of_calls(
-    "upstream",
-    "A model that someone else serves: batches, the limit that is found, half of it gone.",
-)
-
-
-@bench.command(epilog="Example: millrace bench gpu")
-@click.option("--device", default="cuda", show_default=True, help="cuda, or cpu for a small trial")
-@click.option("--quick", is_flag=True, help="one short run of each: does it work?")
-def gpu(device: str, quick: bool) -> None:
-    """Jobs on a GPU against a bare loop there; how busy it is; calls beside a job."""
-    from ops.bench.scenarios.gpu import run
-
-    run(device, quick)
-
-
-@bench.command(epilog="Example: millrace bench durable")
-@click.option("--scale", type=click.FloatRange(0.001, 1), default=1.0, help="a share of its items")
-def durable(scale: float) -> None:
-    """The durable path against bare SQL and plain Celery; its growth; small jobs beside large."""
-    from ops.bench.scenarios.durable import run
-
-    run(scale)
-
-
-@bench.command(epilog="Example: millrace bench chaos --seed 7 --minutes 20 --faults 1000 --record")
-@click.option("--seed", default=1, show_default=True, help="of the schedule and the jobs")
-@click.option(
-    "--minutes",
-    type=click.FloatRange(0.05),
-    default=3.0,
-    show_default=True,
-    help="how long faults go on",
-)
-@click.option("--faults", type=click.IntRange(1), help="how many; without it, 50 a minute")
-@click.option("--record", "recorded", is_flag=True, help="write ops/docs/reliability.md")
-def chaos(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
-    """Kills, stops and cuts off real processes while jobs run, and checks that nothing is lost."""
-    from ops.bench.chaos.run import run
-
-    run(seed, minutes, faults, recorded)
-
-
-@bench.command(epilog="Example: millrace bench fuzz --seed 7")
-@click.option("--inputs", default=1_000_000, show_default=True, help="in all")
-@click.option("--seed", default=1, show_default=True, help="the same seed makes the same inputs")
-def fuzz(inputs: int, seed: int) -> None:
-    """Hostile inputs for everything that reads what clients send: nothing may escape."""
-    from ops.bench.scenarios.fuzz import run
-
-    run(inputs, seed)
-
-
-@bench.command(epilog="Example: millrace bench schema --cases 2000")
-@click.option("--cases", default=10_000, show_default=True, help="with a key, and without")
-@click.option("--seed", default=1, show_default=True, help="of the requests")
-def schema(cases: int, seed: int) -> None:
-    """Requests made up from /openapi.json: is every answer as documented, and soon?"""
-    from ops.bench.scenarios.schemathesis import run
-
-    run(cases, seed)
-
 
 COMMANDS = (demo, bench)

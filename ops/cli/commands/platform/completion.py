@@ -1,4 +1,4 @@
-"""The command that teaches a shell this command line."""
+"""Command that prints shell completions."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""Commands on models of one's own."""
+"""Commands that check models of the models file."""
 
 import json
 import sys
@@ -12,11 +12,12 @@ from jobs.errors import Malformed, UnknownModel
 from jobs.intake import validation
 from jobs.models import models_file
 from jobs.models.model import Model
+from ops.cli.commands.common import as_json_option
 
 
 @click.group(epilog="Example: millrace model check mine --file models.toml")
 def model() -> None:
-    """Tries models out before they are served."""
+    """Checks models before they are served."""
 
 
 @model.command(epilog="Example: millrace model check mine --file models.toml --input inputs.jsonl")
@@ -25,15 +26,15 @@ def model() -> None:
     "--file",
     "path",
     type=click.Path(path_type=Path),
-    help="the models file; without it, that of MILLRACE_MODELS",
+    help="Models file; default: MILLRACE_MODELS.",
 )
 @click.option(
     "--input",
     "inputs",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="inputs as JSON, one a line; without it, the model's own samples",
+    help="Inputs as JSON, one a line; default: the model's samples.",
 )
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@as_json_option
 def check(names: tuple[str, ...], path: Path | None, inputs: Path | None, as_json: bool) -> None:
     """Loads models, warms them up, finds their best batch sizes and prints their curves."""
     from ops.cli import model_check
@@ -53,13 +54,13 @@ def check(names: tuple[str, ...], path: Path | None, inputs: Path | None, as_jso
             tried = model_check.try_out(one, found.device, given)
         except model_check.Failed as error:
             failed = True
-            _tell_failure(one, str(error), as_json)
+            _show_failure(one, str(error), as_json)
             continue
         click.echo(json.dumps(tried.as_json()) if as_json else "\n".join(model_check.lines(tried)))
     sys.exit(1 if failed else 0)
 
 
-def _tell_failure(model: Model, error: str, as_json: bool) -> None:
+def _show_failure(model: Model, error: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"model": model.key, "error": error}))
     else:
@@ -67,7 +68,7 @@ def _tell_failure(model: Model, error: str, as_json: bool) -> None:
 
 
 def _inputs(path: Path) -> list[Any]:
-    """Inputs as jobs take them: alone, or as the `input` of an object."""
+    """Reads inputs: values, or the `input` of objects."""
     found = []
     for n, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():

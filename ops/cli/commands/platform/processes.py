@@ -1,4 +1,4 @@
-"""Commands that run processes, and what prepares and checks them."""
+"""Commands that run, prepare and check processes."""
 
 import json
 import sys
@@ -10,12 +10,11 @@ from jobs.telemetry import logs
 from ops.cli.commands.common import as_json_option
 from ops.embedded import defaults
 
-WORKER_GRACE_S = 30.0
-"""A worker that is told to stop and hasn't by then is killed."""
+WORKER_GRACE_S = 30.0  # a worker that has not stopped by then is killed
 
 
 @click.command(epilog="Example: millrace up --workers 2")
-@click.option("--workers", default=1, show_default=True, help="worker processes")
+@click.option("--workers", default=1, show_default=True, help="Number of worker processes.")
 @as_json_option
 def up(workers: int, as_json: bool) -> None:
     """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
@@ -29,7 +28,7 @@ def up(workers: int, as_json: bool) -> None:
     platform.start(stop_asked)
     if not stop_asked():
         docs, dashboard = f"{platform.url}/docs", f"{platform.url}/dashboard"
-        told = json.dumps(
+        shown = json.dumps(
             {
                 "ready": True,
                 "url": platform.url,
@@ -41,7 +40,7 @@ def up(workers: int, as_json: bool) -> None:
         words = f"ready: {platform.url}; Ctrl-C stops it\ndashboard: {dashboard}\nAPI docs: {docs}"
         if platform.metrics:
             words += f"\nmetrics: {' '.join(platform.metrics)}"
-        click.echo(told if as_json else words)
+        click.echo(shown if as_json else words)
     try:
         platform.run(stop_asked)
     finally:
@@ -51,8 +50,8 @@ def up(workers: int, as_json: bool) -> None:
 
 @click.command(epilog="Example: MILLRACE_PORT=8001 millrace api")
 def api() -> None:
-    """Serves HTTP; as many of them as you like."""
-    from api.server import serve
+    """Serves HTTP; several may run."""
+    from api.app import serve
 
     found = defaults.load()
     logs.configure("api", found.log_format)
@@ -72,13 +71,13 @@ def worker(context: click.Context) -> None:
 
     found = defaults.load()
     logs.configure("worker", found.log_format)
-    exposition.check_port(found)
+    exposition.check(found)
     Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), WORKER_GRACE_S)
 
 
 @click.command(epilog="Example: millrace keeper")
 def keeper() -> None:
-    """Does everything periodic: nudges, lapsed leases, expiry. Several may run."""
+    """Runs periodic services: nudges, lapsed leases, expiry. Several may run."""
     from workers.keeper.keeper import run_keeper
 
     found = defaults.load()
@@ -98,10 +97,10 @@ def migrate(as_json: bool) -> None:
 
 
 @click.command(epilog="Example: millrace check --json")
-@click.option("--invariants", is_flag=True, help="ask the database whether its invariants hold")
+@click.option("--invariants", is_flag=True, help="Check the invariants of the database.")
 @as_json_option
 def check(invariants: bool, as_json: bool) -> None:
-    """Explains the configuration, and names everything that is wrong with it."""
+    """Shows the configuration and all its problems."""
     from ops.cli import check as checks
 
     if invariants:
@@ -120,7 +119,7 @@ def check(invariants: bool, as_json: bool) -> None:
 
 
 def _check_invariants(as_json: bool) -> int:
-    """Prints each invariant and what breaks it; returns the exit status."""
+    """Prints each invariant and its violations; returns the exit status."""
     from ops.cli import check as checks
 
     wrong = checks.problems()

@@ -1,4 +1,4 @@
-"""Commands that tell beforehand: what latency there would be, and how many replicas it takes."""
+"""Commands that predict latency and the number of replicas."""
 
 import json
 from collections.abc import Callable
@@ -18,28 +18,32 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
+#: Options of both commands.
 _SHARED = (
-    click.option("--trace", "trace_file", type=_FILE, required=True, help="arrivals"),
-    click.option("--model", "name", required=True, help="name, or name@version"),
-    click.option("--models", "models_file", type=_FILE, help="instead of MILLRACE_MODELS"),
-    click.option("--compress", type=_ABOVE_0, help="the trace in so many times less time"),
-    click.option("--rate", type=_ABOVE_0, help="compress it to this mean rate a second"),
-    click.option("--target-ms", type=click.IntRange(1), help="instead of the model's"),
-    click.option("--profile", type=_FILE, help="launch times, from what --json printed"),
-    click.option("--launch-ms", help='launch times: "fixed,per row,per unit", ms'),
-    click.option("--device", default="", help="torch device to measure on"),
+    click.option("--trace", "trace_file", type=_FILE, required=True, help="File of arrivals."),
+    click.option("--model", "name", required=True, help="Name, or name@version."),
+    click.option(
+        "--models", "models_file", type=_FILE, help="Models file; default: MILLRACE_MODELS."
+    ),
+    click.option("--compress", type=_ABOVE_0, help="Divide the trace's times by this factor."),
+    click.option("--rate", type=_ABOVE_0, help="Compress it to this mean rate a second."),
+    click.option(
+        "--target-ms", type=click.IntRange(1), help="Latency target; default: the model's."
+    ),
+    click.option("--profile", type=_FILE, help="Launch times, from the output of --json."),
+    click.option("--launch-ms", help='Launch times: "fixed,per row,per unit", ms.'),
+    click.option("--device", default="", help="Torch device to measure on."),
     click.option(
         "--overhead-ms",
         nargs=2,
         type=click.FloatRange(0),
         default=(1.0, 0.6),
         show_default=True,
-        help="around a call, and around a launch",
+        help="Overheads of a call and of a launch.",
     ),
-    click.option("--seed", default=0, show_default=True, help="of launch times and items"),
+    click.option("--seed", default=0, show_default=True, help="Seed of launch times and items."),
     as_json_option,
 )
-"""The options that both commands have."""
 
 
 def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,10 +57,10 @@ def _shared(function: Callable[..., Any]) -> Callable[..., Any]:
     "--load 0.65 --launch-ms 100"
 )
 @_shared
-@click.option("--replicas", type=click.IntRange(1), required=True)
-@click.option("--load", type=_ABOVE_0, help="compress to this share of the replicas' capacity")
-@click.option("--job", is_flag=True, help="with a job beside the calls that always has more")
-@click.option("--picture", type=_FILE, help="draw it into this file (.svg, .png)")
+@click.option("--replicas", type=click.IntRange(1), required=True, help="Number of replicas.")
+@click.option("--load", type=_ABOVE_0, help="Compress it to this share of the capacity.")
+@click.option("--job", is_flag=True, help="Add a job that never runs out of items.")
+@click.option("--picture", type=_FILE, help="Draw a picture to this file (.svg, .png).")
 def simulate(
     trace_file: Path, name: str, models_file: Path | None, compress: float | None,
     rate: float | None, target_ms: int | None, profile: Path | None, launch_ms: str | None,
@@ -93,8 +97,8 @@ def simulate(
         draw(result, f"{model.key}, {replicas} replicas, {trace_file.name}", picture)
     if as_json:
         head = {"rate_per_s": traces.rate_per_s(arrivals), "replicas": replicas}
-        kept = {"launch_times": launches.as_json(model, times)}
-        click.echo(json.dumps({**head, **tables.as_json(result), **kept}))
+        measured = {"launch_times": launches.as_json(model, times)}
+        click.echo(json.dumps({**head, **tables.as_json(result), **measured}))
     else:
         click.echo("\n".join(tables.simulation(result, model, traces.rate_per_s(arrivals))))
 
@@ -103,18 +107,18 @@ def simulate(
     epilog="Example: millrace plan --trace calls.csv --model minilm --target-ms 250 --rate 100"
 )
 @_shared
-@click.option("--load-factor", type=_ABOVE_0, default=1.0, help="times the rate: for growth")
+@click.option("--load-factor", type=_ABOVE_0, default=1.0, help="Factor of the rate, for growth.")
 @click.option("--miss-share", type=click.FloatRange(0, 1), default=0.01, show_default=True,
-              help="of the calls that may be late or refused")  # fmt: skip
+              help="Bound of late or refused calls.")  # fmt: skip
 @click.option("--utilisation", type=click.FloatRange(0, 1, min_open=True), default=0.8,
-              show_default=True, help="that the formula counts with")  # fmt: skip
+              show_default=True, help="Utilisation that the formula assumes.")  # fmt: skip
 def plan(
     trace_file: Path, name: str, models_file: Path | None, compress: float | None,
     rate: float | None, target_ms: int | None, profile: Path | None, launch_ms: str | None,
     device: str, overhead_ms: tuple[float, float], seed: int, as_json: bool, load_factor: float,
     miss_share: float, utilisation: float,
 ) -> None:  # fmt: skip
-    """Says how many replicas it takes, of which kind of device, at which price."""
+    """Finds the number of replicas, by kind of device, and the price."""
     from ops.simulation import devices, tables, traces
     from ops.simulation.plan import PlanRequest
     from ops.simulation.plan import plan as plan_for
@@ -125,7 +129,7 @@ def plan(
     kinds = devices.read(models_file or settings.load().models)
     arrivals = _compressed(traces.fitted(traces.read(trace_file), model), compress, rate)
     call_s, launch_s = (ms / 1000 for ms in overhead_ms)
-    asked = PlanRequest(
+    request = PlanRequest(
         model=model,
         arrivals=traces.compressed(arrivals, load_factor),
         overheads=Overheads(call_s, launch_s),
@@ -140,11 +144,11 @@ def plan(
         if times is None:
             here = here or _times(model, profile, launch_ms, device)
             times = here.faster(kind.speed)
-        found.append(plan_for(asked, kind, times))
+        found.append(plan_for(request, kind, times))
     if as_json:
-        click.echo(json.dumps(tables.plans_as_json(found, asked)))
+        click.echo(json.dumps(tables.plans_as_json(found, request)))
     else:
-        click.echo("\n".join(tables.plans(found, asked)))
+        click.echo("\n".join(tables.plans(found, request)))
 
 
 def _model(name: str, models_file: Path | None, target_ms: int | None) -> Model:
@@ -161,9 +165,9 @@ def _times(model: Model, profile: Path | None, launch_ms: str | None, device: st
 
     _at_most_one(profile=profile, launch_ms=launch_ms)
     if launch_ms:
-        return launches.given(launch_ms)
+        return launches.parse_times(launch_ms)
     if profile:
-        return launches.kept(profile, model)
+        return launches.from_file(profile, model)
     click.echo(f"measuring the launches of {model.key} here", err=True)
     return launches.measured(model, device)
 
@@ -177,9 +181,9 @@ def _compressed(arrivals: Any, compress: float | None, rate: float | None) -> An
 
 
 def _at_most_one(**options: Any) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other")
+    used = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if len(used) > 1:
+        raise click.UsageError(f"{' and '.join(used)} exclude each other")
 
 
 COMMANDS = (simulate, plan)

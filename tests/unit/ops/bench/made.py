@@ -18,6 +18,7 @@ def made(
         "due_s": due, "sent_s": due, "ended_s": due + latency_s, "status": np.array(status),
         "batch_size": none, "engine_ms": none, "predicted_ms": none, "padding": none,
         "units": none, "flush": empty, "degraded": ~ok, "right": ok, "code": empty,
+        "job": empty,
     }  # fmt: skip
     rows |= {name: np.array(values) for name, values in columns.items()}
     return Calls(started_s=1000.0, cpu_s=0.0, **rows)

@@ -171,3 +171,10 @@ def test_a_job_is_waited_for_until_its_results_are_written(monkeypatch: pytest.M
         thread.join()
     assert (written.exit_code, failed.exit_code) == (0, 1)
     assert "s3://out/b/ complete" in written.output
+
+
+def test_limits_tell_the_id_of_a_key_from_an_api_key() -> None:
+    flags = {option.name: option.opts for option in COMMANDS["limits"].params}
+    assert flags["key"] == ["--key"]
+    assert flags["api_key"] == ["--api-key"]
+    assert {"--api-key", "--key"} <= {f for p in COMMANDS["jobs"].params for f in p.opts}

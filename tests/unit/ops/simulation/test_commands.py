@@ -139,7 +139,7 @@ def test_what_is_wrong_with_the_options_is_said(
 def test_what_is_wrong_with_kept_launch_times_is_said(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "kept.json").write_text(text)
     with pytest.raises(TimesError) as caught:
-        launches.kept(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
+        launches.from_file(tmp_path / "kept.json", SAMPLES.resolve("minilm"))
     assert said in caught.value.message
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobs import clock
 from ops.bench.harness.errors import BenchError
-from ops.bench.load.open_loop import Driver, Load, drive
+from ops.bench.load.open_loop import Load, drive, driver
 from tests.unit.ops.bench.made import made
 
 HOLD_S = 0.3
@@ -114,17 +114,17 @@ def test_calls_do_not_wait_for_each_other_in_an_open_loop(url: str) -> None:
 
 
 def test_in_a_closed_loop_no_more_than_so_many_are_in_flight(url: str) -> None:
-    calls = drive(load(url, ["slow"], [0.0] * 6, most_in_flight=2))
+    calls = drive(load(url, ["slow"], [0.0] * 6, max_in_flight=2))
     assert calls.errors == 0
     for sent_s in calls.sent_s:
         assert ((calls.sent_s <= sent_s) & (calls.ended_s > sent_s)).sum() <= 2
 
 
 def test_a_driver_that_is_stopped_sends_nothing_more(url: str) -> None:
-    with Driver(load(url, ["a"], [0.0, 3600.0])) as driver:
-        driver.go()
-        driver.stop()
-        assert len(driver.calls()) <= 1
+    with driver(load(url, ["a"], [0.0, 3600.0])) as running:
+        running.go()
+        running.stop()
+        assert len(running.calls()) <= 1
 
 
 def test_what_cannot_be_reached_has_no_answer() -> None:
@@ -144,4 +144,4 @@ def test_a_part_of_the_calls_is_told_by_when_they_were_due() -> None:
     calls = made([0, 1, 2, 3], [5.0] * 4, [200] * 4)
     assert calls.since(1).due_s.tolist() == [1, 2, 3]
     assert calls.between(1001, 1003).due_s.tolist() == [1, 2]
-    assert calls.said() == {"200": 4}
+    assert calls.statuses() == {"200": 4}

@@ -4,9 +4,10 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
-from ops.bench.probes.gpu_utilization import GpuWatch, is_watchable, mean_share
+from ops.bench.probes.gpu_utilization import is_watchable, mean_share, watch_gpu
 from tests.support.wait import eventually
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -30,7 +31,7 @@ def test_the_drivers_figures_are_read_while_watched(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert is_watchable()
-    with GpuWatch() as watch:
-        eventually(lambda: len(watch.samples) == 2)
-    assert [share for _, share in watch.samples] == [0.97, 0.03]
-    assert watch._process.returncode is not None
+    with watch_gpu() as samples:
+        eventually(lambda: len(samples) == 2)
+    assert [share for _, share in samples] == [0.97, 0.03]
+    assert not psutil.Process().children()

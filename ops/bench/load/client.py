@@ -1,0 +1,157 @@
+"""HTTP client of benchmarks that costs little: jobs as NDJSON and calls over one connection."""
+
+import http.client
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from jobs import clock
+from ops.bench.harness.errors import BenchError
+
+_TIMEOUT_S = 600.0
+_STALLED_S = 60.0  # without a new result
+_BLOCK_BYTES = 1 << 16
+_BLOCK_LINES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedJob:
+    """Job whose results were read to the end."""
+
+    id: str
+    seconds: float  #: from the first byte posted to the last result read
+    outputs: list[Any]  #: empty where they were compared while they arrived
+
+
+class Client:
+    """Keep-alive connection to an api; not thread-safe.
+
+    poll_s: wait between reads of further results. key: API key; empty: none.
+    """
+
+    def __init__(self, url: str, poll_s: float = 0.1, key: str = "") -> None:
+        address = urlsplit(url)
+        self._poll_s = poll_s
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = http.client.HTTPConnection(
+            str(address.hostname), address.port, timeout=_TIMEOUT_S
+        )
+
+    def post(self, model: str, texts: Iterable[str]) -> str:
+        """Streams texts up as one job; returns its id."""
+        headers = {"Content-Type": "application/x-ndjson", **self._headers}
+        blocks = ndjson_blocks(texts, _BLOCK_LINES)
+        self._http.request("POST", f"/jobs?model={model}", blocks, headers, encode_chunked=True)
+        return str(self._json(202)["id"])
+
+    def results(self, job: str) -> Iterator[bytes]:
+        """Yields result lines in order, as they appear, until all are read."""
+        after, complete, moved_s = -1, False, clock.monotonic()
+        while not complete:
+            self._http.request("GET", f"/jobs/{job}/results?after={after}", headers=self._headers)
+            response = self._response(200)
+            yield from response_lines(response)
+            before, after = after, int(response.headers["X-Next-After"])
+            complete = response.headers["X-Complete"] == "true"
+            if after > before:
+                moved_s = clock.monotonic()
+            elif clock.monotonic() > moved_s + _STALLED_S:
+                raise BenchError(f"{job} has had no new result for {_STALLED_S:g} s")
+            if not complete:
+                clock.sleep(self._poll_s)
+
+    def run_job(
+        self, model: str, texts: Sequence[str], outputs: Sequence[Any] | None = None
+    ) -> CompletedJob:
+        """Posts a job and reads its results. Raises BenchError where one is missing or wrong.
+
+        outputs: expected ones, compared while results arrive; None: parsed afterwards.
+        """
+        since_s = clock.monotonic()
+        job = self.post(model, texts)
+        if outputs is not None:
+            self.check_results(job, outputs)
+            return CompletedJob(job, clock.monotonic() - since_s, [])
+        lines = list(self.results(job))
+        took_s = clock.monotonic() - since_s
+        results = [orjson.loads(line) for line in lines]
+        found = [result["output"] for result in results]
+        if [result["seq"] for result in results] != list(range(len(texts))) or None in found:
+            raise BenchError(f"{len(results)} results of {len(texts)} items, or wrong ones")
+        return CompletedJob(job, took_s, found)
+
+    def check_results(self, job: str, outputs: Sequence[Any]) -> None:
+        """Reads results as they appear. Raises BenchError where one differs."""
+        seen = 0
+        for line in self.results(job):
+            result = orjson.loads(line)
+            if result["seq"] != seen or result["output"] != outputs[seen]:
+                raise BenchError(f"in place of the result of item {seen}: {result}")
+            seen += 1
+        if seen != len(outputs):
+            raise BenchError(f"{seen} results of {len(outputs):,} items")
+
+    def job(self, job: str) -> Any:
+        """Job object."""
+        self._http.request("GET", f"/jobs/{job}", headers=self._headers)
+        return self._json(200)
+
+    def cancel(self, job: str) -> None:
+        """Cancels a job."""
+        self._http.request("POST", f"/jobs/{job}/cancel", headers=self._headers)
+        self._json(200)
+
+    def call(self, model: str, value: Any) -> Any:
+        """Output of one call."""
+        body = json.dumps({"model": model, "input": value})
+        headers = {"Content-Type": "application/json", **self._headers}
+        self._http.request("POST", "/infer", body, headers)
+        return self._json(200)["output"]
+
+    def timed_call(self, n: int) -> float:
+        """Milliseconds of a call of `echo`. Raises BenchError where its output is wrong."""
+        since_s, text = clock.monotonic(), f"call {n}"
+        output = self.call("echo", text)
+        took_ms = (clock.monotonic() - since_s) * 1000
+        if output != text:
+            raise BenchError(f"{text} was answered with {output!r}")
+        return took_ms
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._http.close()
+
+    def _json(self, status: int) -> Any:
+        return json.loads(self._response(status).read())
+
+    def _response(self, status: int) -> http.client.HTTPResponse:
+        response = self._http.getresponse()
+        if response.status != status:
+            raise BenchError(f"the api answered {response.status}: {response.read()!r}")
+        return response
+
+
+def ndjson_blocks(texts: Iterable[str], lines: int) -> Iterator[bytes]:
+    """Yields NDJSON in blocks of so many lines, so that a block costs next to nothing."""
+    block: list[str] = []
+    for text in texts:
+        block.append(json.dumps(text))
+        if len(block) == lines:
+            yield "\n".join([*block, ""]).encode()
+            block.clear()
+    if block:
+        yield "\n".join([*block, ""]).encode()
+
+
+def response_lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yields the lines of a body. Raises IncompleteRead where it breaks off within a line."""
+    rest = b""
+    while block := response.read1(_BLOCK_BYTES):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    if rest:
+        raise http.client.IncompleteRead(rest)
