@@ -1,7 +1,7 @@
 """`millrace check`: every problem of the configuration, or the invariants of the database."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -11,7 +11,7 @@ from api.auth import bind_check
 from jobs import ids, settings
 from jobs.blobs.store import open_store
 from jobs.calls import redis as call_redis
-from jobs.errors import BlobsAway
+from jobs.errors import BlobStoreUnavailable
 from jobs.models import models_file
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
@@ -32,11 +32,11 @@ class Finding:
 
 def explain(found: Settings) -> Iterator[Finding]:
     """Yields every setting; passwords are not shown."""
-    for f in fields(Settings):
-        value = str(getattr(found, f.name) or "")
-        if settings.is_secret(f) and value:
+    for name, field in Settings.model_fields.items():
+        value = str(getattr(found, name) or "")
+        if settings.is_secret(field) and value:
             value = settings.shown(value) if "://" in value else "(set)"
-        yield Finding(f"MILLRACE_{f.name.upper()}", value, f.metadata["help"])
+        yield Finding(f"MILLRACE_{name.upper()}", value, field.description or "")
 
 
 _QUERY_TIMEOUT_S = 3600
@@ -85,7 +85,7 @@ def problems() -> list[str]:
         return error.problems
     wrong: list[str] = []
     try:
-        wrong += [no for model in models_file.load(found.models) for no in model.lacks()]
+        wrong += [no for model in models_file.load(found.models) for no in model.file_problems()]
     except SettingsError as error:
         wrong += error.problems
     filled = defaults.fill_in(found)
@@ -111,13 +111,13 @@ def _database(found: Settings) -> list[str]:
 
 def _embedded(found: Settings) -> list[str]:
     """Problems with keys, as far as known while the database may not run."""
-    if not bind_check.wants_keys(found):
+    if not bind_check.requires_key(found):
         return []
     engine = db.connect(found.database_url, pool_size=1)
     try:
         return bind_check.problems(found, engine)
     except SQLAlchemyError:
-        return [] if Layout.of(found.home).data.exists() else bind_check.no_key(found)
+        return [] if Layout.of(found.home).data.exists() else bind_check.missing_key_problems(found)
     finally:
         engine.dispose()
 
@@ -130,7 +130,7 @@ def _blobs(found: Settings) -> list[str]:
         store.put(folder + "probe", b"probe")
         store.get(folder + "probe")
         store.delete_prefix(folder)
-    except BlobsAway as error:
+    except BlobStoreUnavailable as error:
         return [f"MILLRACE_BLOBS: {error}"]
     return []
 

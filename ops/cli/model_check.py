@@ -76,7 +76,7 @@ class Tried:
 
 def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
     """Loads a model and measures launches. inputs: default: the engine's samples. Raises Failed."""
-    if wrong := model.lacks():
+    if wrong := model.file_problems():
         raise Failed("; ".join(wrong))
     since_s = clock.monotonic()
     try:
@@ -95,7 +95,7 @@ def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
             memory_mb=engine.memory_mb(),
             inputs=len(given),
             output=output[:_SHOWN],
-            unit=model.kind.unit,
+            unit=model.spec.unit,
             target_ms=model.target_ms,
             curves=curves,
             advice=_advice(engine, curves),
@@ -177,7 +177,7 @@ def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 
 def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
     """Measures launches of 1, 2, 4, … rows, up to the limits."""
-    rules = Rules.of(model)
+    rules = Rules.from_model(model)
     units = sum(entry.size for entry in entries)
     bucket = entries[0].bucket
     view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)

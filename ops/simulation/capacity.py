@@ -24,7 +24,7 @@ class Capacity:
     @classmethod
     def of(cls, model: Model, times: LaunchTimes, sizes: Sequence[int]) -> "Capacity":
         """Computes it for calls of these sizes."""
-        rules, counts = Rules.of(model), Counter(sizes)
+        rules, counts = Rules.from_model(model), Counter(sizes)
         launch_s = rows = row_s = 0.0
         for size, count in counts.items():
             bucket = bucket_of(size, model.buckets)

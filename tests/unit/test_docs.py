@@ -1,7 +1,6 @@
 """What the pages name is there: files, links, settings, commands."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -14,8 +13,12 @@ from ops.cli.main import main
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "ops" / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-SETTINGS = {f"MILLRACE_{f.name.upper()}" for f in fields(Settings)}
-SETTINGS |= {f"MILLRACE_{f.name.upper()}_FILE" for f in fields(Settings) if is_secret(f)}
+SETTINGS = {f"MILLRACE_{name.upper()}" for name in Settings.model_fields}
+SETTINGS |= {
+    f"MILLRACE_{name.upper()}_FILE"
+    for name, field in Settings.model_fields.items()
+    if is_secret(field)
+}
 OUTSIDE_SETTINGS = {
     "MILLRACE_CONFIG", "MILLRACE_URL", "MILLRACE_SHARED", "MILLRACE_API_KEY"
 }  # fmt: skip

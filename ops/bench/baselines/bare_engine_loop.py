@@ -42,7 +42,7 @@ def sorted_launches(
     """Launches that the platform would make of the texts, shortest first."""
     entries = [entry for entry in engine.prepare(texts, {}) if isinstance(entry, Prepared)] * rounds
     entries.sort(key=lambda entry: entry.size)
-    rules, launches = Rules.of(model), list[list[Any]]()
+    rules, launches = Rules.from_model(model), list[list[Any]]()
     for bucket, same in groupby(entries, lambda entry: bucket_of(entry.size, model.buckets)):
         most_rows = rows = rules.most_rows(bucket)
         units = 0

@@ -9,8 +9,10 @@ from unittest import mock
 from sqlalchemy import URL, Engine, create_engine
 
 from api.auth import authenticator
+from api.http.errors import validated
 from api.routes import calls
 from api.routes.jobs import submit
+from api.schemas.calls import CallRequest
 from api.services.resources import Resources
 from jobs import api_keys, ids, ssrf
 from jobs.blobs.payloads import Payloads
@@ -18,6 +20,7 @@ from jobs.errors import MillraceError
 from jobs.identity import OPEN
 from jobs.intake.idempotency_key import parse_key
 from jobs.intake.spool import Intake, add_lines, bounded_lines
+from jobs.intake.validation import parse_json
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
@@ -60,13 +63,13 @@ _ALLOW = AllowList.parse("localhost,10.0.0.0/8,fd00::/8")
 
 def webhook_url(raw: bytes) -> None:
     """Checks the URL of a webhook."""
-    ssrf.refuse_url(raw.decode("utf-8", "surrogateescape"), _ALLOW)
+    ssrf.url_problem(raw.decode("utf-8", "surrogateescape"), _ALLOW)
 
 
 def call_body(raw: bytes) -> None:
     """Runs POST /infer up to the queue."""
     try:
-        request = calls._parse(raw)
+        request = validated(CallRequest, parse_json(raw))
         model = SAMPLES.resolve(request.model)
         calls._check(model, request)
         if model.engine != "minilm":
@@ -90,7 +93,7 @@ def credential(raw: bytes) -> None:
 
 def _looked_up(found: bytes) -> None:
     if text := api_keys.is_key(found.decode("latin-1")) and found.decode("latin-1"):
-        api_keys.hash_of(text)
+        api_keys.hash_key(text)
 
 
 class Stored(MillraceError):
@@ -136,9 +139,9 @@ def _submit(take: Callable[..., Any], query: dict[str, str], raw: bytes) -> None
 
 def _sendable(error: MillraceError) -> None:
     """Renders an error as a response."""
-    from api.http.errors import problem
+    from api.http.errors import problem_response
 
-    problem(error, "req_x")
+    problem_response(error, "req_x")
 
 
 _ITEMS = [

@@ -42,8 +42,8 @@ def create(
     tenant: str, name: str, role: str, scopes: str, expires_in_days: float | None, as_json: bool
 ) -> None:
     """Creates a key, and shows it this once."""
-    lives_s = None if expires_in_days is None else expires_in_days * _DAY_S
-    new = NewKey(tenant, name, cast(Role, role), _scopes(scopes), lives_s)
+    ttl_s = None if expires_in_days is None else expires_in_days * _DAY_S
+    new = NewKey(tenant, name, cast(Role, role), _scopes(scopes), ttl_s)
     with admin_transaction() as tx:
         row = _checked(key_store.create, tx, new)
         record(

@@ -51,7 +51,7 @@ def up(workers: int, as_json: bool) -> None:
 @click.command(epilog="Example: MILLRACE_PORT=8001 millrace api")
 def api() -> None:
     """Serves HTTP; several may run."""
-    from api.app import serve
+    from api.server import serve
 
     found = defaults.load()
     logs.configure("api", found.log_format)
@@ -71,7 +71,7 @@ def worker(context: click.Context) -> None:
 
     found = defaults.load()
     logs.configure("worker", found.log_format)
-    exposition.check(found)
+    exposition.check_port(found)
     Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), WORKER_GRACE_S)
 
 
