@@ -33,7 +33,7 @@ _INITDB_OPTIONS = (
     "--builtin-locale=C.UTF-8",
     "--no-instructions",
 )
-_SETTINGS = {
+SETTINGS = {
     "port": str(PORT),
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -110,7 +110,7 @@ class EmbeddedPostgres(Server):
         _sync_folder(self.layout.home)
 
     def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
-        settings = {"cluster_name": self.layout.tag, **_SETTINGS}
+        settings = {"cluster_name": self.layout.tag, **SETTINGS}
         options = [arg for name, value in settings.items() for arg in ("-c", f"{name}={value}")]
         command: list[str | Path] = [binary, "-D", self.layout.data, "-k", self.layout.run]
         command += options

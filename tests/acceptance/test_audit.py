@@ -17,9 +17,12 @@ from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.cli.main import main
 from ops.supervisor.platform import Platform
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 SECRET = "not to be seen"
+
+PLATFORM = CLOSED
 
 
 class People:

@@ -18,9 +18,12 @@ from click.testing import CliRunner, Result
 from ops.cli.main import main
 from ops.client.client import Client
 from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
 PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
+
+PLATFORM = OPEN
 
 
 @pytest.fixture(autouse=True)

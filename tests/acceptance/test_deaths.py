@@ -16,10 +16,12 @@ from sqlalchemy import text
 from jobs import ids
 from jobs.store import db
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.wait import eventually, gone
 
 ITEMS = 3000
+PLATFORM = spec(lease_s=3.0)
 
 
 class Up:
@@ -32,6 +34,7 @@ class Up:
             "MILLRACE_HOME": str(home),
             "MILLRACE_PORT": str(port),
             "MILLRACE_LEASE_S": "3",
+            "MILLRACE_MODELS": str(home.with_name("models.toml")),
         }
         self.process = self._start()
 
@@ -70,6 +73,7 @@ class Up:
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
+    (tmp_path / "models.toml").write_text(LIGHT)
     started = Up(tmp_path / "home", free_port())
     yield started
     if started.process.poll() is None:
@@ -95,30 +99,31 @@ def worker_pid(platform: Platform, number: int = 1) -> int:
     return pid
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=3.0) as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        killed = worker_pid(platform)
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        os.kill(killed, signal.SIGKILL)
-        assert client.job(job)["counts"]["succeeded"] < ITEMS
+def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
+    platform: Platform,
+) -> None:
+    client = Client(platform.url)
+    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    killed = worker_pid(platform)
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    os.kill(killed, signal.SIGKILL)
+    assert client.job(job)["counts"]["succeeded"] < ITEMS
 
-        def ended() -> bool:
-            platform.poll()  # as `millrace up` does: a dead worker is started again
-            return client.job(job)["state"] == "completed"
+    def ended() -> bool:
+        platform.poll()  # as `millrace up` does: a dead worker is started again
+        return client.job(job)["state"] == "completed"
 
-        eventually(ended, timeout_s=60)
-        assert worker_pid(platform) != killed
-        assert_once_and_in_order(client, job)
-        database = db.connect(platform.settings.database_url, pool_size=1)
-        with database.connect() as tx:
-            epochs = tx.scalars(
-                text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
-            ).all()
-        database.dispose()
-        assert max(epochs) >= 2
-        client.close()
+    eventually(ended, timeout_s=60)
+    assert worker_pid(platform) != killed
+    assert_once_and_in_order(client, job)
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    with database.connect() as tx:
+        epochs = tx.scalars(
+            text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
+        ).all()
+    database.dispose()
+    assert max(epochs) >= 2
+    client.close()
 
 
 def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up, tmp_path: Path) -> None:
@@ -149,8 +154,8 @@ def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_p
     assert up.cli("job", done["id"])["counts"]["succeeded"] == ITEMS
 
 
-def test_a_stopped_worker_gives_its_slices_back_at_once(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=60.0) as platform:
+def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) -> None:
+    with platforms.running(lease_s=60.0) as platform:
         client = Client(platform.url)
         job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
         eventually(lambda: client.job(job)["counts"]["running"])
@@ -166,66 +171,63 @@ def test_a_stopped_worker_gives_its_slices_back_at_once(tmp_path: Path) -> None:
         client.close()
 
 
-def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=2.0) as platform:
-        client = Client(platform.url)
-        worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
-        worker.terminate()
-        eventually(lambda: not worker.alive())
-        body = {"model": "echo", "input": "x"}
-        refused = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
-        assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
-        assert int(refused.headers["retry-after"]) >= 1
-        job = client.submit([b'"x"\n'], model="echo")["id"]
-        assert client.job(job)["state"] == "queued"
-        worker.start()
-        assert client.wait(job)["state"] == "completed"
-        assert client.infer("echo", "x")["output"] == "x"
-        client.close()
+def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(platform: Platform) -> None:
+    client = Client(platform.url)
+    worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
+    worker.terminate()
+    eventually(lambda: not worker.alive())
+    body = {"model": "echo", "input": "x"}
+    refused = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+    assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
+    assert int(refused.headers["retry-after"]) >= 1
+    job = client.submit([b'"x"\n'], model="echo")["id"]
+    assert client.job(job)["state"] == "queued"
+    worker.start()
+    assert client.wait(job)["state"] == "completed"
+    assert client.infer("echo", "x")["output"] == "x"
+    client.close()
 
 
-def test_the_worker_outlives_redis(tmp_path: Path) -> None:
+def test_the_worker_outlives_redis(platform: Platform) -> None:
     """celery 5.7.0 ends when Redis dies while a nudge is unacknowledged."""
-    with running(tmp_path / "home") as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        worker, server = worker_pid(platform), platform.servers.redis.process
-        assert server is not None
-        server.kill()
-        server.wait()
+    client = Client(platform.url)
+    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    worker, server = worker_pid(platform), platform.servers.redis.process
+    assert server is not None
+    server.kill()
+    server.wait()
 
-        def ended() -> bool:
-            platform.poll()  # as `millrace up` does: an empty Redis takes its place
-            return client.job(job)["state"] == "completed"
+    def ended() -> bool:
+        platform.poll()  # as `millrace up` does: an empty Redis takes its place
+        return client.job(job)["state"] == "completed"
 
-        eventually(ended, timeout_s=60)
-        assert_once_and_in_order(client, job)
-        eventually(lambda: _infer(platform) == 200)
-        assert worker_pid(platform) == worker
-        client.close()
+    eventually(ended, timeout_s=60)
+    assert_once_and_in_order(client, job)
+    eventually(lambda: _infer(platform) == 200)
+    assert worker_pid(platform) == worker
+    client.close()
 
 
-def test_the_worker_outlives_postgres(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=3.0) as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        worker, server = worker_pid(platform), platform.servers.postgres.process
-        assert server is not None
-        server.kill()
-        server.wait()
-        assert _infer(platform) == 200  # no database on the path of a call
+def test_the_worker_outlives_postgres(platform: Platform) -> None:
+    client = Client(platform.url)
+    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    worker, server = worker_pid(platform), platform.servers.postgres.process
+    assert server is not None
+    server.kill()
+    server.wait()
+    assert _infer(platform) == 200  # no database on the path of a call
 
-        def ended() -> bool:
-            platform.poll()
-            answer = httpx.get(f"{platform.url}/jobs/{job}", timeout=10)
-            return answer.status_code == 200 and answer.json()["state"] == "completed"
+    def ended() -> bool:
+        platform.poll()
+        answer = httpx.get(f"{platform.url}/jobs/{job}", timeout=10)
+        return answer.status_code == 200 and answer.json()["state"] == "completed"
 
-        eventually(ended, timeout_s=60)
-        assert_once_and_in_order(client, job)
-        assert worker_pid(platform) == worker
-        client.close()
+    eventually(ended, timeout_s=60)
+    assert_once_and_in_order(client, job)
+    assert worker_pid(platform) == worker
+    client.close()
 
 
 def _infer(platform: Platform) -> int:
@@ -233,16 +235,15 @@ def _infer(platform: Platform) -> int:
     return httpx.post(f"{platform.url}/infer", json=body, timeout=10).status_code
 
 
-def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(tmp_path: Path) -> None:
+def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(platform: Platform) -> None:
     import redis
 
-    with running(tmp_path / "home") as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        with redis.Redis.from_url(platform.settings.redis_url) as connection:
-            connection.flushall()
-        assert client.wait(job)["state"] == "completed"
-        assert_once_and_in_order(client, job)
-        eventually(lambda: _infer(platform) == 200)
-        client.close()
+    client = Client(platform.url)
+    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    with redis.Redis.from_url(platform.settings.redis_url) as connection:
+        connection.flushall()
+    assert client.wait(job)["state"] == "completed"
+    assert_once_and_in_order(client, job)
+    eventually(lambda: _infer(platform) == 200)
+    client.close()

@@ -18,18 +18,14 @@ from jobs.errors import PayloadLost
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
 from jobs.usecases import tenant_files
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 MOST_MB = 64
 NOWHERE = "file_01aryz6s41tsv4rrffq69g5fav"
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("files"), max_file_mb=MOST_MB) as started:
-        yield started
+PLATFORM = CLOSED
 
 
 def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:

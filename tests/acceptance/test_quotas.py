@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 SLOW = """
@@ -31,15 +32,7 @@ name = "echo"
 version = "1"
 engine = "echo"
 """
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("quotas")
-    models = home / "models.toml"
-    models.write_text(SLOW)
-    with running(home, models=models, lease_s=3.0) as started:
-        yield started
+PLATFORM = spec(SLOW, lease_s=3.0)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 ENTRY = """
@@ -73,15 +74,8 @@ class Callers:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
-    path = tmp_path / "models.toml"
-    declare(path, "1")
-    return path
-
-
-@pytest.fixture
-def platform(models: Path, tmp_path: Path) -> Iterator[Platform]:
-    with running(tmp_path / "home", models=models, lease_s=3.0) as started:
+def platform(platforms: Platforms) -> Iterator[Platform]:
+    with platforms.running(spec(ENTRY.format("1"), lease_s=3.0)) as started:
         yield started
 
 
@@ -97,8 +91,10 @@ def ready_versions(client: Client) -> set[str]:
 
 
 def test_a_version_follows_another_while_calls_and_a_job_run_and_none_is_lost(
-    platform: Platform, models: Path
+    platform: Platform,
 ) -> None:
+    models = platform.settings.models
+    assert models
     client = Client(platform.url)
     job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="x@1")["id"]
     with Callers(platform.url) as callers:

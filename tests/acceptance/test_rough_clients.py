@@ -13,7 +13,8 @@ import redis
 
 from jobs.calls.redis import Keys
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -35,14 +36,7 @@ version = "1"
 engine = "function"
 options = { function = "tests.support.models.broken:moody" }
 """
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("rough")
-    (folder / "models.toml").write_text(MODELS)
-    with running(folder / "home", models=folder / "models.toml", lease_s=2.0) as started:
-        yield started
+PLATFORM = spec(MODELS, lease_s=2.0)
 
 
 def send(platform: Platform, raw: bytes) -> socket.socket:

@@ -11,18 +11,13 @@ import pytest
 
 from api.app import MOST_PARAMETERS
 from api.http.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 
 PATIENCE_S = 0.5
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("slow")
-    with running(home, max_json_mb=1, slow_client_s=PATIENCE_S) as started:
-        yield started
+PLATFORM = spec(max_json_mb=1, slow_client_s=PATIENCE_S)
 
 
 class Raw:

@@ -22,7 +22,7 @@ from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.receiver import receiving
 from tests.support.wait import eventually
 
@@ -37,21 +37,13 @@ limits = { max_batch = 50, slice_items = 200 }
 [model.price]
 per_item = 0.01
 per_1k_units = 0.5
+PLATFORM = spec(MODELS, workers=2, lease_s=2.0, webhook_allow="127.0.0.1")
+
+
 class = { interactive = 2 }
 """
 ITEMS = 3000
 CALLS = 150
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("priced")
-    (folder / "models.toml").write_text(MODELS)
-    with running(
-        folder / "home", workers=2, models=folder / "models.toml", lease_s=2.0,
-        webhook_allow="127.0.0.1",
-    ) as started:  # fmt: skip
-        yield started
 
 
 @pytest.fixture(scope="module")

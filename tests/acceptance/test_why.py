@@ -26,7 +26,8 @@ from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.cli.main import main
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import Platforms, spec
 from tests.support.prometheus import MISSING, firing, hurried, installed, scraping
 from tests.support.receiver import Received, Reply, receiving
 from tests.support.wait import eventually
@@ -193,22 +194,15 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with staged(tmp_path_factory.mktemp("why")) as made:
+def scene(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with staged(platforms, tmp_path_factory.mktemp("why")) as made:
         yield made
 
 
 @contextmanager
-def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
-    (folder / "models.toml").write_text(models)
-    with running(
-        folder / "home",
-        metrics_port=free_port(),
-        models=folder / "models.toml",
-        metrics_window_s=WINDOW_S,
-        lease_s=3.0,
-        webhook_allow="127.0.0.1",
-    ) as platform:
+def staged(platforms: Platforms, folder: Path, models: str = MODELS) -> Iterator[Scene]:
+    asked = spec(models, metrics_window_s=WINDOW_S, lease_s=3.0, webhook_allow="127.0.0.1")
+    with platforms.running(asked, metrics_port=free_port()) as platform:
         made = Scene(platform)
         try:
             with watched(made, folder):
@@ -428,8 +422,8 @@ def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
     assert "it ended as completed" in scene.by_command(job)
 
 
-def test_workers_die(tmp_path: Path) -> None:
-    with staged(tmp_path, DEADLY) as scene, scene.client("alice") as http:
+def test_workers_die(platforms: Platforms, tmp_path: Path) -> None:
+    with staged(platforms, tmp_path, DEADLY) as scene, scene.client("alice") as http:
         order = {"model": "deadly", "items": ["die"]}
         job = http.post("/jobs", json=order).raise_for_status().json()["id"]
         eventually(lambda: has_died(scene, 3), FOUND_WITHIN_S)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.browser import chromium
 from tests.browser.chromium import Watched
 from tests.support.keys import make_key_at
+from tests.support.platforms import Platforms
 
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
 _WAIT_MS = 10_000
@@ -30,9 +31,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def platform(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("platform"), lease_s=3.0) as started:
-        yield started
+def platform(browser: Browser, request: pytest.FixtureRequest, platforms: Platforms) -> Platform:
+    """The platform that the module declares as PLATFORM; none where there is no browser."""
+    return platforms.shared(request.module.PLATFORM)
 
 
 Key = Callable[..., tuple[str, str]]

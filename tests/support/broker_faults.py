@@ -8,7 +8,7 @@ import redis
 from kombu import Connection
 
 from ops.supervisor.platform import Platform
-from tests.support.rabbit import Rabbit
+from tests.support.rabbitmq import Rabbit
 from tests.support.wait import eventually
 from workers.broker import WORK, create_app, queue_of
 
