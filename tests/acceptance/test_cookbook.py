@@ -18,6 +18,7 @@ from moto.server import ThreadedMotoServer
 
 from ops.supervisor.platform import Platform, free_port
 from tests.support.platforms import SAMPLES, Platforms, spec
+from tests.support.wait import slowdown
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "ops" / "docs" / "cookbook.md"
@@ -187,7 +188,7 @@ def test_a_recipe_does_what_it_says(
             stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
         try:
-            status = shell.wait(60)
+            status = shell.wait(60 * slowdown())
         finally:
             with suppress(ProcessLookupError):  # what it left in the background
                 os.killpg(shell.pid, signal.SIGKILL)

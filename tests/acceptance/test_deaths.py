@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,12 @@ def texts(folder: Path) -> str:
     return str(path)
 
 
+def submit(client: Client) -> str:
+    """A job of three seconds."""
+    lines = (b'"item %d"\n' % n for n in range(ITEMS))
+    return str(client.submit(lines, model="batchstring")["id"])
+
+
 def assert_once_and_in_order(client: Client, job: str) -> None:
     found = [json.loads(line) for line in client.results(job)]
     assert [line["seq"] for line in found] == list(range(ITEMS))
@@ -100,10 +107,9 @@ def worker_pid(platform: Platform, number: int = 1) -> int:
 
 
 def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
-    platform: Platform,
+    platform: Platform, client: Client
 ) -> None:
-    client = Client(platform.url)
-    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    job = submit(client)
     killed = worker_pid(platform)
     eventually(lambda: client.job(job)["counts"]["succeeded"])
     os.kill(killed, signal.SIGKILL)
@@ -123,19 +129,17 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
         ).all()
     database.dispose()
     assert max(epochs) >= 2
-    client.close()
 
 
-def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up, tmp_path: Path) -> None:
-    job = up.cli("submit", texts(tmp_path), "--model", "batchstring")["id"]
-    client = Client(up.url)
-    eventually(lambda: client.job(job)["counts"]["succeeded"])
-    up.kill_everything_at_once()
-    up.start_again()
-    assert client.job(job)["state"] == "running"
-    assert client.wait(job)["state"] == "completed"
-    assert_once_and_in_order(client, job)
-    client.close()
+def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up) -> None:
+    with closing(Client(up.url)) as client:
+        job = submit(client)
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        up.kill_everything_at_once()
+        up.start_again()
+        assert client.job(job)["state"] == "running"
+        assert client.wait(job)["state"] == "completed"
+        assert_once_and_in_order(client, job)
 
 
 def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_path: Path) -> None:
@@ -155,9 +159,8 @@ def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_p
 
 
 def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) -> None:
-    with platforms.running(lease_s=60.0) as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    with platforms.running(lease_s=60.0) as platform, closing(Client(platform.url)) as client:
+        job = submit(client)
         eventually(lambda: client.job(job)["counts"]["running"])
         os.kill(worker_pid(platform), signal.SIGTERM)
         eventually(lambda: client.job(job)["counts"]["running"] == 0, timeout_s=5)
@@ -168,11 +171,11 @@ def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) ->
 
         eventually(ended, timeout_s=60)
         assert_once_and_in_order(client, job)
-        client.close()
 
 
-def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(platform: Platform) -> None:
-    client = Client(platform.url)
+def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(
+    platform: Platform, client: Client
+) -> None:
     worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
     worker.terminate()
     eventually(lambda: not worker.alive())
@@ -185,13 +188,11 @@ def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(platform: Pl
     worker.start()
     assert client.wait(job)["state"] == "completed"
     assert client.infer("echo", "x")["output"] == "x"
-    client.close()
 
 
-def test_the_worker_outlives_redis(platform: Platform) -> None:
+def test_the_worker_outlives_redis(platform: Platform, client: Client) -> None:
     """celery 5.7.0 ends when Redis dies while a nudge is unacknowledged."""
-    client = Client(platform.url)
-    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    job = submit(client)
     eventually(lambda: client.job(job)["counts"]["succeeded"])
     worker, server = worker_pid(platform), platform.servers.redis.process
     assert server is not None
@@ -206,12 +207,10 @@ def test_the_worker_outlives_redis(platform: Platform) -> None:
     assert_once_and_in_order(client, job)
     eventually(lambda: _infer(platform) == 200)
     assert worker_pid(platform) == worker
-    client.close()
 
 
-def test_the_worker_outlives_postgres(platform: Platform) -> None:
-    client = Client(platform.url)
-    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+def test_the_worker_outlives_postgres(platform: Platform, client: Client) -> None:
+    job = submit(client)
     eventually(lambda: client.job(job)["counts"]["succeeded"])
     worker, server = worker_pid(platform), platform.servers.postgres.process
     assert server is not None
@@ -227,7 +226,6 @@ def test_the_worker_outlives_postgres(platform: Platform) -> None:
     eventually(ended, timeout_s=60)
     assert_once_and_in_order(client, job)
     assert worker_pid(platform) == worker
-    client.close()
 
 
 def _infer(platform: Platform) -> int:
@@ -235,15 +233,15 @@ def _infer(platform: Platform) -> int:
     return httpx.post(f"{platform.url}/infer", json=body, timeout=10).status_code
 
 
-def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(platform: Platform) -> None:
+def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(
+    platform: Platform, client: Client
+) -> None:
     import redis
 
-    client = Client(platform.url)
-    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+    job = submit(client)
     eventually(lambda: client.job(job)["counts"]["succeeded"])
     with redis.Redis.from_url(platform.settings.redis_url) as connection:
         connection.flushall()
     assert client.wait(job)["state"] == "completed"
     assert_once_and_in_order(client, job)
     eventually(lambda: _infer(platform) == 200)
-    client.close()

@@ -18,7 +18,7 @@ from tests.acceptance.test_deaths import worker_pid
 from tests.support.otlp_receiver import Sink, Told, receiving_traces
 from tests.support.platforms import SAMPLES, Platforms, spec
 from tests.support.receiver import Received, Reply, receiving
-from tests.support.wait import eventually
+from tests.support.wait import eventually, slowdown
 
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT
@@ -245,7 +245,7 @@ def test_a_receiver_that_takes_nothing_is_told_of_once_and_slows_no_call(
             said = platform.settings.home / "logs" / "api.log"
 
             def told() -> list[str]:
-                assert call(platform, {}).json()["timing"]["total_ms"] < 1000
+                assert call(platform, {}).json()["timing"]["total_ms"] < 1000 * slowdown()
                 return [line for line in said.read_text().splitlines() if "takes no spans" in line]
 
             eventually(told, timeout_s=30)
