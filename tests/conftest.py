@@ -39,8 +39,8 @@ hypothesis_settings.load_profile("millrace")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests that share a platform into one process, what takes long first, and gives a busy
-    machine more time."""
+    """Puts tests that share a platform into one process, orders what takes long first, and gives
+    a busy machine more time."""
     times = slowdown()
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))

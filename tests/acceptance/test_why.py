@@ -69,6 +69,7 @@ limits = { max_batch = 2 }
 name = "echo"
 version = "1"
 engine = "echo"
+target_ms = 5000
 """
 DEADLY = """
 [[model]]
@@ -88,7 +89,8 @@ SHORT, LONG = "a few words", "more words than anybody reads, one after the other
 
 @dataclass(frozen=True)
 class Trouble:
-    """What an operator starts from and gets to."""
+    """What an operator starts from and gets to. says: patterns of what the finding says; a machine
+    that others keep busy is late by itself."""
 
     alert: str
     code: str
@@ -100,7 +102,8 @@ class Trouble:
 TROUBLES = {
     "device": Trouble(
         "MillraceTargetBurnsFast", "device_saturated", "model:saturated@1",
-        ("% busy", "CPUs have time to spare", "miss the target of 350 ms"), "more workers",
+        ("% busy", "CPUs have time to spare|the api is busy too", "miss the target of 350 ms"),
+        "more workers",
     ),
     "lanes": Trouble(
         "MillraceTargetBurnsFast", "fragmented_lanes", "model:scattered@1",
@@ -261,7 +264,9 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         found = [one for one in scene.why() if one["code"] == trouble.code]
         found = [one for one in found if one["about"].startswith(trouble.about)]
-        return next((one for one in found if all(w in one["words"] for w in trouble.says)), None)
+        return next(
+            (one for one in found if all(re.search(w, one["words"]) for w in trouble.says)), None
+        )
 
     try:
         found = eventually(look, FOUND_WITHIN_S)
@@ -274,7 +279,7 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
 
     def shown() -> bool:
         said = on_the_dashboard(scene, trouble.code)
-        return all(words in said for words in trouble.says)
+        return all(re.search(words, said) for words in trouble.says)
 
     assert eventually(shown, FOUND_WITHIN_S)
     said = scene.by_command()

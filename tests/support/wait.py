@@ -62,6 +62,11 @@ async def eventually_async(fn: Callable[[], T | Awaitable[T]], timeout_s: float 
         await asyncio.sleep(_POLL_S)
 
 
+def pause(seconds: float) -> None:
+    """Lets time pass: where a slow client, or a limit that isn't reached, is what is tested."""
+    time.sleep(seconds)
+
+
 def gone(pid: int | None) -> bool:
     """Returns True if a process has ended; where nobody reaps orphans, its zombie stays."""
     try:
