@@ -17,7 +17,7 @@ up: $(INSTALLED)
 	$(BIN)/millrace up
 
 test: check
-	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # The pages as the browser tests see them, light and dark: ops/docs/dashboard/*.png.
 screenshots: $(INSTALLED)

@@ -1,14 +1,18 @@
 """Real servers for the tests: one PostgreSQL and one Redis a test process, a database a test."""
 
 import itertools
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, text
+from xdist.scheduler import LoadScopeScheduling
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.registry import Registry
@@ -19,7 +23,6 @@ from ops.supervisor.platform import Platform
 from tests.support import custom_models
 from tests.support.platforms import (
     Platforms,
-    PlatformSpec,
     copy_database,
     database_template,
     no_durability,
@@ -28,6 +31,8 @@ from tests.support.wait import slowdown
 
 _TIMEOUT_S = 150
 _LONGEST_FIRST = ("tests/acceptance/test_chaos.py", "tests/acceptance/", "tests/browser/")
+_ROOT = Path(__file__).parents[1]
+_NAMED = re.compile(r"^PLATFORM = (\w+)$", re.MULTILINE)
 _numbers = itertools.count()
 
 # A slow machine is no failure.
@@ -37,25 +42,43 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("millrace")
 
 
-@pytest.hookimpl(tryfirst=True)
+class _ByPlatform(LoadScopeScheduling):
+    """Sends a file's tests to one process, and with them those of files on the same platform."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Takes the place of `--dist loadgroup`, which has no effect in pytest 9.2: xdist 3.8 names the
+    group in an attribute that is no longer read."""
+    config.option.loadscopereorder = False
+    return _ByPlatform(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests that share a platform into one process, orders what takes long first, and gives
-    a busy machine more time."""
+    """Orders what takes long first, what shares a platform together, and gives a busy machine
+    more time."""
     times = slowdown()
+    first: dict[str, int] = {}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
         mark = item.get_closest_marker("timeout")
         limit_s = mark.args[0] if mark else _TIMEOUT_S
         item.add_marker(pytest.mark.timeout(limit_s * times), append=False)
-    first: dict[str, int] = {}
-    for item in items:
-        first.setdefault(_group(item), len(first))
-    items.sort(key=lambda item: (_rank(item), first[_group(item)]))
+        first.setdefault(_group_of(item), len(first))
+    items.sort(key=lambda item: (_rank(item), first[_group_of(item)]))
 
 
-def _group(item: pytest.Item) -> str:
-    found = getattr(getattr(item, "module", None), "PLATFORM", None)
-    return found.group if isinstance(found, PlatformSpec) else item.nodeid.partition("::")[0]
+def _group_of(item: pytest.Item) -> str:
+    return _group(item.nodeid.partition("::")[0])
+
+
+@cache
+def _group(path: str) -> str:
+    """The platform that a test file names, or the file."""
+    declared = _NAMED.search((_ROOT / path).read_text())
+    return declared[1] if declared else path
 
 
 def _rank(item: pytest.Item) -> int:

@@ -16,13 +16,12 @@ from sqlalchemy import Engine, text
 from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
-from tests.acceptance.test_rough_clients import MODELS, send
-from tests.support.platforms import spec
+from tests.acceptance.test_rough_clients import ROUGH, send
 from tests.support.wait import eventually
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
-PLATFORM = spec(MODELS, lease_s=2.0)
+PLATFORM = ROUGH
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,11 @@ A module declares the platform that its tests need, and gets it by the fixture `
 
     PLATFORM = spec(MODELS, lease_s=2.0)
 
-Modules that declare the same one share it, one after the other, in one process of xdist. What
-kills processes for good, or counts everything that a platform did, starts its own:
+Modules that declare the same name (`PLATFORM = OPEN`) run one after the other in one process of
+xdist, and share it: their tests keep to tenants of their own. Where everything that a platform did
+is counted, or settings are no constants, a test starts its own:
 
-    with platforms.running(spec(MODELS), settings that are no constants) as platform:
+    with platforms.running(spec(MODELS), broker_url=url) as platform:
 """
 
 import fcntl
@@ -16,7 +17,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,6 @@ class PlatformSpec:
     is_closed: bool  #: keys are there from the start, so nobody comes in without one
     files: tuple[tuple[str, str], ...]  #: name and text of files beside the models file
     settings: tuple[tuple[str, Any], ...]  #: what differs from the defaults, sorted by name
-
-    @property
-    def group(self) -> str:
-        """Name of the tests that share it, for xdist."""
-        return "platform-" + sha256(repr(self).encode()).hexdigest()[:12]
 
 
 def spec(
