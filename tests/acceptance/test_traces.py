@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 from ops.client.client import Client
 from ops.supervisor.platform import Platform, free_port
 from tests.acceptance.test_deaths import worker_pid
-from tests.support.otlp_receiver import Sink, Told, receiving_traces
+from tests.support.otlp_receiver import ReceivedSpan, Sink, receiving_traces
 from tests.support.platforms import SAMPLES, Platforms, spec
 from tests.support.receiver import Received, Reply, receiving
 from tests.support.wait import eventually, slowdown
@@ -72,7 +72,7 @@ def submit(platform: Platform, headers: dict[str, str], **more: Any) -> str:
     return str(answer.json()["id"])
 
 
-def ids(*spans: Told) -> set[str]:
+def ids(*spans: ReceivedSpan) -> set[str]:
     return {span.id for span in spans}
 
 
@@ -117,7 +117,7 @@ def test_a_launch_links_its_calls_and_they_link_it(platform: Platform, sink: Sin
 def test_two_jobs_that_share_a_launch_are_both_linked(
     platform: Platform, sink: Sink, client: Client
 ) -> None:
-    def shared() -> Told | None:
+    def shared() -> ReceivedSpan | None:
         traces = new_trace(), new_trace()
         for job in [submit(platform, parent(trace)) for trace in traces]:
             client.wait(job)

@@ -1,4 +1,4 @@
-"""What can befall a broker, with one face for each that Millrace takes."""
+"""Faults of a broker, behind one interface for each kind that Millrace takes."""
 
 import signal
 from abc import ABC, abstractmethod
@@ -79,7 +79,7 @@ class RabbitBroker(Broker):
         self._rabbit.kill()
 
     def come_back(self) -> None:
-        """As it was: a quorum queue is on disk."""
+        """Starts it with its messages: a quorum queue is on disk."""
         self._rabbit.start()
 
 
