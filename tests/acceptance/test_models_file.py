@@ -35,8 +35,10 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
     bad = {3: "raise", 60: "nan", 61: "nul", 120: "surrogate", 121: "object", 199: "short"}
     for seq, text in bad.items():
         texts[seq] = text
-    with platforms.running(spec(MODELS)) as platform:
-        client = Client(platform.url)
+    with (
+        platforms.running(spec(MODELS)) as platform,
+        closing(Client(platform.url)) as client,
+    ):
         job = client.submit((json.dumps(text).encode() + b"\n" for text in texts), model="moody")
         done = client.wait(job["id"])
         counts = done["counts"]
@@ -54,7 +56,6 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
         answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (500, "invalid_output")
         assert httpx.get(f"{platform.url}/models").json()["data"][0]["version"] == "2"
-        client.close()
 
 
 def test_a_load_that_hangs_is_ended_and_tried_again(
@@ -70,10 +71,11 @@ def test_jobs_of_more_models_than_fit_all_end(platforms: Platforms) -> None:
     names = ("a", "b", "c")
     entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "echo"\nmemory_mb = 400\n'
     models = "".join(entry.format(name) for name in names)
-    with platforms.running(spec(models, memory_mb=500, min_stay_s=0.5)) as platform:
-        client = Client(platform.url)
+    with (
+        platforms.running(spec(models, memory_mb=500, min_stay_s=0.5)) as platform,
+        closing(Client(platform.url)) as client,
+    ):
         jobs = [client.submit([b'"x"\n'] * 5000, model=name)["id"] for name in names]
         assert {client.wait(job)["state"] for job in jobs} == {"completed"}
         states = [model["states"] for model in client.request("GET", "/models")["data"]]
         assert sum(state.get("ready", 0) for state in states) <= 1
-        client.close()

@@ -94,9 +94,8 @@ def usage(http: httpx.Client, **query: str) -> Any:
 
 
 def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
-    platform: Platform, http: httpx.Client, database: Engine
+    platform: Platform, client: Client, http: httpx.Client, database: Engine
 ) -> None:
-    client = Client(platform.url)
     job = client.submit((b'"item"\n' for _ in range(ITEMS)), model="priced")["id"]
     eventually(lambda: client.job(job)["counts"]["succeeded"], timeout_s=30)
     kill_a_worker(platform)
@@ -113,7 +112,6 @@ def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
     [group] = usage(http, by="model,kind")["data"]
     assert (group["model"], group["kind"], group["succeeded"]) == ("priced", "items", ITEMS)
     assert (group["units"], group["amount"]) == ({"characters": 4 * ITEMS}, "36")
-    client.close()
 
 
 def answered(platform: Platform, database: Engine) -> int:
