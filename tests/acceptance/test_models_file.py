@@ -1,6 +1,7 @@
 """A models file of one's own, and a function that misbehaves."""
 
 import json
+from contextlib import closing
 
 import httpx
 import pytest
