@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -16,7 +16,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
-from tests.support.wait import eventually
+from tests.support.wait import eventually, pause
 
 SLOW = """
 [[model]]
@@ -116,7 +116,7 @@ def test_who_waits_as_long_as_it_was_told_is_let_in(tenant: Tenant) -> None:
     eventually(lambda: "RateLimit" in tenant.infer().headers)
     for _ in range(4):
         refused = until_refused(tenant, text="x" * 15)
-        sleep(int(refused.headers["Retry-After-Ms"]) / 1000)  # what a client would do
+        pause(int(refused.headers["Retry-After-Ms"]) / 1000)  # what a client would do
         assert tenant.infer(text="x" * 15).status_code == 200
 
 
