@@ -33,7 +33,6 @@ import time
 from tests.support.platforms import spec
 
 GATE = pathlib.Path(__file__).with_name("gate")
-PLATFORM = spec(MODELS, is_closed=True, files={"chatter.py": CHATTER}, lease_s=3.0, blob_over_kb=1)
 
 
 def predict(batch):
@@ -60,6 +59,9 @@ def answer(messages):
     system = [m["content"] for m in messages if m["role"] == "system"]
     return " ".join([*system, text.upper()])
 '''
+
+
+PLATFORM = spec(MODELS, is_closed=True, files={"chatter.py": CHATTER}, lease_s=3.0, blob_over_kb=1)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 from tests.support.receiver import receiving
 from tests.support.wait import eventually
 
@@ -37,13 +38,13 @@ limits = { max_batch = 50, slice_items = 200 }
 [model.price]
 per_item = 0.01
 per_1k_units = 0.5
-PLATFORM = spec(MODELS, workers=2, lease_s=2.0, webhook_allow="127.0.0.1")
-
-
 class = { interactive = 2 }
 """
 ITEMS = 3000
 CALLS = 150
+
+
+PLATFORM = spec(MODELS, workers=2, lease_s=2.0, webhook_allow="127.0.0.1")
 
 
 @pytest.fixture(scope="module")
