@@ -9,6 +9,7 @@ import pytest
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -30,7 +31,6 @@ CHATTER = '''
 
 import pathlib
 import time
-from tests.support.platforms import spec
 
 GATE = pathlib.Path(__file__).with_name("gate")
 
