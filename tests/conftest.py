@@ -1,23 +1,38 @@
 """Real servers for the tests: one PostgreSQL and one Redis a test process, a database a test."""
 
 import itertools
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine, text
+from xdist.scheduler import LoadScopeScheduling
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store import db
-from migrations.run import migrate
 from ops.embedded import EmbeddedServers
-from tests.support import own
+from ops.supervisor.platform import Platform
+from tests.support import custom_models
+from tests.support.platforms import (
+    Platforms,
+    copy_database,
+    database_template,
+    no_durability,
+)
+from tests.support.wait import slowdown
 
+_TIMEOUT_S = 150
+_LONGEST_FIRST = ("tests/acceptance/test_chaos.py", "tests/acceptance/", "tests/browser/")
+_ROOT = Path(__file__).parents[1]
+_NAMED = re.compile(r"^PLATFORM = (\w+)$", re.MULTILINE)
 _numbers = itertools.count()
 
 # A slow machine is no failure.
@@ -27,19 +42,91 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("millrace")
 
 
+class _ByPlatform(LoadScopeScheduling):
+    """Sends a file's tests to one process, and with them those of files on the same platform."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Takes the place of `--dist loadgroup`, which has no effect in pytest 9.2: xdist 3.8 names the
+    group in an attribute that is no longer read."""
+    config.option.loadscopereorder = False
+    return _ByPlatform(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Orders what takes long first, what shares a platform together, and gives a busy machine
+    more time."""
+    times = slowdown()
+    first: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        limit_s = mark.args[0] if mark else _TIMEOUT_S
+        item.add_marker(pytest.mark.timeout(limit_s * times), append=False)
+        first.setdefault(_group_of(item), len(first))
+    items.sort(key=lambda item: (_rank(item), first[_group_of(item)]))
+
+
+def _group_of(item: pytest.Item) -> str:
+    return _group(item.nodeid.partition("::")[0])
+
+
+@cache
+def _group(path: str) -> str:
+    """The platform that a test file names, or the file."""
+    declared = _NAMED.search((_ROOT / path).read_text())
+    return declared[1] if declared else path
+
+
+def _rank(item: pytest.Item) -> int:
+    starts = (n for n, path in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(path))
+    return next(starts, len(_LONGEST_FIRST))
+
+
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServers]:
-    with EmbeddedServers(tmp_path_factory.mktemp("home")).running() as running:
-        yield running
+def database_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A home with a database folder to copy."""
+    base = tmp_path_factory.getbasetemp()
+    return database_template((base if worker_id == "master" else base.parent) / "template")
+
+
+@pytest.fixture(scope="session")
+def servers(
+    tmp_path_factory: pytest.TempPathFactory, database_folder: Path
+) -> Iterator[EmbeddedServers]:
+    home = tmp_path_factory.mktemp("home")
+    copy_database(database_folder, home)
+    running = EmbeddedServers(home)
+    with no_durability(autovacuum="off"):
+        running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def platforms(
+    tmp_path_factory: pytest.TempPathFactory, database_folder: Path
+) -> Iterator[Platforms]:
+    """Starts platforms, shared by what needs the same."""
+    with no_durability():
+        made = Platforms(tmp_path_factory.mktemp, database_folder)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def platform(request: pytest.FixtureRequest, platforms: Platforms) -> Platform:
+    """The platform that the module declares as PLATFORM."""
+    return platforms.shared(request.module.PLATFORM)
 
 
 @pytest.fixture(scope="session")
 def migrated(servers: EmbeddedServers) -> Iterator[str]:
     """The URL of a database with the schema, to copy for each test."""
-    with _new_database(servers, "template1") as url:
-        engine = db.connect(url, pool_size=1)
-        migrate(engine)
-        engine.dispose()
+    with _new_database(servers, "millrace") as url:
         yield url
 
 
@@ -73,7 +160,7 @@ def redis_client(servers: EmbeddedServers) -> Iterator["redis.Redis"]:
 @pytest.fixture(scope="session")
 def own_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A models file of models that people bring, one of each engine and task."""
-    return own.save(tmp_path_factory.mktemp("own"))
+    return custom_models.save(tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture
@@ -108,7 +195,7 @@ class _new_database:  # noqa: N801
         engine.dispose()
 
     def __enter__(self) -> str:
-        self._admin(f"CREATE DATABASE {self._name} TEMPLATE {self._template}")
+        self._admin(f"CREATE DATABASE {self._name} TEMPLATE {self._template} STRATEGY FILE_COPY")
         return self._url.replace("/millrace?", f"/{self._name}?")
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""A whole platform, started as `millrace up` starts it."""
+"""Clients of the platform that a module declares."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,7 @@ import httpx
 import pytest
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("platform")
-    with running(home, max_json_mb=1, lease_s=3.0, webhook_allow="127.0.0.1") as started:
-        yield started
+from ops.supervisor.platform import Platform
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """More calls than one worker can answer in time: who is let in, and what becomes of the others."""
 
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
@@ -11,7 +10,8 @@ import pytest
 import redis
 
 from jobs.calls.redis import Keys
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -76,19 +76,19 @@ MOST_QUEUED = 30
 LONG = "a text of which a good deal more than the beginning is read " * 30
 
 
+PLATFORM = spec(
+    MODELS,
+    max_queued_calls=MOST_QUEUED,
+    lease_s=1.5,  # workers report their launch times every half second
+)
+
+
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("admission")
-    (folder / "models.toml").write_text(MODELS)
-    with running(
-        folder / "home",
-        models=folder / "models.toml",
-        max_queued_calls=MOST_QUEUED,
-        lease_s=1.5,  # workers tell their times every half second
-    ) as started:
-        for model in ("tight@1", "tight@2", "classes@1"):
-            eventually(lambda model=model: _is_known(started, model), timeout_s=30)
-        yield started
+def platform(platforms: Platforms) -> Platform:
+    started = platforms.shared(PLATFORM)
+    for model in ("tight@1", "tight@2", "classes@1"):
+        eventually(lambda model=model: _is_known(started, model), timeout_s=30)
+    return started
 
 
 def _is_known(platform: Platform, model: str) -> bool:

@@ -7,7 +7,9 @@ import anthropic
 import httpx
 import pytest
 
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -59,26 +61,12 @@ def answer(messages):
 '''
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("anthropic")
-    models = home / "models.toml"
-    models.write_text(MODELS)
-    (home / "chatter.py").write_text(CHATTER)
-    with running(
-        home, models=models, lease_s=3.0, blobs=f"file:{home}/blobs", blob_over_kb=1
-    ) as started:
-        yield started
+PLATFORM = spec(MODELS, is_closed=True, files={"chatter.py": CHATTER}, lease_s=3.0, blob_over_kb=1)
 
 
 @pytest.fixture(scope="module")
 def key(platform: Platform) -> str:
-    with httpx.Client(base_url=platform.url, timeout=30) as http:
-        admin = http.post("/keys", json={"tenant": "admins", "role": "admin"}).json()["key"]
-        http.headers["X-Api-Key"] = admin
-        eventually(lambda: http.get("/keys").status_code == 200)
-        found: str = http.post("/keys", json={"tenant": "people"}).json()["key"]
-    return found
+    return make_key_at(platform.settings.database_url, "people")[0]
 
 
 @pytest.fixture

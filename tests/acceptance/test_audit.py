@@ -17,9 +17,12 @@ from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.cli.main import main
 from ops.supervisor.platform import Platform
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 SECRET = "not to be seen"
+
+PLATFORM = CLOSED
 
 
 class People:
@@ -31,7 +34,7 @@ class People:
         self.clients = {role: self._client(role) for role in roles}
 
     def _client(self, role: Role) -> httpx.Client:
-        asked = NewKey("acme" if role == "tenant" else "house", role=role)
+        asked = NewKey("audited" if role == "tenant" else "house", role=role)
         with self.database.begin() as tx:
             self.ids[role] = ids.show("key", api_keys.create(tx, asked)["id"])
         headers = {"Authorization": f"Bearer {asked.secret}", "X-Request-Id": "mine"}
@@ -77,13 +80,13 @@ def test_verbs_are_noted_with_who_did_them_to_what(people: People) -> None:
     verbs = ("cancel", "pause", "resume", "retry", "webhooks/redeliver")
     done = [people.do("tenant", "POST", f"/jobs/{id}/{verb}")[0] for verb in verbs]
     done.append(people.do("operator", "DELETE", f"/jobs/{id}")[0])
-    found = [row for row in people.log(tenant="acme") if row["target"] == id]
+    found = [row for row in people.log(tenant="audited") if row["target"] == id]
     assert [row["request_id"] for row in found] == done[::-1]
     acts = ["job.cancel", "job.pause", "job.resume", "job.retry", "webhook.redeliver", "job.delete"]
     assert [row["act"] for row in found] == acts[::-1]
     actors = [people.ids["operator"], *[people.ids["tenant"]] * 5]
     assert [row["actor"] for row in found] == actors
-    assert {row["tenant"] for row in found} == {"acme"}  # whoever did it
+    assert {row["tenant"] for row in found} == {"audited"}  # whoever did it
     detail = found[-1]["detail"]
     assert detail == {"was": "completed", "client_request_id": "mine"}
 
@@ -92,14 +95,14 @@ def test_secrets_keys_and_tenants_are_noted_and_nothing_secret_is(people: People
     shown = people.do("tenant", "GET", "/webhooks/secret")[1]["secret"]
     people.do("tenant", "GET", "/webhooks/secret")  # shows nothing
     rotated = people.do("tenant", "POST", "/webhooks/secret")[1]["secret"]
-    made = people.do("admin", "POST", "/keys", json={"tenant": "other", "name": SECRET})[1]
+    made = people.do("admin", "POST", "/keys", json={"tenant": "audited-too", "name": SECRET})[1]
     new = people.do("admin", "POST", f"/keys/{made['id']}/rotate")[1]
     people.do("admin", "DELETE", f"/keys/{new['id']}")
-    people.do("admin", "PUT", "/tenants/other", json={"weight": 2})
-    people.do("admin", "DELETE", "/tenants/other")
-    acts = [row["act"] for row in people.log(tenant="other")]
+    people.do("admin", "PUT", "/tenants/audited-too", json={"weight": 2})
+    people.do("admin", "DELETE", "/tenants/audited-too")
+    acts = [row["act"] for row in people.log(tenant="audited-too")]
     assert acts == ["tenant.erase", "tenant.put", "key.revoke", "key.rotate", "key.create"]
-    mine = [row["act"] for row in people.log(tenant="acme") if "secret" in row["act"]]
+    mine = [row["act"] for row in people.log(tenant="audited") if "secret" in row["act"]]
     assert mine == ["webhook_secret.rotate", "webhook_secret.show"]
     with people.database.connect() as tx:
         log = tx.scalars(text("SELECT audit::text FROM audit")).all()

@@ -12,8 +12,9 @@ import pytest
 import redis
 
 from jobs.calls.redis import RedisLanes
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.models.deadly import LAUNCHES, RELEASED
+from tests.support.platforms import spec
 from tests.support.wait import eventually, gone
 
 MODELS = """
@@ -27,6 +28,7 @@ limits = { max_batch = 64 }
 """
 LEASE_S = 2.0
 LONG_S = 60
+PLATFORM = spec(MODELS, workers=2, lease_s=LEASE_S)
 
 
 class Stage:
@@ -76,16 +78,6 @@ class Stage:
 
     def _path(self, name: str) -> Path:
         return self.platform.settings.home / name
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("deadly")
-    (folder / "models.toml").write_text(MODELS)
-    with running(
-        folder / "home", workers=2, models=folder / "models.toml", lease_s=LEASE_S
-    ) as started:
-        yield started
 
 
 @pytest.fixture

@@ -10,7 +10,10 @@ from sqlalchemy import text
 from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
+
+PLATFORM = OPEN
 
 
 def test_a_call_is_answered_with_its_timing(client: Client) -> None:

@@ -11,16 +11,21 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client.parser import text_string_to_metric_families
 
 from ops.cli.main import main
 from ops.client.client import Client
 from ops.supervisor.platform import Platform, free_port
-from tests.support.wait import eventually
+from tests.support.platforms import OPEN
+from tests.support.wait import eventually, slowdown
 
 PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
+
+PLATFORM = OPEN
 
 
 @pytest.fixture(autouse=True)
@@ -162,14 +167,28 @@ def test_two_jobs_are_compared() -> None:
     assert "millrace up" in run("diff", a, b, *nowhere, status=2).output
 
 
+def looks_at_jobs(platform: Platform) -> float:
+    """Requests for one job that the api has answered."""
+    said = httpx.get(f"{platform.url}/metrics").raise_for_status().text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(said)
+        for sample in family.samples
+        if sample.name == "millrace_http_requests_total"
+        and sample.labels["route"] == "/jobs/{job_id}"
+    )
+
+
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
-    client: Client, paused: str
+    platform: Platform, client: Client, paused: str
 ) -> None:
     following = spawned("job", paused, "--follow")
     assert following.stderr
-    following.stderr.read(1)  # the bar is there
+    following.stderr.read(1)  # the bar is being drawn
+    before = looks_at_jobs(platform)
+    eventually(lambda: looks_at_jobs(platform) > before + 1)
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=30)
+    _, said = following.communicate(timeout=30 * slowdown())
     assert following.returncode == 130
     assert f"`millrace job {paused} --follow`" in said
     assert "Traceback" not in said
@@ -187,7 +206,7 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     printing.stdout.close()
     assert printing.stderr.read() == ""
     printing.stderr.close()
-    assert printing.wait(30) != 0
+    assert printing.wait(30 * slowdown()) != 0
 
 
 def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: str) -> None:

@@ -16,12 +16,14 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import SAMPLES, Platforms, spec
+from tests.support.wait import slowdown
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "ops" / "docs" / "cookbook.md"
 BUCKET = "texts"
-SAMPLES = """
+MODELS = """
 [[model]]
 name = "minilm"
 version = "1"
@@ -134,7 +136,7 @@ def environ() -> Iterator[dict[str, str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the reader works: the files of all recipes, and the models file."""
     found = tmp_path_factory.mktemp("cookbook")
-    models = [SAMPLES]
+    models = [MODELS]
     for recipe in RECIPES.values():
         for name, content in recipe.files.items():
             if name == "models.toml":
@@ -151,14 +153,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def platform(folder: Path, environ: dict[str, str]) -> Iterator[Platform]:
+def platform(folder: Path, environ: dict[str, str], platforms: Platforms) -> Iterator[Platform]:
     wanted: dict[str, Any] = {
         "models": folder / "models.toml",
         "webhook_allow": "127.0.0.1",
         "s3_allow": BUCKET,
         "s3_endpoint": environ["AWS_ENDPOINT_URL"],
     }
-    with running(folder / "home", **wanted) as started:
+    with platforms.running(spec(SAMPLES), home=folder / "home", **wanted) as started:
         yield started
 
 
@@ -186,7 +188,7 @@ def test_a_recipe_does_what_it_says(
             stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
         try:
-            status = shell.wait(60)
+            status = shell.wait(60 * slowdown())
         finally:
             with suppress(ProcessLookupError):  # what it left in the background
                 os.killpg(shell.pid, signal.SIGKILL)

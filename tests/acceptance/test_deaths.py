@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from sqlalchemy import text
 from jobs import ids
 from jobs.store import db
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.wait import eventually, gone
 
 ITEMS = 3000
+PLATFORM = spec(lease_s=3.0)
 
 
 class Up:
@@ -32,6 +35,7 @@ class Up:
             "MILLRACE_HOME": str(home),
             "MILLRACE_PORT": str(port),
             "MILLRACE_LEASE_S": "3",
+            "MILLRACE_MODELS": str(home.with_name("models.toml")),
         }
         self.process = self._start()
 
@@ -70,6 +74,7 @@ class Up:
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
+    (tmp_path / "models.toml").write_text(LIGHT)
     started = Up(tmp_path / "home", free_port())
     yield started
     if started.process.poll() is None:
@@ -80,6 +85,12 @@ def texts(folder: Path) -> str:
     path = folder / "texts.txt"
     path.write_text("".join(f"item {n}\n" for n in range(ITEMS)))
     return str(path)
+
+
+def submit(client: Client) -> str:
+    """A job of three seconds."""
+    lines = (b'"item %d"\n' % n for n in range(ITEMS))
+    return str(client.submit(lines, model="batchstring")["id"])
 
 
 def assert_once_and_in_order(client: Client, job: str) -> None:
@@ -95,42 +106,40 @@ def worker_pid(platform: Platform, number: int = 1) -> int:
     return pid
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=3.0) as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        killed = worker_pid(platform)
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        os.kill(killed, signal.SIGKILL)
-        assert client.job(job)["counts"]["succeeded"] < ITEMS
-
-        def ended() -> bool:
-            platform.poll()  # as `millrace up` does: a dead worker is started again
-            return client.job(job)["state"] == "completed"
-
-        eventually(ended, timeout_s=60)
-        assert worker_pid(platform) != killed
-        assert_once_and_in_order(client, job)
-        database = db.connect(platform.settings.database_url, pool_size=1)
-        with database.connect() as tx:
-            epochs = tx.scalars(
-                text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
-            ).all()
-        database.dispose()
-        assert max(epochs) >= 2
-        client.close()
-
-
-def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up, tmp_path: Path) -> None:
-    job = up.cli("submit", texts(tmp_path), "--model", "batchstring")["id"]
-    client = Client(up.url)
+def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
+    platform: Platform, client: Client
+) -> None:
+    job = submit(client)
+    killed = worker_pid(platform)
     eventually(lambda: client.job(job)["counts"]["succeeded"])
-    up.kill_everything_at_once()
-    up.start_again()
-    assert client.job(job)["state"] == "running"
-    assert client.wait(job)["state"] == "completed"
+    os.kill(killed, signal.SIGKILL)
+    assert client.job(job)["counts"]["succeeded"] < ITEMS
+
+    def ended() -> bool:
+        platform.poll()  # as `millrace up` does: a dead worker is started again
+        return client.job(job)["state"] == "completed"
+
+    eventually(ended, timeout_s=60)
+    assert worker_pid(platform) != killed
     assert_once_and_in_order(client, job)
-    client.close()
+    database = db.connect(platform.settings.database_url, pool_size=1)
+    with database.connect() as tx:
+        epochs = tx.scalars(
+            text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
+        ).all()
+    database.dispose()
+    assert max(epochs) >= 2
+
+
+def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up) -> None:
+    with closing(Client(up.url)) as client:
+        job = submit(client)
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
+        up.kill_everything_at_once()
+        up.start_again()
+        assert client.job(job)["state"] == "running"
+        assert client.wait(job)["state"] == "completed"
+        assert_once_and_in_order(client, job)
 
 
 def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_path: Path) -> None:
@@ -149,10 +158,9 @@ def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_p
     assert up.cli("job", done["id"])["counts"]["succeeded"] == ITEMS
 
 
-def test_a_stopped_worker_gives_its_slices_back_at_once(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=60.0) as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
+def test_a_stopped_worker_gives_its_slices_back_at_once(platforms: Platforms) -> None:
+    with platforms.running(lease_s=60.0) as platform, closing(Client(platform.url)) as client:
+        job = submit(client)
         eventually(lambda: client.job(job)["counts"]["running"])
         os.kill(worker_pid(platform), signal.SIGTERM)
         eventually(lambda: client.job(job)["counts"]["running"] == 0, timeout_s=5)
@@ -163,69 +171,61 @@ def test_a_stopped_worker_gives_its_slices_back_at_once(tmp_path: Path) -> None:
 
         eventually(ended, timeout_s=60)
         assert_once_and_in_order(client, job)
-        client.close()
 
 
-def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=2.0) as platform:
-        client = Client(platform.url)
-        worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
-        worker.terminate()
-        eventually(lambda: not worker.alive())
-        body = {"model": "echo", "input": "x"}
-        refused = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
-        assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
-        assert int(refused.headers["retry-after"]) >= 1
-        job = client.submit([b'"x"\n'], model="echo")["id"]
-        assert client.job(job)["state"] == "queued"
-        worker.start()
-        assert client.wait(job)["state"] == "completed"
-        assert client.infer("echo", "x")["output"] == "x"
-        client.close()
+def test_without_a_worker_a_call_is_refused_at_once_and_a_job_waits(
+    platform: Platform, client: Client
+) -> None:
+    worker = next(c for c in platform.supervisor.children if c.name == "worker-1")
+    worker.terminate()
+    eventually(lambda: not worker.alive())
+    body = {"model": "echo", "input": "x"}
+    refused = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+    assert (refused.status_code, refused.json()["code"]) == (503, "no_worker")
+    assert int(refused.headers["retry-after"]) >= 1
+    job = client.submit([b'"x"\n'], model="echo")["id"]
+    assert client.job(job)["state"] == "queued"
+    worker.start()
+    assert client.wait(job)["state"] == "completed"
+    assert client.infer("echo", "x")["output"] == "x"
 
 
-def test_the_worker_outlives_redis(tmp_path: Path) -> None:
+def test_the_worker_outlives_redis(platform: Platform, client: Client) -> None:
     """celery 5.7.0 ends when Redis dies while a nudge is unacknowledged."""
-    with running(tmp_path / "home") as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        worker, server = worker_pid(platform), platform.servers.redis.process
-        assert server is not None
-        server.kill()
-        server.wait()
+    job = submit(client)
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    worker, server = worker_pid(platform), platform.servers.redis.process
+    assert server is not None
+    server.kill()
+    server.wait()
 
-        def ended() -> bool:
-            platform.poll()  # as `millrace up` does: an empty Redis takes its place
-            return client.job(job)["state"] == "completed"
+    def ended() -> bool:
+        platform.poll()  # as `millrace up` does: an empty Redis takes its place
+        return client.job(job)["state"] == "completed"
 
-        eventually(ended, timeout_s=60)
-        assert_once_and_in_order(client, job)
-        eventually(lambda: _infer(platform) == 200)
-        assert worker_pid(platform) == worker
-        client.close()
+    eventually(ended, timeout_s=60)
+    assert_once_and_in_order(client, job)
+    eventually(lambda: _infer(platform) == 200)
+    assert worker_pid(platform) == worker
 
 
-def test_the_worker_outlives_postgres(tmp_path: Path) -> None:
-    with running(tmp_path / "home", lease_s=3.0) as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        worker, server = worker_pid(platform), platform.servers.postgres.process
-        assert server is not None
-        server.kill()
-        server.wait()
-        assert _infer(platform) == 200  # no database on the path of a call
+def test_the_worker_outlives_postgres(platform: Platform, client: Client) -> None:
+    job = submit(client)
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    worker, server = worker_pid(platform), platform.servers.postgres.process
+    assert server is not None
+    server.kill()
+    server.wait()
+    assert _infer(platform) == 200  # no database on the path of a call
 
-        def ended() -> bool:
-            platform.poll()
-            answer = httpx.get(f"{platform.url}/jobs/{job}", timeout=10)
-            return answer.status_code == 200 and answer.json()["state"] == "completed"
+    def ended() -> bool:
+        platform.poll()
+        answer = httpx.get(f"{platform.url}/jobs/{job}", timeout=10)
+        return answer.status_code == 200 and answer.json()["state"] == "completed"
 
-        eventually(ended, timeout_s=60)
-        assert_once_and_in_order(client, job)
-        assert worker_pid(platform) == worker
-        client.close()
+    eventually(ended, timeout_s=60)
+    assert_once_and_in_order(client, job)
+    assert worker_pid(platform) == worker
 
 
 def _infer(platform: Platform) -> int:
@@ -233,16 +233,15 @@ def _infer(platform: Platform) -> int:
     return httpx.post(f"{platform.url}/infer", json=body, timeout=10).status_code
 
 
-def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(tmp_path: Path) -> None:
+def test_redis_emptied_in_mid_job_delays_it_and_loses_nothing(
+    platform: Platform, client: Client
+) -> None:
     import redis
 
-    with running(tmp_path / "home") as platform:
-        client = Client(platform.url)
-        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="batchstring")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"])
-        with redis.Redis.from_url(platform.settings.redis_url) as connection:
-            connection.flushall()
-        assert client.wait(job)["state"] == "completed"
-        assert_once_and_in_order(client, job)
-        eventually(lambda: _infer(platform) == 200)
-        client.close()
+    job = submit(client)
+    eventually(lambda: client.job(job)["counts"]["succeeded"])
+    with redis.Redis.from_url(platform.settings.redis_url) as connection:
+        connection.flushall()
+    assert client.wait(job)["state"] == "completed"
+    assert_once_and_in_order(client, job)
+    eventually(lambda: _infer(platform) == 200)

@@ -16,9 +16,10 @@ from openai import OpenAI
 from openai.types import CreateEmbeddingResponse
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.models.embedding import LAUNCH_S, LAUNCHES, RELEASED
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -46,15 +47,7 @@ engine = "echo"
 TEXTS = ["a black cat", "how do I parse a JSON document", "Grüße aus Köln"]
 CAT_IDS = [1037, 2304, 4937]  # of the first of them
 CLOSE = {"rtol": 0, "atol": 1e-5}
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("embeddings")
-    models = home / "models.toml"
-    models.write_text(MODELS)
-    with running(home, models=models, lease_s=3.0) as started:
-        yield started
+PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0)
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,12 @@ from jobs import ids
 from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-m", "ops"]
+
+PLATFORM = OPEN
 
 
 def environ(platform: Platform) -> dict[str, str]:

@@ -11,9 +11,12 @@ from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 NAMED = {"tenants", "api_keys", "audit", "usage", "spend", "spend_told"}
+
+PLATFORM = CLOSED
 
 
 def kill_keeper(platform: Platform) -> None:

@@ -18,9 +18,12 @@ from jobs.states import TERMINAL
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 Answer = tuple[int, dict[str, str], str]
+
+PLATFORM = CLOSED
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from ops.client.client import Client
 from ops.embedded import EmbeddedPostgres, EmbeddedRedis
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
-from ops.supervisor.platform import running
-from tests.support.forwarder import Forwarder
-from tests.support.standby import Standby, kill, url_of_both
+from tests.support.platforms import Platforms, no_durability, spec
+from tests.support.postgres_standby import Standby, kill, url_of_both
+from tests.support.tcp_forwarder import Forwarder
 from tests.support.wait import eventually
 
 MODELS = """
@@ -42,20 +42,13 @@ def _tell(what: str, since_s: float) -> None:
     print(f"{what} after {time.monotonic() - since_s:.2f} s")
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    path = tmp_path / "models.toml"
-    path.write_text(MODELS)
-    return path
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A primary whose commits wait for its standby: what was acknowledged is on both."""
     home = tmp_path_factory.mktemp("primary")
     primary = EmbeddedPostgres(home)
     standby = Standby(tmp_path_factory.mktemp("standby"), primary)
-    with HomeLock(home).held():
+    with HomeLock(home), no_durability():
         try:
             primary.start()
             standby.start()
@@ -85,11 +78,11 @@ def test_the_url_of_several_hosts_leads_to_the_one_that_takes_writes(pair: Pair)
             assert heard.info.parameter_status("in_hot_standby") == "off"
 
 
-def test_a_job_outlives_the_primary_that_took_it(pair: Pair, models: Path, tmp_path: Path) -> None:
+def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platforms) -> None:
     primary, standby = pair
-    found = {"database_url": url_of_both(*pair), "models": models, "secret_key": KEY}
+    found = {"database_url": url_of_both(*pair), "secret_key": KEY}
     with (
-        running(tmp_path / "home", **found) as platform,
+        platforms.running(spec(MODELS), **found) as platform,
         closing(Client(platform.url)) as client,
     ):
         lines = [b'{"input": "%d"}\n' % n for n in range(ITEMS)]
@@ -110,7 +103,7 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, models: Path, tmp_p
 
 
 def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
-    models: Path, tmp_path: Path
+    platforms: Platforms, tmp_path: Path
 ) -> None:
     """Nothing is carried over from one Redis to the other."""
     first, second = EmbeddedRedis(tmp_path / "first"), EmbeddedRedis(tmp_path / "second")
@@ -120,7 +113,7 @@ def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
     url = f"redis://127.0.0.1:{address.port}/0"
     try:
         with (
-            running(tmp_path / "home", redis_url=url, models=models) as platform,
+            platforms.running(spec(MODELS), redis_url=url) as platform,
             closing(Client(platform.url)) as client,
         ):
             assert _answered(platform.url)

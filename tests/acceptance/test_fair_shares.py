@@ -9,16 +9,12 @@ from jobs.store import db
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import api_keys
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 TENANTS = ("flood", "light")
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("fair"), workers=2) as started:
-        yield started
+PLATFORM = spec(workers=2, is_closed=True)
 
 
 @pytest.fixture(scope="module")

@@ -15,20 +15,13 @@ from sqlalchemy import Engine, text
 
 from jobs.store import db
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
-from tests.acceptance.test_rough_clients import MODELS, send
+from ops.supervisor.platform import Platform
+from tests.acceptance.test_rough_clients import ROUGH, send
 from tests.support.wait import eventually
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("idempotency")
-    (folder / "models.toml").write_text(MODELS)
-    with running(folder / "home", models=folder / "models.toml", lease_s=2.0) as started:
-        yield started
+PLATFORM = ROUGH
 
 
 @pytest.fixture(scope="module")

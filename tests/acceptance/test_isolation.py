@@ -15,8 +15,9 @@ from sqlalchemy import text
 from jobs import ids
 from jobs.store import db
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
+from tests.support.platforms import spec
 from tests.support.wait import eventually, gone
 
 MODEL = """
@@ -24,7 +25,7 @@ MODEL = """
 name = "{name}"
 version = "1"
 engine = "function"
-options = {{ function = "tests.acceptance.broken_samples:{name}" }}
+options = {{ function = "tests.support.models.broken:{name}" }}
 limits.max_batch = 32
 limits.slice_items = 4
 limits.max_launch_s = {hangs_s}
@@ -32,19 +33,12 @@ limits.backoff_ms = 20
 limits.max_attempts = 3
 """
 HANGS_AFTER_S = {"deadly": 1, "flaky": 30, "slow": 30, "greedy": 30}
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("isolation")
-    models = home / "models.toml"
-    models.write_text(
-        "".join(MODEL.format(name=name, hangs_s=s) for name, s in HANGS_AFTER_S.items())
-    )
-    with running(
-        home / "home", workers=2, models=models, lease_s=2.0, worker_max_mb=500
-    ) as started:
-        yield started
+PLATFORM = spec(
+    "".join(MODEL.format(name=name, hangs_s=s) for name, s in HANGS_AFTER_S.items()),
+    workers=2,
+    lease_s=2.0,
+    worker_max_mb=500,
+)
 
 
 @pytest.fixture

@@ -9,9 +9,12 @@ import pytest
 
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
+
+PLATFORM = OPEN
 
 
 def results(client: Client, job: dict[str, Any], **query: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ import pytest
 from jobs.settings import SettingsError
 from ops.cli import check
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.identity_provider import IdentityProvider
 from tests.support.identity_provider import running as provider_running
 from tests.support.keys import make_key_at
+from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -32,20 +32,19 @@ JOB = {"model": "echo", "items": ["x"]}
 SOON_S = 5.0
 
 
-@contextmanager
-def quickly(home: Path, **settings: Any) -> Iterator[Platform]:
-    """A platform with the quickest model alone."""
-    models = home / "models.toml"
-    models.write_text(MODELS)
-    with running(home, models=models, **settings) as started:
+QUICK = spec(MODELS)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[IdentityProvider]:
+    with provider_running() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A platform where a key was made."""
-    with quickly(tmp_path_factory.mktemp("closed")) as started:
-        make_key_at(started.settings.database_url, "first")
+def closed(platforms: Platforms, provider: IdentityProvider) -> Iterator[Platform]:
+    """A platform where a key was made, and which trusts the provider's tokens."""
+    with platforms.running(spec(MODELS, is_closed=True), **provider.named()) as started:
         yield started
 
 
@@ -87,7 +86,12 @@ def command(platform: Platform, *words: str, key: str = "") -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_first_key_that_is_made_while_it_runs_ends_the_open_door(platform: Platform) -> None:
+def test_the_first_key_that_is_made_while_it_runs_ends_the_open_door(platforms: Platforms) -> None:
+    with platforms.running(QUICK) as platform:
+        _the_first_key_ends_the_open_door(platform)
+
+
+def _the_first_key_ends_the_open_door(platform: Platform) -> None:
     for credential in (None, "mk_whatever"):
         assert ask(platform, credential, "GET", "/jobs").status_code == 200
         assert ask(platform, credential, "POST", "/infer", json=CALL).status_code == 200
@@ -310,33 +314,19 @@ def test_no_log_has_a_key(closed: Platform, new_key: Callable[..., tuple[str, st
         assert made["key"][8:] not in said
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[IdentityProvider]:
-    with provider_running() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def trusting(
-    provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Platform]:
-    with quickly(tmp_path_factory.mktemp("oidc"), **provider.named()) as started:
-        yield started
-
-
 @pytest.mark.parametrize("kid", ["RS256", "ES256", "EdDSA"])
 def test_tokens_of_the_identity_provider_are_let_in(
-    trusting: Platform, provider: IdentityProvider, kid: str
+    closed: Platform, provider: IdentityProvider, kid: str
 ) -> None:
     acme, beta = provider.token(kid), provider.token(kid, tenant="beta")
     operator = provider.token(kid, tenant="ops", role="operator")
-    id = submit(trusting, acme)
-    assert ask(trusting, acme, "POST", "/infer", json=CALL).status_code == 200
-    assert ask(trusting, beta, "GET", f"/jobs/{id}").status_code == 404
-    assert ask(trusting, operator, "GET", f"/jobs/{id}").status_code == 200
+    id = submit(closed, acme)
+    assert ask(closed, acme, "POST", "/infer", json=CALL).status_code == 200
+    assert ask(closed, beta, "GET", f"/jobs/{id}").status_code == 404
+    assert ask(closed, operator, "GET", f"/jobs/{id}").status_code == 200
     narrow = provider.token(kid, scope="openid infer")
-    assert ask(trusting, narrow, "POST", "/infer", json=CALL).status_code == 200
-    assert ask(trusting, narrow, "GET", "/jobs").status_code == 403
+    assert ask(closed, narrow, "POST", "/infer", json=CALL).status_code == 200
+    assert ask(closed, narrow, "GET", "/jobs").status_code == 403
     for bad in (
         None,
         provider.token(kid, aud="another"),
@@ -344,8 +334,8 @@ def test_tokens_of_the_identity_provider_are_let_in(
         provider.token(kid, tenant=None),
         acme[:-8] + "AAAAAAAA",
     ):
-        assert ask(trusting, bad, "GET", "/jobs").status_code == 401
-        assert ask(trusting, bad, "POST", "/infer", json=CALL).status_code == 401
+        assert ask(closed, bad, "GET", "/jobs").status_code == 401
+        assert ask(closed, bad, "POST", "/infer", json=CALL).status_code == 401
 
 
 def test_check_says_that_beyond_loopback_a_key_is_missing(
@@ -359,10 +349,12 @@ def test_check_says_that_beyond_loopback_a_key_is_missing(
         assert all("millrace keys create" in problem for problem in wrong)
 
 
-def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(tmp_path: Path) -> None:
+def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(
+    platforms: Platforms, tmp_path: Path
+) -> None:
     with (
         pytest.raises(SettingsError, match="millrace keys create"),
-        quickly(tmp_path, host="0.0.0.0"),
+        platforms.running(QUICK, home=tmp_path, host="0.0.0.0"),
     ):
         pass
     environ = os.environ | {"MILLRACE_HOME": str(tmp_path)}
@@ -371,6 +363,6 @@ def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(tmp_path: Pat
         env=environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     key = json.loads(made.stdout)["key"]
-    with quickly(tmp_path, host="0.0.0.0") as platform:
+    with platforms.running(QUICK, home=tmp_path, host="0.0.0.0") as platform:
         assert ask(platform, None, "GET", "/jobs").status_code == 401
         assert ask(platform, key, "POST", "/infer", json=CALL).status_code == 200

@@ -21,8 +21,9 @@ from jobs.telemetry.metrics.metrics import SECTIONS, Metric
 from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reports import KEY, Report
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
+from tests.support.platforms import Platforms, spec
 from tests.support.receiver import receiving
 from tests.support.upstream import serving
 from tests.support.wait import eventually
@@ -176,13 +177,13 @@ def jobs(client: Client, http: httpx.Client, home: Path, hook: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> Iterator[Played]:
     home = tmp_path_factory.mktemp("metrics")
     with serving() as upstream, receiving() as receiver:
-        models = home / "models.toml"
-        models.write_text(MODELS.format(url=upstream.url))
+        models = MODELS.format(url=upstream.url)
+        asked = spec(models, lease_s=2.0, webhook_allow="127.0.0.1")
         with (
-            running(home, models=models, lease_s=2.0, webhook_allow="127.0.0.1") as platform,
+            platforms.running(asked) as platform,
             closing(Client(platform.url)) as client,
             httpx.Client(base_url=platform.url, timeout=30) as http,
             redis.Redis.from_url(platform.settings.redis_url) as store,
@@ -327,8 +328,8 @@ def test_a_port_that_is_taken_is_told_at_the_start(tmp_path: Path) -> None:
                 start(found)
 
 
-def test_switched_off_nothing_is_counted_nor_reported(tmp_path: Path) -> None:
-    with running(tmp_path / "home", metrics=False) as platform:
+def test_switched_off_nothing_is_counted_nor_reported(platforms: Platforms) -> None:
+    with platforms.running(metrics=False) as platform:
         assert platform.metrics == []
         with closing(Client(platform.url)) as client:
             client.infer("echo", "a")

@@ -1,13 +1,13 @@
 """A models file of one's own, and a function that misbehaves."""
 
 import json
-from pathlib import Path
+from contextlib import closing
 
 import httpx
 import pytest
 
 from ops.client.client import Client
-from ops.supervisor.platform import running
+from tests.support.platforms import Platforms, spec
 
 MODELS = """
 [[model]]
@@ -29,14 +29,17 @@ limits = { max_load_s = 3 }
 """
 
 
-def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(tmp_path: Path) -> None:
-    (tmp_path / "models.toml").write_text(MODELS)
+def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
+    platforms: Platforms,
+) -> None:
     texts = [f"t{n}" for n in range(200)]
     bad = {3: "raise", 60: "nan", 61: "nul", 120: "surrogate", 121: "object", 199: "short"}
     for seq, text in bad.items():
         texts[seq] = text
-    with running(tmp_path / "home", models=tmp_path / "models.toml") as platform:
-        client = Client(platform.url)
+    with (
+        platforms.running(spec(MODELS)) as platform,
+        closing(Client(platform.url)) as client,
+    ):
         job = client.submit((json.dumps(text).encode() + b"\n" for text in texts), model="moody")
         done = client.wait(job["id"])
         counts = done["counts"]
@@ -54,28 +57,26 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(tmp_path: P
         answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (500, "invalid_output")
         assert httpx.get(f"{platform.url}/models").json()["data"][0]["version"] == "2"
-        client.close()
 
 
 def test_a_load_that_hangs_is_ended_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    platforms: Platforms, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "models.toml").write_text(STUCK)
-    with running(tmp_path / "home", models=tmp_path / "models.toml") as platform:
+    with platforms.running(spec(STUCK)) as platform:
         [worker] = [c for c in platform.supervisor.children if c.name == "worker-1"]
         assert worker.restarts == 1
         assert "hangs in loading a model" in caplog.text
 
 
-def test_jobs_of_more_models_than_fit_all_end(tmp_path: Path) -> None:
+def test_jobs_of_more_models_than_fit_all_end(platforms: Platforms) -> None:
     names = ("a", "b", "c")
-    models = tmp_path / "models.toml"
     entry = '[[model]]\nname = "{}"\nversion = "1"\nengine = "echo"\nmemory_mb = 400\n'
-    models.write_text("".join(entry.format(name) for name in names))
-    with running(tmp_path / "home", models=models, memory_mb=500, min_stay_s=0.5) as platform:
-        client = Client(platform.url)
+    models = "".join(entry.format(name) for name in names)
+    with (
+        platforms.running(spec(models, memory_mb=500, min_stay_s=0.5)) as platform,
+        closing(Client(platform.url)) as client,
+    ):
         jobs = [client.submit([b'"x"\n'] * 5000, model=name)["id"] for name in names]
         assert {client.wait(job)["state"] for job in jobs} == {"completed"}
         states = [model["states"] for model in client.request("GET", "/models")["data"]]
         assert sum(state.get("ready", 0) for state in states) <= 1
-        client.close()

@@ -13,7 +13,8 @@ from jobs import settings as configuration
 from jobs.settings import Settings, is_secret
 from ops.client.client import Client
 from ops.embedded import EmbeddedServers
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 SECRET = "hunter2-is-a-secret-of-32-characters"
@@ -42,22 +43,17 @@ def with_password(url: str, user: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def platform(
-    tmp_path_factory: pytest.TempPathFactory, module_database_url: str
+    tmp_path_factory: pytest.TempPathFactory, platforms: Platforms, module_database_url: str
 ) -> Iterator[Platform]:
     folder = tmp_path_factory.mktemp("leaks")
-    (folder / "models.toml").write_text(MODELS)
     given = {"secret_key": SECRET, "database_url": with_password(module_database_url, "millrace")}
     files = {}
     for name, value in given.items():
         (folder / name).write_text(value + "\n")  # as editors and `echo` leave it
         files[f"MILLRACE_{name.upper()}_FILE"] = str(folder / name)
     found = configuration.load(files)
-    with running(
-        folder / "home",
-        models=folder / "models.toml",
-        lease_s=2.0,
-        **{name: getattr(found, name) for name in given},
-    ) as started:
+    secrets = {name: getattr(found, name) for name in given}
+    with platforms.running(spec(MODELS, lease_s=2.0), **secrets) as started:
         yield started
 
 

@@ -14,10 +14,11 @@ from jobs import clock, ids
 from jobs.store import db
 from ops.client.client import Client
 from ops.processes.children import Child
-from ops.supervisor.platform import Platform, running
-from tests.support import rabbit
-from tests.support.brokers import Broker, RabbitBroker, RedisBroker, keep_losing
+from ops.supervisor.platform import Platform
+from tests.support import rabbitmq
+from tests.support.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
 from tests.support.models.paced import LAUNCH_S
+from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -43,24 +44,20 @@ SILENCE_S = 7  # longer than anybody waits for a broker's answer
 
 @pytest.fixture(scope="module", params=["redis", "rabbitmq"])
 def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    platforms: Platforms,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Broker]:
-    home = tmp_path_factory.mktemp("nudges")
-    (home / "models.toml").write_text(MODELS)
     server = None
     if request.param == "rabbitmq":
-        if not rabbit.installed():
+        if not rabbitmq.installed():
             pytest.skip("rabbitmq-server isn't installed: apt-get install rabbitmq-server")
-        server = rabbit.Rabbit(tmp_path_factory.mktemp("rabbit"))
+        server = rabbitmq.Rabbit(tmp_path_factory.mktemp("rabbit"))
     try:
         if server:
             server.start()
-        with running(
-            home / "home",
-            lease_s=3.0,
-            models=home / "models.toml",
-            broker_url=server.url if server else "",
-        ) as platform:
+        url = server.url if server else ""
+        with platforms.running(spec(MODELS, lease_s=3.0), broker_url=url) as platform:
             yield RabbitBroker(platform, server) if server else RedisBroker(platform)
     finally:
         if server:

@@ -25,8 +25,9 @@ from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor
 from jobs.models.model import Limits, Model
 from jobs.states import TERMINAL
 from ops.bench.harness.models_files import models_file, sample
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 from workers.engines.classifier import RandomClassifier
 
@@ -37,7 +38,7 @@ LARGE = 224
 
 def served(name: str, function: str, declared: list[dict[str, Any]]) -> Model:
     """What it takes it gives."""
-    path = f"tests.acceptance.tensor_samples:{function}"
+    path = f"tests.support.models.tensor:{function}"
     options = {"function": path, "inputs": declared, "outputs": declared}
     return Model(name, "1", "tensors", options=options)
 
@@ -66,15 +67,7 @@ MODELS = [
     sample("echo"),
     Model("chat", "1", "echo", task="chat", limits=Limits(max_batch=2)),
 ]
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("oip")
-    models = home / "models.toml"
-    models.write_text(models_file(*MODELS))
-    with running(home, models=models, lease_s=3.0) as started:
-        yield started
+PLATFORM = spec(models_file(*MODELS), is_closed=True, lease_s=3.0)
 
 
 @pytest.fixture(scope="module")

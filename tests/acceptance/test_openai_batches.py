@@ -18,8 +18,9 @@ from sqlalchemy import text
 from jobs import ids
 from jobs.store import db, invariants
 from jobs.usecases import tenant_files
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import spec
 from tests.support.receiver import Receiver, receiving
 from tests.support.wait import eventually
 
@@ -51,15 +52,7 @@ engine = "echo"
 """
 ENDED = {"failed", "completed", "expired", "cancelled"}
 NOWHERE = "batch_01aryz6s41tsv4rrffq69g5fav"
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("batches")
-    models = home / "models.toml"
-    models.write_text(MODELS)
-    with running(home, models=models, lease_s=3.0, webhook_allow="127.0.0.1") as started:
-        yield started
+PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0, webhook_allow="127.0.0.1")
 
 
 def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:

@@ -18,18 +18,14 @@ from jobs.errors import PayloadLost
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
 from jobs.usecases import tenant_files
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
 
 MOST_MB = 64
 NOWHERE = "file_01aryz6s41tsv4rrffq69g5fav"
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("files"), max_file_mb=MOST_MB) as started:
-        yield started
+PLATFORM = CLOSED
 
 
 def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:
@@ -39,13 +35,13 @@ def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def client(platform: Platform) -> Iterator[openai.OpenAI]:
-    with client_of(platform, "acme") as made:
+    with client_of(platform, "files") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def stranger(platform: Platform) -> Iterator[openai.OpenAI]:
-    with client_of(platform, "other") as made:
+    with client_of(platform, "files-other") as made:
         yield made
 
 
@@ -116,7 +112,7 @@ def test_what_has_expired_is_gone_with_its_bytes(platform: Platform, client: ope
 
 
 def test_lists_go_page_by_page_in_either_order(platform: Platform) -> None:
-    with client_of(platform, "lists") as client:
+    with client_of(platform, "files-lists") as client:
         ids = [upload(client, purpose=purpose).id for purpose in ("batch", "vision") * 4]
         assert [file.id for file in client.files.list(limit=3)] == ids[::-1]
         assert [file.id for file in client.files.list(limit=3, order="asc")] == ids
@@ -152,7 +148,7 @@ def test_another_tenants_file_is_one_that_does_not_exist(
 
 
 def test_errors_are_worded_as_openais(client: openai.OpenAI, platform: Platform) -> None:
-    with client_of(platform, "acme", scopes=frozenset({"read"})) as reader:
+    with client_of(platform, "files", scopes=frozenset({"read"})) as reader:
         with pytest.raises(openai.PermissionDeniedError) as denied:
             upload(reader)
         assert code_of(denied.value) == "insufficient_permissions"

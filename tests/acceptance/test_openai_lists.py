@@ -11,21 +11,21 @@ import openai
 import pytest
 from openai.types import CreateEmbeddingResponse
 
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
+
+PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    home = tmp_path_factory.mktemp("lists")
-    with running(home, lease_s=3.0) as platform, _client(platform) as made:
+def client(platform: Platform) -> Iterator[openai.OpenAI]:
+    key, _ = make_key_at(platform.settings.database_url, "lists")
+    with openai.OpenAI(
+        base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60
+    ) as made:
         yield made
-
-
-def _client(platform: Platform) -> openai.OpenAI:
-    key, _ = make_key_at(platform.settings.database_url, "acme")
-    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60)
 
 
 def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbeddingResponse]:

@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import (
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 
 SPEC = Path(__file__).parents[3] / "shared/spec/openai-files-batches-embeddings-models.openapi.json"
 OPERATIONS = [
@@ -35,6 +36,8 @@ THERE = {"model": "echo"}
 """What is there to be asked for, by the parameter that names it."""
 
 pytestmark = pytest.mark.skipif(not SPEC.exists(), reason="../shared/spec is not here")
+
+PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
+from tests.support.platforms import CLOSED
 
 OPERATIONS = [
     "DELETE /jobs/{job_id}",
@@ -104,6 +105,8 @@ _MORE_THAN_SAID = (
     "POST /v2/models/{model}/versions/{version}/infer",
 )
 NOT_CHECKED = {label: [positive_data_acceptance] for label in _MORE_THAN_SAID}
+
+PLATFORM = CLOSED
 
 
 @schemathesis.serializer("application/x-ndjson")

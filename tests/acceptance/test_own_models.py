@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
-from tests.support import own
+from ops.supervisor.platform import Platform
+from tests.support import custom_models
+from tests.support.platforms import SAMPLES, Platforms, spec
 
 PAGE = (Path(__file__).parents[2] / "ops" / "docs" / "models.md").read_text()
 TEXTS = ["a cat", "the black dog " * 9, "word"]
@@ -32,18 +33,18 @@ INPUTS: dict[str, list[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory, own_models: Path) -> Iterator[Platform]:
+def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
     """Also with the example of ops/docs/models.md, as it stands there."""
     code, entry = (
         re.findall(rf"```{word}\n(.*?)```", PAGE, re.S)[0] for word in ("python", "toml")
     )
     (own_models.parent / "sentiment.py").write_text(code)
     models = own_models.with_name("with-sentiment.toml")
-    away = own.entry(
+    away = custom_models.entry(
         "away", "huggingface", 'task = "tokens"', path="nowhere", sha256="0", threads=1
     )
     models.write_text(own_models.read_text() + entry + away)
-    with running(tmp_path_factory.mktemp("own-home"), models=models) as started:
+    with platforms.running(spec(SAMPLES), models=models) as started:
         yield started
 
 
@@ -87,7 +88,7 @@ def test_outputs_are_those_of_the_models(platform: Platform) -> None:
     assert infer(platform, "python", {"x": 1}).json()["output"] == "{'x': 1}!"
     import torch
 
-    expected = own.network()(torch.tensor([VECTORS[0]]).float())[0].tolist()
+    expected = custom_models.network()(torch.tensor([VECTORS[0]]).float())[0].tolist()
     for model in ("torch", "export"):
         assert infer(platform, model, VECTORS[0]).json()["output"] == pytest.approx(expected)
     labels = infer(platform, "classification", "a cat", top_k=2).json()["output"]
@@ -117,7 +118,9 @@ def test_what_own_code_breaks_on_is_told_with_its_line(platform: Platform) -> No
     answer = infer(platform, "python", "raise")
     assert answer.status_code == 500
     [error] = answer.json()["errors"]
-    line = own.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
+    line = (
+        custom_models.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
+    )
     assert error["code"] == "engine_error"
     assert error["message"] == f"own.py:{line}: RuntimeError: can't stand it"
 

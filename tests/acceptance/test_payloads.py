@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import socket
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -12,7 +11,8 @@ from sqlalchemy import text
 
 from jobs.store import db
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -24,14 +24,7 @@ limits = { max_item_bytes = 4_000_000, slice_items = 500 }
 """
 NDJSON = {"Content-Type": "application/x-ndjson"}
 LARGE = "millrace " * 120_000
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("payloads")
-    (folder / "models.toml").write_text(MODELS)
-    with running(folder / "home", models=folder / "models.toml", lease_s=3.0) as started:
-        yield started
+PLATFORM = spec(MODELS, lease_s=3.0)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import yaml
 
 from ops.client.client import Client
 from ops.grafana.dashboards import DASHBOARDS
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import SAMPLES, Platforms, spec
 from tests.support.prometheus import MISSING, ask, installed, scraping
 from tests.support.wait import eventually
 from tests.unit.ops.deploy.kit import PROMETHEUS, RULES
@@ -24,10 +25,10 @@ RARE = (
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+def platform(platforms: Platforms) -> Iterator[Platform]:
     if not installed():
         pytest.skip(MISSING)
-    with running(tmp_path_factory.mktemp("watched") / "home", metrics_port=free_port()) as started:
+    with platforms.running(spec(SAMPLES), metrics_port=free_port()) as started:
         yield started
 
 

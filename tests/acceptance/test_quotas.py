@@ -8,14 +8,15 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import httpx
 import pytest
 
-from ops.supervisor.platform import Platform, running
-from tests.support.wait import eventually
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
+from tests.support.wait import eventually, pause
 
 SLOW = """
 [[model]]
@@ -31,15 +32,7 @@ name = "echo"
 version = "1"
 engine = "echo"
 """
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("quotas")
-    models = home / "models.toml"
-    models.write_text(SLOW)
-    with running(home, models=models, lease_s=3.0) as started:
-        yield started
+PLATFORM = spec(SLOW, lease_s=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +116,7 @@ def test_who_waits_as_long_as_it_was_told_is_let_in(tenant: Tenant) -> None:
     eventually(lambda: "RateLimit" in tenant.infer().headers)
     for _ in range(4):
         refused = until_refused(tenant, text="x" * 15)
-        sleep(int(refused.headers["Retry-After-Ms"]) / 1000)  # what a client would do
+        pause(int(refused.headers["Retry-After-Ms"]) / 1000)  # what a client would do
         assert tenant.infer(text="x" * 15).status_code == 200
 
 

@@ -7,13 +7,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
 ENTRY = """
@@ -44,6 +46,10 @@ class Callers:
         """Status, and the version that answered or what was wrong, of each."""
         return [call.result() for call in self._sent]
 
+    def is_answered(self) -> bool:
+        """Returns True once a call has an answer."""
+        return any(call.done() for call in self._sent)
+
     def __enter__(self) -> "Callers":
         self._thread.start()
         return self
@@ -73,15 +79,8 @@ class Callers:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
-    path = tmp_path / "models.toml"
-    declare(path, "1")
-    return path
-
-
-@pytest.fixture
-def platform(models: Path, tmp_path: Path) -> Iterator[Platform]:
-    with running(tmp_path / "home", models=models, lease_s=3.0) as started:
+def platform(platforms: Platforms) -> Iterator[Platform]:
+    with platforms.running(spec(ENTRY.format("1"), lease_s=3.0)) as started:
         yield started
 
 
@@ -97,20 +96,22 @@ def ready_versions(client: Client) -> set[str]:
 
 
 def test_a_version_follows_another_while_calls_and_a_job_run_and_none_is_lost(
-    platform: Platform, models: Path
+    platform: Platform,
 ) -> None:
-    client = Client(platform.url)
-    job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="x@1")["id"]
-    with Callers(platform.url) as callers:
-        declare(models, "1", "2")
-        eventually(lambda: ready_versions(client) == {"1", "2"})
-        declare(models, "2")
-        eventually(lambda: ready_versions(client) == {"2"}, timeout_s=60)
-        assert client.job(job)["state"] == "completed"
-    assert set(callers.answers()) == {(200, "1"), (200, "2")}
-    found = [json.loads(line) for line in client.results(job)]
-    assert [line["output"] for line in found] == [f"item {n}" for n in range(ITEMS)]
-    client.close()
+    models = platform.settings.models
+    assert models
+    with closing(Client(platform.url)) as client:
+        job = client.submit((b'"item %d"\n' % n for n in range(ITEMS)), model="x@1")["id"]
+        with Callers(platform.url) as callers:
+            eventually(callers.is_answered)
+            declare(models, "1", "2")
+            eventually(lambda: ready_versions(client) == {"1", "2"})
+            declare(models, "2")
+            eventually(lambda: ready_versions(client) == {"2"}, timeout_s=60)
+            assert client.job(job)["state"] == "completed"
+        assert set(callers.answers()) == {(200, "1"), (200, "2")}
+        found = [json.loads(line) for line in client.results(job)]
+        assert [line["output"] for line in found] == [f"item {n}" for n in range(ITEMS)]
 
 
 def test_models_shows_how_each_version_stands(platform: Platform) -> None:

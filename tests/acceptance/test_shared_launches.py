@@ -11,7 +11,10 @@ from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
+from tests.support.platforms import CLOSED
 from tests.support.wait import eventually
+
+PLATFORM = CLOSED
 
 
 @pytest.fixture(scope="module")

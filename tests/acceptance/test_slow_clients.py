@@ -9,20 +9,16 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from api.app import MOST_PARAMETERS
 from api.http.connection import MAX_HEAD, MAX_HEADERS, MAX_URL
-from api.middleware.fast_path import MAX_QUERY_PARAMETERS
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
+from tests.support.wait import pause
 
 PATIENCE_S = 0.5
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("slow")
-    with running(home, max_json_mb=1, slow_client_s=PATIENCE_S) as started:
-        yield started
+PLATFORM = spec(max_json_mb=1, slow_client_s=PATIENCE_S)
 
 
 class Raw:
@@ -110,7 +106,7 @@ def test_a_chunked_body_that_trickles_for_ever_is_cut_off(raw: Raw) -> None:
     raw.send(HEAD.replace(b"/infer", b"/jobs") + b"Transfer-Encoding: chunked\r\n\r\n")
     since_s = time.monotonic()
     while raw.send(b"1\r\n \r\n") and time.monotonic() - since_s < 10:
-        time.sleep(0.02)  # a slow client is the point
+        pause(0.02)  # a slow client is the point
     assert time.monotonic() - since_s < 5
 
 
@@ -120,7 +116,7 @@ def test_a_body_that_keeps_coming_is_taken_however_long_it_takes(raw: Raw) -> No
     raw.send(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (parts * len(part)))
     for _ in range(parts):
         assert raw.send(part)
-        time.sleep(PATIENCE_S / 10)
+        pause(PATIENCE_S / 10)
     assert raw.answer()[0] == 202
 
 
@@ -138,7 +134,7 @@ def test_a_connection_is_kept_alive_between_calls(raw: Raw) -> None:
         while not got.endswith(b"}"):
             got += raw.socket.recv(65_536)
         assert got.startswith(b"HTTP/1.1 200")
-        time.sleep(PATIENCE_S * 2.5)  # longer than any request may take
+        pause(PATIENCE_S * 2.5)  # longer than any request may take
 
 
 @pytest.mark.parametrize(
@@ -183,7 +179,7 @@ def test_a_body_without_end_after_its_answer_is_cut_off(raw: Raw) -> None:
 
 
 def test_a_query_of_many_parameters_is_refused(platform: Platform) -> None:
-    query = "&".join("a=1" for _ in range(MAX_QUERY_PARAMETERS + 1))
+    query = "&".join("a=1" for _ in range(MOST_PARAMETERS + 1))
     assert httpx.get(f"{platform.url}/jobs?{query}").status_code == 400
 
 

@@ -23,7 +23,8 @@ from jobs.settings import Settings, SettingsError
 from jobs.store import db
 from ops.client.client import Client, trusting
 from ops.embedded import EmbeddedServers
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms
 from tests.support.tls import Authority, Pair, tls_proxy
 
 
@@ -81,7 +82,7 @@ def postgres_by_tls(servers: EmbeddedServers, pair: Pair, client_ca: Path | None
 
 @pytest.fixture(scope="module")
 def platform(
-    tmp_path_factory: pytest.TempPathFactory,
+    platforms: Platforms,
     servers: EmbeddedServers,
     module_database_url: str,
     ours: Authority,
@@ -93,8 +94,7 @@ def platform(
     with (
         redis_by_tls(servers, server, ca) as redis_port,
         postgres_by_tls(servers, server, ca) as postgres_port,
-        running(
-            tmp_path_factory.mktemp("tls"),
+        platforms.running(
             database_url=postgres_url(module_database_url, postgres_port, ours, visitor),
             redis_url=redis_url(redis_port, ours, visitor),
             secret_key="a key of the tests, 32 characters or more",

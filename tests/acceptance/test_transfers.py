@@ -15,7 +15,8 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db, invariants
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
 from tests.support.receiver import Receiver, receiving
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.wait import eventually, gone
@@ -36,14 +37,9 @@ def s3() -> Iterator[S3]:
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory, s3: S3) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("transfers")
-    models = home / "models.toml"
-    models.write_text(MODELS)
-    with running(
-        home, models=models, lease_s=2.0, s3_endpoint=s3.endpoint, webhook_allow="127.0.0.1",
-        s3_allow=f"{BUCKET}/{{tenant}}",
-    ) as started:  # fmt: skip
+def platform(platforms: Platforms, s3: S3) -> Iterator[Platform]:
+    asked = spec(MODELS, lease_s=2.0, webhook_allow="127.0.0.1", s3_allow=f"{BUCKET}/{{tenant}}")
+    with platforms.running(asked, s3_endpoint=s3.endpoint) as started:
         yield started
 
 

@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from ops.processes.children import Child
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import spec
 from tests.support.wait import eventually
 
 MODELS = """
@@ -22,14 +23,7 @@ options = { function = "tests.support.models.paced:steady" }
 limits = { max_batch = 16 }
 """
 NEWER = MODELS + MODELS.replace('version = "1"', 'version = "2"')
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("apis")
-    (folder / "models.toml").write_text(MODELS)
-    with running(folder / "home", workers=2, models=folder / "models.toml") as started:
-        yield started
+PLATFORM = spec(MODELS, workers=2)
 
 
 @pytest.fixture(scope="module")

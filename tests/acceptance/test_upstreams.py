@@ -15,8 +15,9 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
 from tests.acceptance.test_deaths import worker_pid
+from tests.support.platforms import Platforms, spec
 from tests.support.receiver import Received
 from tests.support.upstream import Answer, Upstream, held_for, serving, shout
 from tests.support.wait import eventually
@@ -88,16 +89,12 @@ def away_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def platform(
-    tmp_path_factory: pytest.TempPathFactory, upstream: Upstream, away_port: int
-) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("upstreams")
-    models = home / "models.toml"
+def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterator[Platform]:
     away = f"http://127.0.0.1:{away_port}"
-    models.write_text(MODELS.format(url=upstream.url, away=away))
+    models = MODELS.format(url=upstream.url, away=away)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UPSTREAM_KEY", "sk-of-the-tests")
-        with running(home, models=models, lease_s=3.0) as started:
+        with platforms.running(spec(models, lease_s=3.0)) as started:
             yield started
 
 

@@ -22,7 +22,8 @@ from jobs import clock, ids
 from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
 from tests.support.receiver import receiving
 from tests.support.wait import eventually
 
@@ -43,15 +44,7 @@ ITEMS = 3000
 CALLS = 150
 
 
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    folder = tmp_path_factory.mktemp("priced")
-    (folder / "models.toml").write_text(MODELS)
-    with running(
-        folder / "home", workers=2, models=folder / "models.toml", lease_s=2.0,
-        webhook_allow="127.0.0.1",
-    ) as started:  # fmt: skip
-        yield started
+PLATFORM = spec(MODELS, workers=2, lease_s=2.0, webhook_allow="127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +95,8 @@ def usage(http: httpx.Client, **query: str) -> Any:
 
 
 def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
-    platform: Platform, http: httpx.Client, database: Engine
+    platform: Platform, client: Client, http: httpx.Client, database: Engine
 ) -> None:
-    client = Client(platform.url)
     job = client.submit((b'"item"\n' for _ in range(ITEMS)), model="priced")["id"]
     eventually(lambda: client.job(job)["counts"]["succeeded"], timeout_s=30)
     kill_a_worker(platform)
@@ -121,7 +113,6 @@ def test_a_job_whose_worker_is_killed_is_billed_for_its_results(
     [group] = usage(http, by="model,kind")["data"]
     assert (group["model"], group["kind"], group["succeeded"]) == ("priced", "items", ITEMS)
     assert (group["units"], group["amount"]) == ({"characters": 4 * ITEMS}, "36")
-    client.close()
 
 
 def answered(platform: Platform, database: Engine) -> int:

@@ -17,8 +17,11 @@ from standardwebhooks import Webhook
 from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.platforms import OPEN
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually, gone
+
+PLATFORM = OPEN
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.cli.main import main
-from ops.supervisor.platform import Platform, free_port, running
+from ops.supervisor.platform import Platform, free_port
+from tests.support.platforms import Platforms, spec
 from tests.support.prometheus import MISSING, firing, hurried, installed, scraping
 from tests.support.receiver import Received, Reply, receiving
 from tests.support.wait import eventually
@@ -68,6 +69,7 @@ limits = { max_batch = 2 }
 name = "echo"
 version = "1"
 engine = "echo"
+target_ms = 5000
 """
 DEADLY = """
 [[model]]
@@ -87,7 +89,8 @@ SHORT, LONG = "a few words", "more words than anybody reads, one after the other
 
 @dataclass(frozen=True)
 class Trouble:
-    """What an operator starts from and gets to."""
+    """What an operator starts from and gets to. says: patterns of what the finding says; a machine
+    that others keep busy is late by itself."""
 
     alert: str
     code: str
@@ -99,7 +102,8 @@ class Trouble:
 TROUBLES = {
     "device": Trouble(
         "MillraceTargetBurnsFast", "device_saturated", "model:saturated@1",
-        ("% busy", "CPUs have time to spare", "miss the target of 350 ms"), "more workers",
+        ("% busy", "CPUs have time to spare|the api is busy too", "miss the target of 350 ms"),
+        "more workers",
     ),
     "lanes": Trouble(
         "MillraceTargetBurnsFast", "fragmented_lanes", "model:scattered@1",
@@ -193,22 +197,15 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with staged(tmp_path_factory.mktemp("why")) as made:
+def scene(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with staged(platforms, tmp_path_factory.mktemp("why")) as made:
         yield made
 
 
 @contextmanager
-def staged(folder: Path, models: str = MODELS) -> Iterator[Scene]:
-    (folder / "models.toml").write_text(models)
-    with running(
-        folder / "home",
-        metrics_port=free_port(),
-        models=folder / "models.toml",
-        metrics_window_s=WINDOW_S,
-        lease_s=3.0,
-        webhook_allow="127.0.0.1",
-    ) as platform:
+def staged(platforms: Platforms, folder: Path, models: str = MODELS) -> Iterator[Scene]:
+    asked = spec(models, metrics_window_s=WINDOW_S, lease_s=3.0, webhook_allow="127.0.0.1")
+    with platforms.running(asked, metrics_port=free_port()) as platform:
         made = Scene(platform)
         try:
             with watched(made, folder):
@@ -267,7 +264,9 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         found = [one for one in scene.why() if one["code"] == trouble.code]
         found = [one for one in found if one["about"].startswith(trouble.about)]
-        return next((one for one in found if all(w in one["words"] for w in trouble.says)), None)
+        return next(
+            (one for one in found if all(re.search(w, one["words"]) for w in trouble.says)), None
+        )
 
     try:
         found = eventually(look, FOUND_WITHIN_S)
@@ -280,7 +279,7 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
 
     def shown() -> bool:
         said = on_the_dashboard(scene, trouble.code)
-        return all(words in said for words in trouble.says)
+        return all(re.search(words, said) for words in trouble.says)
 
     assert eventually(shown, FOUND_WITHIN_S)
     said = scene.by_command()
@@ -428,8 +427,8 @@ def test_an_item_tells_where_all_of_its_time_went(scene: Scene) -> None:
     assert "it ended as completed" in scene.by_command(job)
 
 
-def test_workers_die(tmp_path: Path) -> None:
-    with staged(tmp_path, DEADLY) as scene, scene.client("alice") as http:
+def test_workers_die(platforms: Platforms, tmp_path: Path) -> None:
+    with staged(platforms, tmp_path, DEADLY) as scene, scene.client("alice") as http:
         order = {"model": "deadly", "items": ["die"]}
         job = http.post("/jobs", json=order).raise_for_status().json()["id"]
         eventually(lambda: has_died(scene, 3), FOUND_WITHIN_S)

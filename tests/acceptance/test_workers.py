@@ -8,7 +8,10 @@ from click.testing import CliRunner
 
 from ops.cli.main import main
 from ops.supervisor.platform import Platform
+from tests.support.platforms import OPEN
 from tests.support.wait import eventually
+
+PLATFORM = OPEN
 
 
 def command(platform: Platform, *words: str) -> str:

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.browser import chromium
 from tests.browser.chromium import Watched
 from tests.support.keys import make_key_at
+from tests.support.platforms import Platforms
+from tests.support.wait import slowdown
 
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
 _WAIT_MS = 10_000
 _COLOURS = 224
 
-expect.set_options(timeout=15_000)  # milliseconds; a busy machine takes its time
+expect.set_options(timeout=15_000 * slowdown())  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def platform(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with running(tmp_path_factory.mktemp("platform"), lease_s=3.0) as started:
-        yield started
+def platform(browser: Browser, request: pytest.FixtureRequest, platforms: Platforms) -> Platform:
+    """The platform that the module declares as PLATFORM; none where there is no browser."""
+    return platforms.shared(request.module.PLATFORM)
 
 
 Key = Callable[..., tuple[str, str]]
@@ -59,7 +61,7 @@ def opened(browser: Browser, platform: Platform) -> Iterator[Sign]:
             viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type]
         )
-        context.set_default_timeout(_WAIT_MS)
+        context.set_default_timeout(_WAIT_MS * slowdown())
         contexts.append(context)
         pages.append(Watched(context.new_page(), url or platform.url))
         return pages[-1]

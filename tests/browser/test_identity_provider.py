@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign
 from tests.support.identity_provider import CLIENT, IdentityProvider
 from tests.support.identity_provider import running as provider_running
+from tests.support.platforms import Platforms
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +21,10 @@ def provider() -> Iterator[IdentityProvider]:
 
 @pytest.fixture(scope="module")
 def platform(
-    browser: Browser, provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, provider: IdentityProvider, platforms: Platforms
 ) -> Iterator[Platform]:
     named = provider.named() | {"oidc_client_id": CLIENT}
-    with running(tmp_path_factory.mktemp("platform"), **named) as started:
+    with platforms.running(**named) as started:
         yield started
 
 

@@ -16,6 +16,7 @@ from jobs.store.queue.workers import ModelRow
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, screenshot
+from tests.support.platforms import SAMPLES, spec
 from tests.support.wait import eventually
 
 PAGES = {
@@ -25,6 +26,7 @@ PAGES = {
     "worker": "/dashboard/workers/1",
     "overview": "/dashboard",  # last: there is some history by then
 }
+PLATFORM = spec(SAMPLES, lease_s=3.0)
 NASTY = "<img src=x onerror=alert(1)>&'\"{{ 7*7 }}"
 
 

@@ -13,7 +13,9 @@ from jobs.store.tenants import api_keys as store
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
+from tests.support.platforms import spec
 
+PLATFORM = spec(lease_s=3.0)
 _REFUSED = ("status of 401", "status of 403")
 
 

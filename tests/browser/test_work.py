@@ -8,10 +8,11 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, running
+from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
 from tests.support.keys import make_key_at
+from tests.support.platforms import spec
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually
 
@@ -35,21 +36,13 @@ name = "echo"
 version = "1"
 engine = "echo"
 """
+PLATFORM = spec(MODELS, lease_s=3.0, webhook_allow="127.0.0.1")
 
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
     with receiving() as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def platform(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    home = tmp_path_factory.mktemp("platform")
-    models = home / "models.toml"
-    models.write_text(MODELS)
-    with running(home, models=models, lease_s=3.0, webhook_allow="127.0.0.1") as started:
-        yield started
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class IdentityProvider:
         return f"{self.issuer}/keys"
 
     def settings(self, settings: Settings, **more: str) -> Settings:
-        """Those, with this as the identity provider."""
+        """Settings that name this as the identity provider."""
         return settings.evolve(**self.named(), **more)
 
     def named(self) -> dict[str, str]:

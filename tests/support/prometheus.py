@@ -28,7 +28,7 @@ def installed() -> bool:
 def scraping(
     platform: Platform, folder: Path, rules: Sequence[Path], key: str = ""
 ) -> Iterator[httpx.Client]:
-    """Its HTTP API, once all processes were scraped. key: for the api's /metrics."""
+    """Starts one, and yields its HTTP API once all processes were scraped; key: for the api."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     scraped: list[dict[str, Any]] = [

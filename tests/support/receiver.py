@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(frozen=True)
 class Received:
-    """One request. headers: names in lower case."""
+    """One request."""
 
     path: str
-    headers: dict[str, str]
+    headers: dict[str, str]  #: by names in lower case
     body: bytes
 
     @property

@@ -40,7 +40,7 @@ class S3:
         self.server.server_close()
 
     def put(self, key: str, body: bytes) -> str:
-        """Its URL."""
+        """Stores an object, and returns its URL."""
         self.client.put_object(Bucket=BUCKET, Key=key, Body=body)
         return f"s3://{BUCKET}/{key}"
 
@@ -78,7 +78,7 @@ class S3:
 
 @contextmanager
 def serving() -> Iterator[S3]:
-    """With credentials for it in the environment."""
+    """Starts one, with credentials for it in the environment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")

@@ -1,4 +1,4 @@
-"""What a worker and a client do to the store, in a line each."""
+"""Calls of the store as a worker and a client make them, in a line each."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -17,15 +17,14 @@ from tests.support.receiver import Received
 
 @dataclass(frozen=True)
 class Answer:
-    """value: as JSON, unless raw is given. drip_s: between two bytes; reset: the connection breaks
-    after the head."""
+    """Response of an upstream."""
 
-    value: Any = None
+    value: Any = None  #: sent as JSON, unless raw is given
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
-    drip_s: float = 0.0
-    reset: bool = False
+    drip_s: float = 0.0  #: pause between two bytes, seconds
+    reset: bool = False  #: the connection breaks after the head
 
     @property
     def body(self) -> bytes:
@@ -70,7 +69,7 @@ class Upstream:
         return [json.loads(request.body) for request in self.received]
 
     def stop(self) -> None:
-        """As a server that is killed: its connections break."""
+        """Breaks its connections, as a server that is killed does."""
         self.over.set()
         self._server.shutdown()
         self._server.server_close()

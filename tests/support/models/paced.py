@@ -22,7 +22,7 @@ def slow(inputs: list[str]) -> list[str]:
 
 
 def vectors(inputs: list[str]) -> list[list[float]]:
-    """At once; what begins with "wait" takes a second, what begins with "fail" raises."""
+    """Answers at once; what begins with "wait" takes a second, what begins with "fail" raises."""
     if any(text.startswith("wait") for text in inputs):
         clock.sleep(1.0)
     if any(text.startswith("fail") for text in inputs):

@@ -21,6 +21,7 @@ from jobs.store.tenants import api_keys, limits, tenants
 from ops.embedded import EmbeddedServers
 from tests.support.identity_provider import running
 from tests.support.keys import make_key
+from tests.support.wait import eventually_async
 
 Test = Callable[[Authenticator], Coroutine[Any, Any, None]]
 
@@ -39,9 +40,10 @@ async def who(credentials: Authenticator, key: str) -> Caller | None:
 async def becomes(
     credentials: Authenticator, key: str, wanted: Callable[[Caller | None], object], within_s: float
 ) -> None:
-    async with asyncio.timeout(within_s):
-        while not wanted(await who(credentials, key)):
-            await asyncio.sleep(0.005)
+    async def is_so() -> bool:
+        return bool(wanted(await who(credentials, key)))
+
+    await eventually_async(is_so, within_s)
 
 
 def on(settings: Settings, test: Test, listening: bool = True) -> None:
@@ -331,9 +333,7 @@ def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
         assert await who(credentials, key)
         with database.begin() as tx:
             tx.execute(_END_OTHERS)
-        async with asyncio.timeout(10):
-            while not _listeners(database):
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: _listeners(database))
         assert await who(credentials, key)
         with database.begin() as tx:
             api_keys.revoke(tx, "*", ids.parse("key", id))

@@ -17,6 +17,7 @@ from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import Fault, MillraceError, NoWorker, TooLate
 from jobs.models.model import Model
 from ops.embedded import EmbeddedServers
+from tests.support.wait import eventually_async
 
 MODEL = Model("m", "1", "echo", target_ms=250)
 
@@ -52,11 +53,7 @@ def noting(servers: EmbeddedServers, redis_client: "redis.Redis") -> Callable[..
 
 
 async def found(records: CallLog, id: str) -> CallRecord:
-    until_s = clock.monotonic() + 5
-    while not (record := await records.find(id)):
-        assert clock.monotonic() < until_s
-        await asyncio.sleep(0.02)
-    return record
+    return await eventually_async(lambda: records.find(id))  # type: ignore[return-value]
 
 
 def test_an_answer_is_kept_for_an_hour(

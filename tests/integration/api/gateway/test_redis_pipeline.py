@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError, ResponseError
 
 from api.gateway.redis_pipeline import PipelineScript, RedisPipeline
 from ops.embedded import EmbeddedServers
+from tests.support.wait import eventually_async
 
 
 @pytest.fixture
@@ -91,8 +92,9 @@ def test_a_lost_connection_fails_who_waits_and_the_next_command_connects_again(
         id = await pipe.ask("CLIENT", "ID")
         blocked, after = pipe.ask("BLPOP", "nothing", 0), pipe.ask("ECHO", "x")
         await asyncio.sleep(0)  # what was asked leaves at the end of this turn
-        while not redis_client.client_list(client_id=[id])[0]["cmd"].startswith("blpop"):
-            await asyncio.sleep(0.005)
+        await eventually_async(
+            lambda: redis_client.client_list(client_id=[id])[0]["cmd"].startswith("blpop")
+        )
         redis_client.client_kill_filter(_id=id)
         for lost in (blocked, after):
             with pytest.raises(ConnectionError):

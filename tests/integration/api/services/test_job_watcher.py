@@ -18,6 +18,7 @@ from jobs.store.jobs import verbs
 from jobs.usecases.cancel import cancel
 from jobs.views import jobs as views
 from tests.support.store import claim, post, settle
+from tests.support.wait import eventually_async
 
 DEADLINE_S = 30
 
@@ -53,11 +54,6 @@ async def next_job(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     job: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
     assert f"id: {event_id(job)}\n".encode() in block
     return job
-
-
-async def until(fn: Callable[[], bool]) -> None:
-    while not fn():
-        await asyncio.sleep(0.01)
 
 
 def test_a_watcher_sees_the_state_now_then_each_change_then_the_end(database: Engine) -> None:
@@ -121,7 +117,7 @@ def test_a_thousand_watchers_cost_one_query_a_look(database: Engine) -> None:
         streams = [feed.stream(job) for job in jobs for _ in range(50)]
         for stream in streams:
             await next_job(stream)
-        await until(lambda: looks > 3)
+        await eventually_async(lambda: looks > 3)
         assert 0 < len(queries) <= looks
 
         cancel(database, ids[0])
@@ -141,7 +137,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind(database: Engine) -> None
         await asyncio.sleep(0)
         assert feed.watching() == 1
         waiting.cancel()
-        await until(waiting.done)
+        await eventually_async(waiting.done)
         assert feed.watching() == 0
 
     run(database, check)
@@ -198,7 +194,7 @@ def test_a_database_that_is_away_for_a_while_ends_no_stream(
             raise away("gone")
 
         feed._read = fails  # type: ignore[method-assign]
-        await until(lambda: failed > 1)
+        await eventually_async(lambda: failed > 1)
         feed._read = read  # type: ignore[method-assign]
         cancel(database, id)
         assert (await next_job(stream))["state"] == "cancelled"

@@ -13,7 +13,7 @@ from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reporter import Reporter
 from jobs.telemetry.reports.reports import KEY, Report, ReportSet
 from jobs.telemetry.reports.window import WindowDelta
-from tests.support.wait import eventually
+from tests.support.wait import eventually, eventually_async
 
 NOTHING = WindowDelta(1.0, {}, {})
 
@@ -61,9 +61,12 @@ def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
     async def scenario() -> None:
         reports = Reports(RedisPipeline(settings.redis_url, 1.0), "api_1", {"pid": 5}, on=True)
         reports.start()
-        async with asyncio.timeout(10):
-            while not (found := await reports.read()).reports:
-                await asyncio.sleep(0.05)
+
+        async def there() -> bool:
+            return bool((await reports.read()).reports)
+
+        await eventually_async(there)
+        found = await reports.read()
         assert found.reports[0].about == {"pid": 5}
         assert await reports.read() is found
         assert reports.unanswered_s == 0

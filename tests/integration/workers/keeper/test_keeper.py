@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 
 from sqlalchemy import Engine, text
 
@@ -31,10 +30,11 @@ def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_los
     try:
         run = threading.Thread(target=lose.run_once)
         run.start()
-        time.sleep(0.5)
+        run.join(0.5)  # more than a third of a lease
     finally:
         os.kill(backend, signal.SIGCONT)
-    time.sleep(0.3)
+    run.join(0.3)
+    assert run.is_alive()  # it lets others speak first
     with database.begin() as tx:
         workers.heartbeat(tx, worker, "ready")
     run.join()

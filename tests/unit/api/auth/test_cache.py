@@ -13,6 +13,7 @@ from api.auth.cache import CredentialCache, LookupResult
 from jobs import clock
 from jobs.errors import Unavailable
 from jobs.identity import OPEN, Caller
+from tests.support.wait import eventually_async
 
 
 @dataclass
@@ -66,8 +67,7 @@ def on(test: Test) -> None:
 
 
 async def settled(found: CredentialCache) -> None:
-    while found.lookups_in_flight:
-        await asyncio.sleep(0.001)
+    await eventually_async(lambda: not found.lookups_in_flight)
 
 
 def test_all_who_ask_at_once_wait_for_one_look() -> None:
@@ -127,8 +127,7 @@ def test_a_change_is_seen_though_a_look_was_under_way() -> None:
     async def test(registrar: Registrar, found: CredentialCache) -> None:
         registrar.slow.clear()
         looking = asyncio.create_task(found.get(b"a", b"a"))
-        while not registrar.asked:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: registrar.asked)
         del registrar.callers[b"a"]
         found.forget("acme")
         registrar.slow.set()
@@ -204,8 +203,8 @@ def test_strangers_by_the_thousand_are_turned_away_and_delay_nobody_who_is_known
             await found.get(b"b", b"b")
         passing(cache.SOFT_TTL_S + 0.1)
         assert await found.get(b"a", b"a") == ACME
-        while registrar.asked.count(b"a") < 2:  # strangers keep no thread from it
-            await asyncio.sleep(0.001)
+        # Strangers keep no thread from it.
+        await eventually_async(lambda: registrar.asked.count(b"a") >= 2)
         registrar.slow.set()
         assert await asyncio.gather(*waiting) == [None] * 10
 

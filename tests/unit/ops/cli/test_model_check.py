@@ -13,7 +13,7 @@ from jobs.models.model import Limits, Model
 from ops.cli import model_check
 from ops.cli.main import main
 from ops.cli.model_check import Curve, Failed, Point
-from tests.support import own
+from tests.support import custom_models
 
 SLOW = """
 from jobs import clock
@@ -35,7 +35,7 @@ def slow(tmp_path: Path) -> Path:
     (tmp_path / "slow.py").write_text(SLOW)
     path = tmp_path / "models.toml"
     more = "target_ms = 85\nlimits = { max_batch = 16 }"
-    path.write_text(own.entry("slow", "python", more, file="slow.py"))
+    path.write_text(custom_models.entry("slow", "python", more, file="slow.py"))
     return path
 
 
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_model_is_said_and_ends_in_failure(
     tmp_path: Path, text: str, said: str
 ) -> None:
     (tmp_path / "mine.py").write_text(text)
-    (tmp_path / "models.toml").write_text(own.entry("mine", "python", file="mine.py"))
+    (tmp_path / "models.toml").write_text(custom_models.entry("mine", "python", file="mine.py"))
     done = check("--file", tmp_path / "models.toml")
     assert done.exit_code == 1
     assert said in done.output
@@ -128,7 +128,7 @@ def test_what_is_wrong_with_a_model_is_said_and_ends_in_failure(
 
 def test_one_that_fails_keeps_no_other_from_being_tried(slow: Path) -> None:
     with slow.open("a") as file:
-        file.write(own.entry("gone", "python", file="absent.py"))
+        file.write(custom_models.entry("gone", "python", file="absent.py"))
     done = check("gone", "slow", "--file", slow)
     assert done.exit_code == 1
     assert "problem: gone@1: options.file: there is no file" in done.output
@@ -143,7 +143,7 @@ def test_what_is_asked_for_wrongly_is_said(slow: Path, tmp_path: Path) -> None:
     inputs.write_text("\n")
     assert "holds no input" in check("--file", slow, "--input", inputs).output
     with slow.open("a") as file:
-        file.write(own.entry("other", "echo"))
+        file.write(custom_models.entry("other", "echo"))
     assert "the name of one model" in check("--file", slow, "--input", inputs).output
     assert check("--file", tmp_path / "absent.toml").exit_code != 0
 
@@ -180,7 +180,9 @@ def test_the_archive_of_the_page_is_exported_and_served(
     monkeypatch.chdir(tmp_path)
     exec(export, {})
     for name, file in (("export_sha256", "net.pt2"), ("sha256", "net.safetensors")):
-        entry = entry.replace(f'\n{name} = "…"', f'\n{name} = "{own.digest(tmp_path / file)}"')
+        entry = entry.replace(
+            f'\n{name} = "…"', f'\n{name} = "{custom_models.digest(tmp_path / file)}"'
+        )
     (tmp_path / "models.toml").write_text(entry)
     assert check("--file", tmp_path / "models.toml").exit_code == 0
 

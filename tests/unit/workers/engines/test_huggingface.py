@@ -19,7 +19,7 @@ from jobs.errors import NotConfigured
 from jobs.models.artifacts import Untrusted
 from jobs.models.engines import custom_engines as own_models
 from jobs.models.engines import huggingface_folder
-from tests.support import own
+from tests.support import custom_models
 from workers.engines.huggingface import HuggingFace
 from workers.engines.protocol import InvalidInput, Prepared
 
@@ -33,14 +33,14 @@ def home(own_models: Path) -> Path:
 
 
 def load(folder: Path, task: str, **options: Any) -> HuggingFace:
-    checksum = own.digest(folder / "model.safetensors")
+    checksum = custom_models.digest(folder / "model.safetensors")
     given = {"path": str(folder), "sha256": checksum, "device": "cpu", "threads": 1}
     return HuggingFace(task=task, **given | options)
 
 
 @pytest.fixture(scope="module")
 def engines(home: Path) -> Mapping[str, HuggingFace]:
-    return {task: load(home / task, task) for task in own.TASKS}
+    return {task: load(home / task, task) for task in custom_models.TASKS}
 
 
 def outputs(engine: HuggingFace, inputs: list[Any], **params: Any) -> list[Any]:
@@ -51,9 +51,9 @@ def outputs(engine: HuggingFace, inputs: list[Any], **params: Any) -> list[Any]:
 
 def plain(folder: Path, task: str, text: str, pair: str | None = None) -> Any:
     """What transformers makes of it, without a batch and without padding."""
-    network = own.auto_class(task).from_pretrained(folder, local_files_only=True).eval()
+    network = custom_models.auto_class(task).from_pretrained(folder, local_files_only=True).eval()
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(own.POSITIONS)
+    tokenizer.enable_truncation(custom_models.POSITIONS)
     encoding = tokenizer.encode(text, pair)
     with torch.inference_mode():
         return network(
@@ -80,7 +80,9 @@ def test_top_k_leaves_the_best_labels(engines: Mapping[str, HuggingFace]) -> Non
 
 
 def test_several_labels_of_a_text_are_scored_each_by_itself(tmp_path: Path) -> None:
-    folder = own.save_folder(tmp_path, "classification", problem_type="multi_label_classification")
+    folder = custom_models.save_folder(
+        tmp_path, "classification", problem_type="multi_label_classification"
+    )
     [labels] = outputs(load(folder, "classification"), ["a cat"])
     wanted = plain(folder, "classification", "a cat").logits[0].sigmoid()
     assert [one["score"] for one in labels] == pytest.approx(sorted(wanted.tolist())[::-1])
@@ -94,7 +96,7 @@ def test_stretches_of_tokens_are_those_of_the_pipeline(
     folder = home / "tokens"
     pipeline = transformers.pipeline(
         "token-classification",
-        model=own.auto_class("tokens").from_pretrained(folder),
+        model=custom_models.auto_class("tokens").from_pretrained(folder),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder),
         aggregation_strategy="simple",
         device="cpu",
@@ -187,7 +189,7 @@ def test_scores_are_as_the_model_gives_them_where_that_is_said(
     assert outputs(load(folder, "reranking"), [item])[0] == pytest.approx([bare], abs=1e-4)
 
 
-@pytest.mark.parametrize("task", own.TASKS)
+@pytest.mark.parametrize("task", custom_models.TASKS)
 def test_an_output_does_not_depend_on_batch_mates(
     engines: Mapping[str, HuggingFace], task: str
 ) -> None:
@@ -225,9 +227,9 @@ def test_a_text_is_cut_with_its_special_tokens_kept(
     [made] = engines["classification"].prepare(["word " * 500], {"truncate": truncate})
     assert isinstance(made, Prepared)
     [row] = made.data
-    assert made.size == len(row) == min(truncate, own.POSITIONS)
+    assert made.size == len(row) == min(truncate, custom_models.POSITIONS)
     assert (row.ids[0], row.ids[-1]) == (2, 3)
-    assert set(row.ids[1:-1]) == {own.WORDS.index("word")}
+    assert set(row.ids[1:-1]) == {custom_models.WORDS.index("word")}
 
 
 def test_max_tokens_cuts_earlier(home: Path) -> None:
@@ -270,7 +272,7 @@ def test_weights_that_transformers_would_make_up_are_named(home: Path, tmp_path:
 def test_a_vector_needs_no_pooler(tmp_path: Path) -> None:
     import transformers
 
-    folder = own.save_folder(tmp_path, "embedding")
+    folder = custom_models.save_folder(tmp_path, "embedding")
     config = transformers.AutoConfig.from_pretrained(folder)
     transformers.BertForMaskedLM(config).save_pretrained(folder)
     assert len(outputs(load(folder, "embedding"), ["a cat"])[0]) == 32
@@ -382,7 +384,7 @@ def test_a_roberta_has_the_outputs_of_transformers(home: Path, tmp_path: Path) -
     folder = tmp_path / "roberta"
     shutil.copytree(home / "classification", folder)
     config = transformers.RobertaConfig(
-        vocab_size=len(own.WORDS),
+        vocab_size=len(custom_models.WORDS),
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.models.artifacts import Untrusted
-from tests.support import own
+from tests.support import custom_models
 from workers.device import bisection
 from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import InvalidInput, Permanent, Prepared, Transient
@@ -74,9 +74,9 @@ def test_two_versions_of_a_file_dont_meet(path: Path) -> None:
 
 
 def test_prepare_sees_each_input_and_may_refuse_it(path: Path) -> None:
-    made = engine(path, own.PYTHON).prepare(["a", "refuse", "stumble"], {})
+    made = engine(path, custom_models.PYTHON).prepare(["a", "refuse", "stumble"], {})
     assert isinstance(made[0], Prepared)
-    line = own.PYTHON.splitlines().index("        return [][0]") + 1
+    line = custom_models.PYTHON.splitlines().index("        return [][0]") + 1
     assert [str(no) for no in made[1:]] == [
         "not this one",
         f"mine.py:{line}: IndexError: list index out of range",
@@ -85,8 +85,10 @@ def test_prepare_sees_each_input_and_may_refuse_it(path: Path) -> None:
 
 
 def test_one_that_breaks_fails_alone_with_its_line(path: Path) -> None:
-    found = outputs(engine(path, own.PYTHON), "a", "raise", "b")
-    line = own.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
+    found = outputs(engine(path, custom_models.PYTHON), "a", "raise", "b")
+    line = (
+        custom_models.PYTHON.splitlines().index('        raise RuntimeError("can\'t stand it")') + 1
+    )
     assert (found[0], found[2]) == ("a!", "b!")
     assert isinstance(found[1], Permanent)
     assert str(found[1]) == f"mine.py:{line}: RuntimeError: can't stand it"
@@ -94,7 +96,7 @@ def test_one_that_breaks_fails_alone_with_its_line(path: Path) -> None:
 
 
 def test_what_is_worth_another_try_stays_what_it_is(path: Path) -> None:
-    [found] = outputs(engine(path, own.PYTHON), "later")
+    [found] = outputs(engine(path, custom_models.PYTHON), "later")
     assert isinstance(found, Transient)
 
 
@@ -133,8 +135,10 @@ def test_a_file_that_is_not_there_is_named(path: Path) -> None:
 
 
 def test_a_file_with_a_declared_checksum_is_that_file(path: Path) -> None:
-    path.write_text(own.PYTHON)
-    assert outputs(engine(path, own.PYTHON, file_sha256=own.digest(path)), "a") == ["a!"]
+    path.write_text(custom_models.PYTHON)
+    assert outputs(
+        engine(path, custom_models.PYTHON, file_sha256=custom_models.digest(path)), "a"
+    ) == ["a!"]
     with pytest.raises(Untrusted, match="is not the file that was declared"):
         engine(path, "raise SystemExit", file_sha256="0" * 64)
 

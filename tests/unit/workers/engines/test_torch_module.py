@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from jobs.models.artifacts import Untrusted
-from tests.support import own
+from tests.support import custom_models
 from workers.engines.common.user_code import Faulty
 from workers.engines.protocol import InvalidInput, Permanent, Prepared
 from workers.engines.torch_module import TorchModule
@@ -22,22 +22,22 @@ VECTORS = [[1, 2, 3, 4], [0.5, 0, 0, -1], [0, 0, 0, 0]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("torch")
-    own.save_network(made)
-    own.save_export(made)
+    custom_models.save_network(made)
+    custom_models.save_export(made)
     return made
 
 
 def built(folder: Path, **options: Any) -> TorchModule:
     path = folder / "net.safetensors"
-    given = {"weights": str(path), "sha256": own.digest(path)}
+    given = {"weights": str(path), "sha256": custom_models.digest(path)}
     given |= {"file": str(folder / "net.py"), "build": "Net", "device": "cpu"}
     return TorchModule(**given | options)
 
 
 def exported(folder: Path, **options: Any) -> TorchModule:
     archive, weights = folder / "net.pt2", folder / "exported.safetensors"
-    given = {"export": str(archive), "export_sha256": own.digest(archive)}
-    given |= {"weights": str(weights), "sha256": own.digest(weights), "device": "cpu"}
+    given = {"export": str(archive), "export_sha256": custom_models.digest(archive)}
+    given |= {"weights": str(weights), "sha256": custom_models.digest(weights), "device": "cpu"}
     return TorchModule(**given | options)
 
 
@@ -50,7 +50,7 @@ def outputs(engine: TorchModule, inputs: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("make", [built, exported])
 def test_outputs_are_those_of_the_network(make: Any, folder: Path) -> None:
-    expected = own.network()(torch.tensor(VECTORS)).tolist()
+    expected = custom_models.network()(torch.tensor(VECTORS)).tolist()
     engine = make(folder)
     assert np.allclose(outputs(engine, VECTORS), expected)
     assert np.allclose(outputs(engine, VECTORS[:1]), expected[:1])
@@ -79,7 +79,7 @@ def test_launches_mix_shapes_where_the_network_takes_them(tmp_path: Path) -> Non
 def test_hooks_stand_before_and_after(folder: Path) -> None:
     engine = built(folder, file=str(folder / "texts.py"))
     text = [3, (ord("a") + ord("b") + ord("a")) / 100, 2, 1]
-    [row] = own.network()(torch.tensor([text])).tolist()
+    [row] = custom_models.network()(torch.tensor([text])).tolist()
     [found] = engine.run([p.data for p in engine.prepare(["aba"], {})], {})  # type: ignore[union-attr]
     assert found["best"] == int(np.argmax(row))
     assert found["row"] == pytest.approx(row)
@@ -166,7 +166,10 @@ def test_no_pickle_in_an_archive_is_opened(
     assert (
         len(
             outputs(
-                exported(folder, export=str(poisoned), export_sha256=own.digest(poisoned)), VECTORS
+                exported(
+                    folder, export=str(poisoned), export_sha256=custom_models.digest(poisoned)
+                ),
+                VECTORS,
             )
         )
         == 3
@@ -175,7 +178,7 @@ def test_no_pickle_in_an_archive_is_opened(
 
 
 def test_an_archive_of_one_batch_size_is_refused_with_how_to_export_it(tmp_path: Path) -> None:
-    own.save_export(tmp_path, rows=None)
+    custom_models.save_export(tmp_path, rows=None)
     with pytest.raises(Faulty, match=r"takes launches of 2 alone: export it .*Dim\.DYNAMIC"):
         exported(tmp_path)
 
@@ -186,11 +189,11 @@ def test_tensors_that_an_archive_needs_are_named(folder: Path, tmp_path: Path) -
     path = tmp_path / "less.safetensors"
     save_file(tensors, path)
     with pytest.raises(Faulty, match=r"lacks linear\.bias, shift: save state_dict and constants"):
-        exported(folder, weights=str(path), sha256=own.digest(path))
+        exported(folder, weights=str(path), sha256=custom_models.digest(path))
 
 
 def test_what_is_no_archive_is_refused(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "net.pt2"
     path.write_bytes(pickle.dumps(Evil()))
     with pytest.raises(Faulty, match=r"is no archive of torch\.export\.save"):
-        exported(folder, export=str(path), export_sha256=own.digest(path))
+        exported(folder, export=str(path), export_sha256=custom_models.digest(path))

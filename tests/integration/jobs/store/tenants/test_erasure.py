@@ -1,6 +1,5 @@
 """A tenant is erased: its keys at once, the rest piece by piece, and nothing of others."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +30,7 @@ from jobs.usecases.submit import Order, submit
 from tests.integration.api.auth.test_authenticator import becomes, on, who
 from tests.support.identity_provider import running
 from tests.support.store import claim, count, settle
+from tests.support.wait import eventually_async
 from workers.keeper import cleanup
 from workers.keeper.tenant_cleanup import TenantCleanup
 
@@ -339,9 +339,11 @@ def test_where_no_key_was_made_an_erased_default_is_closed_too(
         with database.begin() as tx:
             tenants.ensure(tx, OPEN.tenant)
             erasure.begin(tx, OPEN.tenant)
-        async with asyncio.timeout(5):
-            while await _let_in(credentials):
-                await asyncio.sleep(0.005)
+
+        async def closed() -> bool:
+            return not await _let_in(credentials)
+
+        await eventually_async(closed)
 
     on(settings, test)
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from api.dashboard.rendering import live_updates
 from api.dashboard.rendering.live_updates import LiveUpdates, Parts, _Watch
 from jobs.errors import NotFound, Overloaded
+from tests.support.wait import eventually_async
 
 
 def request() -> Request:
@@ -43,9 +44,7 @@ def test_one_looks_for_all_who_see_the_same() -> None:
         assert all(each.parts for each in watches)
         for each in watches:
             lives.end("same", each)
-        async with asyncio.timeout(5):
-            while lives._views:  # nobody is looked for any more
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: not lives._views)  # nobody is looked for any more
         await lives.stop()
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from jobs.models.engines.engine_spec import GENERAL_TASKS
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 from ops.cli import check as checks
-from tests.support import own
+from tests.support import custom_models
 
 HUGGINGFACE = 'path = "x", sha256 = "0"'
 
@@ -26,7 +26,7 @@ def read(folder: Path, *entries: str) -> Registry:
 
 def problems(folder: Path, engine: str, options: str, more: str = "") -> list[str]:
     with pytest.raises(SettingsError) as caught:
-        read(folder, own.entry("a", engine, f"{more}\noptions = {{ {options} }}"))
+        read(folder, custom_models.entry("a", engine, f"{more}\noptions = {{ {options} }}"))
     prefix = f"{folder}/models.toml: [[model]] number 1: "
     assert all(problem.startswith(prefix) for problem in caught.value.problems)
     return [problem.removeprefix(prefix) for problem in caught.value.problems]
@@ -40,21 +40,23 @@ def test_paths_go_from_where_the_models_file_is(
         models = models_file.load(path)
         assert models.resolve("python").options["file"] == str(own_models.parent / "own.py")
         assert models.resolve("tokens").options["path"] == str(own_models.parent / "tokens")
-    absolute = own.entry("a", "python", file="/elsewhere/own.py")
+    absolute = custom_models.entry("a", "python", file="/elsewhere/own.py")
     models = read(own_models.parent / "tokens", absolute)
     assert models.resolve("a").options["file"] == "/elsewhere/own.py"
 
 
 def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Path) -> None:
     for task in GENERAL_TASKS:
-        [model] = read(tmp_path, own.entry("a", "python", f'task = "{task}"', file="own.py"))
+        [model] = read(
+            tmp_path, custom_models.entry("a", "python", f'task = "{task}"', file="own.py")
+        )
         assert model.effective_task == task
         takes_texts = task in ("text", "embedding", "classification", "tokens")
         assert model.spec.text_only == takes_texts
         assert bool(validation.refuse_input(model, 5)) == (
             takes_texts or task in ("reranking", "chat")
         )
-    [model] = read(tmp_path, own.entry("a", "python", file="own.py"))
+    [model] = read(tmp_path, custom_models.entry("a", "python", file="own.py"))
     assert model.effective_task == "any"
     said = "there are: classification, tokens, embedding, reranking"
     [problem] = problems(tmp_path, "huggingface", HUGGINGFACE)
@@ -144,10 +146,12 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
     (tmp_path / "broken" / "config.json").write_text("[")
     models = read(
         tmp_path,
-        own.entry("code", "python", file="absent.py"),
-        own.entry("net", "torch", file="net.py", build="N", weights="n.safetensors", sha256="0"),
+        custom_models.entry("code", "python", file="absent.py"),
+        custom_models.entry(
+            "net", "torch", file="net.py", build="N", weights="n.safetensors", sha256="0"
+        ),
         *(
-            own.entry(name, "huggingface", f'task = "{task}"', path=name, sha256="0")
+            custom_models.entry(name, "huggingface", f'task = "{task}"', path=name, sha256="0")
             for name, task in (
                 ("headless", "tokens"),
                 ("pickled", "reranking"),
@@ -191,7 +195,7 @@ def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
 def test_millrace_check_tells_of_files_beside_what_else_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read(tmp_path, own.entry("a", "python", file="absent.py"))
+    read(tmp_path, custom_models.entry("a", "python", file="absent.py"))
     monkeypatch.setenv("MILLRACE_MODELS", str(tmp_path / "models.toml"))
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MILLRACE_REDIS_URL", "redis://127.0.0.1:1/0")

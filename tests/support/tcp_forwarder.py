@@ -22,7 +22,7 @@ class Forwarder:
         return port
 
     def lead_to(self, behind: Path) -> None:
-        """From now on; connections to what was there before are cut."""
+        """Leads new connections there, and cuts those to what was there before."""
         self._behind = behind
         self.cut()
 

@@ -31,11 +31,11 @@ class Standby(EmbeddedPostgres):
         return len(lines) > 7 and lines[7].strip() in ("standby", "ready")
 
     def _create_database(self) -> None:
-        """It has what the primary has."""
+        """Does nothing: the primary's databases are there."""
 
 
 def url_of_both(first: EmbeddedPostgres, second: EmbeddedPostgres) -> str:
-    """For whichever of the two takes writes."""
+    """Address of whichever of the two takes writes."""
     hosts = ",".join(quote(str(server.layout.run)) for server in (first, second))
     return (
         f"postgresql+psycopg://{USER}@/{DATABASE}?host={hosts}&port={PORT},{PORT}"
@@ -44,7 +44,7 @@ def url_of_both(first: EmbeddedPostgres, second: EmbeddedPostgres) -> str:
 
 
 def kill(server: EmbeddedPostgres) -> None:
-    """As a machine that is gone: nothing is said, nothing is written."""
+    """Kills it like a machine that is lost: nothing is said, nothing is written."""
     process = server.process
     assert isinstance(process, subprocess.Popen)
     process.kill()

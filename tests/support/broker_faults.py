@@ -1,4 +1,4 @@
-"""What can befall a broker, with one face for each that Millrace takes."""
+"""Faults of a broker, behind one interface for each kind that Millrace takes."""
 
 import signal
 from abc import ABC, abstractmethod
@@ -8,7 +8,7 @@ import redis
 from kombu import Connection
 
 from ops.supervisor.platform import Platform
-from tests.support.rabbit import Rabbit
+from tests.support.rabbitmq import Rabbit
 from tests.support.wait import eventually
 from workers.broker import WORK, create_app, queue_of
 
@@ -79,7 +79,7 @@ class RabbitBroker(Broker):
         self._rabbit.kill()
 
     def come_back(self) -> None:
-        """As it was: a quorum queue is on disk."""
+        """Starts it with its messages: a quorum queue is on disk."""
         self._rabbit.start()
 
 

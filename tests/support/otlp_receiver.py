@@ -13,24 +13,23 @@ from tests.support.wait import eventually
 
 
 @dataclass(frozen=True)
-class Told:
-    """A span as it came. service: who made it; links: the ids of spans, and what is said of each;
-    ids in hexadecimal digits, parent "" for none."""
+class ReceivedSpan:
+    """A span as it came; ids are in hexadecimal digits."""
 
-    service: str
+    service: str  #: the process that made it
     name: str
     kind: int
-    trace: str
+    trace: str  #: id of its trace
     id: str
-    parent: str
+    parent: str  #: id of the span that it is a part of; empty: none
     start_ns: int
     end_ns: int
     attributes: dict[str, Any]
-    links: dict[str, dict[str, Any]]
+    links: dict[str, dict[str, Any]]  #: attributes of each link by the id of its span
     failed: bool
 
-    def holds(self, other: "Told") -> bool:
-        """Whether the other is over in its time."""
+    def holds(self, other: "ReceivedSpan") -> bool:
+        """Returns True if the other begins and ends within it."""
         return self.start_ns <= other.start_ns <= other.end_ns <= self.end_ns
 
 
@@ -43,23 +42,23 @@ class Sink:
         return f"http://127.0.0.1:{self.receiver.port}"
 
     @property
-    def spans(self) -> list[Told]:
+    def spans(self) -> list[ReceivedSpan]:
         return [span for request in self.receiver.received for span in _decoded(request.body)]
 
-    def of(self, trace: str) -> list[Told]:
+    def of(self, trace: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.trace == trace]
 
-    def trace(self, trace: str, *names: str) -> dict[str, Told]:
+    def trace(self, trace: str, *names: str) -> dict[str, ReceivedSpan]:
         """The spans of a trace by name, once those are there."""
         return eventually(lambda: self._if_there(trace, names))
 
-    def launch_with(self, span: str) -> Told:
+    def launch_with(self, span: str) -> ReceivedSpan:
         """The launch that links this span."""
         return eventually(
             lambda: next((s for s in self.spans if s.name == "launch" and span in s.links), None)
         )
 
-    def _if_there(self, trace: str, names: tuple[str, ...]) -> dict[str, Told]:
+    def _if_there(self, trace: str, names: tuple[str, ...]) -> dict[str, ReceivedSpan]:
         found = {span.name: span for span in self.of(trace)}
         return found if set(names) <= found.keys() else {}
 
@@ -70,12 +69,12 @@ def receiving_traces() -> Iterator[Sink]:
         yield Sink(receiver)
 
 
-def _decoded(body: bytes) -> Iterator[Told]:
+def _decoded(body: bytes) -> Iterator[ReceivedSpan]:
     for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
         service = _attributes(of_resource.resource.attributes)["service.name"]
         for of_scope in of_resource.scope_spans:
             for span in of_scope.spans:
-                yield Told(
+                yield ReceivedSpan(
                     service,
                     span.name,
                     span.kind,

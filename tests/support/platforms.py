@@ -1,0 +1,150 @@
+"""Whole platforms for tests, as `millrace up` starts them, from a prepared database folder.
+
+A module declares the platform that its tests need, and gets it by the fixture `platform`:
+
+    PLATFORM = spec(MODELS, lease_s=2.0)
+
+Modules that declare the same name (`PLATFORM = OPEN`) run one after the other in one process of
+xdist, and share it: their tests keep to tenants of their own. Where everything that a platform did
+is counted, or settings are no constants, a test starts its own:
+
+    with platforms.running(spec(MODELS), broker_url=url) as platform:
+"""
+
+import fcntl
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.store import db
+from migrations.run import migrate
+from ops.bench.harness.models_files import models_file, sample
+from ops.embedded import EmbeddedServers, postgres
+from ops.supervisor.platform import Platform
+from ops.supervisor.platform import running as running_platform
+from tests.support.keys import make_key_at
+from tests.support.wait import eventually
+
+LIGHT = models_file(sample("echo"), sample("batchstring"))
+"""Two models without torch, whose import and warm-up are most of a platform's start."""
+SAMPLES = ""
+"""The built-in models, MiniLM among them."""
+
+
+@dataclass(frozen=True)
+class PlatformSpec:
+    """Models and settings of a platform; equal ones are one platform."""
+
+    models: str  #: text of the models file; empty: the built-in samples
+    workers: int  #: worker processes
+    is_closed: bool  #: keys are there from the start, so nobody comes in without one
+    files: tuple[tuple[str, str], ...]  #: name and text of files beside the models file
+    settings: tuple[tuple[str, Any], ...]  #: what differs from the defaults, sorted by name
+
+
+def spec(
+    models: str = LIGHT,
+    *,
+    workers: int = 1,
+    is_closed: bool = False,
+    files: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> PlatformSpec:
+    """Describes a platform."""
+    given = tuple(sorted((files or {}).items()))
+    return PlatformSpec(models, workers, is_closed, given, tuple(sorted(settings.items())))
+
+
+_USUAL = {"lease_s": 3.0, "max_file_mb": 64, "max_json_mb": 1, "webhook_allow": "127.0.0.1"}
+OPEN = spec(SAMPLES, **_USUAL)
+"""The samples, where everybody is let in as the admin of the tenant "default"."""
+CLOSED = spec(SAMPLES, is_closed=True, **_USUAL)
+"""The samples, where keys are asked for."""
+
+
+class Platforms:
+    """Starts platforms, and keeps the one that was shared last."""
+
+    def __init__(self, new_folder: Callable[[str], Path], template: Path) -> None:
+        self._new_folder, self._template = new_folder, template
+        self._shared: tuple[PlatformSpec, Platform] | None = None
+        self._stack = ExitStack()
+
+    def shared(self, asked: PlatformSpec) -> Platform:
+        """The platform of this description: the running one, or a new one in its place."""
+        if self._shared is None or self._shared[0] != asked:
+            self.close()
+            self._shared = asked, self._stack.enter_context(self.running(asked))
+        self._shared[1].poll()  # a worker that the tests before have killed
+        return self._shared[1]
+
+    def close(self) -> None:
+        """Stops the shared platform."""
+        self._shared = None
+        self._stack.close()
+
+    @contextmanager
+    def running(self, asked: PlatformSpec | None = None, **settings: Any) -> Iterator[Platform]:
+        """A platform of the caller's own; settings: those that are no constants."""
+        asked = asked or spec()
+        folder = self._new_folder("platform")
+        for name, text in asked.files:
+            (folder / name).write_text(text)
+        given = dict(asked.settings) | settings
+        if asked.models:
+            given["models"] = folder / "models.toml"
+            given["models"].write_text(asked.models)
+        home = given.pop("home", folder / "home")
+        if "database_url" not in given:
+            copy_database(self._template, home)
+        with running_platform(home, asked.workers, **given) as started:
+            if asked.is_closed:
+                close_the_door(started)
+            yield started
+
+
+def close_the_door(platform: Platform) -> None:
+    """Makes the first key: from then on nobody comes in without one."""
+    make_key_at(platform.settings.database_url, "first")
+    eventually(lambda: httpx.get(f"{platform.url}/jobs").status_code == 401)
+
+
+def database_template(folder: Path) -> Path:
+    """A home whose stopped database has the schema; made once for all processes of xdist."""
+    folder.mkdir(mode=0o711, exist_ok=True)
+    home = folder / "home"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            with EmbeddedServers(home, redis=False) as servers:
+                engine = db.connect(servers.postgres.url, pool_size=1)
+                migrate(engine)
+                engine.dispose()
+            (folder / "made").touch()
+    return home
+
+
+def copy_database(template: Path, home: Path) -> None:
+    """Saves initdb and the migrations, unless the home has a database."""
+    if (home / "postgres").exists():
+        return
+    home.mkdir(mode=0o711, parents=True, exist_ok=True)
+    command = ["cp", "-a", "--reflink=auto", template / "postgres", home / "postgres"]
+    subprocess.run(command, check=True)
+
+
+@contextmanager
+def no_durability(**more: str) -> Iterator[None]:
+    """Databases that start here don't wait for the disk: what dies in tests is a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"fsync": "off", **more}.items():
+            patch.setitem(postgres.SETTINGS, name, value)
+        yield
