@@ -48,7 +48,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     home = tmp_path_factory.mktemp("primary")
     primary = EmbeddedPostgres(home)
     standby = Standby(tmp_path_factory.mktemp("standby"), primary)
-    with HomeLock(home), no_durability():
+    with HomeLock(home).held(), no_durability():
         try:
             primary.start()
             standby.start()

@@ -307,7 +307,10 @@ class Bench:
 
 @contextmanager
 def _bench() -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServers(Path(folder)) as servers:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedServers(Path(folder)).running() as servers,
+    ):
         engine = db.connect(servers.postgres.url, pool_size=1)
         migrate(engine)
         engine.dispose()

@@ -124,7 +124,7 @@ def database_template(folder: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "made").exists():
             shutil.rmtree(home, ignore_errors=True)
-            with EmbeddedServers(home, redis=False) as servers:
+            with EmbeddedServers(home, redis=False).running() as servers:
                 engine = db.connect(servers.postgres.url, pool_size=1)
                 migrate(engine)
                 engine.dispose()

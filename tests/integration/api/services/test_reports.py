@@ -67,7 +67,7 @@ def test_an_api_writes_reads_and_keeps_a_reading_for_a_second(
 
         await eventually_async(there)
         found = await reports.read()
-        assert found.reports[0].about == {"pid": 5}
+        assert found.reports[0].details == {"pid": 5}
         assert await reports.read() is found
         assert reports.unanswered_s == 0
         await reports.stop()

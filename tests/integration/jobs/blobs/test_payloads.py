@@ -24,9 +24,10 @@ from jobs.store.queue import settle
 from jobs.store.queue.claim import Lease
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
-from workers.items import payloads as worker
-from workers.items import results as recorder
+from workers.items import inputs
 from workers.items.in_flight import ClaimedBatch, InFlightSlice, ItemOutcome
+from workers.items.results import rows as rows_of
+from workers.items.results import stash
 
 ECHO = Model("echo", "1", "echo", limits=Limits(max_item_bytes=8 << 20))
 MODELS = Registry([ECHO])
@@ -52,22 +53,22 @@ def claim(database: Engine, payloads: Payloads) -> Iterator[tuple[InFlightSlice,
     """Each slice that a worker claims, and the items that reach its device."""
     with database.begin() as tx:
         claimed = ClaimedBatch(claims.claim(tx, 1, {ECHO: 1000}, lease_s=60))
-        rows = claims.read_inputs(tx, [holding.lease for holding in claimed.holdings])
-    for index, holding in enumerate(claimed.holdings):
+        rows = claims.read_inputs(tx, [in_flight.lease for in_flight in claimed.slices])
+    for index, in_flight in enumerate(claimed.slices):
         mine = [row for row in rows if row[0] == index]
-        holding.expect(len(mine))
-        found = worker.fetch(payloads, holding, mine, NEVER)
-        yield holding, [(row[1], json.loads(row[2])) for row in found]
+        in_flight.expect(len(mine))
+        found = inputs.fetch(payloads, in_flight, mine, NEVER)
+        yield in_flight, [(row[1], json.loads(row[2])) for row in found]
 
 
 def run(database: Engine, payloads: Payloads) -> None:
     """What a worker of `echo` does with all it can claim."""
-    for holding, items in claim(database, payloads):
-        holding.end([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
-        results = worker.stash(payloads, recorder.rows(holding, Limits())[0], NEVER)
+    for in_flight, items in claim(database, payloads):
+        in_flight.add([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
+        results = stash(payloads, rows_of(in_flight, Limits())[0], NEVER)
         assert results is not None
         with database.begin() as tx:
-            settle.settle(tx, [holding.lease], results)
+            settle.settle(tx, [in_flight.lease], results)
 
 
 def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]]:
@@ -268,12 +269,12 @@ def test_inputs_are_asked_for_again_while_the_store_is_away(
 ) -> None:
     post(database, payloads, LARGE)
     [lease] = claims_of(database)
-    [holding] = ClaimedBatch([lease]).holdings
+    [in_flight] = ClaimedBatch([lease]).slices
     with database.begin() as tx:
         rows = claims.read_inputs(tx, [lease])
-    holding.expect(len(rows))
+    in_flight.expect(len(rows))
     away = Payloads(Away(2, store))
-    [row] = worker.fetch(away, holding, rows, give_up_s=float("inf"))
+    [row] = inputs.fetch(away, in_flight, rows, give_up_s=float("inf"))
     assert json.loads(row[2]) == LARGE
 
 
@@ -288,10 +289,10 @@ def test_a_slice_whose_inputs_stay_away_goes_back_and_its_items_are_not_failed(
 ) -> None:
     job = post(database, payloads, "a", LARGE, "c")
     run_away = Payloads(Away(99, store))
-    [(holding, items)] = claim(database, run_away)
-    assert (items, holding.finished, holding.ended) == ([], True, [])
+    [(in_flight, items)] = claim(database, run_away)
+    assert (items, in_flight.finished, in_flight.outcomes) == ([], True, [])
     with database.begin() as tx:
-        settle.settle(tx, [holding.lease], [])
+        settle.settle(tx, [in_flight.lease], [])
     run(database, payloads)
     assert [line["outcome"] for line in read(database, payloads, job)] == ["succeeded"] * 3
 
@@ -301,11 +302,11 @@ def test_outputs_are_offered_again_while_the_store_is_away(
     database: Engine, payloads: Payloads, store: BlobStore
 ) -> None:
     post(database, payloads, LARGE, "b")
-    [(holding, items)] = claim(database, payloads)
-    holding.end([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
-    results, _ = recorder.rows(holding, Limits())
-    assert worker.stash(Payloads(Away(99, store)), results, NEVER) is None
-    stashed = worker.stash(Payloads(Away(2, store)), results, float("inf"))
+    [(in_flight, items)] = claim(database, payloads)
+    in_flight.add([ItemOutcome(seq, 1, 0.5, None, value) for seq, value in items])
+    results, _ = rows_of(in_flight, Limits())
+    assert stash(Payloads(Away(99, store)), results, NEVER) is None
+    stashed = stash(Payloads(Away(2, store)), results, float("inf"))
     assert stashed is not None
     assert stashed[1] is results[1]
     reference = stashed[0].output or ""
