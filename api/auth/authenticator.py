@@ -114,7 +114,7 @@ class Authenticator:
             act(tx, tenant)
             terms = tenants.terms(tx, tenant, key_id)
             if row["to_note"]:
-                store.note_use(tx, row["id"])
+                store.record_use(tx, row["id"])
         scopes = ROLES[row["role"]].intersection(row["scopes"])
         ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
         return LookupResult(Caller(tenant, row["role"], scopes, key_id, **terms._asdict()), ends_s)

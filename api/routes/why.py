@@ -88,8 +88,8 @@ async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Resp
 def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
     """Returns the model of an open job ("" of an ended one), and findings on the job itself."""
     with find_job(context, caller, job_id) as (tx, job):
-        slices = diagnostics.slices_of(tx, job["id"], job["tenant_id"])
-        errors = diagnostics.errors_of(tx, job["id"], job["tenant_id"])
+        slices = diagnostics.slice_counts(tx, job["id"], job["tenant_id"])
+        errors = diagnostics.error_counts(tx, job["id"], job["tenant_id"])
         before = work_ahead(tx, caller, job)
     diagnoses = explain_job(dict(job), dict(slices), errors, before)
     return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", diagnoses

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jobs.models.model import Limits, Model
-from jobs.store.monitoring.observations import Observations, Standing
+from jobs.store.monitoring.observations import Observations, ModelObservation
 from jobs.telemetry.metrics.metrics import STAGES
 from jobs.telemetry.reports.reports import Report, ReportSet
 
@@ -94,7 +94,7 @@ class ModelFacts:
     stuck: float  #: jobs without progress
     items: Mapping[str, float]  #: count by outcome
     errors: Mapping[str, float]  #: failures of items by code
-    standing: Standing  #: its states in live workers
+    standing: ModelObservation  #: its states in live workers
 
     @property
     def about(self) -> str:
@@ -279,7 +279,7 @@ def _model(
         stuck=reports.gauge("millrace_jobs_stuck", model=key) or 0.0,
         items=reports.increase_by("millrace_items_total", "outcome", model=key),
         errors=reports.increase_by("millrace_item_errors_total", "code", model=key),
-        standing=observations.models.get(key, Standing()),
+        standing=observations.models.get(key, ModelObservation()),
     )
 
 

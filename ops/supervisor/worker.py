@@ -110,7 +110,7 @@ class WatchedWorker(Child):
                 self._models()
                 try:
                     with database.begin() as tx:
-                        workers.watched(tx, self._watch.incarnation)
+                        workers.record_watched(tx, self._watch.incarnation)
                 except SQLAlchemyError as error:
                     _log.warning("can't report %s alive: %s", self.name, error)
 

@@ -27,7 +27,7 @@ def duties(settings: Settings) -> Iterator[Duty]:
         "erase payloads", _SECOND_S, lambda tx: deletion.erase_payloads(tx, payloads.delete_job)
     )
     yield Duty("erase tenants", _SECOND_S, erasure.continue_erasing)
-    yield Duty("expire files", _SECOND_S, partial(_expire_files, tenant_files.store_of(settings)))
+    yield Duty("expire files", _SECOND_S, partial(_expire_files, tenant_files.blob_store(settings)))
     yield Duty("erase traces", _MINUTE_S, TenantCleanup(settings).run_once)
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
@@ -37,19 +37,19 @@ def duties(settings: Settings) -> Iterator[Duty]:
         if days:
             mark, drop, strays = (
                 _aged(days, partial(act, kind=kind))
-                for act in (retention.mark, retention.drop_a_week, retention.delete_strays)
+                for act in (retention.mark_pruned, retention.drop_week, retention.delete_strays)
             )
             yield Duty(f"mark {kind}", _MINUTE_S, mark)
             yield Duty(f"drop {kind}", _MINUTE_S, drop)
             yield Duty(f"strays of {kind}", _HOUR_S, strays)
     if days := settings.keep_jobs_days:
-        yield Duty("forget jobs", _MINUTE_S, _aged(days, retention.forget_jobs))
-        yield Duty("forget launches", _MINUTE_S, _aged(days, retention.forget_launches))
+        yield Duty("forget jobs", _MINUTE_S, _aged(days, retention.delete_jobs))
+        yield Duty("forget launches", _MINUTE_S, _aged(days, retention.delete_launches))
 
 
 def _expire_files(blobs: BlobStore, tx: Tx) -> int:
     """Deletes expired files. A crash in between leaves the row: the bytes are deleted again."""
-    keys = stored_files.forget_expired(tx, clock.now())
+    keys = stored_files.delete_expired(tx, clock.now())
     for key in keys:
         blobs.delete(key)
     return len(keys)

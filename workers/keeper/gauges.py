@@ -101,7 +101,7 @@ class GaugeCollector:
     def _count(self, tx: Tx, figures: _RedisFigures) -> Mapping[str, int]:
         """Sets the gauges; returns the workers that died since the last count, by how."""
         silent_s = 2 * self._settings.lease_s
-        queued, ready = gauges.queue(tx), workers.ready(tx, silent_s)
+        queued, ready = gauges.queue(tx), workers.ready_counts(tx, silent_s)
         died = gauges.deaths(tx)
         self._record_moves(figures.minute, queued)
         if clock.monotonic() >= self._seldom_s:

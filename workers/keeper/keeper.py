@@ -58,12 +58,12 @@ def duties(settings: Settings) -> list[Duty]:
         Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s), record.reaped),
         Duty("cancel", often_s, _cancel),
         Duty("expire", often_s, _expire),
-        Duty("sweep", 30.0, finish.sweep),
-        Duty("lose workers", 5.0, lambda tx: workers.lose(tx, silent_s), worker_died),
-        Duty("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
-        Duty("forget endpoints", 3600.0, endpoints.forget),
-        Duty("sum up spend", 1.0, spend.sum_up),
-        Duty("tell of spend", 5.0, spend.tell),
+        Duty("sweep", 30.0, finish.close_missed),
+        Duty("lose workers", 5.0, lambda tx: workers.mark_lost(tx, silent_s), worker_died),
+        Duty("forget keys", 60.0, lambda tx: idempotency.delete_old(tx, keys_s)),
+        Duty("forget endpoints", 3600.0, endpoints.delete_stale),
+        Duty("sum up spend", 1.0, spend.compact),
+        Duty("tell of spend", 5.0, spend.notify),
         Duty("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
         *cleanup.duties(settings),
     ]
@@ -71,7 +71,7 @@ def duties(settings: Settings) -> list[Duty]:
 
 def _cancel(tx: Tx) -> int:
     """Ends a job whose cancellation outlasted its request; the api does it until then."""
-    found = verbs.cancelling(tx)
+    found = verbs.unended_cancelled(tx)
     with suppress(NotFound):  # ended by another process, and deleted by its tenant
         return verbs.end_cancelled(tx, found[0]) if found else 0
     return 1
@@ -79,7 +79,7 @@ def _cancel(tx: Tx) -> int:
 
 def _expire(tx: Tx) -> int:
     """Expires one job: locks are taken slices first, then the job."""
-    due = verbs.due(tx)
+    due = verbs.expired(tx)
     with suppress(NotFound):
         if due:
             verbs.expire(tx, due[0])

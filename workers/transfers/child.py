@@ -48,7 +48,7 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
     steps = importing if transfer.kind == "import" else exporting
     try:
         with acting(context.database, transfer.tenant) as tx:
-            job = transfers.job_of(tx, transfer)
+            job = transfers.job(tx, transfer)
         if job is None:
             return None
         try:

@@ -119,7 +119,7 @@ def _discard_if_changed(
     """Returns True if the job is unchanged: another process may be writing the same parts.
     Otherwise discards what was written."""
     with acting(context.database, transfer.tenant) as tx:
-        unchanged = transfers.job_of(tx, transfer) is not None
+        unchanged = transfers.job(tx, transfer) is not None
     if not unchanged:
         destination.discard()
     return unchanged
@@ -151,10 +151,10 @@ class _FileTarget:
         id = ids.derived(self._job["finished_at"], *named)
         described = part.described()
         with self._acting() as tx:
-            file_rows.announce(
+            file_rows.reserve(
                 tx, self._transfer.tenant, id, purpose="batch_output",
-                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.key_of(id), key_id="",
-                within_s=tenant_files.WITHIN_S,
+                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.blob_key(id), key_id="",
+                within_s=tenant_files.UPLOAD_TIMEOUT_S,
             )  # fmt: skip
         self._put.append(id)
         stored = tenant_files.put(self._context.files, part.content, id)
@@ -177,7 +177,7 @@ class _FileTarget:
         """Marks the files as given up."""
         with self._acting() as tx:
             for id in self._put:
-                file_rows.give_up(tx, self._transfer.tenant, id)
+                file_rows.abandon(tx, self._transfer.tenant, id)
 
     def _acting(self) -> AbstractContextManager[Tx]:
         return acting(self._context.database, self._transfer.tenant)

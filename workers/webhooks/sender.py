@@ -136,7 +136,7 @@ class WebhookSender:
 
     def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
         with self._database.begin() as tx:
-            keys = webhook_secret.secrets_of(tx, self._settings.secret_key, delivery.tenant)
+            keys = webhook_secret.signing_secrets(tx, self._settings.secret_key, delivery.tenant)
         body = webhook_messages.body(delivery.type, delivery.about, delivery.id)
         id = ids.show(webhook_messages.ID_PREFIX, delivery.id)
         return webhook_messages.headers(id, int(clock.now().timestamp()), body, keys), body
@@ -148,9 +148,9 @@ class WebhookSender:
                 tx, delivery, verdict.state, verdict.wait_s, attempt.status, attempt.error
             )
             if ours and verdict.state == "delivered":
-                endpoints.forgive(tx, delivery.endpoint)
+                endpoints.close_breaker(tx, delivery.endpoint)
             elif ours and sent:
-                endpoints.blame(
+                endpoints.record_failure(
                     tx,
                     delivery.endpoint,
                     gone=verdict.state == "disabled",

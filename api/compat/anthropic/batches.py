@@ -91,7 +91,7 @@ def _once(
             stored = find(tx, claim)
             job_id = stored.job_id if stored else None
         elif retries:
-            job_id = batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+            job_id = batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
         if job_id:
             return dict(reading.one(tx, caller.tenant, job_id)), True
     return _store(resources, raw, caller, claim, fingerprint), False

@@ -29,8 +29,8 @@ from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.billing import spend
 from jobs.store.jobs import batch_retries, read, transfers
-from jobs.store.jobs.idempotency import find, keep, take
-from jobs.store.jobs.transfers import ComingJob
+from jobs.store.jobs.idempotency import find, store, lock
+from jobs.store.jobs.transfers import UnreadJob
 from jobs.telemetry.tracing import spans
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
@@ -75,11 +75,11 @@ def _create(
         if claim:
             if stored := find(tx, claim):
                 return Response(stored.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
-            take(tx, claim)
+            lock(tx, claim)
         else:
-            batch_retries.alone(tx, caller.tenant, fingerprint)
+            batch_retries.lock(tx, caller.tenant, fingerprint)
             job_id = (
-                batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+                batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
                 if retries
                 else None
             )
@@ -87,11 +87,11 @@ def _create(
                 row = read.one(tx, caller.tenant, job_id)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
         _check_file(files.find(tx, caller, requested.input_file_id))
-        spend.refuse(tx, caller.tenant)
+        spend.check_cap(tx, caller.tenant)
         row = transfers.insert_validating(tx, _new_job(caller, requested, window_s, fingerprint))
         answer = orjson.dumps(batch_object(row))
         if claim:
-            keep(tx, claim, row["id"], answer)
+            store(tx, claim, row["id"], answer)
     return Response(answer, 200, media_type=bodies.JSON)
 
 
@@ -124,7 +124,7 @@ def _check_file(row: RowMapping) -> None:
 
 def _new_job(
     caller: Caller, requested: BatchRequest, window_s: float, fingerprint: str
-) -> ComingJob:
+) -> UnreadJob:
     id = ids.new()
     expiry = requested.output_expires_after
     stored_request = {
@@ -134,7 +134,7 @@ def _new_job(
         "created": int(clock.now().timestamp()),
         "request": fingerprint,
     }
-    return ComingJob(
+    return UnreadJob(
         id,
         caller.tenant,
         source=_json_text({"file": requested.input_file_id}),

@@ -137,7 +137,7 @@ def _store(
 ) -> Response:  # fmt: skip
     row = tenant_files.add(
         resources.database,
-        tenant_files.store_of(resources.settings),
+        tenant_files.blob_store(resources.settings),
         caller.tenant,
         content,
         purpose=purpose,
@@ -192,7 +192,7 @@ def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
 def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     """Streams the file's bytes."""
     row = _file(context, caller, file_id)
-    content = tenant_files.store_of(context.settings).open(row["key"])
+    content = tenant_files.blob_store(context.settings).open(row["key"])
     headers = {"Content-Length": str(row["bytes"])}
     return StreamingResponse(
         _pieces(content), headers=headers, media_type="application/octet-stream"

@@ -154,7 +154,7 @@ def _each(
     """Yields the matching jobs, newest first."""
     while filter.states:
         with shared.acting(tenant) as tx:
-            found = search.named(tx, tenant, filter, made_before, after=after, limit=_STEP)
+            found = search.matching_ids(tx, tenant, filter, made_before, after=after, limit=_STEP)
         yield from found
         if len(found) < _STEP:
             return

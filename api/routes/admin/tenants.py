@@ -71,11 +71,11 @@ def erase_tenant(
     with context.acting(tenant) as tx:
         erasure.begin(tx, tenant)
         audit.record(tx, request, caller, "tenant.erase", tenant, tenant)
-        return Erasure.model_validate(erasure_object(tenant, erasure.left(tx, tenant)))
+        return Erasure.model_validate(erasure_object(tenant, erasure.remaining(tx, tenant)))
 
 
 @router.get("/tenants/{tenant}/erasure")
 def get_erasure(context: ContextDep, caller: Admin, tenant: TenantName) -> Erasure:
     """Returns the progress of a tenant's erasure."""
     with context.acting(tenant) as tx:
-        return Erasure.model_validate(erasure_object(tenant, erasure.left(tx, tenant)))
+        return Erasure.model_validate(erasure_object(tenant, erasure.remaining(tx, tenant)))

@@ -71,7 +71,7 @@ def set_draining(
     """Asks a worker to drain, or to resume. Raises NotFound; Conflict where it has ended."""
     with context.acting(EVERYBODY) as tx:
         worker_of(tx, id)
-        if not store.ask_to_drain(tx, id, drain):
+        if not store.request_drain(tx, id, drain):
             raise Conflict(f"worker {id} has ended")
         audit.record(tx, request, caller, f"worker.{'drain' if drain else 'undrain'}", str(id))
 

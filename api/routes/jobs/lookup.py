@@ -55,11 +55,11 @@ def _any_tenants_job(tx: Tx, id: UUID) -> RowMapping | None:
 def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> EarlierJobs:
     """Returns what is queued before a job, as far as the caller may know it. Leaves the
     transaction with the job's tenant."""
-    own_work = diagnostics.own_before(tx, job)
+    own_work = diagnostics.count_own_ahead(tx, job)
     if not caller.may("operate"):
         return EarlierJobs(own_work, None)
     act(tx, EVERYBODY)
-    others = diagnostics.others_before(tx, job)
+    others = diagnostics.count_others_ahead(tx, job)
     act(tx, job["tenant_id"])
     return EarlierJobs(own_work, others)
 

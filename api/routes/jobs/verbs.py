@@ -64,7 +64,7 @@ def _check_retry(caller: Caller, tx: Tx, job: RowMapping) -> None:
 
     An operator's own quota does not apply to other tenants' jobs.
     """
-    spend.refuse(tx, job["tenant_id"])
+    spend.check_cap(tx, job["tenant_id"])
     if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
         items = job["failed"] + job["cancelled"] + job["expired"]
         quota.check(tx, caller.tenant, caller.limits, job["model"], items, 0)

@@ -35,10 +35,10 @@ def redeliver(request: Request, context: ContextDep, caller: Submitter, job_id: 
     """Sends the latest delivery again, under the same id, with a full set of tries; enables a
     disabled endpoint."""
     with find_job(context, caller, job_id) as (tx, job):
-        row = store.send_again(tx, job["tenant_id"], job["id"])
+        row = store.redeliver(tx, job["tenant_id"], job["id"])
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
-        endpoints.forgive(tx, (job["tenant_id"], row["url"]))
+        endpoints.close_breaker(tx, (job["tenant_id"], row["url"]))
         audit.record(tx, request, caller, "webhook.redeliver", job_id, job["tenant_id"])
     return Delivery.model_validate(delivery_object(row))
 
@@ -48,7 +48,7 @@ def look_at_secret(request: Request, context: ContextDep, caller: Submitter) -> 
     """Returns the secret that signs your webhooks: shown once, when it was made or first asked
     for."""
     with context.acting(caller.tenant) as tx:
-        secret = webhook_secret.look(tx, context.settings.secret_key, caller.tenant)
+        secret = webhook_secret.show(tx, context.settings.secret_key, caller.tenant)
         if secret["secret"]:
             audit.record(tx, request, caller, "webhook_secret.show", _SECRET)
         return SigningSecret.model_validate(secret)
@@ -84,7 +84,7 @@ def set_endpoint(
         spend.set_endpoint(tx, caller.tenant, body.url)
         audit.record(tx, request, caller, "webhook_endpoint.put", "webhook endpoint")
         if body.url:
-            endpoints.forgive(tx, (caller.tenant, body.url))
+            endpoints.close_breaker(tx, (caller.tenant, body.url))
     return look_at_endpoint(context, caller)
 
 
