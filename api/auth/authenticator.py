@@ -109,7 +109,7 @@ class Authenticator:
             act(tx, tenant)
             terms = tenants.terms(tx, tenant, shown)
             if row["to_note"]:
-                store.note_use(tx, row["id"])
+                store.record_use(tx, row["id"])
         scopes = ROLES[row["role"]].intersection(row["scopes"])
         ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
         return Found(Caller(tenant, row["role"], scopes, shown, **terms._asdict()), ends_s)

@@ -22,7 +22,7 @@ async def listen(url: str, heard: Callable[[str], None]) -> None:
     while True:
         try:
             async with await AsyncConnection.connect(
-                db.plain_url(url), autocommit=True, **db.PATIENCE
+                db.plain_url(url), autocommit=True, **db.TCP_OPTIONS
             ) as connection:
                 await connection.execute(_LISTEN)
                 told = False

@@ -14,7 +14,7 @@ from api.schemas.fleet import ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
 from jobs.models.model import Model
 from jobs.store.queue import workers
-from jobs.store.queue.workers import NOWHERE, Standing
+from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics import exposition
 from migrations.run import is_current
 
@@ -87,9 +87,9 @@ def model_ready(
     raise NoWorker(f"no worker is ready for {versions[0].key}", retry_after_s=2)
 
 
-def _standing(shared: Context) -> dict[str, Standing]:
+def _standing(shared: Context) -> dict[str, ModelStatus]:
     with shared.database.connect() as tx:
-        return workers.standing(tx, 2 * shared.settings.lease_s)
+        return workers.model_statuses(tx, 2 * shared.settings.lease_s)
 
 
 def _without_worker(shared: Context) -> list[str]:
@@ -104,7 +104,7 @@ def _without_worker(shared: Context) -> list[str]:
     ]
 
 
-def _state(key: str, model: Model | None, standing: Standing) -> ModelState:
+def _state(key: str, model: Model | None, standing: ModelStatus) -> ModelState:
     name, _, version = key.partition("@")
     ready = standing.states.get("ready", 0)
     return ModelState(

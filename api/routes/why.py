@@ -88,8 +88,8 @@ async def get_call(shared: Shared, caller: Reader, call_id: CallId) -> Response:
 def _why_job(shared: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
     """The model of an open job, and what is to be said of the job by itself."""
     with find_job(shared, caller, job_id) as (tx, job):
-        slices = diagnostics.slices_of(tx, job["id"], job["tenant_id"])
-        errors = diagnostics.errors_of(tx, job["id"], job["tenant_id"])
+        slices = diagnostics.slice_counts(tx, job["id"], job["tenant_id"])
+        errors = diagnostics.error_counts(tx, job["id"], job["tenant_id"])
         before = before_of(tx, caller, job)
     found = explain_job(dict(job), dict(slices), errors, before)
     return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", found

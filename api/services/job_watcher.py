@@ -139,7 +139,7 @@ class JobWatcher:
 
     def _read(self, asked: Sequence[UUID]) -> dict[UUID, Job]:
         with acting(self._database, EVERYBODY) as tx:  # each was found by its own tenant
-            rows = read.watched(tx, asked)
+            rows = read.get_many(tx, asked)
         return {row["id"]: jobs.job_object(row) for row in rows}
 
 

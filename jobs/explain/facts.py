@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jobs.models.model import Limits, Model
-from jobs.store.monitoring.observations import Observations, Standing
+from jobs.store.monitoring.observations import ModelObservation, Observations
 from jobs.telemetry.metrics.metrics import STAGES
 from jobs.telemetry.reports.reports import Reading, Report
 
@@ -97,7 +97,7 @@ class ModelFacts:
     stuck: float
     items: Mapping[str, float]
     errors: Mapping[str, float]
-    standing: Standing
+    standing: ModelObservation
 
     @property
     def about(self) -> str:
@@ -276,7 +276,7 @@ def _model(
         stuck=reading.gauge("millrace_jobs_stuck", model=key) or 0.0,
         items=reading.increase_by("millrace_items_total", "outcome", model=key),
         errors=reading.increase_by("millrace_item_errors_total", "code", model=key),
-        standing=seen.models.get(key, Standing()),
+        standing=seen.models.get(key, ModelObservation()),
     )
 
 

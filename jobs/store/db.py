@@ -39,7 +39,7 @@ TRANSFERS_CHANNEL = "millrace_transfers"
 KEYS_CHANNEL = "millrace_keys"
 """NOTIFY on it says that what credentials stand for has changed; its payload is whose do."""
 
-PATIENCE: dict[str, Any] = {
+TCP_OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -76,7 +76,7 @@ def connect(
         hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
-            **PATIENCE,
+            **TCP_OPTIONS,
         },
     )
     if role:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 from jobs.states import TERMINAL
 from jobs.store.db import Tx
 
-MOST = 20
+MOST_VIOLATIONS = 20
 """Violations that are told of each query."""
 
 
@@ -310,7 +310,7 @@ def snapshot(database: Engine) -> Iterator[Tx]:
         )
 
 
-def violations(tx: Tx, invariant: Invariant, most: int = MOST) -> list[Violation]:
+def violations(tx: Tx, invariant: Invariant, most: int = MOST_VIOLATIONS) -> list[Violation]:
     """What breaks it, the first `most`; empty: it holds."""
     query = text(f"SELECT * FROM ({invariant.sql}) AS broken (job, what) LIMIT :most")
     return [Violation(*row) for row in tx.execute(query, {"most": most})]

@@ -22,7 +22,7 @@ from jobs.states import JobClass
 from jobs.store.billing import spend
 from jobs.store.jobs import idempotency
 from jobs.store.jobs.insert import NewJob, insert_job
-from jobs.store.jobs.transfers import ComingJob, insert_validating
+from jobs.store.jobs.transfers import UnreadJob, insert_validating
 from jobs.store.tenancy import acting
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
@@ -113,11 +113,11 @@ def submit(
         )
         with acting(database, tenant) as tx:
             if claim:
-                idempotency.take(tx, claim)
-            spend.refuse(tx, tenant)
+                idempotency.lock(tx, claim)
+            spend.check_cap(tx, tenant)
             row = insert_job(tx, job, taken.rows, taken.bounds, taken.inputs)
             if claim:
-                idempotency.keep(tx, claim, job_id, answer(row))
+                idempotency.store(tx, claim, job_id, answer(row))
             taken.keep()
         record.job_submitted(model.key, order.job_class, taken.total)
         return row
@@ -147,7 +147,7 @@ def submit_source(
     if found := [*faults, *_order_faults(model, order)]:
         plural = "fault" if len(found) == 1 else "faults"
         raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
-    job = ComingJob(
+    job = UnreadJob(
         id=ids.new(),
         tenant=tenant,
         source=orjson.dumps(source).decode(),
@@ -166,11 +166,11 @@ def submit_source(
     )
     with acting(database, tenant) as tx:
         if claim:
-            idempotency.take(tx, claim)
-        spend.refuse(tx, tenant)
+            idempotency.lock(tx, claim)
+        spend.check_cap(tx, tenant)
         row = insert_validating(tx, job)
         if claim:
-            idempotency.keep(tx, claim, job.id, answer(row))
+            idempotency.store(tx, claim, job.id, answer(row))
     return row
 
 

@@ -25,11 +25,11 @@ from jobs.store.jobs import files
 from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
-WITHIN_S = 6 * 3600.0
+UPLOAD_TIMEOUT_S = 6 * 3600.0
 """Bytes are stored, or given up."""
 
 
-def store_of(settings: Settings) -> BlobStore:
+def blob_store(settings: Settings) -> BlobStore:
     """Where this configuration keeps files; the same one each time."""
     return _opened(settings.files, settings.s3_endpoint)
 
@@ -37,7 +37,7 @@ def store_of(settings: Settings) -> BlobStore:
 _opened = cache(open_store)
 
 
-def key_of(id: UUID) -> str:
+def blob_key(id: UUID) -> str:
     """Where a file's bytes lie: no folder of a disk grows beyond some thousands."""
     return f"files/{id.hex[:6]}/{id.hex[-2:]}/{id.hex}"
 
@@ -51,8 +51,8 @@ def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[st
         digest.update(chunk)
         size += len(chunk)
     content.seek(0)
-    blobs.put_stream(key_of(id), content)
-    return {"id": id, "bytes": size, "sha256": digest.digest(), "key": key_of(id)}
+    blobs.put_stream(blob_key(id), content)
+    return {"id": id, "bytes": size, "sha256": digest.digest(), "key": blob_key(id)}
 
 
 def add(
@@ -72,9 +72,9 @@ def add(
     id, size = ids.new(), content.seek(0, SEEK_END)
     with acting(database, tenant) as tx:
         quota.check_file(tx, tenant, limits, size, lock=False)
-        files.announce(
-            tx, tenant, id, purpose=purpose, filename=filename, key=key_of(id), key_id=key_id,
-            within_s=WITHIN_S,
+        files.reserve(
+            tx, tenant, id, purpose=purpose, filename=filename, key=blob_key(id), key_id=key_id,
+            within_s=UPLOAD_TIMEOUT_S,
         )  # fmt: skip
     found = put(blobs, content, id)
     try:
@@ -85,7 +85,7 @@ def add(
             )
     except QuotaExceeded:
         with acting(database, tenant) as tx:
-            files.give_up(tx, tenant, id)
+            files.abandon(tx, tenant, id)
         raise
     if row is None:
         blobs.delete(found["key"])

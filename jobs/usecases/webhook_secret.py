@@ -12,19 +12,19 @@ OVERLAP_S = 24 * 3600.0
 """So long a secret signs beside the one that replaced it."""
 
 
-def secrets_of(tx: Tx, secret_key: str, tenant: str) -> list[str]:
+def signing_secrets(tx: Tx, secret_key: str, tenant: str) -> list[str]:
     """What signs this tenant's webhooks now, the newest first; makes one where there is none.
 
     Raises NotConfigured and Unsealable, as the functions below do.
     """
-    found = secrets.live(tx, tenant) or _make(tx, secret_key, tenant)
+    found = secrets.active(tx, tenant) or _make(tx, secret_key, tenant)
     return [unseal(secret_key, tenant, row["sealed"]) for row in found]
 
 
-def look(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
+def show(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
     """What there is to say of it; the secret itself only the first time."""
     secrets.lock(tx, tenant)
-    row = (secrets.live(tx, tenant) or _make(tx, secret_key, tenant))[0]
+    row = (secrets.active(tx, tenant) or _make(tx, secret_key, tenant))[0]
     if row["shown_at"] is not None:
         return _object(tx, tenant, None)
     secret = unseal(secret_key, tenant, row["sealed"])
@@ -45,13 +45,13 @@ def rotate(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
 def _make(tx: Tx, secret_key: str, tenant: str) -> Any:
     sealed = seal(secret_key, tenant, webhook_messages.new_secret())
     secrets.lock(tx, tenant)
-    if not secrets.live(tx, tenant):
+    if not secrets.active(tx, tenant):
         secrets.insert(tx, tenant, sealed, shown=False)
-    return secrets.live(tx, tenant)
+    return secrets.active(tx, tenant)
 
 
 def _object(tx: Tx, tenant: str, secret: str | None) -> dict[str, Any]:
-    newest, *before = secrets.live(tx, tenant)
+    newest, *before = secrets.active(tx, tenant)
     return {
         "secret": secret,
         "created_at": jobs.timestamp(newest["created_at"]),

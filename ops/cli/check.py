@@ -60,7 +60,7 @@ def lines(invariant: Invariant, broken: list[Violation]) -> Iterator[str]:
     yield f"{invariant.number}  {invariant.name:20} {word:7} {invariant.holds}"
     for violation in broken:
         yield f"     {_job(violation) or 'database'}: {violation.what}"
-    if len(broken) == invariants.MOST:
+    if len(broken) == invariants.MOST_VIOLATIONS:
         yield "     … and maybe more"
 
 

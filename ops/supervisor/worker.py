@@ -105,7 +105,7 @@ class WatchedWorker(Child):
                 self._models()
                 try:
                     with database.begin() as tx:
-                        workers.watched(tx, self._watch.incarnation)
+                        workers.record_watched(tx, self._watch.incarnation)
                 except SQLAlchemyError as error:
                     _log.warning("can't say that %s lives: %s", self.name, error)
 

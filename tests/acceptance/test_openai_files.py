@@ -91,7 +91,7 @@ def is_gone(platform: Platform, file_id: str) -> bool:
     id = tenant_files.ids.parse("file", file_id)
     assert id is not None
     try:
-        tenant_files.store_of(platform.settings).get(tenant_files.key_of(id))
+        tenant_files.blob_store(platform.settings).get(tenant_files.blob_key(id))
     except PayloadLost:
         database = db.connect(platform.settings.database_url, pool_size=1)
         with database.begin() as tx:

@@ -142,7 +142,7 @@ def test_names_are_text_wherever_they_come_from(opened: Sign, platform: Platform
     with database.begin() as tx:
         id = workers.register(tx, NASTY, "default", NASTY, ["minilm@1"])
         row = ModelRow("minilm@1", "failed", 0.0, 0.0, f"it said {NASTY}")
-        workers.tell_models(tx, id, [row])
+        workers.report_models(tx, id, [row])
     database.dispose()
     window = opened()
     window.forgive("status of 404")

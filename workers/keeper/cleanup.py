@@ -27,7 +27,7 @@ def duties(settings: Settings) -> Iterator[Duty]:
     payloads = Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint)
     yield "erase payloads", _SOON_S, lambda tx: deletion.erase_payloads(tx, payloads.delete_job)
     yield "erase tenants", _SOON_S, erasure.continue_erasing
-    yield "expire files", _SOON_S, partial(_expire_files, tenant_files.store_of(settings))
+    yield "expire files", _SOON_S, partial(_expire_files, tenant_files.blob_store(settings))
     yield "erase traces", _NOW_AND_THEN_S, TenantCleanup(settings).run_once
     ages: dict[retention.Kind, float] = {
         "items": settings.keep_items_days,
@@ -37,19 +37,19 @@ def duties(settings: Settings) -> Iterator[Duty]:
         if days:
             mark, drop, strays = (
                 _aged(days, partial(act, kind=kind))
-                for act in (retention.mark, retention.drop_a_week, retention.delete_strays)
+                for act in (retention.mark_pruned, retention.drop_week, retention.delete_strays)
             )
             yield f"mark {kind}", _NOW_AND_THEN_S, mark
             yield f"drop {kind}", _NOW_AND_THEN_S, drop
             yield f"strays of {kind}", _SELDOM_S, strays
     if days := settings.keep_jobs_days:
-        yield "forget jobs", _NOW_AND_THEN_S, _aged(days, retention.forget_jobs)
-        yield "forget launches", _NOW_AND_THEN_S, _aged(days, retention.forget_launches)
+        yield "forget jobs", _NOW_AND_THEN_S, _aged(days, retention.delete_jobs)
+        yield "forget launches", _NOW_AND_THEN_S, _aged(days, retention.delete_launches)
 
 
 def _expire_files(blobs: BlobStore, tx: Tx) -> int:
     """Whoever dies in between leaves a row that has expired: its bytes are deleted once more."""
-    keys = stored_files.forget_expired(tx, clock.now())
+    keys = stored_files.delete_expired(tx, clock.now())
     for key in keys:
         blobs.delete(key)
     return len(keys)

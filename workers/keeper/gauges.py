@@ -91,7 +91,7 @@ class GaugeCollector:
     def _look(self, tx: Tx, heard: _Heard) -> Mapping[str, int]:
         """Workers that died meanwhile, by how."""
         silent_s = 2 * self._settings.lease_s
-        queued, ready = gauges.queue(tx), workers.ready(tx, silent_s)
+        queued, ready = gauges.queue(tx), workers.ready_counts(tx, silent_s)
         died = gauges.deaths(tx)
         self._note_moves(heard.minute, queued)
         if clock.monotonic() >= self._seldom_s:

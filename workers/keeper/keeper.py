@@ -75,17 +75,17 @@ def services(settings: Settings) -> list[Service]:
         ),
         Service("cancel", settings.keeper_interval_s, _cancel),
         Service("expire", settings.keeper_interval_s, _expire),
-        Service("sweep", 30.0, finish.sweep),
+        Service("sweep", 30.0, finish.close_missed),
         Service(
             "lose workers",
             5.0,
-            lambda tx: workers.lose(tx, silent_s),
+            lambda tx: workers.mark_lost(tx, silent_s),
             partial(record.worker_died, "silent"),
         ),
-        Service("forget keys", 60.0, lambda tx: idempotency.forget(tx, keys_s)),
-        Service("forget endpoints", 3600.0, endpoints.forget),
-        Service("sum up spend", 1.0, spend.sum_up),
-        Service("tell of spend", 5.0, spend.tell),
+        Service("forget keys", 60.0, lambda tx: idempotency.delete_old(tx, keys_s)),
+        Service("forget endpoints", 3600.0, endpoints.delete_stale),
+        Service("sum up spend", 1.0, spend.compact),
+        Service("tell of spend", 5.0, spend.notify),
         Service("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
         *(Service(name, every_s, duty) for name, every_s, duty in cleanup.duties(settings)),
     ]
@@ -93,7 +93,7 @@ def services(settings: Settings) -> list[Service]:
 
 def _cancel(tx: Tx) -> int:
     """What a cancel left to do: the api does it itself, for as long as its client waits."""
-    found = verbs.cancelling(tx)
+    found = verbs.unended_cancelled(tx)
     with suppress(NotFound):  # ended by somebody else, and deleted by its tenant
         return verbs.end_cancelled(tx, found[0]) if found else 0
     return 1
@@ -101,7 +101,7 @@ def _cancel(tx: Tx) -> int:
 
 def _expire(tx: Tx) -> int:
     """One job a transaction: locks are taken slices first, then the job."""
-    due = verbs.due(tx)
+    due = verbs.expired(tx)
     with suppress(NotFound):
         if due:
             verbs.expire(tx, due[0])

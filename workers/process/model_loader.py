@@ -206,7 +206,7 @@ class ModelLoader:
         with _away("where models stand"):
             with self._database.begin() as tx:
                 workers.heartbeat(tx, self._hosts.incarnation, self._slices.state)
-                workers.tell_models(tx, self._hosts.incarnation, rows)
+                workers.report_models(tx, self._hosts.incarnation, rows)
                 if any(row.state == "ready" for row in rows):
                     db.notify_work(tx)
             self._told = rows

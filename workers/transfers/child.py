@@ -48,7 +48,7 @@ def carry(shared: Shared, mine: Transfer) -> Wait | None:
     """Does it; or says when to try again, and why. None: it has ended, or is not ours any more."""
     try:
         with acting(shared.database, mine.tenant) as tx:
-            job = transfers.job_of(tx, mine)
+            job = transfers.job(tx, mine)
         if job is None:
             return None
         do = importing.import_job if mine.kind == "import" else exporting.export_job

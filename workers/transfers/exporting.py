@@ -116,7 +116,7 @@ def _leave(shared: Shared, mine: Transfer, place: _Destination) -> bool:
     """Whether the job is still there as it was: somebody else may be writing the very same. Where
     it isn't, what was written is nobody's."""
     with acting(shared.database, mine.tenant) as tx:
-        still = transfers.job_of(tx, mine) is not None
+        still = transfers.job(tx, mine) is not None
     if not still:
         place.discard()
     return still
@@ -140,10 +140,10 @@ class _Files:
         id = ids.derived(self._job["finished_at"], *named)
         described = part.described()
         with self._acting() as tx:
-            file_rows.announce(
+            file_rows.reserve(
                 tx, self._mine.tenant, id, purpose="batch_output",
-                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.key_of(id), key_id="",
-                within_s=tenant_files.WITHIN_S,
+                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.blob_key(id),
+                key_id="", within_s=tenant_files.UPLOAD_TIMEOUT_S,
             )  # fmt: skip
         self._put.append(id)
         stored = tenant_files.put(self._shared.files, part.content, id)
@@ -163,7 +163,7 @@ class _Files:
     def discard(self) -> None:
         with self._acting() as tx:
             for id in self._put:
-                file_rows.give_up(tx, self._mine.tenant, id)
+                file_rows.abandon(tx, self._mine.tenant, id)
 
     def _acting(self) -> AbstractContextManager[Tx]:
         return acting(self._shared.database, self._mine.tenant)

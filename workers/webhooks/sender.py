@@ -151,7 +151,7 @@ class WebhookSender:
 
     def _message(self, delivery: Delivery) -> tuple[dict[str, str], bytes]:
         with self._database.begin() as tx:
-            keys = webhook_secret.secrets_of(tx, self._settings.secret_key, delivery.tenant)
+            keys = webhook_secret.signing_secrets(tx, self._settings.secret_key, delivery.tenant)
         body = webhook_messages.body(delivery.type, delivery.about, delivery.id)
         id = ids.show(webhook_messages.ID_PREFIX, delivery.id)
         return webhook_messages.headers(id, int(clock.now().timestamp()), body, keys), body
@@ -163,9 +163,9 @@ class WebhookSender:
                 tx, delivery, found.state, found.wait_s, answer.status, answer.error
             )
             if ours and found.state == "delivered":
-                endpoints.forgive(tx, delivery.endpoint)
+                endpoints.close_breaker(tx, delivery.endpoint)
             elif ours and asked:
-                endpoints.blame(
+                endpoints.record_failure(
                     tx,
                     delivery.endpoint,
                     gone=found.state == "disabled",

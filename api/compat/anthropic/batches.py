@@ -87,7 +87,7 @@ def _once(
             kept = find(tx, claim)
             made = kept.job_id if kept else None
         elif retries:
-            made = batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+            made = batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
         if made:
             return dict(reading.one(tx, caller.tenant, made)), True
     return _store(shared, raw, caller, claim, fingerprint), False

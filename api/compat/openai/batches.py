@@ -30,8 +30,8 @@ from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.billing import spend
 from jobs.store.jobs import batch_retries, read, transfers
-from jobs.store.jobs.idempotency import find, keep, take
-from jobs.store.jobs.transfers import ComingJob
+from jobs.store.jobs.idempotency import find, lock, store
+from jobs.store.jobs.transfers import UnreadJob
 from jobs.telemetry.tracing import spans
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
@@ -83,11 +83,11 @@ def _create(
         if claim:
             if kept := find(tx, claim):
                 return Response(kept.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
-            take(tx, claim)
+            lock(tx, claim)
         else:
-            batch_retries.alone(tx, caller.tenant, fingerprint)
+            batch_retries.lock(tx, caller.tenant, fingerprint)
             made = (
-                batch_retries.made_lately(tx, caller.tenant, fingerprint, DIALECT)
+                batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
                 if retries
                 else None
             )
@@ -95,11 +95,11 @@ def _create(
                 row = read.one(tx, caller.tenant, made)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
         _check_file(files.find(tx, caller, asked.input_file_id))
-        spend.refuse(tx, caller.tenant)
+        spend.check_cap(tx, caller.tenant)
         row = transfers.insert_validating(tx, _coming(caller, asked, window_s, fingerprint))
         answer = orjson.dumps(batch_object(row))
         if claim:
-            keep(tx, claim, row["id"], answer)
+            store(tx, claim, row["id"], answer)
     return Response(answer, 200, media_type=bodies.JSON)
 
 
@@ -138,7 +138,7 @@ def _check_file(row: RowMapping) -> None:
         raise Invalid(message, faults=[fault])
 
 
-def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: str) -> ComingJob:
+def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: str) -> UnreadJob:
     id = ids.new()
     expiry = asked.output_expires_after
     beside = {
@@ -148,7 +148,7 @@ def _coming(caller: Caller, asked: BatchRequest, window_s: float, fingerprint: s
         "created": int(clock.now().timestamp()),
         "request": fingerprint,
     }
-    return ComingJob(
+    return UnreadJob(
         id,
         caller.tenant,
         source=_text({"file": asked.input_file_id}),

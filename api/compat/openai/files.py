@@ -138,7 +138,7 @@ def _store(
 ) -> Response:  # fmt: skip
     row = tenant_files.add(
         shared.database,
-        tenant_files.store_of(shared.settings),
+        tenant_files.blob_store(shared.settings),
         caller.tenant,
         content,
         purpose=purpose,
@@ -193,7 +193,7 @@ def get_file(shared: Shared, caller: Reader, file_id: FileId) -> Response:
 def get_content(shared: Shared, caller: Reader, file_id: FileId) -> Response:
     """Its bytes, streamed."""
     row = _file(shared, caller, file_id)
-    content = tenant_files.store_of(shared.settings).open(row["key"])
+    content = tenant_files.blob_store(shared.settings).open(row["key"])
     headers = {"Content-Length": str(row["bytes"])}
     return StreamingResponse(
         _pieces(content), headers=headers, media_type="application/octet-stream"

@@ -8,7 +8,7 @@ from api.context import Context
 from jobs.models.model import Model
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import workers
-from jobs.store.queue.workers import NOWHERE, Standing
+from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics.metrics import EDGES, STAGES
 from jobs.telemetry.reports.reports import Reading
 
@@ -21,7 +21,7 @@ class Row:
 
     key: str
     model: Model | None
-    standing: Standing
+    standing: ModelStatus
     target_s: float
     figures: Mapping[str, Any]
 
@@ -41,23 +41,23 @@ class Row:
         return ("at rest", "") if states.get("absent") else ("no worker", "warning")
 
 
-def standing(shared: Context) -> Mapping[str, Standing]:
+def standing(shared: Context) -> Mapping[str, ModelStatus]:
     """By name@version; nothing where the database is away."""
     try:
         with shared.database.connect() as tx:
-            return workers.standing(tx, 2 * shared.settings.lease_s)
+            return workers.model_statuses(tx, 2 * shared.settings.lease_s)
     except CONNECTION_ERRORS:
         return {}
 
 
-def rows(shared: Context, found: Mapping[str, Standing], reading: Reading) -> list[Row]:
+def rows(shared: Context, found: Mapping[str, ModelStatus], reading: Reading) -> list[Row]:
     """Those that are declared, and those that are still there. found: how they stand."""
     declared = {model.key: model for model in shared.models}
     keys = (*declared, *sorted(found.keys() - declared.keys()))
     return [row(key, declared.get(key), found.get(key, NOWHERE), reading) for key in keys]
 
 
-def row(key: str, model: Model | None, standing: Standing, reading: Reading) -> Row:
+def row(key: str, model: Model | None, standing: ModelStatus, reading: Reading) -> Row:
     target_s = model.target_ms / 1000 if model else 0.0
     return Row(key, model, standing, target_s, figures(reading, key))
 

@@ -156,7 +156,7 @@ def _each(
     """Those that are left when their turn comes, the newest first."""
     while filter.states:
         with shared.acting(tenant) as tx:
-            found = search.named(tx, tenant, filter, made_before, after=after, limit=_STEP)
+            found = search.matching_ids(tx, tenant, filter, made_before, after=after, limit=_STEP)
         yield from found
         if len(found) < _STEP:
             return

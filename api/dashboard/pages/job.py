@@ -48,7 +48,7 @@ def show_job(
     with find_job(shared, viewer.caller, job_id) as (tx, row):
         job = jobs.job_object(row)
         if custom_id:
-            seq = detail.seq_of(tx, row["tenant_id"], row["id"], custom_id)
+            seq = detail.find_seq(tx, row["tenant_id"], row["id"], custom_id)
             if seq is not None:
                 return layout.go(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
         inside = _inside(tx, row)

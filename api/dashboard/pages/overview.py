@@ -22,7 +22,7 @@ from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.jobs import read as reading
 from jobs.store.monitoring import workers as fleet
 from jobs.store.queue import workers
-from jobs.store.queue.workers import Standing
+from jobs.store.queue.workers import ModelStatus
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports import history
 from jobs.telemetry.reports.reports import Reading
@@ -40,7 +40,7 @@ class Seen:
 
     jobs: Sequence[dict[str, Any]] = ()
     workers: Sequence[RowMapping] = ()
-    models: Mapping[str, Standing] = field(default_factory=dict)
+    models: Mapping[str, ModelStatus] = field(default_factory=dict)
     states: Mapping[str, int] | None = None
     took_s: float | None = None
 
@@ -120,7 +120,7 @@ def _seen(shared: Context, whose: str) -> Seen:
                 found, states = fleet.page(tx), None
             else:
                 found, states = (), reading.open_states(tx, whose)
-            models = workers.standing(tx, 2 * shared.settings.lease_s)
+            models = workers.model_statuses(tx, 2 * shared.settings.lease_s)
             took_s = clock.monotonic() - since_s
             jobs = [
                 {**views.job_object(row), "tenant": row["tenant_id"]}

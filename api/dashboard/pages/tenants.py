@@ -42,7 +42,7 @@ def list_tenants(
     with shared.acting(EVERYBODY) as tx:
         rows = _standing.of(
             ("page", after),
-            lambda: stats.standing(tx, EVERYBODY, after=after, limit=_ROWS + 1),
+            lambda: stats.page(tx, EVERYBODY, after=after, limit=_ROWS + 1),
         )
     shown = rows[:_ROWS]
     return layout.page(
@@ -58,7 +58,7 @@ def show_tenant(request: Request, shared: Shared, viewer: Viewing, tenant: Tenan
     _let_in(viewer, tenant)
     today, own = clock.now().date(), tenant == viewer.caller.tenant
     with shared.acting(tenant) as tx:
-        rows = stats.standing(tx, tenant, limit=1)
+        rows = stats.page(tx, tenant, limit=1)
         used = usage.sums(tx, tenant, ["model"], today.replace(day=1), today + timedelta(days=1))
         found = limits.get(tx, tenant)
         made = api_keys.page(tx, tenant, None, _KEYS) if own or viewer.may("admin") else None

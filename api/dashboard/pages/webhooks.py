@@ -46,7 +46,7 @@ def list_deliveries(
         endpoints = _endpoints.of(who, lambda: store.by_endpoint(tx, who, _ENDPOINTS))
     with shared.acting(viewer.caller.tenant) as tx:
         own_url = spend.endpoint(tx, viewer.caller.tenant)
-        secrets = webhook_secrets.live(tx, viewer.caller.tenant)
+        secrets = webhook_secrets.active(tx, viewer.caller.tenant)
     asked = {"state": state, "url": url, "tenant": tenant}
     return layout.page(
         request, "webhooks.html", viewer=viewer, states=STATES, state=state, url=url,

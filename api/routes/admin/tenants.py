@@ -70,11 +70,11 @@ def erase_tenant(request: Request, shared: Shared, caller: Admin, tenant: Tenant
     with shared.acting(tenant) as tx:
         erasure.begin(tx, tenant)
         audit.record(tx, request, caller, "tenant.erase", tenant, tenant)
-        return json_response(erasure_object(tenant, erasure.left(tx, tenant)), 202)
+        return json_response(erasure_object(tenant, erasure.remaining(tx, tenant)), 202)
 
 
 @router.get("/tenants/{tenant}/erasure", response_model=Erasure)
 def get_erasure(shared: Shared, caller: Admin, tenant: TenantName) -> Response:
     """How far the erasure of a tenant is."""
     with shared.acting(tenant) as tx:
-        return json_response(erasure_object(tenant, erasure.left(tx, tenant)))
+        return json_response(erasure_object(tenant, erasure.remaining(tx, tenant)))

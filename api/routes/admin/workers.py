@@ -70,7 +70,7 @@ def ask(request: Request, shared: Context, caller: Caller, id: int, *, drain: bo
     """Raises NotFound; Conflict where it has ended."""
     with shared.acting(EVERYBODY) as tx:
         worker_of(tx, id)
-        if not store.ask_to_drain(tx, id, drain):
+        if not store.request_drain(tx, id, drain):
             raise Conflict(f"worker {id} has ended")
         audit.record(tx, request, caller, f"worker.{'drain' if drain else 'undrain'}", str(id))
 

@@ -55,11 +55,11 @@ def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
 def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
     """What came before a job, as far as the caller is to know it. Leaves the transaction to its
     tenant."""
-    own = diagnostics.own_before(tx, job)
+    own = diagnostics.count_own_ahead(tx, job)
     if not caller.may("operate"):
         return Before(own, None)
     act(tx, EVERYBODY)
-    others = diagnostics.others_before(tx, job)
+    others = diagnostics.count_others_ahead(tx, job)
     act(tx, job["tenant_id"])
     return Before(own, others)
 

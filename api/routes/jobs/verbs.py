@@ -58,7 +58,7 @@ def perform(
 
 def _refuse_anew(caller: Caller, tx: Tx, job: RowMapping) -> None:
     """That is new work. What operators may queue themselves says nothing of others' jobs."""
-    spend.refuse(tx, job["tenant_id"])
+    spend.check_cap(tx, job["tenant_id"])
     if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
         again = job["failed"] + job["cancelled"] + job["expired"]
         quota.check(tx, caller.tenant, caller.limits, job["model"], again, 0)

@@ -38,10 +38,10 @@ def redeliver(request: Request, shared: Shared, caller: Submitter, job_id: JobId
     """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
     is enabled by it."""
     with find_job(shared, caller, job_id) as (tx, job):
-        row = store.send_again(tx, job["tenant_id"], job["id"])
+        row = store.redeliver(tx, job["tenant_id"], job["id"])
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
-        endpoints.forgive(tx, (job["tenant_id"], row["url"]))
+        endpoints.close_breaker(tx, (job["tenant_id"], row["url"]))
         audit.record(tx, request, caller, "webhook.redeliver", job_id, job["tenant_id"])
     return json_response(delivery_object(row), 202)
 
@@ -50,7 +50,7 @@ def redeliver(request: Request, shared: Shared, caller: Submitter, job_id: JobId
 def look_at_secret(request: Request, shared: Shared, caller: Submitter) -> dict[str, Any]:
     """The secret that signs your webhooks: shown once, when it was made or first asked for."""
     with shared.acting(caller.tenant) as tx:
-        found = webhook_secret.look(tx, shared.settings.secret_key, caller.tenant)
+        found = webhook_secret.show(tx, shared.settings.secret_key, caller.tenant)
         if found["secret"]:
             audit.record(tx, request, caller, "webhook_secret.show", _SECRET)
         return found
@@ -84,7 +84,7 @@ def set_endpoint(request: Request, shared: Shared, caller: Submitter, asked: End
         spend.set_endpoint(tx, caller.tenant, asked.url)
         audit.record(tx, request, caller, "webhook_endpoint.put", "webhook endpoint")
         if asked.url:
-            endpoints.forgive(tx, (caller.tenant, asked.url))
+            endpoints.close_breaker(tx, (caller.tenant, asked.url))
     return look_at_endpoint(shared, caller)
 
 

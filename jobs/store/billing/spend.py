@@ -24,14 +24,14 @@ _REACHED = text(f"""
 """)
 
 
-def reached(tx: Tx, tenant: str) -> bool:
+def cap_reached(tx: Tx, tenant: str) -> bool:
     """Whether the hard cap of this month is reached."""
     return bool(tx.scalar(_REACHED, {"tenant": tenant}))
 
 
-def refuse(tx: Tx, tenant: str) -> None:
+def check_cap(tx: Tx, tenant: str) -> None:
     """Raises SpendCap where nothing new is taken in any more. What was taken in goes on."""
-    if reached(tx, tenant):
+    if cap_reached(tx, tenant):
         raise SpendCap
 
 
@@ -52,7 +52,7 @@ _SUM_UP = text("""
 """)
 
 
-def sum_up(tx: Tx, most: int = _ROWS) -> int:
+def compact(tx: Tx, most: int = _ROWS) -> int:
     """Makes one row of those of each month that has more than `most`; returns how many months."""
     return tx.execute(_SUM_UP, {"most": most}).rowcount
 
@@ -88,13 +88,13 @@ _TELL = text(f"""
          USING (tenant_id, percent)
 """)
 
-TOLD_AT = (80, 100)
+NOTIFIED_PERCENTS = (80, 100)
 """Percents of the soft cap, each told once a month."""
 
 
-def tell(tx: Tx) -> int:
+def notify(tx: Tx) -> int:
     """Writes the webhooks of tenants that passed a share of their soft cap; returns how many."""
-    return tx.execute(_TELL, {"percents": list(TOLD_AT)}).rowcount
+    return tx.execute(_TELL, {"percents": list(NOTIFIED_PERCENTS)}).rowcount
 
 
 _SET_URL = text("""

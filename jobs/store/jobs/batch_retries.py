@@ -24,12 +24,12 @@ _MADE = text("""
 """)
 
 
-def alone(tx: Tx, tenant: str, request: str) -> None:
+def lock(tx: Tx, tenant: str, request: str) -> None:
     """Until the transaction ends no other makes one by the same request."""
     tx.execute(_LOCK, {"tenant": tenant, "request": request})
 
 
-def made_lately(tx: Tx, tenant: str, request: str, dialect: str) -> UUID | None:
+def find_recent(tx: Tx, tenant: str, request: str, dialect: str) -> UUID | None:
     """The latest batch that was made by the same request. request: its fingerprint."""
     since = ids.earliest(clock.now() - _WITHIN)
     values = {"tenant": tenant, "request": request, "since": since, "dialect": dialect}

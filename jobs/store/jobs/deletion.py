@@ -26,7 +26,7 @@ _FORGET = [
 ]
 
 
-def forget(tx: Tx, jobs: Sequence[UUID]) -> None:
+def delete_jobs(tx: Tx, jobs: Sequence[UUID]) -> None:
     """Removes what is known of jobs, apart from their items and results. The caller has locked
     their slices, then them."""
     for step in _FORGET:

@@ -147,7 +147,7 @@ _NAMED = text("""
 """)
 
 
-def seq_of(tx: Tx, tenant: str, job: UUID, custom_id: str) -> int | None:
+def find_seq(tx: Tx, tenant: str, job: UUID, custom_id: str) -> int | None:
     """Of the item that its client calls so; reads all of the job's."""
     values = {"tenant": tenant, "job": job, "custom_id": custom_id}
     found: int | None = tx.scalar(_NAMED, values)

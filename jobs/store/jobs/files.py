@@ -52,7 +52,7 @@ _EXPIRED = text("""
 """)
 
 
-def announce(
+def reserve(
     tx: Tx, tenant: str, id: UUID, *, purpose: str, filename: str, key: str, key_id: str,
     within_s: float,
 ) -> None:  # fmt: skip
@@ -72,7 +72,7 @@ def complete(
     return found.mappings().one_or_none()
 
 
-def give_up(tx: Tx, tenant: str, id: UUID) -> None:
+def abandon(tx: Tx, tenant: str, id: UUID) -> None:
     """One that won't be complete: what was stored of it goes."""
     tx.execute(_GIVE_UP, {"id": id, "tenant": tenant})
 
@@ -95,7 +95,7 @@ def delete(tx: Tx, tenant: str, id: UUID) -> bool:
     return tx.execute(_DELETE, {"id": id, "tenant": tenant}).rowcount > 0
 
 
-def forget_expired(tx: Tx, at: datetime, most: int = 100) -> Collection[str]:
+def delete_expired(tx: Tx, at: datetime, most: int = 100) -> Collection[str]:
     """Deletes the rows of what expired by then; returns the keys of its blobs, which the caller
     deletes before it commits."""
     return tx.scalars(_EXPIRED, {"at": at, "most": most}).all()

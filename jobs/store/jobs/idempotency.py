@@ -39,7 +39,7 @@ def find(tx: Tx, claim: Claim) -> StoredResponse | None:
 _LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
-def take(tx: Tx, claim: Claim) -> None:
+def lock(tx: Tx, claim: Claim) -> None:
     """Holds the key until the transaction ends. Raises KeyInFlight where another request holds it
     or was faster, KeyReused where that was not the same."""
     # A statement of its own: who looked before it had the lock would miss what was just committed.
@@ -61,7 +61,7 @@ _KEEP = text("""
 """)
 
 
-def keep(tx: Tx, claim: Claim, job_id: UUID, answer: bytes) -> None:
+def store(tx: Tx, claim: Claim, job_id: UUID, answer: bytes) -> None:
     """Stores the answer of the request that took the key."""
     values = {
         "tenant": claim.tenant,
@@ -81,6 +81,6 @@ _FORGET = text("""
 """)
 
 
-def forget(tx: Tx, age_s: float, most: int = 1000) -> int:
+def delete_old(tx: Tx, age_s: float, most: int = 1000) -> int:
     """Deletes up to `most` keys that are older, and returns how many there were."""
     return tx.execute(_FORGET, {"age_s": age_s, "most": most}).rowcount

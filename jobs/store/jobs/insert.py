@@ -14,7 +14,7 @@ from jobs.store import partitions
 from jobs.store.billing import quota
 from jobs.store.db import WORK_CHANNEL, Tx, cursor, disable_statement_timeout
 
-PATIENCE_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
+DUE_AFTER_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
 """After its submission a job's first slice is due. Of one tenant and priority what is due first
 goes first: so an interactive job passes those that came up to half a minute before it, and nothing
 waits for ever."""
@@ -63,7 +63,7 @@ _CUT = """
              WITH ORDINALITY AS s (start, stop, inputs, nth)
 """
 
-NOTHING_RAN = """now() AS read_at, 0 AS n_running, 0 AS n_recent, 0 AS succeeded, 0 AS failed,
+NEW_JOB_COLUMNS = """now() AS read_at, 0 AS n_running, 0 AS n_recent, 0 AS succeeded, 0 AS failed,
            0 AS cancelled, 0 AS expired, CAST(NULL AS text) AS transfer_error"""
 """What `reading.one` has beside the job's row, of one that is new."""
 
@@ -78,7 +78,7 @@ _INSERT_JOB = text(f"""
                 :webhook_url, :input_bytes, :key, :dialect, :asked, :target, :traceparent)
         RETURNING *
     ), cut AS ({_CUT})
-    SELECT job.*, {NOTHING_RAN}, pg_notify(:channel, '')
+    SELECT job.*, {NEW_JOB_COLUMNS}, pg_notify(:channel, '')
     FROM job
 """)
 
@@ -141,7 +141,7 @@ def _values(job: NewJob, bounds: Sequence[int], inputs: Sequence[int]) -> dict[s
         "custom_ids": job.custom_ids,
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
-        "patience_s": PATIENCE_S[job.job_class],
+        "patience_s": DUE_AFTER_S[job.job_class],
         "stride_s": STRIDE_S,
         # Not in SQL: PostgreSQL refuses a product that is too small to be told from 0.
         "urgent_s": job.expires_in_s and job.expires_in_s * _URGENT_SHARE,

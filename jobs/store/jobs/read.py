@@ -92,7 +92,7 @@ def owner(tx: Tx, id: UUID) -> str | None:
     return tx.scalars(_OWNER, {"id": id}).one_or_none()
 
 
-def watched(tx: Tx, ids: Collection[UUID]) -> list[RowMapping]:
+def get_many(tx: Tx, ids: Collection[UUID]) -> list[RowMapping]:
     """Those of the jobs that are there, whoever's they are."""
     return list(tx.execute(_WATCHED, {"ids": list(ids)}).mappings())
 

@@ -44,7 +44,7 @@ _MARK = """
 """
 
 
-def mark(tx: Tx, before: datetime, kind: Kind) -> int:
+def mark_pruned(tx: Tx, before: datetime, kind: Kind) -> int:
     """Marks jobs that ended before then as pruned; returns their number."""
     values = {"low": partitions.lowest_id(before), "before": before, "most": _MOST_JOBS}
     count: int = tx.scalars(text(_MARK.format(kind=kind, other=_OTHER[kind])), values).one()
@@ -54,7 +54,7 @@ def mark(tx: Tx, before: datetime, kind: Kind) -> int:
 _KEPT = "SELECT EXISTS (SELECT 1 FROM jobs WHERE id >= :low AND id < :high AND NOT {kind}_pruned)"
 
 
-def drop_a_week(tx: Tx, before: datetime, kind: Kind) -> int:
+def drop_week(tx: Tx, before: datetime, kind: Kind) -> int:
     """Drops one partition of which all jobs are pruned or gone; 0: there is none. A job that would
     come into it meanwhile has an id older than its retention: there is none."""
     kept = text(_KEPT.format(kind=kind))
@@ -135,13 +135,13 @@ _LOCK_SLICES = text("""
 _LOCK_JOBS = text("SELECT id FROM jobs WHERE id = ANY(:jobs) ORDER BY id FOR UPDATE")
 
 
-def forget_jobs(tx: Tx, before: datetime) -> int:
+def delete_jobs(tx: Tx, before: datetime) -> int:
     """Removes jobs that ended before then and are pruned; returns their number."""
     values = {"low": partitions.lowest_id(before), "before": before, "most": _MOST_JOBS}
     found = tx.scalars(_FORGETTABLE, values | {"most_items": 50 * _MOST_ITEMS}).all()
     if found:
         tx.execute(_LOCK_SLICES, {"jobs": list(found)})
-        deletion.forget(tx, tx.scalars(_LOCK_JOBS, {"jobs": list(found)}).all())
+        deletion.delete_jobs(tx, tx.scalars(_LOCK_JOBS, {"jobs": list(found)}).all())
     return len(found)
 
 
@@ -163,7 +163,7 @@ _FORGET_WORKERS = text("""
 """)
 
 
-def forget_launches(tx: Tx, before: datetime) -> int:
+def delete_launches(tx: Tx, before: datetime) -> int:
     """Removes launches from before then, and workers that ended before and have none left;
     returns the number of launches."""
     values = {"before": before, "most": _MOST_LAUNCHES}

@@ -116,7 +116,7 @@ def now(tx: Tx) -> datetime:
     return found
 
 
-def named(
+def matching_ids(
     tx: Tx, tenant: str, filter: Filter, made_before: datetime, *, after: UUID | None, limit: int
 ) -> list[UUID]:
     """Ids of those that were there at that time, the newest first, from `after` on."""

@@ -18,14 +18,14 @@ from jobs import ids
 from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
-from jobs.store.jobs.insert import NOTHING_RAN
+from jobs.store.jobs.insert import NEW_JOB_COLUMNS
 from jobs.store.webhooks.deliveries import DELIVER
 
 Kind = Literal["import", "export"]
 
 
 @dataclass(frozen=True, slots=True)
-class ComingJob:
+class UnreadJob:
     """A job whose items are still where `source` says. source, asked, target, params, metadata:
     JSON texts; model: None where its dialect learns it from the lines; expires_in_s: None for
     never; key: the one that it came by; traceparent: see NewJob."""
@@ -61,11 +61,11 @@ _INSERT = text(f"""
         INSERT INTO transfers (job_id, tenant_id, kind, generation)
         SELECT id, tenant_id, 'import', generation FROM job
     )
-    SELECT job.*, {NOTHING_RAN}, pg_notify(:channel, '') FROM job
+    SELECT job.*, {NEW_JOB_COLUMNS}, pg_notify(:channel, '') FROM job
 """)
 
 
-def insert_validating(tx: Tx, job: ComingJob) -> RowMapping:
+def insert_validating(tx: Tx, job: UnreadJob) -> RowMapping:
     """Stores a job whose items are to be read, tells keepers at commit, and returns its row as
     `reading.one` does."""
     values: dict[str, Any] = {
@@ -189,7 +189,7 @@ _LOCK_JOB = text("""
 _TAKE_OFF = text(f"DELETE FROM transfers WHERE tenant_id = :tenant AND {_MINE}")
 
 
-def job_of(tx: Tx, mine: Transfer) -> RowMapping | None:
+def job(tx: Tx, mine: Transfer) -> RowMapping | None:
     """The row of its job; None: it is gone, or in another generation."""
     values = {"job_id": mine.job_id, "tenant": mine.tenant, "generation": mine.generation}
     return tx.execute(_JOB, values).mappings().one_or_none()
@@ -217,7 +217,7 @@ def set_manifest(tx: Tx, mine: Transfer, manifest: dict[str, Any]) -> None:
     tx.execute(_SET_MANIFEST, values | {"manifest": orjson.dumps(manifest).decode()})
 
 
-def could_not_write(manifest: str | None) -> bool:
+def export_failed(manifest: str | None) -> bool:
     return manifest is not None and "error" in orjson.loads(manifest)
 
 
@@ -243,16 +243,16 @@ _READ_AGAIN = text(
 _WRITE_AGAIN = text(_AGAIN.format(kind="export", more=""))
 
 
-def forget(tx: Tx, jobs: Sequence[UUID]) -> None:
+def delete(tx: Tx, jobs: Sequence[UUID]) -> None:
     """Of jobs that the caller has locked: who reads or writes them writes nothing any more."""
     tx.execute(_FORGET, {"jobs": list(jobs)})
 
 
-def read_again(tx: Tx, job: UUID) -> None:
+def restart_import(tx: Tx, job: UUID) -> None:
     """A new generation of a job that ended before its items were read."""
     tx.execute(_READ_AGAIN, {"job": job, "channel": TRANSFERS_CHANNEL})
 
 
-def write_again(tx: Tx, job: UUID) -> None:
+def restart_export(tx: Tx, job: UUID) -> None:
     """A new generation of one that ended, with the same results."""
     tx.execute(_WRITE_AGAIN, {"job": job, "channel": TRANSFERS_CHANNEL})

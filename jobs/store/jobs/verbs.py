@@ -15,7 +15,7 @@ from jobs.errors import Conflict, NotFound
 from jobs.states import TERMINAL, TRANSITIONS, JobState
 from jobs.store.db import Tx, disable_statement_timeout, notify_work
 from jobs.store.jobs import transfers
-from jobs.store.jobs.deletion import forget
+from jobs.store.jobs.deletion import delete_jobs
 from jobs.store.queue.finish import close_finished_jobs, close_unread, end_slices
 from jobs.store.tenancy import EVERYBODY
 
@@ -95,7 +95,7 @@ _CANCELLING = text("""
 """)
 
 
-def cancelling(tx: Tx) -> Sequence[UUID]:
+def unended_cancelled(tx: Tx) -> Sequence[UUID]:
     """Cancelled jobs in which something still waits for its end."""
     return tx.scalars(_CANCELLING).all()
 
@@ -173,14 +173,14 @@ def retry(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     if (unread or unsuccessful) and (row["items_pruned"] or row["results_pruned"]):
         raise Conflict("its items were removed at the end of their retention; submit it anew")
     if unread:
-        transfers.read_again(tx, job)
+        transfers.restart_import(tx, job)
     elif unsuccessful:
-        transfers.forget(tx, [job])
+        transfers.delete(tx, [job])
         for step in (_ARCHIVE, _FORGET_ATTEMPTS, _REVIVE_SLICES, _REVIVE_JOB):
             tx.execute(step, {"job": job})
         notify_work(tx)
-    elif transfers.could_not_write(row["manifest"]) and not row["results_pruned"]:
-        transfers.write_again(tx, job)
+    elif transfers.export_failed(row["manifest"]) and not row["results_pruned"]:
+        transfers.restart_export(tx, job)
     return before
 
 
@@ -190,7 +190,7 @@ _DUE = text("""
 """)
 
 
-def due(tx: Tx) -> Sequence[UUID]:
+def expired(tx: Tx) -> Sequence[UUID]:
     """Open jobs whose time is up."""
     return tx.scalars(_DUE).all()
 
@@ -224,5 +224,5 @@ def delete(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     if before not in TERMINAL:
         raise Conflict(f"the job is {before}; cancel it first, and delete it when it has ended")
     tx.execute(_TO_ERASE, {"job": job})
-    forget(tx, [job])
+    delete_jobs(tx, [job])
     return before

@@ -7,7 +7,13 @@ from uuid import UUID
 from sqlalchemy import RowMapping, text
 
 from jobs.store.db import Tx
-from jobs.store.monitoring.observations import Death, LockWait, Observations, Receiver, Standing
+from jobs.store.monitoring.observations import (
+    Death,
+    LockWait,
+    ModelObservation,
+    Observations,
+    Receiver,
+)
 from jobs.store.queue import workers
 
 DEATHS_S = 600.0
@@ -69,10 +75,10 @@ def locks(tx: Tx) -> LockWait:
 def observations(tx: Tx, silent_s: float) -> Observations:
     """What else rules ask of the database. silent_s: a worker that says nothing for so long is
     gone."""
-    standing = workers.standing(tx, silent_s)
+    standing = workers.model_statuses(tx, silent_s)
     return Observations(
         models={
-            key: Standing({str(state): n for state, n in one.states.items()}, one.error)
+            key: ModelObservation({str(state): n for state, n in one.states.items()}, one.error)
             for key, one in standing.items()
         },
         deaths=tuple(Death(*row) for row in tx.execute(_DEATHS, {"within_s": DEATHS_S})),
@@ -93,12 +99,12 @@ _OWN_BEFORE = text(_BEFORE.format(looked_at="tenant_id = :tenant AND", counted="
 _OTHERS_BEFORE = text(_BEFORE.format(looked_at="", counted="tenant_id <> :tenant AND"))
 
 
-def own_before(tx: Tx, job: RowMapping) -> int:
+def count_own_ahead(tx: Tx, job: RowMapping) -> int:
     """Jobs of its tenant for the same model that came earlier and were open when it was queued."""
     return tx.scalar(_OWN_BEFORE, _place_of(job)) or 0
 
 
-def others_before(tx: Tx, job: RowMapping) -> int:
+def count_others_ahead(tx: Tx, job: RowMapping) -> int:
     """The same of other tenants, in a transaction that sees them."""
     return tx.scalar(_OTHERS_BEFORE, _place_of(job)) or 0
 
@@ -140,12 +146,12 @@ _ERRORS = text("""
 """)
 
 
-def slices_of(tx: Tx, job: UUID, tenant: str) -> RowMapping:
+def slice_counts(tx: Tx, job: UUID, tenant: str) -> RowMapping:
     """How the slices of a job stand."""
     return tx.execute(_SLICES, {"job": job, "tenant": tenant}).mappings().one()
 
 
-def errors_of(tx: Tx, job: UUID, tenant: str) -> dict[str, int]:
+def error_counts(tx: Tx, job: UUID, tenant: str) -> dict[str, int]:
     """What a job's items failed with, by code, the most frequent first; of the first
     slices that have any."""
     found: Any = tx.execute(_ERRORS, {"job": job, "tenant": tenant})

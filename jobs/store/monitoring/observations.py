@@ -39,7 +39,7 @@ class LockWait:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ModelObservation:
     """A model in the workers that live: how many have it in each state, and why it failed."""
 
     states: Mapping[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Standing:
 class Observations:
     """models: by name@version; suspects: slices that run alone since workers died with them."""
 
-    models: Mapping[str, Standing] = field(default_factory=dict)
+    models: Mapping[str, ModelObservation] = field(default_factory=dict)
     deaths: tuple[Death, ...] = ()
     suspects: int = 0
     receivers: tuple[Receiver, ...] = ()

@@ -68,7 +68,7 @@ def launches(
     return tx.execute(_LAUNCHES, asked).mappings().all()
 
 
-def ask_to_drain(tx: Tx, incarnation: int, drain: bool) -> bool:
+def request_drain(tx: Tx, incarnation: int, drain: bool) -> bool:
     """That it takes no more work, or again some; False: it has ended. It hears of it with its next
     heartbeat."""
     return tx.execute(_ASK, {"incarnation": incarnation, "drain": drain}).rowcount > 0

@@ -20,7 +20,7 @@ _SUSPECTS = text("""
 
 def suspects_wait(tx: Tx, models: Iterable[Model]) -> bool:
     """Whether any suspect slice of these models could be claimed now."""
-    return bool(tx.scalar(_SUSPECTS, names_of(models)))
+    return bool(tx.scalar(_SUSPECTS, model_arrays(models)))
 
 
 # In the order of their indexes: any other plan may walk a million slices that are done.
@@ -46,7 +46,7 @@ _CLAIMABLE = text("""
 
 def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
     """Slices that could be claimed now, by model@version; counted up to `most`."""
-    found = tx.execute(_CLAIMABLE, names_of(models) | {"most": most})
+    found = tx.execute(_CLAIMABLE, model_arrays(models) | {"most": most})
     return {row[0]: row[1] for row in found}
 
 
@@ -65,10 +65,10 @@ _UNFINISHED = text("""
 
 def unfinished(tx: Tx, models: Iterable[Model]) -> set[str]:
     """Which of these models have slices that are ready, now or later, or leased."""
-    return set(tx.scalars(_UNFINISHED, names_of(models)))
+    return set(tx.scalars(_UNFINISHED, model_arrays(models)))
 
 
-def names_of(models: Iterable[Model]) -> dict[str, Any]:
+def model_arrays(models: Iterable[Model]) -> dict[str, Any]:
     """As the parameters models, versions."""
     listed = list(models)
     return {"models": [m.name for m in listed], "versions": [m.version for m in listed]}

@@ -16,7 +16,7 @@ from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.store.db import Tx, cursor
 from jobs.store.queue import fair_share
-from jobs.store.queue.backlog import names_of
+from jobs.store.queue.backlog import model_arrays
 
 MAX_SLICES = 500
 """Slices a claim takes at most: one-item jobs come in hundreds."""
@@ -212,7 +212,7 @@ def claim(
     wanted = [(model, room) for model, room in rooms.items() if room > 0]
     if not wanted or (guests and not _any_guest(tx, [m for m, _ in wanted], pool, guests)):
         return []
-    now_ms = fair_share.begin(tx, pool)
+    now_ms = fair_share.lock_pool(tx, pool)
     values: dict[str, Any] = {
         "models": [model.name for model, _ in wanted],
         "versions": [model.version for model, _ in wanted],
@@ -273,7 +273,7 @@ _ANY_GUEST = text("""
 
 
 def _any_guest(tx: Tx, models: Iterable[Model], pool: str, guests: PreemptiveClaim) -> bool:
-    values = names_of(models) | guests.as_values() | {"pool": pool}
+    values = model_arrays(models) | guests.as_values() | {"pool": pool}
     return bool(tx.scalar(_ANY_GUEST, values))
 
 
@@ -359,12 +359,12 @@ _HELD = text(f"""
 def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, int], str]:
     """Prolongs the leases that are still ours: (job, start) -> the state of its job. One that is
     missing from the answer is lost."""
-    mine = keys(leases)
+    mine = lease_arrays(leases)
     tx.execute(_RENEW, mine | {"lease_s": lease_s})
     return {(row[0], row[1]): row[2] for row in tx.execute(_HELD, mine)}
 
 
-def keys(leases: Sequence[Lease]) -> dict[str, Any]:
+def lease_arrays(leases: Sequence[Lease]) -> dict[str, Any]:
     """Leases as the parameters jobs, starts, epochs."""
     return {
         "jobs": [lease.job_id for lease in leases],

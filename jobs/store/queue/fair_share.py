@@ -35,7 +35,7 @@ _CORRECT = text("""
 """)
 
 
-def begin(tx: Tx, pool: str) -> float:
+def lock_pool(tx: Tx, pool: str) -> float:
     """Until the transaction ends nobody else claims in this pool. Returns its virtual time, ms."""
     tx.execute(_ONE_AT_A_TIME, {"pool": pool})
     return tx.scalar(_NOW, {"pool": pool}) or 0.0

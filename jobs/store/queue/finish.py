@@ -168,7 +168,7 @@ _FORGOTTEN = text("""
 """)
 
 
-def sweep(tx: Tx) -> int:
+def close_missed(tx: Tx) -> int:
     """Ends jobs that are finished and still open; returns their number."""
     found = tx.scalars(_FORGOTTEN).all()
     close_finished_jobs(tx, found)

@@ -13,7 +13,7 @@ from jobs.states import Outcome
 from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.queue import fair_share
-from jobs.store.queue.claim import Lease, keys
+from jobs.store.queue.claim import Lease, lease_arrays
 from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices
 
 
@@ -136,7 +136,7 @@ def settle(
     pool: where its tenants were charged at the claim; what they used beyond it is added.
     A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
     """
-    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, keys(leases))}
+    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, lease_arrays(leases))}
     if len(mine) < len(leases):
         ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
         results, attempts = _within(ranges, results), _within(ranges, attempts)

@@ -91,7 +91,7 @@ def heartbeat(tx: Tx, incarnation: int, state: str) -> bool:
     return bool(asked)
 
 
-def watched(tx: Tx, incarnation: int) -> None:
+def record_watched(tx: Tx, incarnation: int) -> None:
     """Its supervisor sees that it lives, whatever keeps it from saying so itself."""
     tx.execute(_WATCHED, {"incarnation": incarnation})
 
@@ -102,18 +102,18 @@ def report_death(tx: Tx, incarnation: int, how: Death) -> None:
     tx.execute(_DIED, {"incarnation": incarnation, "how": how})
 
 
-def lose(tx: Tx, silent_s: float) -> int:
+def mark_lost(tx: Tx, silent_s: float) -> int:
     """Marks workers that have been silent for so long as lost; returns their number."""
     return tx.execute(_LOSE, {"silent_s": silent_s}).rowcount
 
 
-def ready(tx: Tx, silent_s: float) -> dict[str, int]:
+def ready_counts(tx: Tx, silent_s: float) -> dict[str, int]:
     """Workers in which it is ready, by model@version."""
     return {row.model: row.workers for row in tx.execute(_READY, {"silent_s": silent_s})}
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ModelStatus:
     """A model over all workers: how many have it in each state; how long it took to load at most
     (0: not known); why it failed, where it did."""
 
@@ -122,10 +122,10 @@ class Standing:
     error: str
 
 
-NOWHERE = Standing({}, 0.0, "")
+NOWHERE = ModelStatus({}, 0.0, "")
 
 
-def standing(tx: Tx, silent_s: float) -> dict[str, Standing]:
+def model_statuses(tx: Tx, silent_s: float) -> dict[str, ModelStatus]:
     """By model@version, for every model that a worker knows."""
     states: dict[str, dict[ModelState, int]] = {}
     load_ms: dict[str, float] = {}
@@ -134,7 +134,7 @@ def standing(tx: Tx, silent_s: float) -> dict[str, Standing]:
         states.setdefault(row.model, {})[row.state] = row.workers
         load_ms[row.model] = max(row.load_ms, load_ms.get(row.model, 0.0))
         errors[row.model] = max(row.error, errors.get(row.model, ""))
-    return {model: Standing(states[model], load_ms[model], errors[model]) for model in states}
+    return {model: ModelStatus(states[model], load_ms[model], errors[model]) for model in states}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class ModelRow:
     error: str
 
 
-def tell_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
+def report_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
     """Where every model of a worker stands; it knows no others any more."""
     told = {
         "incarnation": incarnation,

@@ -124,7 +124,7 @@ def find(tx: Tx, hash: bytes) -> RowMapping | None:
     return tx.execute(_FIND, {"hash": hash, "note_s": _NOTE_S}).mappings().one_or_none()
 
 
-def note_use(tx: Tx, id: UUID) -> None:
+def record_use(tx: Tx, id: UUID) -> None:
     tx.execute(_USE, {"id": id})
 
 

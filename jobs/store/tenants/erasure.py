@@ -69,7 +69,7 @@ _LEFT = text("""
 """)
 
 
-def left(tx: Tx, tenant: str) -> RowMapping:
+def remaining(tx: Tx, tenant: str) -> RowMapping:
     """When it left, and what is still there: jobs, of which `open` run; jobs whose rows (of so many
     items) or payloads are being erased; others: rows of every other kind. Raises NotFound."""
     row = tx.execute(_LEFT, {"tenant": tenant}).mappings().one_or_none()
@@ -191,7 +191,7 @@ def _delete(tx: Tx, values: dict[str, Any]) -> int:
     tx.execute(_LOCK_SLICES, {"jobs": list(found)})
     ended: list[UUID] = list(tx.scalars(_LOCK_JOBS, {"jobs": list(found)}))
     tx.execute(_TO_ERASE, {"jobs": ended})
-    deletion.forget(tx, ended)
+    deletion.delete_jobs(tx, ended)
     return len(ended)
 
 

@@ -46,7 +46,7 @@ _STANDING = text(f"""
 """)
 
 
-def standing(tx: Tx, tenant: str, *, after: str = "", limit: int) -> Sequence[RowMapping]:
+def page(tx: Tx, tenant: str, *, after: str = "", limit: int) -> Sequence[RowMapping]:
     """By name: weight, caps, open_jobs, queued_items, live_keys; and of this month (UTC) spent,
     succeeded, failed, device_us. tenant: one, or EVERYBODY; after: the last one of the page
     before."""

@@ -46,7 +46,7 @@ def terms(tx: Tx, tenant: str, key: str = "") -> Terms:
     weight = tx.scalars(_WEIGHT, {"tenant": tenant}).one_or_none()
     rows = tx.execute(_LIMITS, {"tenant": tenant, "key": key}).mappings()
     limits = tuple(Limit(**row) for row in rows)
-    return Terms(1.0 if weight is None else weight, limits, spend.reached(tx, tenant))
+    return Terms(1.0 if weight is None else weight, limits, spend.cap_reached(tx, tenant))
 
 
 def ensure(tx: Tx, tenant: str) -> None:

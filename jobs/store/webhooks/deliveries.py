@@ -257,6 +257,6 @@ def by_endpoint(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
     return tx.execute(_BY_ENDPOINT, {"tenant": tenant, "limit": limit}).mappings().all()
 
 
-def send_again(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:
+def redeliver(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:
     """Makes the job's latest delivery due now, with all its tries before it; None: it has none."""
     return tx.execute(_AGAIN, {"tenant": tenant, "job": job}).mappings().one_or_none()

@@ -8,7 +8,7 @@ from jobs.store.webhooks.deliveries import Endpoint
 _FORGIVE = text("DELETE FROM webhook_endpoints WHERE tenant_id = :tenant AND url = :url")
 
 
-def forgive(tx: Tx, endpoint: Endpoint) -> None:
+def close_breaker(tx: Tx, endpoint: Endpoint) -> None:
     """It answered, or its tenant says that it will: the breaker is closed, nothing is disabled."""
     tx.execute(_FORGIVE, {"tenant": endpoint[0], "url": endpoint[1]})
 
@@ -26,7 +26,7 @@ _BLAME = text("""
 """)
 
 
-def blame(
+def record_failure(
     tx: Tx, endpoint: Endpoint, *, gone: bool, threshold: int, first_s: float, most_s: float
 ) -> None:
     """Counts a failure. From `threshold` in a row its breaker is open, first for first_s, then
@@ -41,6 +41,6 @@ _FORGET = text("""
 """)
 
 
-def forget(tx: Tx) -> int:
+def delete_stale(tx: Tx) -> int:
     """Drops breakers that nothing has failed at for a week; returns their number."""
     return tx.execute(_FORGET).rowcount

@@ -31,7 +31,7 @@ def lock(tx: Tx, tenant: str) -> None:
     tx.execute(_ONE_AT_A_TIME, {"tenant": tenant})
 
 
-def live(tx: Tx, tenant: str) -> Sequence[RowMapping]:
+def active(tx: Tx, tenant: str) -> Sequence[RowMapping]:
     """Those that sign now, the newest first."""
     return tx.execute(_LIVE, {"tenant": tenant}).mappings().all()
 

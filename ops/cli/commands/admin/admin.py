@@ -47,7 +47,7 @@ def tenant_erase(tenant: str, yes: bool, as_json: bool) -> None:
         except MillraceError as error:
             raise click.ClickException(error.detail) from None
         note(tx, "tenant.erase", tenant, tenant)
-        found = erasure_object(tenant, erasure.left(tx, tenant))
+        found = erasure_object(tenant, erasure.remaining(tx, tenant))
     click.echo(json.dumps(found) if as_json else _line(found))
 
 

@@ -103,7 +103,7 @@ def alices(database: Engine) -> UUID:
         verbs.cancel(tx, other)
         secrets.insert(tx, ALICE, MARK.encode(), shown=False)
         endpoint = (ALICE, f"https://{MARK}.example/")
-        endpoints.blame(tx, endpoint, gone=False, threshold=9, first_s=1, most_s=1)
+        endpoints.record_failure(tx, endpoint, gone=False, threshold=9, first_s=1, most_s=1)
         audit.record(tx, tenant=ALICE, actor=MARK, act="x", target=MARK, request_id="req_1")
         for statement in _MORE:
             tx.execute(text(statement), {"alice": ALICE, "mark": MARK, "job": id})
@@ -359,15 +359,15 @@ DEEDS: dict[str, Deed] = {
         tx, tenant=MALLORY, actor="m", act="x", target="y", request_id="req_2"
     ),
     "audit.page": lambda tx, job: audit.page(tx, MALLORY, after=None, limit=100),
-    "batches.alone": lambda tx, job: batch_retries.alone(tx, MALLORY, MARK),
-    "batches.made_lately": lambda tx, job: batch_retries.made_lately(tx, MALLORY, MARK, "openai"),
+    "batches.alone": lambda tx, job: batch_retries.lock(tx, MALLORY, MARK),
+    "batches.made_lately": lambda tx, job: batch_retries.find_recent(tx, MALLORY, MARK, "openai"),
     "departures.begin": lambda tx, job: erasure.begin(tx, MALLORY),
-    "departures.left": lambda tx, job: erasure.left(tx, MALLORY),
-    "endpoints.forgive": lambda tx, job: endpoints.forgive(tx, (MALLORY, job["webhook_url"])),
+    "departures.left": lambda tx, job: erasure.remaining(tx, MALLORY),
+    "endpoints.forgive": lambda tx, job: endpoints.close_breaker(tx, (MALLORY, job["webhook_url"])),
     "files.delete": lambda tx, job: files.delete(tx, MALLORY, UUID(int=15)),
-    "files.give_up": lambda tx, job: files.give_up(tx, MALLORY, UUID(int=15)),
+    "files.give_up": lambda tx, job: files.abandon(tx, MALLORY, UUID(int=15)),
     "files.get": lambda tx, job: files.get(tx, MALLORY, UUID(int=15)),
-    "files.announce": lambda tx, job: files.announce(
+    "files.announce": lambda tx, job: files.reserve(
         tx, MALLORY, ids.new(), purpose="x", filename="x", key="x", key_id="", within_s=1
     ),
     "files.complete": lambda tx, job: files.complete(
@@ -376,7 +376,7 @@ DEEDS: dict[str, Deed] = {
     "files.page": lambda tx, job: files.page(tx, MALLORY, purpose=None, after=None, limit=9),
     "limits.of": lambda tx, job: limits.get(tx, MALLORY),
     "limits.put": lambda tx, job: limits.put(tx, MALLORY, [Limit(job_items=1)]),
-    "spend.refuse": lambda tx, job: spend.refuse(tx, MALLORY),
+    "spend.refuse": lambda tx, job: spend.check_cap(tx, MALLORY),
     "room.check": lambda tx, job: quota.check(tx, MALLORY, [Limit(queued_items=1)], "echo", 1, 1),
     "room.check_file": lambda tx, job: quota.check_file(tx, MALLORY, [Limit(stored_bytes=1)], 1),
     "spend.endpoint": lambda tx, job: spend.endpoint(tx, MALLORY),
@@ -385,18 +385,18 @@ DEEDS: dict[str, Deed] = {
         tx, MALLORY, ("model",), date(2000, 1, 1), date(2100, 1, 1)
     ),
     "browsing.counts": lambda tx, job: search.counts(tx, MALLORY, Filter()),
-    "browsing.named": lambda tx, job: search.named(
+    "browsing.named": lambda tx, job: search.matching_ids(
         tx, MALLORY, Filter(), search.now(tx), after=None, limit=9
     ),
     "browsing.now": lambda tx, job: search.now(tx),
     "browsing.page": lambda tx, job: search.page(tx, MALLORY, Filter(text=MARK), limit=9),
-    "figures.standing": lambda tx, job: stats.standing(tx, MALLORY, limit=9),
+    "figures.standing": lambda tx, job: stats.page(tx, MALLORY, limit=9),
     "inspecting.attempts": lambda tx, job: detail.attempts(tx, MALLORY, job["id"], 0),
     "inspecting.error_codes": lambda tx, job: detail.error_codes(tx, MALLORY, job["id"]),
     "inspecting.items": lambda tx, job: detail.items(tx, MALLORY, job["id"], limit=9),
     "inspecting.launches": lambda tx, job: detail.launches(tx, MALLORY, job["id"], 9),
     "inspecting.runs": lambda tx, job: detail.runs(tx, MALLORY, job["id"], 9),
-    "inspecting.seq_of": lambda tx, job: detail.seq_of(tx, MALLORY, job["id"], f"{MARK}-3"),
+    "inspecting.seq_of": lambda tx, job: detail.find_seq(tx, MALLORY, job["id"], f"{MARK}-3"),
     "inspecting.slice_states": lambda tx, job: detail.slice_states(tx, MALLORY, job["id"]),
     "inspecting.slices": lambda tx, job: detail.slices(tx, MALLORY, job["id"], limit=9),
     "webhooks.by_endpoint": lambda tx, job: deliveries.by_endpoint(tx, MALLORY, 9),
@@ -405,8 +405,8 @@ DEEDS: dict[str, Deed] = {
     ),
     "webhooks.of_tenant": lambda tx, job: deliveries.of_tenant(tx, MALLORY),
     "idempotency.find": lambda tx, job: idempotency.find(tx, HERS),
-    "idempotency.take": lambda tx, job: idempotency.take(tx, HERS),
-    "idempotency.keep": lambda tx, job: idempotency.keep(tx, HERS, job["id"], b"{}"),
+    "idempotency.take": lambda tx, job: idempotency.lock(tx, HERS),
+    "idempotency.keep": lambda tx, job: idempotency.store(tx, HERS, job["id"], b"{}"),
     "keys.create": lambda tx, job: api_keys.create(tx, NewKey(MALLORY)),
     "keys.get": lambda tx, job: api_keys.get(tx, MALLORY, KEY),
     "keys.page": lambda tx, job: api_keys.page(tx, MALLORY, None, 100),
@@ -430,14 +430,14 @@ DEEDS: dict[str, Deed] = {
     "reading.span": lambda tx, job: read.span(
         tx, MALLORY, job["id"], 20, after=-1, gaps=True, outcome="succeeded", limit=5
     ).until == 4 or None,
-    "reading.watched": lambda tx, job: read.watched(tx, [job["id"]]),
-    "sight.errors_of": lambda tx, job: diagnostics.errors_of(tx, job["id"], MALLORY),
-    "sight.own_before": lambda tx, job: diagnostics.own_before(tx, job) or None,
-    "sight.others_before": lambda tx, job: diagnostics.others_before(tx, job) or None,
+    "reading.watched": lambda tx, job: read.get_many(tx, [job["id"]]),
+    "sight.errors_of": lambda tx, job: diagnostics.error_counts(tx, job["id"], MALLORY),
+    "sight.own_before": lambda tx, job: diagnostics.count_own_ahead(tx, job) or None,
+    "sight.others_before": lambda tx, job: diagnostics.count_others_ahead(tx, job) or None,
     "sight.locks": lambda tx, job: diagnostics.locks(tx).waiting or None,
     "sight.seen": lambda tx, job: diagnostics.observations(tx, 60).receivers,
     "sight.slices_of": lambda tx, job: (
-        diagnostics.slices_of(tx, job["id"], MALLORY)["ready"] or None
+        diagnostics.slice_counts(tx, job["id"], MALLORY)["ready"] or None
     ),
     "submissions.insert_job": _insert,
     **{
@@ -447,25 +447,25 @@ DEEDS: dict[str, Deed] = {
         )
     },
     "transfers.insert_validating": lambda tx, job: dict(
-        transfers.insert_validating(tx, transfers.ComingJob(ids.new(), MALLORY, "{}"))
+        transfers.insert_validating(tx, transfers.UnreadJob(ids.new(), MALLORY, "{}"))
     ),
     "webhook_secrets.insert": lambda tx, job: secrets.insert(
         tx, MALLORY, b"m", shown=True
     ),
-    "webhook_secrets.live": lambda tx, job: secrets.live(tx, MALLORY),
+    "webhook_secrets.live": lambda tx, job: secrets.active(tx, MALLORY),
     "webhook_secrets.lock": lambda tx, job: secrets.lock(tx, MALLORY),
     "webhook_secrets.mark_shown": lambda tx, job: secrets.mark_shown(tx, 1),
     "webhook_secrets.retire": lambda tx, job: secrets.retire(tx, MALLORY, 0.0),
     "webhooks.of_job": lambda tx, job: deliveries.of_job(tx, MALLORY, job["id"]),
-    "webhooks.send_again": lambda tx, job: deliveries.send_again(tx, MALLORY, job["id"]),
+    "webhooks.send_again": lambda tx, job: deliveries.redeliver(tx, MALLORY, job["id"]),
     "reading.running": lambda tx, job: list(read.running(tx, MALLORY, 9)),
     "reading.open_states": lambda tx, job: read.open_states(tx, MALLORY),
     "fleet.page": lambda tx, job: fleet.page(tx),
     "fleet.one": lambda tx, job: fleet.one(tx, 1),
     "fleet.held": lambda tx, job: fleet.held(tx, [1]),
     "fleet.launches": lambda tx, job: fleet.launches(tx, [1], 9),
-    "fleet.ask_to_drain": lambda tx, job: fleet.ask_to_drain(tx, 4711, True),
-    "workers.standing": lambda tx, job: workers.standing(tx, 60),
+    "fleet.ask_to_drain": lambda tx, job: fleet.request_drain(tx, 4711, True),
+    "workers.standing": lambda tx, job: workers.model_statuses(tx, 60),
 }  # fmt: skip
 """Each function of the store that the api calls, as Mallory calls it about Alice's job."""
 
@@ -558,10 +558,10 @@ def test_two_tenants_may_use_the_same_idempotency_key_at_once(
 ) -> None:
     one, other = Claim(ALICE, "k", b"1"), Claim(MALLORY, "k", b"2")
     with acting(api, ALICE) as alice, acting(api, MALLORY) as mallory:
-        idempotency.take(alice, one)
-        idempotency.take(mallory, other)
-        idempotency.keep(alice, one, ids.new(), b"{}")
-        idempotency.keep(mallory, other, ids.new(), b"{}")
+        idempotency.lock(alice, one)
+        idempotency.lock(mallory, other)
+        idempotency.store(alice, one, ids.new(), b"{}")
+        idempotency.store(mallory, other, ids.new(), b"{}")
     assert count(database, "idempotency_keys") == 2
 
 

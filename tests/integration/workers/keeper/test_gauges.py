@@ -36,7 +36,7 @@ def ready(database: Engine) -> int:
     with database.begin() as tx:
         incarnation = workers.register(tx, "w", "default", "cpu", ["echo@1"])
         workers.heartbeat(tx, incarnation, "ready")
-        workers.tell_models(tx, incarnation, [ModelRow("echo@1", "ready", 0, 1, "")])
+        workers.report_models(tx, incarnation, [ModelRow("echo@1", "ready", 0, 1, "")])
     return incarnation
 
 

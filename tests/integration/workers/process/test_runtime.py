@@ -85,7 +85,7 @@ class Bench:
     def states(self) -> dict[str, dict[str, int]]:
         """By model@version: in how many workers it stands how."""
         with self.database.connect() as tx:
-            found = workers.standing(tx, 2 * self.settings.lease_s)
+            found = workers.model_statuses(tx, 2 * self.settings.lease_s)
         return {model: dict(standing.states) for model, standing in found.items()}
 
     def stands(self, **expected: str) -> Callable[[], bool]:
@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_loaded_is_seen_and_harms_no_other(bench: Bench) 
     bench.start()
     eventually(bench.stands(a="ready", broken="failed"))
     with bench.database.connect() as tx:
-        error = workers.standing(tx, 60)["broken@1"].error
+        error = workers.model_statuses(tx, 60)["broken@1"].error
     assert "no.such:thing" in error
     assert bench.replicas("a@1") == 1
     assert bench.replicas("broken@1") == 0
@@ -188,7 +188,7 @@ def test_the_load_time_is_published(bench: Bench) -> None:
     bench.start()
     eventually(bench.stands(a="ready"))
     with bench.database.connect() as tx:
-        assert workers.standing(tx, 60)["a@1"].load_ms > 0
+        assert workers.model_statuses(tx, 60)["a@1"].load_ms > 0
 
 
 def test_what_does_not_fit_comes_when_it_is_called_and_the_least_used_goes(bench: Bench) -> None:
@@ -227,7 +227,7 @@ def test_a_model_larger_than_the_memory_says_so(bench: Bench) -> None:
     bench.start(memory_mb=1000)
     eventually(bench.stands(a="failed", b="ready"))
     with bench.database.connect() as tx:
-        assert "MILLRACE_MEMORY_MB" in workers.standing(tx, 60)["a@1"].error
+        assert "MILLRACE_MEMORY_MB" in workers.model_statuses(tx, 60)["a@1"].error
 
 
 def test_versions_come_and_go_with_the_models_file(bench: Bench) -> None:
@@ -254,14 +254,14 @@ def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
     eventually(lambda: bench.slots("echo@1"))
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        assert fleet.ask_to_drain(tx, worker["incarnation"], True)
+        assert fleet.request_drain(tx, worker["incarnation"], True)
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
     assert deaf.is_set()
     assert not left.is_set()
     eventually(lambda: bench.replicas("echo@1") == 0)
     eventually(lambda: bench.slots("echo@1") == 0)
     with database.begin() as tx:
-        assert fleet.ask_to_drain(tx, worker["incarnation"], False)
+        assert fleet.request_drain(tx, worker["incarnation"], False)
     assert left.wait(10)  # its supervisor starts another
 
 
@@ -290,4 +290,4 @@ def test_who_has_ended_is_asked_nothing(bench: Bench, database: Engine) -> None:
     with database.begin() as tx:
         [worker] = fleet.page(tx)
         assert worker["state"] == "stopped"
-        assert not fleet.ask_to_drain(tx, worker["incarnation"], True)
+        assert not fleet.request_drain(tx, worker["incarnation"], True)

@@ -114,7 +114,7 @@ def breaker(database: Engine) -> dict[str, Any]:
 
 def signing_secrets(database: Engine, settings: Settings) -> list[str]:
     with database.begin() as tx:
-        return webhook_secret.secrets_of(tx, settings.secret_key, TENANT)
+        return webhook_secret.signing_secrets(tx, settings.secret_key, TENANT)
 
 
 def test_what_is_sent_is_the_job_as_it_ended_and_the_reference_package_verifies_it(
@@ -213,9 +213,9 @@ def test_410_disables_the_endpoint_until_a_redelivery_asks_for_it(
     assert states == ["disabled", "disabled", "delivered"]
     assert len(receiver.of("/hook")) == 1
     with database.begin() as tx:
-        again = webhooks.send_again(tx, TENANT, second)
+        again = webhooks.redeliver(tx, TENANT, second)
         assert again is not None
-        endpoints.forgive(tx, (TENANT, receiver.url))
+        endpoints.close_breaker(tx, (TENANT, receiver.url))
     drain(sender)
     assert deliveries(database, second)[0]["state"] == "delivered"
     assert receiver.of("/hook")[1].id == ids.show("msg", again["id"])
@@ -261,7 +261,7 @@ def test_while_a_probe_is_out_no_keeper_sends_another(
     for _ in range(5):
         cancelled(database, receiver.url)
     with database.begin() as tx:
-        endpoints.blame(
+        endpoints.record_failure(
             tx, (TENANT, receiver.url), gone=False, threshold=1, first_s=0.0, most_s=0.0
         )
     answering = threading.Event()
@@ -281,7 +281,7 @@ def test_what_a_breaker_held_back_for_too_long_has_failed(
 ) -> None:
     job = cancelled(database, receiver.url)
     with database.begin() as tx:
-        endpoints.blame(
+        endpoints.record_failure(
             tx, (TENANT, receiver.url), gone=False, threshold=1, first_s=60.0, most_s=60.0
         )
     run_sql(database, "UPDATE webhook_deliveries SET requested_at = now() - interval '4 days'")
@@ -427,7 +427,7 @@ def test_a_secret_is_made_once_shown_once_and_never_stored_as_it_is(
 
     def look() -> None:
         with database.begin() as tx:
-            shown.append(webhook_secret.look(tx, reach.secret_key, TENANT)["secret"])
+            shown.append(webhook_secret.show(tx, reach.secret_key, TENANT)["secret"])
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -450,7 +450,7 @@ def test_a_secret_that_a_delivery_needed_first_is_still_shown_once(
     drain(sender)
     with database.begin() as tx:
         first, second = (
-            webhook_secret.look(tx, reach.secret_key, TENANT)["secret"] for _ in range(2)
+            webhook_secret.show(tx, reach.secret_key, TENANT)["secret"] for _ in range(2)
         )
     assert second is None
     Webhook(first).verify(receiver.received[0].body, receiver.received[0].headers)

@@ -31,11 +31,11 @@ def test_every_further_transaction_of_a_cancel_ends_a_bounded_part(database: Eng
         verbs.cancel(tx, id)
     for ended in (2000, 3000, 3500):
         with database.begin() as tx:
-            assert verbs.cancelling(tx) == [id]
+            assert verbs.unended_cancelled(tx) == [id]
             assert verbs.end_cancelled(tx, id)
         assert count(database, "results", id) == ended
     with database.begin() as tx:
-        assert verbs.cancelling(tx) == []
+        assert verbs.unended_cancelled(tx) == []
         assert verbs.end_cancelled(tx, id) == 0
     assert (job(database, id)["state"], job(database, id)["n_cancelled"]) == ("cancelled", 3500)
 
@@ -56,7 +56,7 @@ def test_an_impatient_cancel_is_finished_by_whoever_finds_it(
     cancel(database, id)
     assert job(database, id)["state"] == "cancelling"
     with database.begin() as tx:
-        while found := verbs.cancelling(tx):
+        while found := verbs.unended_cancelled(tx):
             verbs.end_cancelled(tx, found[0])
     assert job(database, id)["state"] == "cancelled"
 
@@ -69,14 +69,14 @@ def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
         claim(database)
     cancel(database, id)
     with database.begin() as tx:
-        assert verbs.cancelling(tx) == []
+        assert verbs.unended_cancelled(tx) == []
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
     with database.begin() as tx:
         reap.reap(tx, 0.0)
     assert count(database, "results", id) == 1000
     assert claim(database) == []
     with database.begin() as tx:
-        while found := verbs.cancelling(tx):
+        while found := verbs.unended_cancelled(tx):
             verbs.end_cancelled(tx, found[0])
     assert (job(database, id)["state"], job(database, id)["n_cancelled"]) == ("cancelled", 3000)
 
@@ -95,7 +95,7 @@ def test_expiry_takes_part_after_part_and_a_claim_in_between_does_no_harm(
     late = claim(database)
     assert settle(database, late) == 1
     with database.begin() as tx:
-        while due := verbs.due(tx):
+        while due := verbs.expired(tx):
             verbs.expire(tx, due[0])
     row = job(database, id)
     assert (row["state"], row["n_succeeded"], row["n_expired"]) == ("expired", 1000, 2500)

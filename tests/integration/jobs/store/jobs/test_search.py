@@ -33,7 +33,7 @@ def found(
     with database.begin() as tx:
         rows = search.page(tx, tenant, filter, limit=limit)
         counts = search.counts(tx, tenant, filter)
-        named = search.named(tx, tenant, filter, search.now(tx), after=None, limit=limit)
+        named = search.matching_ids(tx, tenant, filter, search.now(tx), after=None, limit=limit)
     assert named == [row["id"] for row in rows]
     assert limit < 99 or sum(counts.values()) == len(named)
     return named
@@ -119,7 +119,7 @@ def test_only_those_that_were_there_are_named(database: Engine) -> None:
         then = search.now(tx)
     post(database)
     with database.begin() as tx:
-        assert search.named(tx, "acme", Filter(), then, after=None, limit=9) == [one]
+        assert search.matching_ids(tx, "acme", Filter(), then, after=None, limit=9) == [one]
         assert sum(search.counts(tx, "acme", Filter(), then).values()) == 1
 
 
@@ -178,9 +178,9 @@ def test_errors_are_counted_by_code_with_an_example(database: Engine, mixed: UUI
 
 def test_an_item_by_its_custom_id_and_its_attempts(database: Engine, mixed: UUID) -> None:
     with database.begin() as tx:
-        assert detail.seq_of(tx, "acme", mixed, "row-7") == 7
-        assert detail.seq_of(tx, "acme", mixed, "row-777") is None
-        assert detail.seq_of(tx, "mallory", mixed, "row-7") is None
+        assert detail.find_seq(tx, "acme", mixed, "row-7") == 7
+        assert detail.find_seq(tx, "acme", mixed, "row-777") is None
+        assert detail.find_seq(tx, "mallory", mixed, "row-7") is None
         assert [row["n"] for row in detail.attempts(tx, "acme", mixed, 3)] == [1]
 
 

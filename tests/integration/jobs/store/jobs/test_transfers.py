@@ -96,7 +96,7 @@ def test_a_job_may_learn_its_model_from_its_lines(database: Engine) -> None:
 def test_a_sweep_leaves_alone_what_is_validating(database: Engine) -> None:
     id = coming(database)
     with database.begin() as tx:
-        assert finish.sweep(tx) == 0
+        assert finish.close_missed(tx) == 0
     assert job(database, id)["finished_at"] is None
 
 
@@ -162,7 +162,7 @@ def test_a_job_that_is_still_to_be_read_ends_at_once(database: Engine, end: str)
     with database.begin() as tx:
         assert not transfers.renew(tx, mine, 60)
         assert not transfers.finish(tx, mine)
-        assert verbs.due(tx) == []
+        assert verbs.expired(tx) == []
     with database.begin() as tx:
         verbs.delete(tx, id)
     assert count(database, "transfers") == 0

@@ -123,7 +123,7 @@ def test_a_worker_that_its_supervisor_sees_alive_is_not_dead_however_silent(
     claim(database, owner)
     lapse(database, silent=True)
     with database.begin() as tx:
-        workers.watched(tx, owner)
+        workers.record_watched(tx, owner)
         tx.execute(text("UPDATE workers SET watched_at = now() + interval '1 h'"))
     assert reap(database) == 1
     assert slices(database, job) == [(0, 3, "ready", False, 0)]

@@ -257,7 +257,7 @@ def test_expiry_ends_everything_and_keeps_partial_results(database: Engine) -> N
     settle(database, claim(database))
     leased = claim(database)
     with database.begin() as tx:
-        assert verbs.due(tx) == [job]
+        assert verbs.expired(tx) == [job]
         verbs.expire(tx, job)
     row = job_row(database, job)
     assert (row["state"], row["n_succeeded"], row["n_expired"]) == ("expired", 1000, 2000)

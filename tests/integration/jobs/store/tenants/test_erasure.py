@@ -69,7 +69,7 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
             verbs.pause(tx, UUID(job))
         secrets.insert(tx, tenant, tenant.encode(), shown=True)
         endpoint = (tenant, f"https://{tenant}.example/")
-        endpoints.blame(tx, endpoint, gone=True, threshold=9, first_s=1, most_s=1)
+        endpoints.record_failure(tx, endpoint, gone=True, threshold=9, first_s=1, most_s=1)
         audit.record(tx, tenant=tenant, actor="key_1", act="x", target=large, request_id="req_1")
         for statement in (
             "INSERT INTO limits (tenant_id, model) VALUES (:tenant, 'echo')",
@@ -86,7 +86,7 @@ def begin(database: Engine, tenant: str = GONE) -> None:
 
 def left(database: Engine) -> dict[str, int]:
     with database.begin() as tx:
-        row = dict(erasure.left(tx, GONE))
+        row = dict(erasure.remaining(tx, GONE))
     return {kind: int(found) for kind, found in row.items() if kind != "erased_at"}
 
 
@@ -98,7 +98,7 @@ def duties(settings: Settings) -> list[Callable[[Tx], int]]:
 
 
 def _cancel(tx: Tx) -> int:
-    found = verbs.cancelling(tx)
+    found = verbs.unended_cancelled(tx)
     return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
@@ -245,7 +245,7 @@ def test_erasing_again_does_no_harm(database: Engine, settings: Settings) -> Non
 
 def when(database: Engine) -> datetime:
     with database.begin() as tx:
-        at: datetime = erasure.left(tx, GONE)["erased_at"]
+        at: datetime = erasure.remaining(tx, GONE)["erased_at"]
     assert abs((datetime.now(UTC) - at).total_seconds()) < 60
     return at
 
@@ -254,7 +254,7 @@ def test_a_tenant_that_nobody_knows_is_not_erased(database: Engine) -> None:
     with pytest.raises(NotFound), database.begin() as tx:
         erasure.begin(tx, "nobody")
     with pytest.raises(NotFound), database.begin() as tx:
-        erasure.left(tx, "nobody")
+        erasure.remaining(tx, "nobody")
     assert count(database, "tenants") == 0
 
 
@@ -303,7 +303,7 @@ def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
     api = db.connect(database_url, pool_size=1, role=db.API)
     with acting(api, GONE) as tx:
         erasure.begin(tx, GONE)
-        found = erasure.left(tx, GONE)
+        found = erasure.remaining(tx, GONE)
         assert (found["open"], found["jobs"]) == (3, 4)
         assert len(read.page(
             tx, GONE, state=None, model=None, version=None, after=None, limit=9
