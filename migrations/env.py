@@ -1,4 +1,4 @@
-"""Alembic's entry. One migration runs at a time: the others wait for an advisory lock."""
+"""Alembic's entry point. One migration runs at a time; others wait for an advisory lock."""
 
 from alembic import context
 from sqlalchemy import text

@@ -105,14 +105,14 @@ class Authenticator:
             row = store.find(tx, api_keys.hash_of(key))
             if row is None:
                 return Found(None)
-            tenant, shown = row["tenant_id"], ids.show("key", row["id"])
+            tenant, shown = row.tenant_id, ids.show("key", row.id)
             act(tx, tenant)
             terms = tenants.terms(tx, tenant, shown)
-            if row["to_note"]:
-                store.record_use(tx, row["id"])
-        scopes = ROLES[row["role"]].intersection(row["scopes"])
-        ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
-        return Found(Caller(tenant, row["role"], scopes, shown, **terms._asdict()), ends_s)
+            if row.is_use_due:
+                store.record_use(tx, row.id)
+        scopes = ROLES[row.role].intersection(row.scopes)
+        ends_s = inf if row.left_s is None else clock.monotonic() + row.left_s
+        return Found(Caller(tenant, row.role, scopes, shown, **terms._asdict()), ends_s)
 
     def _subject(self, token: str) -> Found:
         said = self._tokens.read(token) if self._tokens else None

@@ -88,11 +88,11 @@ async def get_call(shared: Shared, caller: Reader, call_id: CallId) -> Response:
 def _why_job(shared: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
     """The model of an open job, and what is to be said of the job by itself."""
     with find_job(shared, caller, job_id) as (tx, job):
-        slices = diagnostics.slice_counts(tx, job["id"], job["tenant_id"])
-        errors = diagnostics.error_counts(tx, job["id"], job["tenant_id"])
+        slices = diagnostics.slice_counts(tx, job.id, job.tenant_id)
+        errors = diagnostics.error_counts(tx, job.id, job.tenant_id)
         before = before_of(tx, caller, job)
-    found = explain_job(dict(job), dict(slices), errors, before)
-    return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", found
+    found = explain_job(job, slices, errors, before)
+    return "" if job.state in TERMINAL else f"{job.model}@{job.version}", found
 
 
 async def _concerning(shared: Context, caller: Caller, keys: Iterable[str]) -> list[Diagnosis]:

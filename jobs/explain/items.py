@@ -1,8 +1,6 @@
 """Why one item took as long as it did, or isn't done: from its rows."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -10,6 +8,8 @@ from jobs import ids
 from jobs.explain.diagnosis import Code, Diagnosis
 from jobs.explain.timing import ItemTiming
 from jobs.explain.words import count, percent, span
+from jobs.store.jobs.detail import ItemRow
+from jobs.store.jobs.read import JobRow
 
 _MOST_OF_IT = 0.4
 _NOTHING_S = 0.05
@@ -38,42 +38,41 @@ class Before:
         return f"{count(self.own + self.others, 'earlier job')} before it ({words})"
 
 
-def explain_item(job: Mapping[str, Any], row: Mapping[str, Any], before: Before) -> list[Diagnosis]:
-    """What is to be said of it, the most telling first. job: its job's row; row: of
-    `jobs.store.jobs.read.item`; both may be everything that is known."""
-    about = f"job:{ids.show('job', job['id'])}"
+def explain_item(job: JobRow, row: ItemRow, before: Before) -> list[Diagnosis]:
+    """What is to be said of it, the most telling first."""
+    about = f"job:{ids.show('job', job.id)}"
     timing = ItemTiming.of(row)
-    if row["outcome"] is None:
+    if row.outcome is None:
         return _of_open(about, job, row, timing, before)
     found = [*_retries(about, row), *_where(about, row, timing, before)]
-    return found or [Diagnosis("item_waits", "info", about, f"it ended as {row['outcome']}")]
+    return found or [Diagnosis("item_waits", "info", about, f"it ended as {row.outcome}")]
 
 
 def _of_open(
     about: str,
-    job: Mapping[str, Any],
-    row: Mapping[str, Any],
+    job: JobRow,
+    row: ItemRow,
     timing: ItemTiming,
     before: Before,
 ) -> list[Diagnosis]:
     waited_s = (timing.waiting_ms or 0.0) / 1000
-    if job["state"] in ("paused", "cancelling", "validating"):
-        words = f"its job is {job['state']}: nothing of it is started"
+    if job.state in ("paused", "cancelling", "validating"):
+        words = f"its job is {job.state}: nothing of it is started"
         return [
             Diagnosis(
                 "job_held", "info", about, words, "`millrace resume` goes on with a paused job"
             )
         ]
     retries = _retries(about, row)
-    if row["slice_state"] == "leased":
+    if row.slice_state == "leased":
         words = (
-            f"it is in the hands of worker {row['worker']}, after {span(waited_s)}: read, "
+            f"it is in the hands of worker {row.worker}, after {span(waited_s)}: read, "
             "waiting in its lane, or in a launch"
         )
         return [*retries, Diagnosis("item_waits", "info", about, words)]
-    if row["suspect"]:
+    if row.suspect:
         words = (
-            f"a worker died with its slice in hand ({count(row['deaths'], 'death')}): it runs "
+            f"a worker died with its slice in hand ({count(row.deaths, 'death')}): it runs "
             "alone now, in turns with the usual work"
         )
         advice = "`millrace why` says how workers die; this item may be the reason"
@@ -85,14 +84,14 @@ def _of_open(
     return [Diagnosis("item_waits", "info", about, words, advice, {"waited_s": waited_s})]
 
 
-def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
-    failures = int(row["failures"] or 0)
+def _retries(about: str, row: ItemRow) -> list[Diagnosis]:
+    failures = int(row.failures or 0)
     if not failures:
         return []
-    last = orjson.loads(row["last_failure"] or "{}")
+    last = orjson.loads(row.last_failure or "{}")
     words = (
         f"it failed {count(failures, 'time')} for now, last as {last.get('code', 'an error')}, and "
-        f"was tried again after {span(row['backoff_s'] or 0.0)}"
+        f"was tried again after {span(row.backoff_s or 0.0)}"
     )
     advice = "limits.max_attempts and backoff_ms of the model say how often and how soon"
     return [
@@ -100,9 +99,7 @@ def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
     ]
 
 
-def _where(
-    about: str, row: Mapping[str, Any], timing: ItemTiming, before: Before
-) -> list[Diagnosis]:
+def _where(about: str, row: ItemRow, timing: ItemTiming, before: Before) -> list[Diagnosis]:
     """Each part that took most of the time, and what it says."""
     parts: dict[str, float] = {
         "waiting": (timing.waiting_ms or 0.0) / 1000,

@@ -1,9 +1,9 @@
 """Where the time of one item went, told from its rows."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+
+from jobs.store.jobs.detail import ItemRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class ItemTiming:
     wait_ms: float | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "ItemTiming":
-        """From a row of `jobs.store.jobs.read.item`."""
-        queued_at: datetime = row["queued_at"] or row["created_at"]
-        claimed_at, started_at = row["claimed_at"], row["started_at"]
-        wait_ms, batch_ms, engine_ms = row["wait_ms"], row["batch_ms"], row["engine_ms"]
+    def of(cls, row: ItemRow) -> "ItemTiming":
+        """Computes them from the times of an item."""
+        queued_at: datetime = row.queued_at or row.created_at
+        claimed_at, started_at = row.claimed_at, row.started_at
+        wait_ms, batch_ms, engine_ms = row.wait_ms, row.batch_ms, row.engine_ms
         if started_at is None or wait_ms is None:
-            until = claimed_at or row["slice_finished_at"] or row["read_at"]
+            until = claimed_at or row.slice_finished_at or row.read_at
             return cls(waiting_ms=_ms(queued_at, until))
         arrived_ms = max(0.0, _exact(queued_at, started_at) - wait_ms)
         claimed_ms = _ms(queued_at, claimed_at)
         once = claimed_ms is not None and claimed_ms <= arrived_ms
-        done_ms = _ms(queued_at, row["slice_finished_at"])
-        launched_ms = arrived_ms + wait_ms + engine_ms
+        done_ms = _ms(queued_at, row.slice_finished_at)
+        launched_ms = arrived_ms + wait_ms + (engine_ms or 0.0)
         return cls(
             waiting_ms=claimed_ms if once else round(arrived_ms, 3),
             preprocess_ms=round(arrived_ms - claimed_ms, 3)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -12,6 +13,7 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    func,
     or_,
     true,
 )
@@ -60,9 +62,14 @@ def is_own_or_all(table: FromClause, tenant: str) -> ColumnElement[bool]:
     return table.c.tenant_id == bindparam("tenant", tenant)
 
 
-def is_live(table: FromClause, now: ColumnElement[Any]) -> ColumnElement[bool]:
+def is_live(table: FromClause) -> ColumnElement[bool]:
     """Filters out rows that have expired."""
-    return or_(table.c.expires_at.is_(None), table.c.expires_at > now)
+    return or_(table.c.expires_at.is_(None), table.c.expires_at > func.now())
+
+
+def in_s(seconds: float | None) -> ColumnElement[Any] | None:
+    """The database's time in so many seconds; None for None."""
+    return None if seconds is None else func.now() + timedelta(seconds=seconds)
 
 
 def equal(table: FromClause, **wanted: Any) -> ColumnElement[bool]:

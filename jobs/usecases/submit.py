@@ -1,5 +1,8 @@
-"""Submitting a job: all of it is checked and spooled first, then stored in one transaction. One
-whose items lie elsewhere is stored without them; a keeper reads them (jobs/importing.py)."""
+"""Submission of a job: all of it is checked and spooled first, then stored in one transaction.
+
+A job whose items lie elsewhere is stored without them; a keeper imports them
+(workers/transfers/importing.py).
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,6 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Engine as Database
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs.payloads import Payloads
@@ -22,28 +24,29 @@ from jobs.states import JobClass
 from jobs.store.billing import spend
 from jobs.store.jobs import idempotency
 from jobs.store.jobs.insert import NewJob, insert_job
+from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.transfers import UnreadJob, insert_validating
 from jobs.store.tenancy import acting
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
 from jobs.views import jobs
 
-RenderJob = Callable[[RowMapping], bytes]
-"""What a job's row is answered with, to be kept under its Idempotency-Key."""
+RenderJob = Callable[[JobRow], bytes]
+"""Renders the response to a submission, to be stored under its Idempotency-Key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job as a client asks for it, its items aside."""
+    """A job as a client requests it, its items aside."""
 
-    model: str
-    job_class: JobClass = "standard"
-    priority: int = 0
-    params: dict[str, Any] | None = None
-    metadata: dict[str, str] | None = None
-    expires_in_s: float | None = 86_400.0
-    on_invalid: str = "reject"
-    webhook_url: str | None = None
+    model: str  #: name, name@version or alias
+    job_class: JobClass = "standard"  #: scheduling class
+    priority: int = 0  #: -100 to 100, higher first
+    params: dict[str, Any] | None = None  #: parameters of the model
+    metadata: dict[str, str] | None = None  #: client's own keys and values
+    expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
+    on_invalid: str = "reject"  #: reject the job, or fail its invalid items
+    webhook_url: str | None = None  #: receiver of its webhook
 
 
 def submit(
@@ -64,15 +67,15 @@ def submit(
     asked: Mapping[str, Any] | None = None,
     target: Mapping[str, Any] | None = None,
     answer: RenderJob = jobs.job_json,
-) -> RowMapping:
+) -> JobRow:
     """Stores a job and returns its row, once it is committed.
 
-    Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
-    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
-    concern the caller; key: the one (`key_…`) that it came by; dialect, asked: its door's; target:
-    what its results are written to. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with
-    everything that is wrong; KeyInFlight or KeyReused where another request has the key; BlobsAway
-    where `payloads` has a store and it can't be reached. Nothing is stored then.
+    Its items come as an array of JSON values or as lines of NDJSON. faults: faults found before;
+    claim: the job's Idempotency-Key, stored with it and its response; limits, key: limits and API
+    key (`key_…`) of the caller; dialect, asked: dialect, and what it was asked beyond the order;
+    target: target of the results. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with all
+    faults; KeyInFlight or KeyReused where another request has the key; BlobsAway where the store of
+    `payloads` can't be reached. Nothing is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
@@ -139,10 +142,12 @@ def submit_source(
     claim: Claim | None = None,
     key: str = "",
     answer: RenderJob = jobs.job_json,
-) -> RowMapping:
-    """Stores a job whose items lie in a source, and returns its row, `validating`, once it is
-    committed. order.model: "" where the dialect learns it from the lines. Raises as `submit` does,
-    of what is known before the items are read."""
+) -> JobRow:
+    """Stores a job whose items lie in a source; returns its `validating` row, once committed.
+
+    order.model: "" where the dialect reads it from the lines. Raises as `submit` does for what is
+    known before the items are read.
+    """
     model = models.resolve(order.model) if order.model else None
     if found := [*faults, *_order_faults(model, order)]:
         plural = "fault" if len(found) == 1 else "faults"

@@ -1,8 +1,7 @@
-"""Files of a tenant: their bytes in the blob store, written before anybody sees their row, deleted
-after it.
+"""Files of a tenant: their bytes in the blob store, written before their row becomes visible.
 
 A process that dies in between leaves a row that nobody sees and that expires with its bytes, never
-one without them.
+a visible row without bytes.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from typing import IO, Any
 from uuid import UUID
 
 from sqlalchemy import Engine as Database
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs.store import BlobStore, open_store
@@ -22,15 +20,16 @@ from jobs.identity import Limit
 from jobs.settings import Settings
 from jobs.store.billing import quota
 from jobs.store.jobs import files
+from jobs.store.jobs.files import FileRow
 from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
 UPLOAD_TIMEOUT_S = 6 * 3600.0
-"""Bytes are stored, or given up."""
+"""Longest time for storing the bytes of a file."""
 
 
 def blob_store(settings: Settings) -> BlobStore:
-    """Where this configuration keeps files; the same one each time."""
+    """Returns the store of files in this configuration; the same one each time."""
     return _opened(settings.files, settings.s3_endpoint)
 
 
@@ -38,13 +37,15 @@ _opened = cache(open_store)
 
 
 def blob_key(id: UUID) -> str:
-    """Where a file's bytes lie: no folder of a disk grows beyond some thousands."""
+    """Returns the key of a file's bytes; no folder of a disk grows beyond some thousands."""
     return f"files/{id.hex[:6]}/{id.hex[-2:]}/{id.hex}"
 
 
 def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[str, Any]:
-    """Stores the bytes of a new file, in constant memory. Returns what is known of them: id,
-    bytes, sha256, key. id: where it is known before. Raises BlobsAway."""
+    """Stores the bytes of a file in constant memory; returns id, bytes, sha256 and key.
+
+    id: None: a new one. Raises BlobsAway.
+    """
     id, digest, size = id or ids.new(), sha256(), 0
     content.seek(0)
     while chunk := content.read(_CHUNK):
@@ -66,9 +67,11 @@ def add(
     expires_in_s: float | None,
     limits: Sequence[Limit] = (),
     key_id: str = "",
-) -> RowMapping:
-    """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
-    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobsAway."""
+) -> FileRow:
+    """Stores a file that a tenant sent, and returns its row.
+
+    limits, key_id: limits and API key (`key_…`) of the caller. Raises QuotaExceeded, BlobsAway.
+    """
     id, size = ids.new(), content.seek(0, SEEK_END)
     with acting(database, tenant) as tx:
         quota.check_file(tx, tenant, limits, size, lock=False)

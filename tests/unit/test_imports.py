@@ -57,8 +57,9 @@ ORDER = {
         ["usecases"],
     ],
     "jobs.store": [
-        ["db"],
+        ["db", "tables"],
         ["partitions", "tenancy"],
+        ["queries"],
         ["webhooks", "billing"],
         ["queue"],
         ["jobs"],

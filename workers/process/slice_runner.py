@@ -263,7 +263,7 @@ class SliceRunner:
                 self._lease_s,
                 pool=self._pool,
                 item_ms={host.model: host.item_ms() for host in rooms},
-                guests=guests,
+                preemptive=guests,
             )
         model = leases[0].model if leases else ""
         record.claim(clock.monotonic() - since_s, model, len(leases), False)

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
+from dataclasses import fields
 from io import BytesIO
+from operator import attrgetter
 from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs import s3_locations
@@ -17,6 +18,7 @@ from jobs.states import OUTCOMES
 from jobs.store.db import Tx
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import read, transfers
+from jobs.store.jobs.read import JobRow, ResultRow
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.tenancy import acting
 from jobs.usecases import tenant_files
@@ -30,10 +32,10 @@ _MOST_PARTS = 1000  # a manifest names them all
 _TYPES = {".parquet": "vnd.apache.parquet"}
 
 
-def export_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
+def export_job(shared: Shared, mine: Transfer, job: JobRow) -> None:
     """Writes the results, then what they are; or why they can't be written, where that stays so.
     Raises NotOurs, and what trying again may help."""
-    target: dict[str, Any] = orjson.loads(job["target"])
+    target: dict[str, Any] = orjson.loads(job.target or "{}")
     place: _Destination = (_Objects if "url" in target else _Files)(shared, mine, job, target)
     try:
         manifest = _written(shared, job, target, place)
@@ -64,9 +66,9 @@ def fail(shared: Shared, mine: Transfer, error: dict[str, Any]) -> None:
         transfers.set_manifest(tx, mine, {"error": error})
 
 
-def give_up(job: RowMapping) -> bool:
+def give_up(job: JobRow) -> bool:
     """Whether it has been tried for long enough."""
-    return bool((job["read_at"] - job["finished_at"]).total_seconds() > PATIENCE_S)
+    return (job.read_at - (job.finished_at or job.read_at)).total_seconds() > PATIENCE_S
 
 
 class _Destination(Protocol):
@@ -84,32 +86,40 @@ class _Destination(Protocol):
 
 
 def _written(
-    shared: Shared, job: RowMapping, target: Mapping[str, Any], place: _Destination
+    shared: Shared, job: JobRow, target: Mapping[str, Any], place: _Destination
 ) -> dict[str, Any]:
     """The manifest."""
-    words, asked = dialect(job["dialect"]), orjson.loads(job["asked"] or "{}")
-    asked["model"] = job["model"]
-    unit = shared.models.unit(job["model"], job["version"])
+    words, asked = dialect(job.dialect), orjson.loads(job.asked or "{}")
+    asked["model"] = job.model
+    unit = shared.models.unit(job.model, job.version)
     if most := target.get("part_items"):
-        target = {**target, "part_items": max(most, -(-job["total"] // _MOST_PARTS))}
+        target = {**target, "part_items": max(most, -(-job.total // _MOST_PARTS))}
     described, units = [], 0
-    rows = shared.payloads.opened(map(dict, read.result_rows(shared.database, job)))
+    rows = shared.payloads.opened(map(_as_mapping, read.result_rows(shared.database, job)))
     with closing(Parts(target, words, unit, asked)) as parts:
         for row in rows:
             units += row["units"] if row["outcome"] == "succeeded" else 0
             described += [place.put(part) for part in parts.add(row)]
         described += [place.put(part) for part in parts.finish()]
     manifest: dict[str, Any] = {
-        "job": ids.show("job", job["id"]),
-        "generation": job["generation"],
+        "job": ids.show("job", job.id),
+        "generation": job.generation,
         "format": target.get("format", "jsonl"),
         "compression": target.get("compression", "none"),
-        "counts": {"total": job["total"], **{name: job[f"n_{name}"] for name in OUTCOMES}},
+        "counts": {"total": job.total, **{name: getattr(job, name) for name in OUTCOMES}},
         "usage": {unit: units},
         "parts": described,
     }
     place.seal(manifest)
     return manifest
+
+
+_RESULT = tuple(field.name for field in fields(ResultRow))
+_values = attrgetter(*_RESULT)
+
+
+def _as_mapping(row: ResultRow) -> Mapping[str, Any]:
+    return dict(zip(_RESULT, _values(row), strict=True))
 
 
 def _leave(shared: Shared, mine: Transfer, place: _Destination) -> bool:
@@ -127,7 +137,7 @@ class _Files:
     same place. Its row comes before its bytes, so that they go whoever dies."""
 
     def __init__(
-        self, shared: Shared, mine: Transfer, job: RowMapping, target: Mapping[str, Any]
+        self, shared: Shared, mine: Transfer, job: JobRow, target: Mapping[str, Any]
     ) -> None:
         self._shared, self._mine, self._job = shared, mine, job
         self._expires_in_s = (target.get("files") or {}).get("expires_in_s")
@@ -135,9 +145,9 @@ class _Files:
         self._stored: list[dict[str, Any]] = []
 
     def put(self, part: Written) -> dict[str, Any]:
-        job = ids.show("job", self._job["id"])
+        job = ids.show("job", self._job.id)
         named = (job, str(self._mine.generation), part.part, str(part.number))
-        id = ids.derived(self._job["finished_at"], *named)
+        id = ids.derived(self._job.finished_at or self._job.read_at, *named)
         described = part.described()
         with self._acting() as tx:
             file_rows.reserve(
@@ -174,12 +184,12 @@ class _Objects:
     its manifest, which comes last, says that they are all there."""
 
     def __init__(
-        self, shared: Shared, mine: Transfer, job: RowMapping, target: Mapping[str, Any]
+        self, shared: Shared, mine: Transfer, job: JobRow, target: Mapping[str, Any]
     ) -> None:
         settings = shared.settings
         self._objects, self._encryption = shared.objects, target.get("encryption") or {}
-        folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
-        self._folder = folder.below(f"{job['generation']}/")
+        folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job.id)}/")
+        self._folder = folder.below(f"{job.generation}/")
         s3_locations.check(self._folder, mine.tenant, settings.s3_allow, settings.blobs)
         self._put: list[s3_locations.Place] = []
 

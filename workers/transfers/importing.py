@@ -9,7 +9,6 @@ from typing import IO, Any, cast
 
 import orjson
 from psycopg.errors import UniqueViolation
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs import s3_locations
@@ -21,6 +20,7 @@ from jobs.models.model import Model
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import insert, transfers
 from jobs.store.jobs.insert import NewJob
+from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.queue import finish
 from jobs.store.tenancy import acting
@@ -32,7 +32,7 @@ from workers.transfers.shared import NotOurs, Shared
 _MIB = 1 << 20
 
 
-def import_job(shared: Shared, mine: Transfer, job: RowMapping) -> None:
+def import_job(shared: Shared, mine: Transfer, job: JobRow) -> None:
     """Queues the job with the items of its source; or fails it, where what is wrong stays wrong.
     Raises NotOurs, and what trying again may help."""
     taking = _Taking(shared, mine, job)
@@ -62,26 +62,26 @@ class _Taking:
     """One try. Payloads that it stored stay whatever comes of it: another one, of whom it knows
     nothing, may have stored the same. They are the job's, and go with it."""
 
-    def __init__(self, shared: Shared, mine: Transfer, job: RowMapping) -> None:
+    def __init__(self, shared: Shared, mine: Transfer, job: JobRow) -> None:
         self._shared, self._mine, self._job = shared, mine, job
-        self._asked: dict[str, Any] = orjson.loads(job["asked"] or "{}")
+        self._asked: dict[str, Any] = orjson.loads(job.asked or "{}")
         self._model: Model | None = None
         self._intakes: list[Intake] = []
         with acting(shared.database, mine.tenant) as tx:
             of_tenant = limits.get(tx, mine.tenant)
-        self._limits = [limit for limit in of_tenant if limit.key in ("", job["key_id"])]
+        self._limits = [limit for limit in of_tenant if limit.key in ("", job.key_id)]
 
     def take_in(self) -> Intake:
-        source = orjson.loads(self._job["source"])
+        source = orjson.loads(self._job.source or "{}")
         most_line = self._shared.models.max_line_bytes
         most = self._shared.settings.max_ndjson_mb * _MIB
         with self._opened(source) as raw:
             lines = lines_of(source, raw, most_line, most)
-            return dialect(self._job["dialect"]).take_in(self._open_intake, lines, self._asked)
+            return dialect(self._job.dialect).take_in(self._open_intake, lines, self._asked)
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job
-        self._model = self._shared.models.resolve(name or f"{job['model']}@{job['version']}")
+        self._model = self._shared.models.resolve(name or f"{job.model}@{job.version}")
         taken = Intake(
             self._mine.job_id,
             self._mine.tenant,
@@ -99,19 +99,19 @@ class _Taking:
         assert self._model is not None
         job = self._job
         return NewJob(
-            id=job["id"],
-            tenant=job["tenant_id"],
+            id=job.id,
+            tenant=job.tenant_id,
             model=self._model,
-            job_class=job["class"],
-            priority=job["priority"],
-            params=job["params"],
-            metadata=job["metadata"],
+            job_class=job.job_class,
+            priority=job.priority,
+            params=job.params,
+            metadata=job.metadata,
             custom_ids=taken.custom_ids,
-            expires_in_s=job["expires_in_s"],
-            webhook_url=job["webhook_url"],
+            expires_in_s=job.expires_in_s,
+            webhook_url=job.webhook_url,
             input_bytes=taken.input_bytes,
             limits=tuple(self._limits),
-            key=job["key_id"],
+            key=job.key_id,
         )
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class _Taking:
         if row is None:
             message = f"there is no file {shown}: it was deleted, or has expired"
             raise Untransferable("no_such_file", message)
-        raw = _Checked(self._shared.files.open(row["key"]), bytes(row["sha256"]))
+        raw = _Checked(self._shared.files.open(row.key), bytes(row.sha256))
         return cast(IO[bytes], BufferedReader(raw, _MIB))
 
 

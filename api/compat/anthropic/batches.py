@@ -9,7 +9,6 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
-from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.compat.anthropic.schemas import (
@@ -38,9 +37,9 @@ from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.db import Tx
-from jobs.store.jobs import batch_retries
 from jobs.store.jobs import read as reading
-from jobs.store.jobs.idempotency import find
+from jobs.store.jobs.idempotency import find, find_batch
+from jobs.store.jobs.read import JobRow
 from jobs.usecases.cancel import cancel
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
@@ -76,7 +75,7 @@ async def create_message_batch(request: Request, shared: Shared, caller: Submitt
 
 def _once(
     shared: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[JobRow, bool]:
     """The job's row, and whether it was made before: under the same key or, without one, by a
     request of which this one says that it is a retry. It can be pickled, as what is raised can."""
     raw = body.read()
@@ -87,15 +86,15 @@ def _once(
             kept = find(tx, claim)
             made = kept.job_id if kept else None
         elif retries:
-            made = batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
+            made = find_batch(tx, caller.tenant, fingerprint, DIALECT)
         if made:
-            return dict(reading.one(tx, caller.tenant, made)), True
+            return reading.one(tx, caller.tenant, made), True
     return _store(shared, raw, caller, claim, fingerprint), False
 
 
 def _store(
     shared: Resources, raw: bytes, caller: Caller, claim: Claim | None, fingerprint: str
-) -> dict[str, Any]:
+) -> JobRow:
     fields = validation.parse_json(raw)
     requests = fields.get("requests") if isinstance(fields, dict) else None
     if not isinstance(requests, list) or not requests:
@@ -127,7 +126,7 @@ def _store(
     except Invalid as error:
         error.faults = tuple(map(_of_request, error.faults))
         raise
-    return dict(row)
+    return row
 
 
 def _of_request(fault: Fault) -> Fault:
@@ -193,12 +192,12 @@ def cancel_message_batch(
 ) -> Response:
     """What has not begun is cancelled; results are kept. Repeating it is harmless."""
     with find_job(shared, caller, message_batch_id) as (_, job):
-        tenant = _ours(job, message_batch_id)["tenant_id"]
+        tenant = _ours(job, message_batch_id).tenant_id
 
     def note(tx: Tx, before: str) -> None:
         audit.record(tx, request, caller, "job.cancel", message_batch_id, tenant, was=before)
 
-    cancel(shared.database, job["id"], tenant, note)
+    cancel(shared.database, job.id, tenant, note)
     return get_message_batch(request, shared, caller, message_batch_id)
 
 
@@ -224,12 +223,12 @@ def get_message_batch_results(
     with find_job(shared, caller, message_batch_id) as (tx, job):
         _ours(job, message_batch_id)
         span = reading.span(
-            tx, job["tenant_id"], job["id"], job["total"],
+            tx, job.tenant_id, job.id, job.total,
             after=-1, gaps=False, outcome=None, limit=None,
         )  # fmt: skip
     native = reading.result_lines(shared.database, job, span, "units", None)
     opened = lines.opened(shared.payloads, native)
-    asked = orjson.loads(job["asked"]) | {"id": str(job["id"])}
+    asked = orjson.loads(job.asked or "{}") | {"id": str(job.id)}
     return StreamingResponse(_reworded(opened, asked), media_type="application/x-jsonl")
 
 
@@ -247,17 +246,17 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **texts, "reply": None}
 
 
-def _ours(job: RowMapping, message_batch_id: str) -> RowMapping:
-    if job["dialect"] != DIALECT:
+def _ours(job: JobRow, message_batch_id: str) -> JobRow:
+    if job.dialect != DIALECT:
         raise NotFound(f"there is no message batch {message_batch_id}")
     return job
 
 
-def _shown(row: Any, request: Request) -> dict[str, Any]:
+def _shown(row: JobRow, request: Request) -> dict[str, Any]:
     """A batch, from its job's row."""
-    id, counts = ids.show("msgbatch", row["id"]), jobs.job_object(row)["counts"]
-    ended = row["state"] in TERMINAL
-    cancelling = row["state"] == "cancelling"
+    id, counts = ids.show("msgbatch", row.id), jobs.job_object(row)["counts"]
+    ended = row.state in TERMINAL
+    cancelling = row.state == "cancelling"
     return {
         "id": id,
         "type": "message_batch",
@@ -269,10 +268,10 @@ def _shown(row: Any, request: Request) -> dict[str, Any]:
             "canceled": counts["cancelled"],
             "expired": counts["expired"],
         },
-        "created_at": jobs.timestamp(row["created_at"]),
-        "expires_at": jobs.timestamp(row["expires_at"]),
-        "ended_at": jobs.timestamp(row["finished_at"]),
-        "cancel_initiated_at": jobs.timestamp(row["cancelling_at"]),
+        "created_at": jobs.timestamp(row.created_at),
+        "expires_at": jobs.timestamp(row.expires_at),
+        "ended_at": jobs.timestamp(row.finished_at),
+        "cancel_initiated_at": jobs.timestamp(row.cancelling_at),
         "archived_at": None,
         "results_url": f"{str(request.base_url).rstrip('/')}{PATH}/{id}/results" if ended else None,
     }

@@ -5,7 +5,6 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import Path, Query, Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import Shared
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
@@ -20,6 +19,7 @@ from jobs import ids
 from jobs.store.billing import spend
 from jobs.store.webhooks import deliveries as store
 from jobs.store.webhooks import secrets as webhook_secrets
+from jobs.store.webhooks.deliveries import DeliveryRow
 from jobs.usecases.webhook_messages import ID_PREFIX
 
 router = page_router.router()
@@ -53,13 +53,13 @@ def list_deliveries(
         tenant=tenant, endpoints=endpoints, deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
         query=urlencode({name: value for name, value in asked.items() if value}), after=after,
         own_url=own_url or "", secrets=secrets,
-        next=ids.show(ID_PREFIX, rows[_ROWS - 1]["id"]) if len(rows) > _ROWS else "",
+        next=ids.show(ID_PREFIX, rows[_ROWS - 1].id) if len(rows) > _ROWS else "",
     )  # fmt: skip
 
 
-def _job(row: RowMapping) -> str:
+def _job(row: DeliveryRow) -> str:
     """The id of the job that it is of; "" where it is of none."""
-    return ids.show("job", row["job_id"]) if row["job_id"] else ""
+    return ids.show("job", row.job_id) if row.job_id else ""
 
 
 @router.post("/webhooks/{job_id}/redeliver")

@@ -1,9 +1,9 @@
 """Workers: all of them, and one with its models, its launches and its curves; whom to drain."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Path, Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import Shared
 from api.dashboard.auth.viewer import Form, Operating
@@ -14,6 +14,7 @@ from api.dashboard.pages.overview import busy_of
 from api.dashboard.rendering import layout, page_router
 from api.routes.admin import workers as json_routes
 from jobs.store.monitoring import workers as store
+from jobs.store.monitoring.workers import WorkerLaunch
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports.reports import Report
 
@@ -28,19 +29,19 @@ WorkerId = Annotated[int, Path(ge=1, le=json_routes.MOST_ID)]
 def workers(request: Request, shared: Shared, viewer: Operating, told: StatusReporter) -> Response:
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)
-        held = store.held(tx, [row["incarnation"] for row in rows])
+        held = store.held(tx, [row.incarnation for row in rows])
     reports = {report.name: report for report in told.reading.of("worker").reports}
     found: list[dict[str, Any]] = [
         {
             "row": row,
-            "held": [one for one in held if one["incarnation"] == row["incarnation"]],
-            "busy": busy_of(told.reading, row["incarnation"]),
-            "memory": _memory(reports.get(str(row["incarnation"]))),
-            "size": told.reading.one(str(row["incarnation"])).mean("millrace_launch_rows"),
+            "held": [one for one in held if one.incarnation == row.incarnation],
+            "busy": busy_of(told.reading, row.incarnation),
+            "memory": _memory(reports.get(str(row.incarnation))),
+            "size": told.reading.one(str(row.incarnation)).mean("millrace_launch_rows"),
         }
         for row in rows
     ]
-    alive = [one for one in found if one["row"]["state"] not in ("stopped", "lost")]
+    alive = [one for one in found if one["row"].state not in ("stopped", "lost")]
     gone = [one for one in found if one not in alive]
     return layout.page(request, "workers.html", viewer=viewer, alive=alive, gone=gone)
 
@@ -114,13 +115,13 @@ def _current(models: dict[str, Any], at: float) -> list[dict[str, Any]]:
     ]
 
 
-def _accuracy(launches: list[RowMapping] | Any) -> dict[str, float]:
+def _accuracy(launches: Sequence[WorkerLaunch]) -> dict[str, float]:
     """By how far predictions were off: how many launches took so much of the predicted time."""
     counts = dict.fromkeys(("<50 %", "50–80 %", "80–125 %", "125–200 %", ">200 %"), 0.0)
     for launch in launches:
-        if launch["predicted_ms"] <= 0:
+        if launch.predicted_ms <= 0:
             continue
-        ratio = launch["engine_ms"] / launch["predicted_ms"]
+        ratio = launch.engine_ms / launch.predicted_ms
         ends = (0.5, 0.8, 1.25, 2.0)
         counts[list(counts)[sum(ratio > end for end in ends)]] += 1
     return counts

@@ -30,5 +30,5 @@ def read_audit(
     """Every admin act and every verb, the newest first."""
     with shared.acting(tenant) as tx:
         rows = audit.page(tx, tenant, after=after, limit=limit + 1)
-    more = rows[limit - 1]["id"] if len(rows) > limit else None
+    more = rows[limit - 1].id if len(rows) > limit else None
     return json_response({"data": [entry_object(row) for row in rows[:limit]], "next": more})

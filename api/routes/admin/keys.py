@@ -89,8 +89,8 @@ def rotate(
     """The new key, with its secret. Raises NotFound, Conflict."""
     with shared.acting(EVERYBODY) as tx:
         row, secret = store.rotate(tx, EVERYBODY, ids.parse("key", key_id), overlap_s)
-        how = {"replaced_by": ids.show("key", row["id"]), "overlap_s": overlap_s}
-        audit.record(tx, request, caller, "key.rotate", key_id, row["tenant_id"], **how)
+        how = {"replaced_by": ids.show("key", row.id), "overlap_s": overlap_s}
+        audit.record(tx, request, caller, "key.rotate", key_id, row.tenant_id, **how)
     return {"key": secret, **key_object(row)}
 
 
@@ -99,8 +99,8 @@ def revoke_key(request: Request, shared: Shared, caller: Admin, key_id: _KeyId) 
     """For ever, and at once."""
     with shared.acting(EVERYBODY) as tx:
         row = store.get(tx, EVERYBODY, ids.parse("key", key_id))
-        store.revoke(tx, EVERYBODY, row["id"])
-        audit.record(tx, request, caller, "key.revoke", key_id, row["tenant_id"])
+        store.revoke(tx, EVERYBODY, row.id)
+        audit.record(tx, request, caller, "key.revoke", key_id, row.tenant_id)
     return Response(status_code=204)
 
 

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
-from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.context import Context, Shared
@@ -14,6 +13,7 @@ from jobs.errors import Conflict, NotFound
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.monitoring import workers as store
+from jobs.store.monitoring.workers import WorkerRow
 from jobs.store.tenancy import EVERYBODY
 from jobs.views import workers
 
@@ -29,11 +29,9 @@ def list_workers(shared: Shared, caller: Operator) -> Response:
     id."""
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)
-        held = store.held(tx, [row["incarnation"] for row in rows])
+        held = store.held(tx, [row.incarnation for row in rows])
     found = [
-        workers.worker_object(
-            row, [one for one in held if one["incarnation"] == row["incarnation"]]
-        )
+        workers.worker_object(row, [one for one in held if one.incarnation == row.incarnation])
         for row in rows
     ]
     return json_response({"data": found})
@@ -75,7 +73,7 @@ def ask(request: Request, shared: Context, caller: Caller, id: int, *, drain: bo
         audit.record(tx, request, caller, f"worker.{'drain' if drain else 'undrain'}", str(id))
 
 
-def worker_of(tx: Tx, id: int) -> RowMapping:
+def worker_of(tx: Tx, id: int) -> WorkerRow:
     """Raises NotFound."""
     row = store.one(tx, id)
     if row is None:

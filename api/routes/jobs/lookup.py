@@ -6,7 +6,6 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Path, Request
-from sqlalchemy import RowMapping
 
 from api.schemas import examples
 from api.services.resources import Resources
@@ -17,6 +16,7 @@ from jobs.explain.items import Before
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.jobs import read
+from jobs.store.jobs.read import JobRow
 from jobs.store.monitoring import diagnostics
 from jobs.store.tenancy import EVERYBODY, act
 
@@ -32,7 +32,7 @@ JobId = Annotated[
 @contextmanager
 def find_job(
     shared: Resources, caller: Caller, job_id: str, called: str = "job"
-) -> Iterator[tuple[Tx, RowMapping]]:
+) -> Iterator[tuple[Tx, JobRow]]:
     """The job, and a transaction that sees its tenant's rows alone: the caller's own or, for an
     operator, whoever's it is. Raises NotFound."""
     id = ids.parse(PREFIXES, job_id)
@@ -45,14 +45,14 @@ def find_job(
         yield tx, row
 
 
-def _anybodys(tx: Tx, id: UUID) -> RowMapping | None:
+def _anybodys(tx: Tx, id: UUID) -> JobRow | None:
     act(tx, EVERYBODY)
     tenant = read.owner(tx, id)
     act(tx, tenant or "")
     return read.get(tx, tenant, id) if tenant else None
 
 
-def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
+def before_of(tx: Tx, caller: Caller, job: JobRow) -> Before:
     """What came before a job, as far as the caller is to know it. Leaves the transaction to its
     tenant."""
     own = diagnostics.count_own_ahead(tx, job)
@@ -60,7 +60,7 @@ def before_of(tx: Tx, caller: Caller, job: RowMapping) -> Before:
         return Before(own, None)
     act(tx, EVERYBODY)
     others = diagnostics.count_others_ahead(tx, job)
-    act(tx, job["tenant_id"])
+    act(tx, job.tenant_id)
     return Before(own, others)
 
 

@@ -1,10 +1,10 @@
 """Results in order, also while the job runs; and one item of it."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy import RowMapping
 
 from api.context import Context, Shared
 from api.dependencies import Reader
@@ -18,8 +18,8 @@ from jobs.errors import NotFound, Pruned
 from jobs.explain.items import explain_item
 from jobs.identity import Caller
 from jobs.states import Outcome
-from jobs.store.jobs import read
-from jobs.store.jobs.read import Span
+from jobs.store.jobs import detail, read
+from jobs.store.jobs.read import JobRow, Span
 from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
@@ -49,13 +49,13 @@ def get_results(
     whether nothing comes after it, now or later. Compressed where Accept-Encoding asks for gzip."""
     with find_job(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
-        waits = job["state"] == "validating"
+        waits = job.state == "validating"
         span = Span(after, after, complete=False) if waits else read.span(
-            tx, job["tenant_id"], job["id"], job["total"],
+            tx, job.tenant_id, job.id, job.total,
             after=after, gaps=gaps, outcome=outcome, limit=limit,
         )  # fmt: skip
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
-    unit = shared.models.unit(job["model"], job["version"])
+    unit = shared.models.unit(job.model, job.version)
     chunks = read.result_lines(shared.database, job, span, unit, outcome)
     body = lines.opened(shared.payloads, chunks)
     headers["Vary"] = "Accept-Encoding"
@@ -76,17 +76,17 @@ def item_of(shared: Context, caller: Caller, job_id: str, seq: int) -> dict[str,
     """Raises NotFound, Pruned, BlobsAway."""
     with find_job(shared, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
-        row = read.item(tx, job["tenant_id"], job["id"], seq)
+        row = detail.item(tx, job.tenant_id, job.id, seq)
         if row is None:
-            raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
+            raise NotFound(f"{job_id} has {job.total} items; {seq} is none of them")
         before = before_of(tx, caller, job)
-    unit = shared.models.unit(job["model"], job["version"])
-    opened, operates = payloads.opened(shared.payloads, dict(row)), caller.may("operate")
-    why = explain_item(dict(job), dict(row), before)
+    unit = shared.models.unit(job.model, job.version)
+    opened = detail.ItemRow(**payloads.opened(shared.payloads, asdict(row)))
+    operates, why = caller.may("operate"), explain_item(job, row, before)
     return jobs.item_object(opened, unit, why, whole_launch=operates)
 
 
-def _refuse_pruned(job: RowMapping, *kinds: str) -> None:
+def _refuse_pruned(job: JobRow, *kinds: str) -> None:
     for kind in kinds:
-        if job[f"{kind}_pruned"]:
+        if getattr(job, f"{kind}_pruned"):
             raise Pruned(f"the {kind} of this job were removed at the end of their retention")

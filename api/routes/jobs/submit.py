@@ -198,7 +198,7 @@ def _store(
             claim=claim,
             key=caller.key_id,
         )
-        return _accepted(row["id"], jobs.job_json(row))
+        return _accepted(row.id, jobs.job_json(row))
     model = shared.models.resolve(order.model)
     row = submit(
         shared.database,
@@ -215,7 +215,7 @@ def _store(
         limits=caller.limits,
         key=caller.key_id,
     )
-    return _accepted(row["id"], jobs.job_json(row))
+    return _accepted(row.id, jobs.job_json(row))
 
 
 def _source(shared: Resources, caller: Caller, asked: Any, faults: list[Fault]) -> dict[str, Any]:

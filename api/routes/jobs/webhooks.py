@@ -29,7 +29,7 @@ _SECRET = "webhook secret"  # what the audit log calls it: each tenant has one
 def list_deliveries(shared: Shared, caller: Reader, job_id: JobId) -> Response:
     """One for each time that the job ended, the latest first."""
     with find_job(shared, caller, job_id) as (tx, job):
-        rows = store.of_job(tx, job["tenant_id"], job["id"])
+        rows = store.of_job(tx, job.tenant_id, job.id)
     return json_response({"data": [delivery_object(row) for row in rows]})
 
 
@@ -38,11 +38,11 @@ def redeliver(request: Request, shared: Shared, caller: Submitter, job_id: JobId
     """Sends the latest again, under the same id, with all its tries before it; a disabled endpoint
     is enabled by it."""
     with find_job(shared, caller, job_id) as (tx, job):
-        row = store.redeliver(tx, job["tenant_id"], job["id"])
+        row = store.redeliver(tx, job.tenant_id, job.id)
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
-        endpoints.close_breaker(tx, (job["tenant_id"], row["url"]))
-        audit.record(tx, request, caller, "webhook.redeliver", job_id, job["tenant_id"])
+        endpoints.close_breaker(tx, (job.tenant_id, row.url))
+        audit.record(tx, request, caller, "webhook.redeliver", job_id, job.tenant_id)
     return json_response(delivery_object(row), 202)
 
 

@@ -1,5 +1,7 @@
 """Tables of jobs, and of all that belongs to one."""
 
+from typing import Any
+
 from sqlalchemy import (
     REAL,
     BigInteger,
@@ -30,7 +32,7 @@ from jobs.store.tables.columns import (
     result_columns,
 )
 
-_BY_JOB = {"postgresql_partition_by": "RANGE (job_id)"}
+_BY_JOB: dict[str, Any] = {"postgresql_partition_by": "RANGE (job_id)"}
 
 jobs = Table(
     "jobs",

@@ -71,7 +71,7 @@ class Tenants:
         asked = NewKey(name)
         with self._database.begin() as tx:
             row = api_keys.create(tx, asked)
-        self.keys[name], self.key_ids[name] = asked.secret, ids.show("key", row["id"])
+        self.keys[name], self.key_ids[name] = asked.secret, ids.show("key", row.id)
 
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Before they have work."""

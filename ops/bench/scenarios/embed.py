@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from jobs import clock, ids
 from jobs.store import db
-from jobs.store.jobs import read
+from jobs.store.jobs import detail
 from ops.bench.baselines.sentence_transformers import SentenceTransformersBaseline
 from ops.bench.harness.platform import (
     BenchError,
@@ -128,9 +128,9 @@ def _launches(platform: Platform, job: str) -> dict[str, float]:
     id = ids.parse("job", job)
     assert id
     with database.connect() as tx:
-        found = read.launch_figures(tx, id)
+        found = detail.launch_figures(tx, id)
     database.dispose()
-    return {"mean_launch": found["mean_size"], "padding_share": found["padding_share"]}
+    return {"mean_launch": found.mean_size, "padding_share": found.padding_share}
 
 
 def _picture(rates: Mapping[str, Sequence[float]]) -> Figure:

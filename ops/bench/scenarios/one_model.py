@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs import clock, ids
 from jobs.models import models_file
 from jobs.store import db
-from jobs.store.jobs import read as reading
+from jobs.store.jobs import detail
 from ops.bench.harness.platform import BenchError
 from ops.bench.load.ndjson_client import Stream
 from ops.bench.probes import gpu_utilization
@@ -107,7 +107,7 @@ class OneModel:
         assert id
         database = db.connect(self._platform.settings.database_url, pool_size=1)
         with database.connect() as tx:
-            engine_ms = reading.launch_figures(tx, id)["engine_ms"]
+            engine_ms = detail.launch_figures(tx, id).engine_ms
         database.dispose()
         limits = models_file.load(self.file).resolve(self.name).limits
         return float(engine_ms / 1000 / limits.in_flight)

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, cast
 
 import click
-from sqlalchemy import RowMapping
 
 from jobs import api_keys, ids
 from jobs.api_keys import NewKey
@@ -14,6 +13,7 @@ from jobs.identity import ROLES, SCOPES, Role, Scope
 from jobs.store.tenancy import EVERYBODY
 from jobs.store.tenants import api_keys as key_store
 from jobs.store.tenants import tenants as tenant_store
+from jobs.store.tenants.api_keys import KeyRow
 from jobs.views.tenants import key_object, tenant_object
 from ops.cli.admin_database import everybodys, note
 from ops.cli.commands.common import Number, as_json_option
@@ -43,7 +43,7 @@ def create(
     asked = NewKey(tenant, name, cast(Role, role), _scopes(scopes), lives_s)
     with everybodys() as tx:
         row = _or_refused(key_store.create, tx, asked)
-        note(tx, "key.create", ids.show("key", row["id"]), tenant, role=role, scopes=row["scopes"])
+        note(tx, "key.create", ids.show("key", row.id), tenant, role=role, scopes=row.scopes)
     _show_made(row, asked.secret, as_json)
 
 
@@ -70,8 +70,8 @@ def revoke(id: str, as_json: bool) -> None:
     """Ends a key, for ever and at once."""
     with everybodys() as tx:
         row = _or_refused(key_store.get, tx, EVERYBODY, ids.parse("key", id))
-        key_store.revoke(tx, EVERYBODY, row["id"])
-        note(tx, "key.revoke", id, row["tenant_id"])
+        key_store.revoke(tx, EVERYBODY, row.id)
+        note(tx, "key.revoke", id, row.tenant_id)
     click.echo(json.dumps({"id": id, "revoked": True}) if as_json else f"{id}  revoked")
 
 
@@ -89,8 +89,8 @@ def rotate(id: str, overlap_s: float, as_json: bool) -> None:
     """Makes a key in place of another, with the same rights, and shows it this once."""
     with everybodys() as tx:
         row, secret = _or_refused(key_store.rotate, tx, EVERYBODY, ids.parse("key", id), overlap_s)
-        new = ids.show("key", row["id"])
-        note(tx, "key.rotate", id, row["tenant_id"], replaced_by=new, overlap_s=overlap_s)
+        new = ids.show("key", row.id)
+        note(tx, "key.rotate", id, row.tenant_id, replaced_by=new, overlap_s=overlap_s)
     _show_made(row, secret, as_json)
 
 
@@ -140,7 +140,7 @@ def _scopes(text: str) -> frozenset[Scope] | None:
     return cast(frozenset[Scope], named) or None
 
 
-def _show_made(row: RowMapping, secret: str, as_json: bool) -> None:
+def _show_made(row: KeyRow, secret: str, as_json: bool) -> None:
     key = key_object(row)
     if as_json:
         click.echo(json.dumps({"key": secret, **key}))

@@ -27,7 +27,8 @@ def differences(tx: Tx, metadata: MetaData) -> list[Any]:
     """What a migration would change to reach the description."""
     options = {"include_object": _is_described, "compare_type": True}
     options |= {"compare_server_default": True}
-    return compare_metadata(MigrationContext.configure(tx, opts=options), metadata)
+    found: list[Any] = compare_metadata(MigrationContext.configure(tx, opts=options), metadata)
+    return found
 
 
 def test_the_tables_are_those_that_the_migrations_make(database: Engine) -> None:

@@ -254,14 +254,14 @@ def test_a_worker_that_is_asked_to_drain_lives_on_with_nothing_to_do(
     eventually(lambda: bench.slots("echo@1"))
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        assert fleet.request_drain(tx, worker["incarnation"], True)
+        assert fleet.request_drain(tx, worker.incarnation, True)
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
     assert deaf.is_set()
     assert not left.is_set()
     eventually(lambda: bench.replicas("echo@1") == 0)
     eventually(lambda: bench.slots("echo@1") == 0)
     with database.begin() as tx:
-        assert fleet.request_drain(tx, worker["incarnation"], False)
+        assert fleet.request_drain(tx, worker.incarnation, False)
     assert left.wait(10)  # its supervisor starts another
 
 
@@ -274,11 +274,11 @@ def test_one_that_was_never_asked_does_not_leave(bench: Bench, database: Engine)
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        before = worker["heartbeat_at"]
+        before = worker.heartbeat_at
 
     def heard_of_again() -> bool:
         with database.begin() as tx:
-            return bool(fleet.page(tx)[0]["heartbeat_at"] > before)
+            return bool(fleet.page(tx)[0].heartbeat_at > before)
 
     eventually(heard_of_again)
     assert not left.is_set()
@@ -289,5 +289,5 @@ def test_who_has_ended_is_asked_nothing(bench: Bench, database: Engine) -> None:
     bench.start().stop()
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        assert worker["state"] == "stopped"
-        assert not fleet.request_drain(tx, worker["incarnation"], True)
+        assert worker.state == "stopped"
+        assert not fleet.request_drain(tx, worker.incarnation, True)

@@ -53,9 +53,9 @@ def read_by_route(world: World, id: UUID) -> bytes:
     with world.database.connect() as tx:
         row = read.one(tx, "default", id)
         span = read.span(
-            tx, "default", id, row["total"], after=-1, gaps=False, outcome=None, limit=None
+            tx, "default", id, row.total, after=-1, gaps=False, outcome=None, limit=None
         )
-    unit = world.shared.models.unit(row["model"], row["version"])
+    unit = world.shared.models.unit(row.model, row.version)
     chunks = read.result_lines(world.database, row, span, unit, None)
     return b"".join(result_lines.opened(world.shared.payloads, chunks))
 
@@ -66,7 +66,7 @@ def content(world: World, file: str) -> bytes:
     with world.database.connect() as tx:
         row = file_rows.get(tx, "default", id)
     assert row is not None
-    return world.shared.files.get(row["key"])
+    return world.shared.files.get(row.key)
 
 
 def stored_files(world: World) -> list[str]:
@@ -184,9 +184,9 @@ def test_a_job_that_was_cancelled_is_written_as_it_is(world: World) -> None:
     order, target = Order("echo"), {"files": {}}
     row = submit(world.database, SAMPLES, "default", order, array=["a", "b"], target=target)
     with world.database.begin() as tx:
-        verbs.cancel(tx, row["id"])
+        verbs.cancel(tx, row.id)
     assert world.carry() is None
-    [part] = manifest(world, row["id"])["parts"]
+    [part] = manifest(world, row.id)["parts"]
     outcomes = [orjson.loads(line)["outcome"] for line in content(world, part["file"]).splitlines()]
     assert outcomes == ["cancelled", "cancelled"]
 

@@ -41,8 +41,8 @@ THREE = [(0, "a", None, '"one"'), (1, None, None, '"two"'), (2, None, "{}", '"th
 
 def failed(world: World, id: UUID) -> dict[str, Any]:
     row = job(world.database, id)
-    assert row["state"] == "failed", row
-    found: dict[str, Any] = orjson.loads(str(row["error"]))
+    assert row.state == "failed", row
+    found: dict[str, Any] = orjson.loads(str(row.error))
     return found
 
 
@@ -51,14 +51,14 @@ def handed_in(world: World, content: bytes, name: str = "in.jsonl") -> str:
         world.database, world.shared.files, "default", io.BytesIO(content),
         purpose="batch", filename=name, expires_in_s=None,
     )  # fmt: skip
-    return ids.show("file", row["id"])
+    return ids.show("file", row.id)
 
 
 def test_items_are_read_from_s3(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     assert world.carry() is None
     row = job(world.database, id)
-    assert (row["state"], row["total"], row["custom_ids"]) == ("queued", 3, True)
+    assert (row.state, row.total, row.custom_ids) == ("queued", 3, True)
     assert items(world, id) == THREE
     world.run()
     assert job(world.database, id)["state"] == "completed"
@@ -306,8 +306,8 @@ def test_a_read_that_is_throttled_for_long_is_tried_again(
     assert waits is not None
     assert 0 < waits.wait_s <= 1
     row = job(world.database, id)
-    assert row["state"] == "validating"
-    assert "SlowDown" in str(row["transfer_error"])
+    assert row.state == "validating"
+    assert "SlowDown" in str(row.transfer_error)
     s3.fault = lambda method, path, key_id: None
     assert world.carry() is None
     assert items(world, id) == THREE

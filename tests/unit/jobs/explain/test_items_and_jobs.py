@@ -6,9 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.items import Before, explain_item
 from jobs.explain.jobs import explain_job
 from jobs.explain.timing import ItemTiming
+from jobs.store.jobs.detail import ItemRow
+from jobs.store.jobs.read import JobRow
+from jobs.store.monitoring.diagnostics import SliceCounts
+from tests.support.rows import made
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 ALONE = Before(0, 0)
@@ -34,8 +39,25 @@ SLICES: dict[str, Any] = {
 }  # fmt: skip
 
 
+Values = dict[str, Any]
+
+
+def timing_of(row: Values) -> ItemTiming:
+    return ItemTiming.of(made(ItemRow, row))
+
+
+def explained_item(job: Values, row: Values, before: Before) -> list[Diagnosis]:
+    return explain_item(made(JobRow, job), made(ItemRow, row), before)
+
+
+def explained_job(
+    job: Values, slices: Values, errors: dict[str, int], before: Before
+) -> list[Diagnosis]:
+    return explain_job(made(JobRow, job), made(SliceCounts, slices), errors, before)
+
+
 def test_the_parts_of_an_items_time_are_all_of_it() -> None:
-    timing = ItemTiming.of(DONE)
+    timing = timing_of(DONE)
     assert timing == ItemTiming(
         waiting_ms=1000.0, preprocess_ms=500.0, queue_ms=1495.0, batch_ms=5.0, engine_ms=500.0,
         record_ms=6500.0, total_ms=10_000.0, wait_ms=1500.0,
@@ -47,22 +69,22 @@ def test_the_parts_of_an_items_time_are_all_of_it() -> None:
 
 
 def test_a_slice_that_was_claimed_again_after_the_launch_says_less() -> None:
-    timing = ItemTiming.of(DONE | {"claimed_at": T + timedelta(seconds=8)})
+    timing = timing_of(DONE | {"claimed_at": T + timedelta(seconds=8)})
     assert (timing.waiting_ms, timing.preprocess_ms) == (1500.0, None)
 
 
 def test_clocks_that_differ_make_nothing_negative() -> None:
-    early = ItemTiming.of(DONE | {"slice_finished_at": T, "started_at": T})
+    early = timing_of(DONE | {"slice_finished_at": T, "started_at": T})
     assert all(part is None or part >= 0 for part in early.as_json().values())
 
 
 def test_an_item_that_waits_has_waited_so_far() -> None:
-    assert ItemTiming.of(WAITS) == ItemTiming(waiting_ms=50_000.0)
+    assert timing_of(WAITS) == ItemTiming(waiting_ms=50_000.0)
 
 
 def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
     ended = WAITS | {"outcome": "cancelled", "slice_finished_at": T + timedelta(seconds=2)}
-    assert ItemTiming.of(ended) == ItemTiming(waiting_ms=2_000.0)
+    assert timing_of(ended) == ItemTiming(waiting_ms=2_000.0)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +98,7 @@ def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
     ],
 )
 def test_what_came_before_is_told_as_far_as_one_may_know(before: Before, words: str) -> None:
-    [only] = explain_item(JOB, WAITS, before)
+    [only] = explained_item(JOB, WAITS, before)
     assert only.code == "item_waits"
     assert f"it has waited 50 s for a device: {words}" in only.words
 
@@ -94,7 +116,7 @@ def test_what_came_before_is_told_as_far_as_one_may_know(before: Before, words: 
 def test_an_open_item_says_what_it_waits_for(
     job: dict[str, Any], row: dict[str, Any], code: str, words: str
 ) -> None:
-    first = explain_item(JOB | job, WAITS | row, ALONE)[0]
+    first = explained_item(JOB | job, WAITS | row, ALONE)[0]
     assert first.code == code
     assert words in first.words
 
@@ -114,7 +136,7 @@ def test_an_open_item_says_what_it_waits_for(
 def test_an_item_that_ended_says_what_took_most_of_its_time(
     row: dict[str, Any], code: str, words: str
 ) -> None:
-    first = explain_item(JOB, DONE | row, ALONE)[0]
+    first = explained_item(JOB, DONE | row, ALONE)[0]
     assert first.code == code
     assert words in first.words
 
@@ -123,7 +145,7 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
     quick = DONE | {
         "claimed_at": T, "started_at": T, "wait_ms": 1.0, "engine_ms": 3.0, "slice_finished_at": T,
     }  # fmt: skip
-    [only] = explain_item(JOB, quick, ALONE)
+    [only] = explained_item(JOB, quick, ALONE)
     assert "no part of it long" in only.words
 
 
@@ -146,7 +168,7 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
 def test_a_job_says_where_it_stands(
     job: dict[str, Any], slices: dict[str, Any], code: str, words: str
 ) -> None:
-    first = explain_job(JOB | job, SLICES | slices, {}, ALONE)[0]
+    first = explained_job(JOB | job, SLICES | slices, {}, ALONE)[0]
     assert first.code == code
     assert words in first.words
     assert slices.get("first_claimed_at", T) or "claimed" not in first.words
@@ -154,13 +176,13 @@ def test_a_job_says_where_it_stands(
 
 @pytest.mark.parametrize(("quiet_s", "severity"), [(29.0, "info"), (31.0, "warning")])
 def test_a_job_of_which_nothing_ends_is_worth_a_warning(quiet_s: float, severity: str) -> None:
-    [runs] = explain_job(JOB, SLICES | {"quiet_s": quiet_s}, {}, ALONE)
-    [waits] = explain_job(JOB, SLICES | {"quiet_s": quiet_s, "leased": 0, "ready": 1}, {}, ALONE)
+    [runs] = explained_job(JOB, SLICES | {"quiet_s": quiet_s}, {}, ALONE)
+    [waits] = explained_job(JOB, SLICES | {"quiet_s": quiet_s, "leased": 0, "ready": 1}, {}, ALONE)
     assert (runs.severity, waits.severity) == (severity, severity)
 
 
 def test_what_items_failed_with_is_told() -> None:
     failed = JOB | {"failed": 4}
-    first = explain_job(failed, SLICES, {"engine_error": 3, "timeout": 1}, ALONE)[0]
+    first = explained_job(failed, SLICES, {"engine_error": 3, "timeout": 1}, ALONE)[0]
     assert first.code == "model_fails"
     assert "4 items of 10 failed (40 %), most as engine_error" in first.words

@@ -305,7 +305,7 @@ def test_sums_go_by_whatever_is_asked(database: Engine) -> None:
         def sums(tenant: str, by: Sequence[usage.By], since: str, until: str) -> list[Any]:
             dates = date.fromisoformat(since), date.fromisoformat(until)
             rows = usage.sums(tx, tenant, by, *dates)
-            return [(*(row[f"by_{name}"] for name in by), row["succeeded"]) for row in rows]
+            return [(*row.group, row.succeeded) for row in rows]
 
         november = "2026-11-01", "2026-12-01"
         assert sums("acme", [], *november) == [(20,)]

@@ -84,7 +84,7 @@ def test_an_open_job_keeps_its_week_and_is_never_pruned(database: Engine) -> Non
         id = post(database, "x")
     assert mark(database, MONDAY + 5 * WEEK) == 2
     assert drop(database, MONDAY + WEEK) == 0
-    assert not job(database, id)["items_pruned"]
+    assert not job(database, id).items_pruned
 
 
 def test_rows_beside_a_job_that_goes_on_are_deleted_in_parts(

@@ -54,7 +54,7 @@ def test_deaths_are_told_by_how_and_the_latest_first(database: Engine) -> None:
 
 def test_what_came_before_a_job_is_counted_by_whose_it_is(database: Engine) -> None:
     def made(tenant: str) -> UUID:
-        id: UUID = submit(database, SAMPLES, tenant, Order("echo"), array=["x"])["id"]
+        id: UUID = submit(database, SAMPLES, tenant, Order("echo"), array=["x"]).id
         return id
 
     for tenant in ("other", "t", "other"):

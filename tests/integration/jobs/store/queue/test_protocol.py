@@ -65,7 +65,7 @@ class Protocol(RuleBasedStateMachine):
     @rule(count=st.integers(1, 9))
     def submit(self, count: int) -> None:
         row = submit(self.database, SLICED, "default", Order("echo"), array=["x"] * count)
-        self.acknowledged.add(row["id"])
+        self.acknowledged.add(row.id)
 
     @precondition(lambda self: self.acknowledged)
     @rule(
