@@ -6,6 +6,7 @@ A job whose items lie elsewhere is stored without them; a keeper imports them
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -22,6 +23,7 @@ from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.states import JobClass
 from jobs.store.billing import spend
+from jobs.store.db import Tx
 from jobs.store.jobs import idempotency
 from jobs.store.jobs.insert import NewJob, insert_job
 from jobs.store.jobs.read import JobRow
@@ -81,14 +83,9 @@ def submit(
     found = [*faults, *_order_faults(model, order)]
     job_id = ids.new()
     taken = spool.Intake(
-        job_id,
-        tenant,
-        model,
-        strict=order.on_invalid == "reject",
-        max_items=max_items,
-        bound=most_items(limits, model.name),
-        payloads=payloads,
-    )
+        job_id, tenant, model, strict=order.on_invalid == "reject", max_items=max_items,
+        bound=most_items(limits, model.name), payloads=payloads,
+    )  # fmt: skip
     try:
         taken.fault(*found)
         if lines is not None:
@@ -99,29 +96,15 @@ def submit(
             id=job_id,
             tenant=tenant,
             model=model,
-            job_class=order.job_class,
-            priority=order.priority,
-            params=orjson.dumps(order.params or {}).decode(),
-            metadata=orjson.dumps(order.metadata or {}).decode(),
             custom_ids=taken.custom_ids,
-            expires_in_s=order.expires_in_s,
-            webhook_url=order.webhook_url,
             input_bytes=taken.input_bytes,
             limits=tuple(limits),
-            key=key,
-            dialect=dialect,
-            asked=_json(asked),
-            target=_json(target),
-            traceparent=spans.passed_on(),
+            **_fields(order, key, dialect, asked, target),
         )
-        with acting(database, tenant) as tx:
-            if claim:
-                idempotency.lock(tx, claim)
-            spend.check_cap(tx, tenant)
-            row = insert_job(tx, job, taken.rows, taken.bounds, taken.inputs)
-            if claim:
-                idempotency.store(tx, claim, job_id, answer(row))
-            taken.keep()
+        insert = partial(
+            insert_job, job=job, rows=taken.rows, bounds=taken.bounds, inputs=taken.inputs
+        )
+        row = _committed(database, tenant, insert, claim, answer, taken.keep)
         record.job_submitted(model.key, order.job_class, taken.total)
         return row
     finally:
@@ -152,31 +135,58 @@ def submit_source(
     if found := [*faults, *_order_faults(model, order)]:
         plural = "fault" if len(found) == 1 else "faults"
         raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
+    asked = {"on_invalid": order.on_invalid, **(asked or {})}
     job = UnreadJob(
         id=ids.new(),
         tenant=tenant,
         source=orjson.dumps(source).decode(),
         model=model,
-        dialect=dialect,
-        asked=_json({"on_invalid": order.on_invalid, **(asked or {})}),
-        target=_json(target),
-        job_class=order.job_class,
-        priority=order.priority,
-        params=orjson.dumps(order.params or {}).decode(),
-        metadata=orjson.dumps(order.metadata or {}).decode(),
-        expires_in_s=order.expires_in_s,
-        webhook_url=order.webhook_url,
-        key=key,
-        traceparent=spans.passed_on(),
+        **_fields(order, key, dialect, asked, target),
     )
+    return _committed(database, tenant, partial(insert_validating, job=job), claim, answer)
+
+
+def _committed(
+    database: Database,
+    tenant: str,
+    insert: Callable[[Tx], JobRow],
+    claim: Claim | None,
+    answer: RenderJob,
+    before_commit: Callable[[], None] = lambda: None,
+) -> JobRow:
+    """Inserts a job, with its Idempotency-Key, in one transaction."""
     with acting(database, tenant) as tx:
         if claim:
             idempotency.lock(tx, claim)
         spend.check_cap(tx, tenant)
-        row = insert_validating(tx, job)
+        row = insert(tx)
         if claim:
-            idempotency.store(tx, claim, job.id, answer(row))
+            idempotency.store(tx, claim, row.id, answer(row))
+        before_commit()
     return row
+
+
+def _fields(
+    order: Order,
+    key: str,
+    dialect: str,
+    asked: Mapping[str, Any] | None,
+    target: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Fields that NewJob and UnreadJob share."""
+    return {
+        "job_class": order.job_class,
+        "priority": order.priority,
+        "params": orjson.dumps(order.params or {}).decode(),
+        "metadata": orjson.dumps(order.metadata or {}).decode(),
+        "expires_in_s": order.expires_in_s,
+        "webhook_url": order.webhook_url,
+        "key": key,
+        "dialect": dialect,
+        "asked": _json(asked),
+        "target": _json(target),
+        "traceparent": spans.passed_on(),
+    }
 
 
 def _json(value: Mapping[str, Any] | None) -> str | None:
