@@ -56,6 +56,7 @@ class JobRow:
     queued_at: datetime | None  #: time at which its items were read, if later than created_at
     cancelling_at: datetime | None  #: time at which a cancel was requested
     written_at: datetime | None  #: time of its manifest
+    traceparent: str | None  #: packed TraceContext of its request
     read_at: datetime  #: time of this reading, by the database's clock
     n_running: int = 0  #: items in leased slices that have no result
     n_recent: int = 0  #: items in slices that ended in the last RECENT_S

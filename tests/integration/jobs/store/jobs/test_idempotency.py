@@ -73,7 +73,7 @@ def test_a_transaction_that_fails_leaves_neither_key_nor_job(
         raise Crash
 
     with monkeypatch.context() as broken:
-        broken.setattr("jobs.usecases.submit.idempotency.keep", crash)
+        broken.setattr("jobs.usecases.submit.idempotency.store", crash)
         with pytest.raises(Crash):
             post(database)
     assert (rows(database, "jobs"), rows(database, "idempotency_keys")) == (0, 0)

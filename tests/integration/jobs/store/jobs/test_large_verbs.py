@@ -51,7 +51,7 @@ def test_a_large_job_is_terminal_when_cancel_returns(database: Engine) -> None:
 def test_an_impatient_cancel_is_finished_by_whoever_finds_it(
     database: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.usecases.cancel._PATIENCE_S", 0.0)
+    monkeypatch.setattr("jobs.usecases.cancel._END_FOR_S", 0.0)
     id = post(database, *["x"] * 2500)
     cancel(database, id)
     assert job(database, id).state == "cancelling"

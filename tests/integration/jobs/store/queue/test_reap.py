@@ -188,7 +188,7 @@ def test_the_guilty_item_alone_is_quarantined_in_log2_n_plus_5_deaths(
     with database.connect() as tx:
         item = detail.item(tx, "default", job, guilty)
     assert item
-    assert (item["outcome"], orjson.loads(item["error"])["code"]) == ("failed", "worker_lost")
+    assert (item.outcome, orjson.loads(item.error)["code"]) == ("failed", "worker_lost")
 
 
 def test_an_innocent_item_survives_any_number_of_kills(database: Engine) -> None:
