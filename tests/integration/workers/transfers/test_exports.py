@@ -159,7 +159,7 @@ def test_a_table_that_was_written_is_read_again(world: World, s3: S3) -> None:
     parquet.write_table(inputs, out)
     again = world.coming({"url": s3.put("open/again.parquet", out.getvalue()), "format": "parquet"})
     assert world.carry() is None
-    assert job(world.database, again)["total"] == 2
+    assert job(world.database, again).total == 2
 
 
 def test_what_is_large_goes_up_in_parts_and_is_encrypted(world: World, s3: S3) -> None:
