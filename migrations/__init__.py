@@ -1,1 +1,1 @@
-"""The schema, by Alembic. SQL is written out: what runs is what you read."""
+"""The schema, by Alembic, in SQL that is written out."""

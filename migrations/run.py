@@ -1,4 +1,4 @@
-"""Brings the schema up to date. Safe to repeat, and from several processes at once."""
+"""Migration of the schema, and the check that it is current."""
 
 from pathlib import Path
 
@@ -17,11 +17,12 @@ def _config(engine: Engine) -> Config:
 
 
 def migrate(engine: Engine) -> None:
+    """Brings the schema up to date; safe to repeat, and from several processes at once."""
     command.upgrade(_config(engine), "head")
 
 
 def is_current(engine: Engine) -> bool:
-    """Whether the database has the schema that this code was written for."""
+    """Returns True if the database has the schema that this code was written for."""
     wanted = ScriptDirectory.from_config(_config(engine)).get_current_head()
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision() == wanted

@@ -110,14 +110,14 @@ class Authenticator:
             row = store.find(tx, api_keys.hash_key(key))
             if row is None:
                 return LookupResult(None)
-            tenant, key_id = row["tenant_id"], ids.show("key", row["id"])
+            tenant, key_id = row.tenant_id, ids.show("key", row.id)
             act(tx, tenant)
             terms = tenants.terms(tx, tenant, key_id)
-            if row["to_note"]:
-                store.record_use(tx, row["id"])
-        scopes = ROLES[row["role"]].intersection(row["scopes"])
-        ends_s = inf if row["left_s"] is None else clock.monotonic() + row["left_s"]
-        return LookupResult(Caller(tenant, row["role"], scopes, key_id, **terms._asdict()), ends_s)
+            if row.is_use_due:
+                store.record_use(tx, row.id)
+        scopes = ROLES[row.role].intersection(row.scopes)
+        ends_s = inf if row.left_s is None else clock.monotonic() + row.left_s
+        return LookupResult(Caller(tenant, row.role, scopes, key_id, **terms._asdict()), ends_s)
 
     def _token_caller(self, token: str) -> LookupResult:
         token_claims = self._tokens.read(token) if self._tokens else None

@@ -61,8 +61,8 @@ class ResponseCache:
         """Returns the response, and True if it was stored before. A call that raises frees its
         key.
 
-        Raises IdempotencyKeyInFlight, IdempotencyKeyReused, DeadlinePassed where Redis takes longer than the call may,
-        and what the call raises.
+        Raises IdempotencyKeyInFlight, IdempotencyKeyReused, DeadlinePassed where Redis takes
+        longer than the call may, and what the call raises.
         """
         name = kept_under(claim.tenant, claim.key)
         mark = _IN_FLIGHT + claim.fingerprint + ids.new().bytes

@@ -100,7 +100,10 @@ class Uploads:
 
     @contextmanager
     def alone(self, upload: Upload) -> Iterator[None]:
-        """Registers an upload for the block. Raises IdempotencyKeyInFlight where another one has this key."""
+        """Registers an upload for the block.
+
+        Raises IdempotencyKeyInFlight where another one has this key.
+        """
         other = self._open.get(upload.name)
         if other and not other.silent():
             raise IdempotencyKeyInFlight

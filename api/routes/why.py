@@ -79,8 +79,8 @@ async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Resp
     if record is None or not (record.tenant == caller.tenant or caller.may("operate")):
         raise NotFound(
             f"nothing is kept of {call_id}: it hasn't ended, ended more than "
-            f"{RETENTION_S // 3600} hour ago, or was one of so many that only the slowest and those "
-            "that failed are kept"
+            f"{RETENTION_S // 3600} hour ago, or was one of so many that only the slowest and "
+            "those that failed are kept"
         )
     return json_response(_ended_call(record))
 
@@ -88,11 +88,11 @@ async def get_call(context: ContextDep, caller: Reader, call_id: CallId) -> Resp
 def _why_job(context: Context, caller: Caller, job_id: str) -> tuple[str, list[Diagnosis]]:
     """Returns the model of an open job ("" of an ended one), and findings on the job itself."""
     with find_job(context, caller, job_id) as (tx, job):
-        slices = diagnostics.slice_counts(tx, job["id"], job["tenant_id"])
-        errors = diagnostics.error_counts(tx, job["id"], job["tenant_id"])
+        slices = diagnostics.slice_counts(tx, job.id, job.tenant_id)
+        errors = diagnostics.error_counts(tx, job.id, job.tenant_id)
         before = work_ahead(tx, caller, job)
-    diagnoses = explain_job(dict(job), dict(slices), errors, before)
-    return "" if job["state"] in TERMINAL else f"{job['model']}@{job['version']}", diagnoses
+    diagnoses = explain_job(job, slices, errors, before)
+    return "" if job.state in TERMINAL else f"{job.model}@{job.version}", diagnoses
 
 
 async def _model_diagnoses(

@@ -144,7 +144,7 @@ class JobWatcher:
     def _read(self, watched: Sequence[UUID]) -> dict[UUID, Job]:
         with acting(self._database, EVERYBODY) as tx:  # each was found by its own tenant
             rows = read.get_many(tx, watched)
-        return {row["id"]: jobs.job_object(row) for row in rows}
+        return {row.id: jobs.job_object(row) for row in rows}
 
 
 def event_id(job: Job) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jobs.models.model import Limits, Model
-from jobs.store.monitoring.observations import Observations, ModelObservation
+from jobs.store.monitoring.observations import ModelObservation, Observations
 from jobs.telemetry.metrics.metrics import STAGES
 from jobs.telemetry.reports.reports import Report, ReportSet
 

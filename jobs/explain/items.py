@@ -1,8 +1,6 @@
 """Diagnosis of one item, from its rows: its latency, or what it waits for."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -10,6 +8,8 @@ from jobs import ids
 from jobs.explain.diagnosis import Code, Diagnosis
 from jobs.explain.formatting import count, duration, percent
 from jobs.explain.timing import ItemTiming
+from jobs.store.jobs.detail import ItemRow
+from jobs.store.jobs.read import JobRow
 
 _DOMINANT_SHARE = 0.4  # of the total time
 _NEGLIGIBLE_S = 0.05
@@ -37,42 +37,40 @@ class EarlierJobs:
         return f"{count(self.own + self.others, 'earlier job')} before it ({words})"
 
 
-def explain_item(
-    job: Mapping[str, Any], row: Mapping[str, Any], before: EarlierJobs
-) -> list[Diagnosis]:
+def explain_item(job: JobRow, row: ItemRow, before: EarlierJobs) -> list[Diagnosis]:
     """Returns the findings, most important first. job: its job's row; row: of
     `jobs.store.jobs.read.item`."""
-    about = f"job:{ids.show('job', job['id'])}"
+    about = f"job:{ids.show('job', job.id)}"
     timing = ItemTiming.from_row(row)
-    if row["outcome"] is None:
+    if row.outcome is None:
         return _open(about, job, row, timing, before)
     findings = [*_retries(about, row), *_stages(about, row, timing, before)]
-    return findings or [Diagnosis("item_waits", "info", about, f"it ended as {row['outcome']}")]
+    return findings or [Diagnosis("item_waits", "info", about, f"it ended as {row.outcome}")]
 
 
 def _open(
     about: str,
-    job: Mapping[str, Any],
-    row: Mapping[str, Any],
+    job: JobRow,
+    row: ItemRow,
     timing: ItemTiming,
     before: EarlierJobs,
 ) -> list[Diagnosis]:
     waited_s = (timing.waiting_ms or 0.0) / 1000
-    if job["state"] in ("paused", "cancelling", "validating"):
-        words = f"its job is {job['state']}: no item is started"
+    if job.state in ("paused", "cancelling", "validating"):
+        words = f"its job is {job.state}: no item is started"
         return [
             Diagnosis("job_held", "info", about, words, "`millrace resume` resumes a paused job")
         ]
     retries = _retries(about, row)
-    if row["slice_state"] == "leased":
+    if row.slice_state == "leased":
         words = (
-            f"worker {row['worker']} claimed it {duration(waited_s)} after it was queued: it is in "
+            f"worker {row.worker} claimed it {duration(waited_s)} after it was queued: it is in "
             "preprocessing, in its lane, or in a launch"
         )
         return [*retries, Diagnosis("item_waits", "info", about, words)]
-    if row["suspect"]:
+    if row.suspect:
         words = (
-            f"a worker died while it ran its slice ({count(row['deaths'], 'death')}): the slice "
+            f"a worker died while it ran its slice ({count(row.deaths, 'death')}): the slice "
             "runs alone now, alternating with other work"
         )
         advice = "`millrace why` says how workers died; this item may be the cause"
@@ -84,14 +82,14 @@ def _open(
     return [Diagnosis("item_waits", "info", about, words, advice, {"waited_s": waited_s})]
 
 
-def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
-    failures = int(row["failures"] or 0)
+def _retries(about: str, row: ItemRow) -> list[Diagnosis]:
+    failures = int(row.failures or 0)
     if not failures:
         return []
-    last = orjson.loads(row["last_failure"] or "{}")
+    last = orjson.loads(row.last_failure or "{}")
     words = (
         f"it failed {count(failures, 'time')}, last as {last.get('code', 'an error')}, and was "
-        f"retried after {duration(row['backoff_s'] or 0.0)}"
+        f"retried after {duration(row.backoff_s or 0.0)}"
     )
     advice = "limits.max_attempts and backoff_ms of the model set how often and how soon"
     return [
@@ -99,9 +97,7 @@ def _retries(about: str, row: Mapping[str, Any]) -> list[Diagnosis]:
     ]
 
 
-def _stages(
-    about: str, row: Mapping[str, Any], timing: ItemTiming, before: EarlierJobs
-) -> list[Diagnosis]:
+def _stages(about: str, row: ItemRow, timing: ItemTiming, before: EarlierJobs) -> list[Diagnosis]:
     """Returns a finding for each stage that dominates."""
     parts: dict[str, float] = {
         "waiting": (timing.waiting_ms or 0.0) / 1000,

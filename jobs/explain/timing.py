@@ -1,9 +1,9 @@
 """Timing of one item, by stage, from its rows."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+
+from jobs.store.jobs.detail import ItemRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,19 @@ class ItemTiming:
     wait_ms: float | None = None  #: queue_ms and batch_ms
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> "ItemTiming":
+    def from_row(cls, row: ItemRow) -> "ItemTiming":
         """Computes the timing from a row of `jobs.store.jobs.read.item`."""
-        queued_at: datetime = row["queued_at"] or row["created_at"]
-        claimed_at, started_at = row["claimed_at"], row["started_at"]
-        wait_ms, batch_ms, engine_ms = row["wait_ms"], row["batch_ms"], row["engine_ms"]
+        queued_at: datetime = row.queued_at or row.created_at
+        claimed_at, started_at = row.claimed_at, row.started_at
+        wait_ms, batch_ms, engine_ms = row.wait_ms, row.batch_ms, row.engine_ms
         if started_at is None or wait_ms is None:
-            until = claimed_at or row["slice_finished_at"] or row["read_at"]
+            until = claimed_at or row.slice_finished_at or row.read_at
             return cls(waiting_ms=_ms(queued_at, until))
         arrived_ms = max(0.0, _exact(queued_at, started_at) - wait_ms)
         claimed_ms = _ms(queued_at, claimed_at)
         once = claimed_ms is not None and claimed_ms <= arrived_ms
-        done_ms = _ms(queued_at, row["slice_finished_at"])
-        launched_ms = arrived_ms + wait_ms + engine_ms
+        done_ms = _ms(queued_at, row.slice_finished_at)
+        launched_ms = arrived_ms + wait_ms + (engine_ms or 0.0)
         return cls(
             waiting_ms=claimed_ms if once else round(arrived_ms, 3),
             preprocess_ms=round(arrived_ms - claimed_ms, 3)

@@ -1,4 +1,4 @@
-"""All SQL. Functions take an open transaction; who opened it commits it.
+"""All SQL. Functions take an open transaction, which their caller commits.
 
 One lock order everywhere: slices by (job_id, start), then jobs by id.
 """

@@ -1,4 +1,4 @@
-"""Connections: SQLAlchemy's pool over psycopg, and psycopg itself for rows by the thousand."""
+"""Connections: SQLAlchemy's pool over psycopg, and psycopg itself for COPY and arrays."""
 
 from functools import partial
 from typing import Any, TypeAlias
@@ -24,29 +24,28 @@ CONNECTION_ERRORS = (
     psycopg.OperationalError,
     psycopg.InternalError,
 )
-"""What it raises when the database can't be reached, gives up, or has ended a transaction that was
-idle: SQLAlchemy's own, and psycopg's where rows go past it (COPY, arrays)."""
+"""Errors of a database that can't be reached, gives up, or ended an idle transaction."""
 
 API, WORKER = "millrace_api", "millrace_worker"
-"""The roles of processes: both own nothing; the api sees the tenant that a transaction names."""
+"""Roles of processes: both own nothing; the api sees the tenant that a transaction names."""
 
 WORK_CHANNEL = "millrace_work"
-"""NOTIFY on it says that slices became claimable."""
+"""Channel that announces claimable slices."""
 
 TRANSFERS_CHANNEL = "millrace_transfers"
-"""NOTIFY on it says that a job waits for its input to be read, or its results to be written."""
+"""Channel that announces imports and exports."""
 
 KEYS_CHANNEL = "millrace_keys"
-"""NOTIFY on it says that what credentials stand for has changed; its payload is whose do."""
+"""Channel that announces changed keys, limits or terms; its payload is the tenant."""
 
-PATIENCE: dict[str, Any] = {
+TCP_OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,  # keepalives say nothing while a query waits to be received
 }
-"""What a connection is given, so that a server that stopped answering is noticed."""
+"""Options by which a server that stopped answering is noticed."""
 
 
 def connect(
@@ -56,7 +55,7 @@ def connect(
     idle_s: float = 5,
     role: str = "",
 ) -> Engine:
-    """A pool of connections, in this role, whoever the URL logs in (empty: as that one).
+    """Opens a pool of connections that act in this role (empty: as the user of the URL).
 
     A statement that takes longer than the timeout fails. A transaction that is idle for `idle_s`
     ends: a process that froze in it must not hold its locks. A server that stops answering is
@@ -76,7 +75,7 @@ def connect(
         hide_parameters=True,  # they are payloads, and errors are logged
         connect_args={
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
-            **PATIENCE,
+            **TCP_OPTIONS,
         },
     )
     if role:
@@ -89,7 +88,7 @@ def connect(
 
 
 _POOLS: "WeakSet[QueuePool]" = WeakSet()
-"""All of this process, for `tell_of_connections`."""
+"""Pools of this process, for `record_connections`."""
 _SINCE = "millrace.lent"
 
 
@@ -103,14 +102,14 @@ def _returned(connection: object, entry: Any) -> None:
 
 
 def record_connections() -> None:
-    """How many are used now, and how many idle."""
+    """Records the numbers of connections in use and idle."""
     pools = list(_POOLS)
     used, idle = (pool.checkedout() for pool in pools), (pool.checkedin() for pool in pools)
     record.connections(sum(used), sum(idle))
 
 
 def _refuse_others(role: str, connection: DriverConnection[Any], record: object) -> None:
-    """A pooler between us and PostgreSQL may have dropped what was asked of the connection."""
+    """Refuses a connection whose role a pooler has dropped."""
     [found] = connection.execute("SELECT current_user").fetchone() or [None]
     connection.rollback()
     if found != role:
@@ -121,32 +120,32 @@ def _refuse_others(role: str, connection: DriverConnection[Any], record: object)
 
 
 def driver(tx: Tx) -> DriverConnection[tuple[Any, ...]]:
-    """psycopg's connection under this transaction."""
+    """Returns psycopg's connection under this transaction."""
     connection: Any = tx.connection.driver_connection
     return connection  # type: ignore[no-any-return]
 
 
 def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
-    """A psycopg cursor in this transaction: COPY, and arrays sent in binary."""
+    """Opens a psycopg cursor in this transaction, for COPY and arrays."""
     return driver(tx).cursor()
 
 
 def disable_statement_timeout(tx: Tx) -> None:
-    """No statement timeout in this transaction: its work grows with the job, and it is one."""
+    """Disables the statement timeout of this transaction, whose work grows with the job."""
     tx.execute(text("SET LOCAL statement_timeout = 0"))
 
 
 def notify_work(tx: Tx) -> None:
-    """Tells keepers, at commit, that there is something to claim."""
+    """Notifies keepers, at commit, that there is something to claim."""
     tx.execute(text(f"NOTIFY {WORK_CHANNEL}"))
 
 
 def notify_keys(tx: Tx, tenant: str) -> None:
-    """Tells api processes, at commit, that this tenant's keys, limits or terms changed."""
+    """Notifies api processes, at commit, that this tenant's keys, limits or terms changed."""
     about = {"channel": KEYS_CHANNEL, "tenant": tenant}
     tx.execute(text("SELECT pg_notify(:channel, :tenant)"), about)
 
 
 def plain_url(url: str) -> str:
-    """The same database, as psycopg and psql spell it."""
+    """Returns the URL as psycopg and psql spell it."""
     return url.replace("postgresql+psycopg://", "postgresql://", 1)

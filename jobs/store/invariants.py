@@ -1,8 +1,7 @@
-"""The invariants of the design, as queries that a live database answers: what they return breaks
-them.
+"""Invariants of the design, as queries for their violations in a live database.
 
 All run in one snapshot (`snapshot`), so that a job that moves on meanwhile breaks nothing. Each is
-linear in the rows that it looks at; a snapshot that stays open holds vacuum back for as long.
+linear in the rows that it reads; a snapshot that stays open holds vacuum back for as long.
 """
 
 from collections.abc import Iterator
@@ -15,27 +14,26 @@ from sqlalchemy import Engine, text
 from jobs.states import TERMINAL
 from jobs.store.db import Tx
 
-MOST = 20
-"""Violations that are told of each query."""
+MOST_VIOLATIONS = 20
+"""Most violations that a query returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One query of one invariant. number: the design's; holds: what is so when it finds nothing;
-    sql: selects (job or null, what is wrong) of everything that breaks it."""
+    """One query for violations of one invariant."""
 
-    number: int
-    name: str
-    holds: str
-    sql: str
+    number: int  #: number of the invariant in the design
+    name: str  #: name of the query
+    holds: str  #: statement that is true where the query finds nothing
+    sql: str  #: SELECT of (job or null, fault) for every violation
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """job: None where it is no job's fault alone."""
+    """One violation."""
 
-    job: UUID | None
-    what: str
+    job: UUID | None  #: the job; None: it concerns no single job
+    what: str  #: fault in words
 
 
 _TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
@@ -303,14 +301,14 @@ INVARIANTS = (
 
 @contextmanager
 def snapshot(database: Engine) -> Iterator[Tx]:
-    """A transaction that only reads, and sees the database as it is at its first query."""
+    """Opens a read-only transaction that sees the database as it is at its first query."""
     with database.connect() as connection:
         yield connection.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
 
 
-def violations(tx: Tx, invariant: Invariant, most: int = MOST) -> list[Violation]:
-    """What breaks it, the first `most`; empty: it holds."""
+def violations(tx: Tx, invariant: Invariant, most: int = MOST_VIOLATIONS) -> list[Violation]:
+    """Returns the first `most` violations; empty: the invariant holds."""
     query = text(f"SELECT * FROM ({invariant.sql}) AS broken (job, what) LIMIT :most")
     return [Violation(*row) for row in tx.execute(query, {"most": most})]

@@ -1,10 +1,9 @@
 """Weekly partitions of items, results and attempts: made ahead, dropped at the end of retention.
-A default partition catches the rest.
 
-Both take ACCESS EXCLUSIVE on the whole table, for milliseconds, and whoever waits for it makes all
-who come later wait too: behind a COPY that may take minutes, so nobody waits longer than
-_PATIENCE; the next turn of the keeper tries again. DETACH … CONCURRENTLY would wait for nobody,
-but PostgreSQL refuses it where there is a default partition.
+A default partition catches the rest. Both steps take ACCESS EXCLUSIVE on the whole table for
+milliseconds; a wait for it, behind a COPY that may take minutes, makes all later ones wait too. So
+the wait is short (_LOCK_TIMEOUT), and the keeper's next turn tries again. DETACH … CONCURRENTLY
+would block nobody, but PostgreSQL refuses it where there is a default partition.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,20 +17,22 @@ WEEKS_AHEAD = 4
 WEEK = timedelta(weeks=1)
 _EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
 _PARTITIONED = ("items", "results", "attempts")
-_PATIENCE = text("SET LOCAL lock_timeout = '100ms'")
-# Only the owner of the tables may: the function is the owner's.
+_LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '100ms'")
+# Only the owner of the tables may do this: the function runs as the owner.
 _MAKE = text("SELECT make_week(:table, :name, :low, :high)")
 
 
 def lowest_id(at: datetime) -> UUID:
-    """The least UUID of version 7 of that moment."""
+    """Returns the least UUID of version 7 of that moment."""
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
 def ensure(tx: Tx, now: datetime) -> list[str]:
-    """Makes the partitions of this week and the next; names those that were missing. A week that
-    already has rows in the default partition stays there."""
-    tx.execute(_PATIENCE)
+    """Makes the partitions of this week and the next ones; returns the names of new ones.
+
+    A week that already has rows in the default partition stays there.
+    """
+    tx.execute(_LOCK_TIMEOUT)
     weeks = [_monday(now) + n * WEEK for n in range(WEEKS_AHEAD + 1)]
     return [name for since in weeks for table in _PARTITIONED if (name := _make(tx, table, since))]
 
@@ -54,7 +55,7 @@ _LEAF = text("SELECT coalesce(to_regclass(:week), CAST(:rest AS regclass))::text
 
 
 def leaf(tx: Tx, table: str, job: UUID) -> str:
-    """The partition that a job's rows are in."""
+    """Returns the partition of a job's rows."""
     at = datetime.fromtimestamp((job.int >> 80) / 1000, UTC)
     names = {"week": _name(table, _monday(at)), "rest": f"{table}_rest"}
     found: str = tx.scalars(_LEAF, names).one()
@@ -77,7 +78,7 @@ _NAMES = text("""
 
 
 def weeks(tx: Tx, table: str, before: datetime) -> list[tuple[str, datetime]]:
-    """(name, Monday) of each week of a table that ended before then, the oldest first."""
+    """Lists (name, Monday) of a table's weeks that ended before then, the oldest first."""
     found = [
         (name, datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC))
         for name in tx.scalars(_NAMES, {"table": table})
@@ -86,6 +87,6 @@ def weeks(tx: Tx, table: str, before: datetime) -> list[tuple[str, datetime]]:
 
 
 def drop(tx: Tx, name: str) -> None:
-    """Drops a partition. Raises OperationalError where others use the table for too long."""
-    tx.execute(_PATIENCE)
+    """Drops a partition. Raises OperationalError where others hold the table for too long."""
+    tx.execute(_LOCK_TIMEOUT)
     tx.execute(text("SELECT drop_week(:name)"), {"name": name})

@@ -1,4 +1,4 @@
-"""Cancelling a job: what waits in it is ended in many short transactions."""
+"""Cancellation of a job: its waiting items end in many short transactions."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -10,7 +10,7 @@ from jobs.store.db import Tx
 from jobs.store.jobs import verbs
 from jobs.store.tenancy import EVERYBODY, acting
 
-_PATIENCE_S = 2.0
+_END_FOR_S = 2.0
 
 
 def cancel(
@@ -19,12 +19,12 @@ def cancel(
     tenant: str = EVERYBODY,
     note: Callable[[Tx, str], None] = lambda tx, before: None,
 ) -> None:
-    """Cancels, and goes on ending what waits for some seconds; the keeper does the rest. note: is
-    told the state that the job was in, in the transaction that cancels it.
+    """Cancels a job, and ends what waits for some seconds; the keeper does the rest.
 
-    Raises NotFound where the job was deleted meanwhile.
+    note: called with the job's former state in the transaction that cancels it. Raises NotFound
+    where the job was deleted meanwhile.
     """
-    until_s = clock.monotonic() + _PATIENCE_S
+    until_s = clock.monotonic() + _END_FOR_S
     with acting(database, tenant) as tx:
         note(tx, verbs.cancel(tx, job, tenant))
     while clock.monotonic() < until_s:

@@ -1,13 +1,16 @@
-"""Submitting a job: all of it is checked and spooled first, then stored in one transaction. One
-whose items lie elsewhere is stored without them; a keeper reads them (jobs/importing.py)."""
+"""Submission of a job: all of it is checked and spooled first, then stored in one transaction.
+
+A job whose items lie elsewhere is stored without them; a keeper imports them
+(workers/transfers/importing.py).
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
 from sqlalchemy import Engine as Database
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs.payloads import Payloads
@@ -20,30 +23,32 @@ from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.states import JobClass
 from jobs.store.billing import spend
+from jobs.store.db import Tx
 from jobs.store.jobs import idempotency
 from jobs.store.jobs.insert import NewJob, insert_job
-from jobs.store.jobs.transfers import ComingJob, insert_validating
+from jobs.store.jobs.read import JobRow
+from jobs.store.jobs.transfers import UnreadJob, insert_validating
 from jobs.store.tenancy import acting
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
 from jobs.views import jobs
 
-RenderJob = Callable[[RowMapping], bytes]
-"""What a job's row is answered with, to be kept under its Idempotency-Key."""
+RenderJob = Callable[[JobRow], bytes]
+"""Renders the response to a submission, to be stored under its Idempotency-Key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job as a client asks for it, its items aside."""
+    """A job as a client requests it, its items aside."""
 
-    model: str
-    job_class: JobClass = "standard"
-    priority: int = 0
-    params: dict[str, Any] | None = None
-    metadata: dict[str, str] | None = None
-    expires_in_s: float | None = 86_400.0
-    on_invalid: str = "reject"
-    webhook_url: str | None = None
+    model: str  #: name, name@version or alias
+    job_class: JobClass = "standard"  #: scheduling class
+    priority: int = 0  #: -100 to 100, higher first
+    params: dict[str, Any] | None = None  #: parameters of the model
+    metadata: dict[str, str] | None = None  #: client's own keys and values
+    expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
+    on_invalid: str = "reject"  #: reject the job, or fail its invalid items
+    webhook_url: str | None = None  #: receiver of its webhook
 
 
 def submit(
@@ -64,28 +69,23 @@ def submit(
     asked: Mapping[str, Any] | None = None,
     target: Mapping[str, Any] | None = None,
     answer: RenderJob = jobs.job_json,
-) -> RowMapping:
+) -> JobRow:
     """Stores a job and returns its row, once it is committed.
 
-    Its items come as an array of JSON values or as lines of NDJSON. faults: what is already known
-    to be wrong. claim: the job's Idempotency-Key, stored with it and its answer. limits: those that
-    concern the caller; key: the one (`key_…`) that it came by; dialect, asked: its door's; target:
-    what its results are written to. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with
-    everything that is wrong; IdempotencyKeyInFlight or IdempotencyKeyReused where another request has the key; BlobStoreUnavailable
-    where `payloads` has a store and it can't be reached. Nothing is stored then.
+    Its items come as an array of JSON values or as lines of NDJSON. faults: faults found before;
+    claim: the job's Idempotency-Key, stored with it and its response; limits, key: limits and API
+    key (`key_…`) of the caller; dialect, asked: dialect, and what it was asked beyond the order;
+    target: target of the results. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with all
+    faults; KeyInFlight or KeyReused where another request has the key; BlobsAway where the store of
+    `payloads` can't be reached. Nothing is stored then.
     """
     model = models.resolve(order.model)
     found = [*faults, *_order_faults(model, order)]
     job_id = ids.new()
     taken = spool.Intake(
-        job_id,
-        tenant,
-        model,
-        strict=order.on_invalid == "reject",
-        max_items=max_items,
-        bound=most_items(limits, model.name),
-        payloads=payloads,
-    )
+        job_id, tenant, model, strict=order.on_invalid == "reject", max_items=max_items,
+        bound=most_items(limits, model.name), payloads=payloads,
+    )  # fmt: skip
     try:
         taken.fault(*found)
         if lines is not None:
@@ -96,29 +96,15 @@ def submit(
             id=job_id,
             tenant=tenant,
             model=model,
-            job_class=order.job_class,
-            priority=order.priority,
-            params=orjson.dumps(order.params or {}).decode(),
-            metadata=orjson.dumps(order.metadata or {}).decode(),
             custom_ids=taken.custom_ids,
-            expires_in_s=order.expires_in_s,
-            webhook_url=order.webhook_url,
             input_bytes=taken.input_bytes,
             limits=tuple(limits),
-            key=key,
-            dialect=dialect,
-            asked=_json(asked),
-            target=_json(target),
-            traceparent=spans.current_context(),
+            **_fields(order, key, dialect, asked, target),
         )
-        with acting(database, tenant) as tx:
-            if claim:
-                idempotency.take(tx, claim)
-            spend.refuse(tx, tenant)
-            row = insert_job(tx, job, taken.rows, taken.bounds, taken.inputs)
-            if claim:
-                idempotency.keep(tx, claim, job_id, answer(row))
-            taken.keep()
+        insert = partial(
+            insert_job, job=job, rows=taken.rows, bounds=taken.bounds, inputs=taken.inputs
+        )
+        row = _committed(database, tenant, insert, claim, answer, taken.keep)
         record.job_submitted(model.key, order.job_class, taken.total)
         return row
     finally:
@@ -139,39 +125,68 @@ def submit_source(
     claim: Claim | None = None,
     key: str = "",
     answer: RenderJob = jobs.job_json,
-) -> RowMapping:
-    """Stores a job whose items lie in a source, and returns its row, `validating`, once it is
-    committed. order.model: "" where the dialect learns it from the lines. Raises as `submit` does,
-    of what is known before the items are read."""
+) -> JobRow:
+    """Stores a job whose items lie in a source; returns its `validating` row, once committed.
+
+    order.model: "" where the dialect reads it from the lines. Raises as `submit` does for what is
+    known before the items are read.
+    """
     model = models.resolve(order.model) if order.model else None
     if found := [*faults, *_order_faults(model, order)]:
         plural = "fault" if len(found) == 1 else "faults"
         raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
-    job = ComingJob(
+    asked = {"on_invalid": order.on_invalid, **(asked or {})}
+    job = UnreadJob(
         id=ids.new(),
         tenant=tenant,
         source=orjson.dumps(source).decode(),
         model=model,
-        dialect=dialect,
-        asked=_json({"on_invalid": order.on_invalid, **(asked or {})}),
-        target=_json(target),
-        job_class=order.job_class,
-        priority=order.priority,
-        params=orjson.dumps(order.params or {}).decode(),
-        metadata=orjson.dumps(order.metadata or {}).decode(),
-        expires_in_s=order.expires_in_s,
-        webhook_url=order.webhook_url,
-        key=key,
-        traceparent=spans.current_context(),
+        **_fields(order, key, dialect, asked, target),
     )
+    return _committed(database, tenant, partial(insert_validating, job=job), claim, answer)
+
+
+def _committed(
+    database: Database,
+    tenant: str,
+    insert: Callable[[Tx], JobRow],
+    claim: Claim | None,
+    answer: RenderJob,
+    before_commit: Callable[[], None] = lambda: None,
+) -> JobRow:
+    """Inserts a job, with its Idempotency-Key, in one transaction."""
     with acting(database, tenant) as tx:
         if claim:
-            idempotency.take(tx, claim)
-        spend.refuse(tx, tenant)
-        row = insert_validating(tx, job)
+            idempotency.lock(tx, claim)
+        spend.check_cap(tx, tenant)
+        row = insert(tx)
         if claim:
-            idempotency.keep(tx, claim, job.id, answer(row))
+            idempotency.store(tx, claim, row.id, answer(row))
+        before_commit()
     return row
+
+
+def _fields(
+    order: Order,
+    key: str,
+    dialect: str,
+    asked: Mapping[str, Any] | None,
+    target: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Fields that NewJob and UnreadJob share."""
+    return {
+        "job_class": order.job_class,
+        "priority": order.priority,
+        "params": orjson.dumps(order.params or {}).decode(),
+        "metadata": orjson.dumps(order.metadata or {}).decode(),
+        "expires_in_s": order.expires_in_s,
+        "webhook_url": order.webhook_url,
+        "key": key,
+        "dialect": dialect,
+        "asked": _json(asked),
+        "target": _json(target),
+        "traceparent": spans.current_context(),
+    }
 
 
 def _json(value: Mapping[str, Any] | None) -> str | None:

@@ -1,8 +1,7 @@
-"""Files of a tenant: their bytes in the blob store, written before anybody sees their row, deleted
-after it.
+"""Files of a tenant: their bytes in the blob store, written before their row becomes visible.
 
 A process that dies in between leaves a row that nobody sees and that expires with its bytes, never
-one without them.
+a visible row without bytes.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from typing import IO, Any
 from uuid import UUID
 
 from sqlalchemy import Engine as Database
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs.store import BlobStore, open_store
@@ -22,37 +20,40 @@ from jobs.identity import Limit
 from jobs.settings import Settings
 from jobs.store.billing import quota
 from jobs.store.jobs import files
+from jobs.store.jobs.files import FileRow
 from jobs.store.tenancy import acting
 
 _CHUNK = 1 << 20
-WITHIN_S = 6 * 3600.0
-"""Bytes are stored, or given up."""
+UPLOAD_TIMEOUT_S = 6 * 3600.0
+"""Longest time for storing the bytes of a file."""
 
 
-def store_of(settings: Settings) -> BlobStore:
-    """Where this configuration keeps files; the same one each time."""
+def blob_store(settings: Settings) -> BlobStore:
+    """Returns the store of files in this configuration; the same one each time."""
     return _opened(settings.files, settings.s3_endpoint)
 
 
 _opened = cache(open_store)
 
 
-def key_of(id: UUID) -> str:
-    """Where a file's bytes lie: no folder of a disk grows beyond some thousands."""
+def blob_key(id: UUID) -> str:
+    """Returns the key of a file's bytes; no folder of a disk grows beyond some thousands."""
     return f"files/{id.hex[:6]}/{id.hex[-2:]}/{id.hex}"
 
 
 def put(blobs: BlobStore, content: IO[bytes], id: UUID | None = None) -> dict[str, Any]:
-    """Stores the bytes of a new file, in constant memory. Returns what is known of them: id,
-    bytes, sha256, key. id: where it is known before. Raises BlobStoreUnavailable."""
+    """Stores the bytes of a file in constant memory; returns id, bytes, sha256 and key.
+
+    id: None: a new one. Raises BlobsAway.
+    """
     id, digest, size = id or ids.new(), sha256(), 0
     content.seek(0)
     while chunk := content.read(_CHUNK):
         digest.update(chunk)
         size += len(chunk)
     content.seek(0)
-    blobs.put_stream(key_of(id), content)
-    return {"id": id, "bytes": size, "sha256": digest.digest(), "key": key_of(id)}
+    blobs.put_stream(blob_key(id), content)
+    return {"id": id, "bytes": size, "sha256": digest.digest(), "key": blob_key(id)}
 
 
 def add(
@@ -66,15 +67,17 @@ def add(
     expires_in_s: float | None,
     limits: Sequence[Limit] = (),
     key_id: str = "",
-) -> RowMapping:
-    """Stores a file that a tenant sent, and returns its row. limits: those that concern the caller;
-    key_id: the key (`key_…`) that it came by. Raises QuotaExceeded, BlobStoreUnavailable."""
+) -> FileRow:
+    """Stores a file that a tenant sent, and returns its row.
+
+    limits, key_id: limits and API key (`key_…`) of the caller. Raises QuotaExceeded, BlobsAway.
+    """
     id, size = ids.new(), content.seek(0, SEEK_END)
     with acting(database, tenant) as tx:
         quota.check_file(tx, tenant, limits, size, lock=False)
-        files.announce(
-            tx, tenant, id, purpose=purpose, filename=filename, key=key_of(id), key_id=key_id,
-            within_s=WITHIN_S,
+        files.reserve(
+            tx, tenant, id, purpose=purpose, filename=filename, key=blob_key(id), key_id=key_id,
+            within_s=UPLOAD_TIMEOUT_S,
         )  # fmt: skip
     found = put(blobs, content, id)
     try:
@@ -85,7 +88,7 @@ def add(
             )
     except QuotaExceeded:
         with acting(database, tenant) as tx:
-            files.give_up(tx, tenant, id)
+            files.abandon(tx, tenant, id)
         raise
     if row is None:
         blobs.delete(found["key"])

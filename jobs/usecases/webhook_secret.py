@@ -1,59 +1,61 @@
 """A tenant's signing secret: made when it is first needed, shown once, rotated on demand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jobs.encryption import decrypt, encrypt
 from jobs.store.db import Tx
 from jobs.store.webhooks import secrets
+from jobs.store.webhooks.secrets import SecretRow
 from jobs.usecases import webhook_messages
 from jobs.views import jobs
 
 OVERLAP_S = 24 * 3600.0
-"""So long a secret signs beside the one that replaced it."""
+"""Time for which a secret still signs together with its successor."""
 
 
-def secrets_of(tx: Tx, secret_key: str, tenant: str) -> list[str]:
-    """What signs this tenant's webhooks now, the newest first; makes one where there is none.
+def signing_secrets(tx: Tx, secret_key: str, tenant: str) -> list[str]:
+    """Returns the secrets that sign this tenant's webhooks now, newest first; makes the first one.
 
-    Raises NotConfigured and DecryptionError, as the functions below do.
+    Raises NotConfigured and Unsealable, as the functions below do.
     """
-    found = secrets.live(tx, tenant) or _make(tx, secret_key, tenant)
-    return [decrypt(secret_key, tenant, row["sealed"]) for row in found]
+    found = secrets.active(tx, tenant) or _make(tx, secret_key, tenant)
+    return [decrypt(secret_key, tenant, row.sealed) for row in found]
 
 
-def look(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
-    """What there is to say of it; the secret itself only the first time."""
+def show(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
+    """Describes the current secret as JSON object; with the secret itself the first time."""
     secrets.lock(tx, tenant)
-    row = (secrets.live(tx, tenant) or _make(tx, secret_key, tenant))[0]
-    if row["shown_at"] is not None:
+    row = (secrets.active(tx, tenant) or _make(tx, secret_key, tenant))[0]
+    if row.shown_at is not None:
         return _object(tx, tenant, None)
-    secret = decrypt(secret_key, tenant, row["sealed"])
-    secrets.mark_shown(tx, row["id"])
+    secret = decrypt(secret_key, tenant, row.sealed)
+    secrets.mark_shown(tx, row.id)
     return _object(tx, tenant, secret)
 
 
 def rotate(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:
-    """A new secret, shown this once; the one before it goes on signing for OVERLAP_S."""
+    """Makes a new secret, shown this once; the one before it goes on signing for OVERLAP_S."""
     secret = webhook_messages.new_secret()
     sealed = encrypt(secret_key, tenant, secret)
     secrets.lock(tx, tenant)
     secrets.retire(tx, tenant, OVERLAP_S)
-    secrets.insert(tx, tenant, sealed, shown=True)
+    secrets.insert_secret(tx, tenant, sealed, shown=True)
     return _object(tx, tenant, secret)
 
 
-def _make(tx: Tx, secret_key: str, tenant: str) -> Any:
+def _make(tx: Tx, secret_key: str, tenant: str) -> Sequence[SecretRow]:
     sealed = encrypt(secret_key, tenant, webhook_messages.new_secret())
     secrets.lock(tx, tenant)
-    if not secrets.live(tx, tenant):
-        secrets.insert(tx, tenant, sealed, shown=False)
-    return secrets.live(tx, tenant)
+    if not secrets.active(tx, tenant):
+        secrets.insert_secret(tx, tenant, sealed, shown=False)
+    return secrets.active(tx, tenant)
 
 
 def _object(tx: Tx, tenant: str, secret: str | None) -> dict[str, Any]:
-    newest, *before = secrets.live(tx, tenant)
+    newest, *before = secrets.active(tx, tenant)
     return {
         "secret": secret,
-        "created_at": jobs.timestamp(newest["created_at"]),
-        "previous_signs_until": jobs.timestamp(before[0]["expires_at"]) if before else None,
+        "created_at": jobs.timestamp(newest.created_at),
+        "previous_signs_until": jobs.timestamp(before[0].expires_at) if before else None,
     }

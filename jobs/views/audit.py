@@ -1,22 +1,22 @@
-"""The audit log as it is shown."""
+"""JSON of the audit log."""
 
 from typing import Any
 
 import orjson
-from sqlalchemy import RowMapping
 
+from jobs.store.tenants.audit import AuditEntry
 from jobs.views import jobs
 
 
-def entry_object(row: RowMapping) -> dict[str, Any]:
-    """One act, from a row of `jobs.store.tenants.audit`."""
+def entry_object(entry: AuditEntry) -> dict[str, Any]:
+    """One entry as JSON object."""
     return {
-        "id": row["id"],
-        "at": jobs.timestamp(row["at"]),
-        "tenant": row["tenant_id"],
-        "actor": row["actor"],
-        "act": row["act"],
-        "target": row["target"],
-        "detail": orjson.loads(row["detail"]),
-        "request_id": row["request_id"],
+        "id": entry.id,
+        "at": jobs.timestamp(entry.at),
+        "tenant": entry.tenant_id,
+        "actor": entry.actor,
+        "act": entry.act,
+        "target": entry.target,
+        "detail": orjson.loads(entry.detail),
+        "request_id": entry.request_id,
     }

@@ -1,59 +1,58 @@
-"""Jobs and items as clients see them: the JSON of api.md, built in one place."""
+"""JSON of jobs and items."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.timing import ItemTiming
-from jobs.states import TERMINAL
-from jobs.store.jobs.read import RECENT_S
+from jobs.states import OUTCOMES, TERMINAL
+from jobs.store.jobs.detail import ItemRow
+from jobs.store.jobs.read import RECENT_S, JobRow
 
 
-def job_object(row: RowMapping) -> dict[str, Any]:
-    """The job object, from a row of `jobs.store.jobs.read`."""
-    done = {key: int(row[key]) for key in ("succeeded", "failed", "cancelled", "expired")}
-    running = int(row["n_running"])
-    pending = row["total"] - running - sum(done.values())
+def job_object(row: JobRow) -> dict[str, Any]:
+    """The job as JSON object."""
+    done = {outcome: int(getattr(row, outcome)) for outcome in OUTCOMES}
+    running = int(row.n_running)
+    pending = row.total - running - sum(done.values())
     return {
-        "id": ids.show("job", row["id"]),
-        "model": row["model"],
-        "version": row["version"],
-        "state": row["state"],
-        "class": row["class"],
-        "priority": row["priority"],
-        "params": orjson.loads(row["params"]),
-        "metadata": orjson.loads(row["metadata"]),
-        "generation": row["generation"],
-        "counts": {"total": row["total"], "pending": pending, "running": running, **done},
-        "created_at": timestamp(row["created_at"]),
-        "started_at": timestamp(row["started_at"]),
-        "finished_at": timestamp(row["finished_at"]),
-        "expires_at": timestamp(row["expires_at"]),
-        "progress": _progress(row, row["total"] - sum(done.values())),
-        "error": None if row["error"] is None else orjson.loads(row["error"]),
+        "id": ids.show("job", row.id),
+        "model": row.model,
+        "version": row.version,
+        "state": row.state,
+        "class": row.job_class,
+        "priority": row.priority,
+        "params": orjson.loads(row.params),
+        "metadata": orjson.loads(row.metadata),
+        "generation": row.generation,
+        "counts": {"total": row.total, "pending": pending, "running": running, **done},
+        "created_at": timestamp(row.created_at),
+        "started_at": timestamp(row.started_at),
+        "finished_at": timestamp(row.finished_at),
+        "expires_at": timestamp(row.expires_at),
+        "progress": _progress(row, row.total - sum(done.values())),
+        "error": None if row.error is None else orjson.loads(row.error),
         "input": _input(row),
         "output": _output(row),
     }
 
 
-def job_json(row: RowMapping) -> bytes:
-    """The job object as it is sent."""
+def job_json(row: JobRow) -> bytes:
+    """The job as JSON text."""
     return orjson.dumps(job_object(row))
 
 
-def _input(row: Any) -> dict[str, Any] | None:
-    """Where the items come from. A webhook that was written by an earlier version has no such
-    columns."""
-    if not row.get("source"):
+def _input(row: JobRow) -> dict[str, Any] | None:
+    """Source of the items, with the last error while it is read."""
+    if not row.source:
         return None
-    waits = row["state"] == "validating"
-    source: dict[str, Any] = orjson.loads(row["source"])
-    return source | {"last_error": row.get("transfer_error") if waits else None}
+    waits = row.state == "validating"
+    source: dict[str, Any] = orjson.loads(row.source)
+    return source | {"last_error": row.transfer_error if waits else None}
 
 
 _NO_RESULTS = {
@@ -62,14 +61,14 @@ _NO_RESULTS = {
 }
 
 
-def _output(row: Any) -> dict[str, Any] | None:
-    """What the results are written to, and how far that is."""
-    if not row.get("target"):
+def _output(row: JobRow) -> dict[str, Any] | None:
+    """Target of the results, and the progress of writing them."""
+    if not row.target:
         return None
-    target: dict[str, Any] = orjson.loads(row["target"])
-    written = orjson.loads(row.get("manifest") or "null")
-    ended = row["state"] in TERMINAL
-    if ended and not row["total"]:
+    target: dict[str, Any] = orjson.loads(row.target)
+    written = orjson.loads(row.manifest or "null")
+    ended = row.state in TERMINAL
+    if ended and not row.total:
         written = {"error": _NO_RESULTS}
     failed = (written or {}).get("error")
     state = "writing" if ended else "pending"
@@ -79,70 +78,72 @@ def _output(row: Any) -> dict[str, Any] | None:
         "state": state,
         "manifest": None if failed else written,
         "error": failed,
-        "last_error": row.get("transfer_error") if state == "writing" else None,
+        "last_error": row.transfer_error if state == "writing" else None,
     }
 
 
-def _progress(row: RowMapping, left: int) -> dict[str, Any]:
-    """Rate and time left, from what ended lately; a finished job's rate is that of all of it."""
-    if row["started_at"] is None:
+def _progress(row: JobRow, left: int) -> dict[str, Any]:
+    """Rate and time left, by what ended recently; an ended job's rate is that of all of it."""
+    if row.started_at is None:
         return {"items_per_s": None, "eta_s": None}
-    until = row["finished_at"] or row["read_at"]
-    age_s = max((until - row["started_at"]).total_seconds(), 0.001)
-    if row["state"] in TERMINAL:
-        return {"items_per_s": round(row["total"] / age_s, 1), "eta_s": None}
-    rate = int(row["n_recent"]) / min(age_s, RECENT_S)
+    until = row.finished_at or row.read_at
+    age_s = max((until - row.started_at).total_seconds(), 0.001)
+    if row.state in TERMINAL:
+        return {"items_per_s": round(row.total / age_s, 1), "eta_s": None}
+    rate = int(row.n_recent) / min(age_s, RECENT_S)
     eta = [round(left / rate * spread, 1) for spread in (0.8, 1.2)] if rate else None
     return {"items_per_s": round(rate, 1), "eta_s": eta}
 
 
 def item_object(
-    row: Mapping[str, Any], unit: str, why: Iterable[Diagnosis] = (), *, whole_launch: bool
+    row: ItemRow, unit: str, why: Iterable[Diagnosis] = (), *, whole_launch: bool
 ) -> dict[str, Any]:
-    """One item: its input, its end, the launch that it was in, and why it took so long;
-    whole_launch: with what of the launch was other tenants'."""
-    outcome = row["outcome"]
-    state = outcome or ("running" if row["slice_state"] == "leased" else "pending")
+    """One item as JSON object: its input, its end, its launch, and why it took so long.
+
+    whole_launch: include what tells of other tenants' items in the launch.
+    """
+    outcome = row.outcome
+    state = outcome or ("running" if row.slice_state == "leased" else "pending")
     return {
-        "seq": row["seq"],
-        "custom_id": row["custom_id"],
-        "input": orjson.loads(row["input"]),
-        "params": orjson.loads(row["params"] or "{}"),
+        "seq": row.seq,
+        "custom_id": row.custom_id,
+        "input": orjson.loads(row.input),
+        "params": orjson.loads(row.params or "{}"),
         "state": state,
         "outcome": outcome,
-        "output": orjson.loads(row["output"] or "null"),
-        "error": orjson.loads(row["error"] or "null"),
-        "usage": {unit: row["units"]} if outcome else None,
-        "attempts": row["attempts"] or 0,
-        "deliveries": row["epoch"],
+        "output": orjson.loads(row.output or "null"),
+        "error": orjson.loads(row.error or "null"),
+        "usage": {unit: row.units} if outcome else None,
+        "attempts": row.attempts or 0,
+        "deliveries": row.epoch,
         "timing": ItemTiming.from_row(row).as_json(),
         "launch": _launch(row, whole_launch),
         "why": [one.as_json() for one in why],
     }
 
 
-def _launch(row: Mapping[str, Any], whole: bool) -> dict[str, Any] | None:
-    if row["started_at"] is None:
+def _launch(row: ItemRow, whole: bool) -> dict[str, Any] | None:
+    if row.started_at is None:
         return None
-    own = {
-        "worker": row["incarnation"],
-        "engine_ms": round(row["engine_ms"], 3),
-        "started_at": timestamp(row["started_at"]),
+    own: dict[str, Any] = {
+        "worker": row.incarnation,
+        "engine_ms": round(row.engine_ms or 0.0, 3),
+        "started_at": timestamp(row.started_at),
     }
     if not whole:  # its number, its size and why it left tell of others
         return own
     return own | {
-        "id": row["launch_id"],
-        "items": row["items"],
-        "calls": row["calls"],
-        "reason": row["reason"],
-        "bucket": row["bucket"],
-        "units": row["launch_units"],
-        "padded_units": row["padded_units"],
-        "predicted_ms": round(row["predicted_ms"], 3),
+        "id": row.launch_id,
+        "items": row.items,
+        "calls": row.calls,
+        "reason": row.reason,
+        "bucket": row.bucket,
+        "units": row.launch_units,
+        "padded_units": row.padded_units,
+        "predicted_ms": round(row.predicted_ms or 0.0, 3),
     }
 
 
 def timestamp(at: datetime | None) -> str | None:
-    """RFC 3339, in UTC, to the microsecond."""
+    """Formats a time by RFC 3339, in UTC, to the microsecond."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What was used, as clients see it: JSON and CSV of the ledger's sums."""
+"""JSON and CSV of the ledger's sums."""
 
 import csv
 import io
@@ -7,30 +7,30 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import RowMapping
-
 from jobs.models.registry import Registry
-from jobs.store.billing.usage import By
+from jobs.store.billing.usage import By, UsageRow
 
 
 @dataclass(slots=True)
 class Sum:
-    """units: by their name; two models may count different things."""
+    """Usage of one group, all its models together."""
 
-    succeeded: int = 0
-    failed: int = 0
-    units: dict[str, int] = field(default_factory=dict)
-    device_us: int = 0
-    amount: Decimal = Decimal(0)
+    succeeded: int = 0  #: items and calls that succeeded
+    failed: int = 0  #: items and calls that failed
+    units: dict[str, int] = field(default_factory=dict)  #: by name: models count different units
+    device_us: int = 0  #: device time, µs
+    amount: Decimal = Decimal(0)  #: price
 
-    def add(self, row: RowMapping, unit: str) -> None:
-        self.succeeded += int(row["succeeded"])
-        self.failed += int(row["failed"])
-        self.units[unit] = self.units.get(unit, 0) + int(row["units"])
-        self.device_us += int(row["device_us"])
-        self.amount += row["amount"]
+    def add(self, row: UsageRow, unit: str) -> None:
+        """Adds one model's usage. unit: name of its units."""
+        self.succeeded += int(row.succeeded)
+        self.failed += int(row.failed)
+        self.units[unit] = self.units.get(unit, 0) + int(row.units)
+        self.device_us += int(row.device_us)
+        self.amount += row.amount
 
     def as_json(self) -> dict[str, Any]:
+        """The sum as JSON object."""
         return {
             "succeeded": self.succeeded,
             "failed": self.failed,
@@ -41,24 +41,24 @@ class Sum:
 
 
 def plain(amount: Decimal) -> str:
-    """Exact, without an exponent and without zeros at its end."""
+    """Writes an amount exactly, without an exponent and without trailing zeros."""
     digits = format(amount, "f")
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 class Report:
-    """rows: of `jobs.store.billing.usage`, in the order of `by`."""
+    """Usage of a time by groups, in the order of its rows."""
 
-    def __init__(self, by: Sequence[By], rows: Iterable[RowMapping], models: Registry) -> None:
+    def __init__(self, by: Sequence[By], rows: Iterable[UsageRow], models: Registry) -> None:
         self._by, self.total = by, Sum()
         self._groups: dict[tuple[str, ...], Sum] = {}
         for row in rows:
-            unit = models.unit(row["of_model"], row["of_version"])
-            key = tuple(row[f"by_{name}"] for name in by)
-            self._groups.setdefault(key, Sum()).add(row, unit)
+            unit = models.unit(row.model, row.version)
+            self._groups.setdefault(row.group, Sum()).add(row, unit)
             self.total.add(row, unit)
 
     def as_json(self) -> dict[str, Any]:
+        """Groups and their total as JSON object."""
         data = [
             dict(zip(self._by, key, strict=True)) | sum.as_json()
             for key, sum in self._groups.items()
@@ -66,7 +66,7 @@ class Report:
         return {"data": data, "total": self.total.as_json()}
 
     def csv_lines(self) -> Iterator[str]:
-        """A header, and a line for each group; a column for each unit."""
+        """Yields a header and a line for each group, with a column for each unit."""
         units = sorted(self.total.units)
         yield _line([*self._by, "succeeded", "failed", *units, "device_ms", "amount"])
         for key, sum in self._groups.items():

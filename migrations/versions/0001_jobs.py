@@ -1,4 +1,4 @@
-"""Jobs, items, slices, results; the workers and launches that made them."""
+"""Jobs, items, slices, results, workers and launches."""
 
 from alembic import op
 

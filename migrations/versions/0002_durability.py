@@ -1,4 +1,4 @@
-"""What survives faults: deaths, attempts, deliveries, keys, and what is to be erased."""
+"""Durability: deaths, attempts, deliveries, idempotency keys, deletions."""
 
 from alembic import op
 

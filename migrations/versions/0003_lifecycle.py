@@ -1,4 +1,4 @@
-"""Where each model stands in each worker."""
+"""State of each model in each worker."""
 
 from alembic import op
 

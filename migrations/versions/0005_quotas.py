@@ -1,4 +1,4 @@
-"""What tenants have queued and stored: which key a job came by, and indexes to sum by."""
+"""Quotas: the key of a job's submission, and indexes to sum queued and stored work by."""
 
 from alembic import op
 

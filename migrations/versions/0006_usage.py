@@ -1,4 +1,4 @@
-"""Usage and spend: the ledger, what each month came to, who was told of it."""
+"""Usage and spend: the ledger, the sums of each month, notices of them."""
 
 from alembic import op
 

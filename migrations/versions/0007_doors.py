@@ -1,4 +1,4 @@
-"""Other doors: files, jobs that come from one or from S3 and are written to one, dialects."""
+"""Files, imports and exports of jobs, dialects."""
 
 from alembic import op
 

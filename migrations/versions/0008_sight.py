@@ -1,5 +1,4 @@
-"""Sight: which trace a job belongs to, who had a slice last and since when; workers that were asked
-to drain."""
+"""Traces of jobs, the last worker of a slice, requests to drain a worker."""
 
 from alembic import op
 

@@ -11,7 +11,7 @@ import orjson
 
 from jobs import clock, ids
 from jobs.store import db
-from jobs.store.jobs import read
+from jobs.store.jobs import detail
 from ops.client.client import Client
 from ops.client.progress_bar import wait_with_bar
 from ops.demo import corpus
@@ -79,11 +79,13 @@ def _launches(platform: Platform, job: dict[str, Any], say: Say) -> dict[str, fl
     database = db.connect(platform.settings.database_url, pool_size=1)
     with database.connect() as tx:
         job_id = ids.parse("job", job["id"]) or UUID(int=0)
-        launches = read.launch_figures(tx, job_id)
+        launches = detail.launch_figures(tx, job_id)
     database.dispose()
     say(
         f"\n{job['counts']['succeeded']:,} items, {job['progress']['items_per_s']:.0f} items/s, "
-        f"{launches['launches']} launches of {launches['mean_size']:.1f} items in the mean, "
-        f"padding share {launches['padding_share']:.0%}"
+        f"{launches.launches} launches of {launches.mean_size:.1f} items in the mean, "
+        f"padding share {launches.padding_share:.0%}"
     )
-    return {name: float(launches[name]) for name in ("launches", "mean_size", "padding_share")}
+    return {
+        name: float(getattr(launches, name)) for name in ("launches", "mean_size", "padding_share")
+    }

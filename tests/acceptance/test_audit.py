@@ -36,7 +36,7 @@ class People:
     def _client(self, role: Role) -> httpx.Client:
         asked = NewKey("audited" if role == "tenant" else "house", role=role)
         with self.database.begin() as tx:
-            self.ids[role] = ids.show("key", api_keys.create(tx, asked)["id"])
+            self.ids[role] = ids.show("key", api_keys.create(tx, asked).id)
         headers = {"Authorization": f"Bearer {asked.secret}", "X-Request-Id": "mine"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30)
 

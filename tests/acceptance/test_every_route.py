@@ -182,7 +182,7 @@ class World:
         with self.database.begin() as tx:
             row = api_keys.create(tx, asked)
             if ending:
-                tx.execute(text(f"UPDATE api_keys SET {ending} WHERE id = :id"), {"id": row["id"]})
+                tx.execute(text(f"UPDATE api_keys SET {ending} WHERE id = :id"), {"id": row.id})
         return asked.secret
 
     def ask(self, name: str, who: str | None, id: str = "") -> httpx.Response:
@@ -229,7 +229,7 @@ class World:
             return self._call()
         if about == "key":
             with self.database.begin() as tx:
-                return ids.show("key", api_keys.create(tx, NewKey("alice"))["id"])
+                return ids.show("key", api_keys.create(tx, NewKey("alice")).id)
         name = f"tenant-{ids.new().hex}"
         if about:
             self.key(name)

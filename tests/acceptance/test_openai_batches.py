@@ -248,7 +248,9 @@ def test_an_input_that_was_deleted_fails_the_batch_and_says_so(
 ) -> None:
     """Its bytes are gone, or its row is too by the time that it is read."""
     gone = upload(client, embedding("a", "x"))
-    tenant_files.blob_store(platform.settings).delete(tenant_files.blob_key(ids.parse("file", gone)))  # type: ignore[arg-type]
+    tenant_files.blob_store(platform.settings).delete(
+        tenant_files.blob_key(ids.parse("file", gone))
+    )  # type: ignore[arg-type]
     made = client.batches.create(
         input_file_id=gone, endpoint="/v1/embeddings", completion_window="24h"
     )

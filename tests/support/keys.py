@@ -15,7 +15,7 @@ def make_key(database: Database, tenant: str = "acme", **more: Any) -> tuple[str
     asked = NewKey(tenant, **more)
     with database.begin() as tx:
         row = store.create(tx, asked)
-    return asked.secret, ids.show("key", row["id"])
+    return asked.secret, ids.show("key", row.id)
 
 
 def make_key_at(url: str, tenant: str = "acme", **more: Any) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from jobs import clock
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import partitions
 from jobs.store.jobs import read
+from jobs.store.jobs.read import JobRow
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
@@ -23,7 +24,7 @@ ECHO = SAMPLES.resolve("echo")
 
 def post(database: Engine, *items: object, **order: object) -> UUID:
     ordered = Order("echo", **order)  # type: ignore[arg-type]
-    id: UUID = submit(database, SAMPLES, "default", ordered, array=list(items))["id"]
+    id: UUID = submit(database, SAMPLES, "default", ordered, array=list(items)).id
     return id
 
 
@@ -41,11 +42,9 @@ def settle(database: Engine, leases: Sequence[Lease]) -> int:
         return settling.settle(tx, leases, rows)
 
 
-def job(database: Engine, id: UUID) -> dict[str, object]:
+def job(database: Engine, id: UUID) -> JobRow:
     with database.connect() as tx:
-        row = read.get(tx, "default", id)
-    assert row is not None
-    return dict(row)
+        return read.one(tx, "default", id)
 
 
 def count(database: Engine, table: str, id: UUID | None = None) -> int:

@@ -58,8 +58,9 @@ ORDER = {
         ["usecases"],
     ],
     "jobs.store": [
-        ["db"],
+        ["db", "tables"],
         ["partitions", "tenancy"],
+        ["queries"],
         ["webhooks", "billing"],
         ["queue"],
         ["jobs"],

@@ -92,7 +92,9 @@ class Nudger:
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
         claimable = backlog.claimable(tx, self._known.values(), _MAX_NUDGES)
-        ready = workers.ready_counts(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
+        ready = (
+            workers.ready_counts(tx, 2 * self._settings.lease_s) if any(claimable.values()) else {}
+        )
         models = Registry([m for m in self._known.values() if m.key in declared or m.key in ready])
         sent = 0
         for pool in models.pools():

@@ -86,7 +86,7 @@ class Claimer:
                 self._lease_s,
                 pool=self._pool,
                 item_ms={host.model: host.capacity.item_ms() for host in rooms},
-                guests=preemptive,
+                preemptive=preemptive,
             )
         model = leases[0].model if leases else ""
         record.claim(clock.monotonic() - since_s, model, len(leases), False)

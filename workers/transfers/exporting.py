@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
+from dataclasses import fields
 from io import BytesIO
+from operator import attrgetter
 from typing import Any, Protocol
 from uuid import UUID
 
 import orjson
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs import s3_locations
@@ -17,6 +18,7 @@ from jobs.states import OUTCOMES
 from jobs.store.db import Tx
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import read, transfers
+from jobs.store.jobs.read import JobRow, ResultRow
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.tenancy import acting
 from jobs.usecases import tenant_files
@@ -27,12 +29,12 @@ _GIVE_UP_S = 86_400.0  # after the job's end, where the target can't be reached
 _MAX_PARTS = 1000  # a manifest names them all
 
 
-def run(context: TransferContext, transfer: Transfer, job: RowMapping) -> None:
+def run(context: TransferContext, transfer: Transfer, job: JobRow) -> None:
     """Writes the results, then the manifest.
 
     Raises ClaimLost, Untransferable where another try wouldn't help, and errors where it may.
     """
-    target: dict[str, Any] = orjson.loads(job["target"])
+    target: dict[str, Any] = orjson.loads(job.target or "{}")
     destination: _Destination = (_ObjectTarget if "url" in target else _FileTarget)(
         context, transfer, job, target
     )
@@ -66,14 +68,17 @@ def fail(context: TransferContext, transfer: Transfer, error: dict[str, Any]) ->
         transfers.set_manifest(tx, transfer, {"error": error})
 
 
-def give_up(job: RowMapping) -> bool:
+def give_up(job: JobRow) -> bool:
     """Returns True if the export has been tried for long enough."""
-    return bool((job["read_at"] - job["finished_at"]).total_seconds() > _GIVE_UP_S)
+    return bool((job.read_at - (job.finished_at or job.read_at)).total_seconds() > _GIVE_UP_S)
 
 
 class _Destination(Protocol):
     def put(self, part: Written) -> dict[str, Any]:
-        """Stores a part; returns its entry of the manifest. Raises BlobStoreUnavailable, Untransferable."""
+        """Stores a part; returns its entry of the manifest.
+
+        Raises BlobStoreUnavailable, Untransferable.
+        """
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
         """Called when all parts are stored."""
@@ -86,31 +91,39 @@ class _Destination(Protocol):
 
 
 def _write(
-    context: TransferContext, job: RowMapping, target: Mapping[str, Any], destination: _Destination
+    context: TransferContext, job: JobRow, target: Mapping[str, Any], destination: _Destination
 ) -> dict[str, Any]:
     """Writes all parts and returns the manifest."""
-    options = orjson.loads(job["asked"] or "{}") | {"model": job["model"]}
-    unit = context.models.unit(job["model"], job["version"])
+    options = orjson.loads(job.asked or "{}") | {"model": job.model}
+    unit = context.models.unit(job.model, job.version)
     if part_items := target.get("part_items"):
-        target = {**target, "part_items": max(part_items, -(-job["total"] // _MAX_PARTS))}
+        target = {**target, "part_items": max(part_items, -(-job.total // _MAX_PARTS))}
     described, units = [], 0
-    rows = context.payloads.resolve_rows(map(dict, read.result_rows(context.database, job)))
-    with closing(Parts(target, dialect(job["dialect"]), unit, options)) as parts:
+    rows = context.payloads.resolve_rows(map(_as_mapping, read.result_rows(context.database, job)))
+    with closing(Parts(target, dialect(job.dialect), unit, options)) as parts:
         for row in rows:
             units += row["units"] if row["outcome"] == "succeeded" else 0
             described += [destination.put(part) for part in parts.add(row)]
         described += [destination.put(part) for part in parts.finish()]
     manifest: dict[str, Any] = {
-        "job": ids.show("job", job["id"]),
-        "generation": job["generation"],
+        "job": ids.show("job", job.id),
+        "generation": job.generation,
         "format": target.get("format", "jsonl"),
         "compression": target.get("compression", "none"),
-        "counts": {"total": job["total"], **{name: job[f"n_{name}"] for name in OUTCOMES}},
+        "counts": {"total": job.total, **{name: getattr(job, name) for name in OUTCOMES}},
         "usage": {unit: units},
         "parts": described,
     }
     destination.seal(manifest)
     return manifest
+
+
+_RESULT = tuple(field.name for field in fields(ResultRow))
+_values = attrgetter(*_RESULT)
+
+
+def _as_mapping(row: ResultRow) -> Mapping[str, Any]:
+    return dict(zip(_RESULT, _values(row), strict=True))
 
 
 def _discard_if_changed(
@@ -136,7 +149,7 @@ class _FileTarget:
         self,
         context: TransferContext,
         transfer: Transfer,
-        job: RowMapping,
+        job: JobRow,
         target: Mapping[str, Any],
     ) -> None:
         self._context, self._transfer, self._job = context, transfer, job
@@ -146,15 +159,15 @@ class _FileTarget:
 
     def put(self, part: Written) -> dict[str, Any]:
         """Stores a part."""
-        job = ids.show("job", self._job["id"])
+        job = ids.show("job", self._job.id)
         named = (job, str(self._transfer.generation), part.part, str(part.number))
-        id = ids.derived(self._job["finished_at"], *named)
+        id = ids.derived(self._job.finished_at or self._job.read_at, *named)
         described = part.described()
         with self._acting() as tx:
             file_rows.reserve(
                 tx, self._transfer.tenant, id, purpose="batch_output",
-                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.blob_key(id), key_id="",
-                within_s=tenant_files.UPLOAD_TIMEOUT_S,
+                filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.blob_key(id),
+                key_id="",                within_s=tenant_files.UPLOAD_TIMEOUT_S,
             )  # fmt: skip
         self._put.append(id)
         stored = tenant_files.put(self._context.files, part.content, id)
@@ -193,13 +206,13 @@ class _ObjectTarget:
         self,
         context: TransferContext,
         transfer: Transfer,
-        job: RowMapping,
+        job: JobRow,
         target: Mapping[str, Any],
     ) -> None:
         settings = context.settings
         self._objects, self._encryption = context.objects, target.get("encryption") or {}
-        folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job['id'])}/")
-        self._folder = folder.below(f"{job['generation']}/")
+        folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job.id)}/")
+        self._folder = folder.below(f"{job.generation}/")
         s3_locations.check(self._folder, transfer.tenant, settings.s3_allow, settings.blobs)
         self._put: list[s3_locations.S3Location] = []
 

@@ -9,7 +9,6 @@ from typing import IO, Any, cast
 
 import orjson
 from psycopg.errors import UniqueViolation
-from sqlalchemy import RowMapping
 
 from jobs import ids
 from jobs.blobs import s3_locations
@@ -21,6 +20,7 @@ from jobs.models.model import Model
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import insert, transfers
 from jobs.store.jobs.insert import NewJob
+from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.transfers import Transfer
 from jobs.store.queue import finish
 from jobs.store.tenancy import acting
@@ -32,7 +32,7 @@ from workers.transfers.readers import lines_of
 _MIB = 1 << 20
 
 
-def run(context: TransferContext, transfer: Transfer, job: RowMapping) -> None:
+def run(context: TransferContext, transfer: Transfer, job: JobRow) -> None:
     """Queues the job with the items of its source.
 
     Raises ClaimLost, Invalid or Untransferable where another try wouldn't help, and errors where it
@@ -66,27 +66,27 @@ class _Import:
     to the job and are deleted with it.
     """
 
-    def __init__(self, context: TransferContext, transfer: Transfer, job: RowMapping) -> None:
+    def __init__(self, context: TransferContext, transfer: Transfer, job: JobRow) -> None:
         self._context, self._transfer, self._job = context, transfer, job
-        self._options: dict[str, Any] = orjson.loads(job["asked"] or "{}")
+        self._options: dict[str, Any] = orjson.loads(job.asked or "{}")
         self._model: Model | None = None
         self._intakes: list[Intake] = []
         with acting(context.database, transfer.tenant) as tx:
             tenant_limits = limits.get(tx, transfer.tenant)
-        self._limits = [limit for limit in tenant_limits if limit.key in ("", job["key_id"])]
+        self._limits = [limit for limit in tenant_limits if limit.key in ("", job.key_id)]
 
     def read_items(self) -> Intake:
         """Reads the source into an intake."""
-        source = orjson.loads(self._job["source"])
+        source = orjson.loads(self._job.source or "{}")
         max_line_bytes = self._context.models.max_line_bytes
         max_bytes = self._context.settings.max_ndjson_mb * _MIB
         with self._opened(source) as raw:
             lines = lines_of(source, raw, max_line_bytes, max_bytes)
-            return dialect(self._job["dialect"]).read_items(self._open_intake, lines, self._options)
+            return dialect(self._job.dialect).read_items(self._open_intake, lines, self._options)
 
     def _open_intake(self, name: str) -> Intake:
         job = self._job
-        self._model = self._context.models.resolve(name or f"{job['model']}@{job['version']}")
+        self._model = self._context.models.resolve(name or f"{job.model}@{job.version}")
         taken = Intake(
             self._transfer.job_id,
             self._transfer.tenant,
@@ -105,19 +105,19 @@ class _Import:
         assert self._model is not None
         job = self._job
         return NewJob(
-            id=job["id"],
-            tenant=job["tenant_id"],
+            id=job.id,
+            tenant=job.tenant_id,
             model=self._model,
-            job_class=job["class"],
-            priority=job["priority"],
-            params=job["params"],
-            metadata=job["metadata"],
+            job_class=job.job_class,
+            priority=job.priority,
+            params=job.params,
+            metadata=job.metadata,
             custom_ids=taken.custom_ids,
-            expires_in_s=job["expires_in_s"],
-            webhook_url=job["webhook_url"],
+            expires_in_s=job.expires_in_s,
+            webhook_url=job.webhook_url,
             input_bytes=taken.input_bytes,
             limits=tuple(self._limits),
-            key=job["key_id"],
+            key=job.key_id,
         )
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class _Import:
         if row is None:
             message = f"there is no file {shown}: it was deleted, or has expired"
             raise Untransferable("no_such_file", message)
-        raw = _Checked(self._context.files.open(row["key"]), bytes(row["sha256"]))
+        raw = _Checked(self._context.files.open(row.key), bytes(row.sha256))
         return cast(IO[bytes], BufferedReader(raw, _MIB))
 
 

@@ -9,7 +9,6 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
-from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.compat.anthropic.schemas import (
@@ -38,9 +37,9 @@ from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.db import Tx
-from jobs.store.jobs import batch_retries
 from jobs.store.jobs import read as reading
-from jobs.store.jobs.idempotency import find
+from jobs.store.jobs.idempotency import find, find_batch
+from jobs.store.jobs.read import JobRow
 from jobs.usecases.cancel import cancel
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
@@ -80,7 +79,7 @@ async def create_message_batch(
 
 def _once(
     resources: Resources, body: IO[bytes], caller: Caller, claim: Claim | None, retries: bool
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[JobRow, bool]:
     """Returns the job's row, and True if it existed: under the same key or, without one, from a
     request that this one retries. Result and errors can be pickled."""
     raw = body.read()
@@ -91,15 +90,15 @@ def _once(
             stored = find(tx, claim)
             job_id = stored.job_id if stored else None
         elif retries:
-            job_id = batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
+            job_id = find_batch(tx, caller.tenant, fingerprint, DIALECT)
         if job_id:
-            return dict(reading.one(tx, caller.tenant, job_id)), True
+            return reading.one(tx, caller.tenant, job_id), True
     return _store(resources, raw, caller, claim, fingerprint), False
 
 
 def _store(
     resources: Resources, raw: bytes, caller: Caller, claim: Claim | None, fingerprint: str
-) -> dict[str, Any]:
+) -> JobRow:
     fields = validation.parse_json(raw)
     requests = fields.get("requests") if isinstance(fields, dict) else None
     if not isinstance(requests, list) or not requests:
@@ -108,7 +107,7 @@ def _store(
     if not model:
         fault = Fault(("requests", 0, "params", "model"), "missing", "a request needs a model")
         raise Invalid("the first request names no model", faults=[fault])
-    if (task := resources.models.resolve(model).task) != "chat":
+    if (task := resources.models.resolve(model).effective_task) != "chat":
         fault = Fault(("requests", 0, "params", "model"), "model", f"{model} does {task}, not chat")
         raise Invalid("the model can't converse", faults=[fault])
     read = [item_of(request, model, ("requests", n)) for n, request in enumerate(requests)]
@@ -131,7 +130,7 @@ def _store(
     except Invalid as error:
         error.faults = tuple(map(_request_fault, error.faults))
         raise
-    return dict(row)
+    return row
 
 
 def _request_fault(fault: Fault) -> Fault:
@@ -197,12 +196,12 @@ def cancel_message_batch(
 ) -> Response:
     """Cancels requests that have not begun; results are kept. Repeating it is harmless."""
     with find_job(context, caller, message_batch_id) as (_, job):
-        tenant = _require_batch(job, message_batch_id)["tenant_id"]
+        tenant = _require_batch(job, message_batch_id).tenant_id
 
     def note(tx: Tx, before: str) -> None:
         audit.record(tx, request, caller, "job.cancel", message_batch_id, tenant, was=before)
 
-    cancel(context.database, job["id"], tenant, note)
+    cancel(context.database, job.id, tenant, note)
     return get_message_batch(request, context, caller, message_batch_id)
 
 
@@ -228,12 +227,12 @@ def get_message_batch_results(
     with find_job(context, caller, message_batch_id) as (tx, job):
         _require_batch(job, message_batch_id)
         span = reading.span(
-            tx, job["tenant_id"], job["id"], job["total"],
+            tx, job.tenant_id, job.id, job.total,
             after=-1, gaps=False, outcome=None, limit=None,
         )  # fmt: skip
     native = reading.result_lines(context.database, job, span, "units", None)
     opened = lines.resolve_lines(context.payloads, native)
-    request_info = orjson.loads(job["asked"]) | {"id": str(job["id"])}
+    request_info = orjson.loads(job.asked or "{}") | {"id": str(job.id)}
     return StreamingResponse(
         _translated_lines(opened, request_info), media_type="application/x-jsonl"
     )
@@ -255,18 +254,18 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **texts, "reply": None}
 
 
-def _require_batch(job: RowMapping, message_batch_id: str) -> RowMapping:
+def _require_batch(job: JobRow, message_batch_id: str) -> JobRow:
     """Returns the row of a message batch. Raises NotFound for other jobs."""
-    if job["dialect"] != DIALECT:
+    if job.dialect != DIALECT:
         raise NotFound(f"there is no message batch {message_batch_id}")
     return job
 
 
 def _batch_object(row: Any, request: Request) -> dict[str, Any]:
     """Returns the batch of a job's row."""
-    id, counts = ids.show("msgbatch", row["id"]), jobs.job_object(row)["counts"]
-    ended = row["state"] in TERMINAL
-    cancelling = row["state"] == "cancelling"
+    id, counts = ids.show("msgbatch", row.id), jobs.job_object(row)["counts"]
+    ended = row.state in TERMINAL
+    cancelling = row.state == "cancelling"
     return {
         "id": id,
         "type": "message_batch",
@@ -278,10 +277,10 @@ def _batch_object(row: Any, request: Request) -> dict[str, Any]:
             "canceled": counts["cancelled"],
             "expired": counts["expired"],
         },
-        "created_at": jobs.timestamp(row["created_at"]),
-        "expires_at": jobs.timestamp(row["expires_at"]),
-        "ended_at": jobs.timestamp(row["finished_at"]),
-        "cancel_initiated_at": jobs.timestamp(row["cancelling_at"]),
+        "created_at": jobs.timestamp(row.created_at),
+        "expires_at": jobs.timestamp(row.expires_at),
+        "ended_at": jobs.timestamp(row.finished_at),
+        "cancel_initiated_at": jobs.timestamp(row.cancelling_at),
         "archived_at": None,
         "results_url": f"{str(request.base_url).rstrip('/')}{PATH}/{id}/results" if ended else None,
     }

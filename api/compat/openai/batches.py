@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from sqlalchemy import RowMapping
 
 from api.compat.openai import durations, files
 from api.compat.openai.files import page_object
@@ -28,8 +27,10 @@ from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.billing import spend
-from jobs.store.jobs import batch_retries, read, transfers
-from jobs.store.jobs.idempotency import find, store, lock
+from jobs.store.jobs import read, transfers
+from jobs.store.jobs.files import FileRow
+from jobs.store.jobs.idempotency import find, find_batch, lock, lock_batch, store
+from jobs.store.jobs.read import JobRow
 from jobs.store.jobs.transfers import UnreadJob
 from jobs.telemetry.tracing import spans
 
@@ -77,12 +78,8 @@ def _create(
                 return Response(stored.answer, 200, idempotency.REPLAYED, media_type=bodies.JSON)
             lock(tx, claim)
         else:
-            batch_retries.lock(tx, caller.tenant, fingerprint)
-            job_id = (
-                batch_retries.find_recent(tx, caller.tenant, fingerprint, DIALECT)
-                if retries
-                else None
-            )
+            lock_batch(tx, caller.tenant, fingerprint)
+            job_id = find_batch(tx, caller.tenant, fingerprint, DIALECT) if retries else None
             if job_id:
                 row = read.one(tx, caller.tenant, job_id)
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
@@ -91,7 +88,7 @@ def _create(
         row = transfers.insert_validating(tx, _new_job(caller, requested, window_s, fingerprint))
         answer = orjson.dumps(batch_object(row))
         if claim:
-            store(tx, claim, row["id"], answer)
+            store(tx, claim, row.id, answer)
     return Response(answer, 200, media_type=bodies.JSON)
 
 
@@ -115,9 +112,9 @@ def _read(raw: bytes) -> tuple[BatchRequest, float]:
     return requested, window_s
 
 
-def _check_file(row: RowMapping) -> None:
-    if row["purpose"] != "batch":
-        message = f"the purpose of the input file is {row['purpose']!r}; upload it for 'batch'"
+def _check_file(row: FileRow) -> None:
+    if row.purpose != "batch":
+        message = f"the purpose of the input file is {row.purpose!r}; upload it for 'batch'"
         fault = Fault(("input_file_id",), "invalid_file_purpose", message)
         raise Invalid(message, faults=[fault])
 
@@ -193,61 +190,61 @@ def cancel_batch(
     return get_batch(context, caller, batch_id)
 
 
-def _batch(context: Context, caller: Caller, batch_id: str) -> RowMapping:
+def _batch(context: Context, caller: Caller, batch_id: str) -> JobRow:
     """Returns the job's row. Raises NotFound, also for a job of another API."""
     with find_job(context, caller, batch_id, "batch") as (_, row):
-        if row["dialect"] != DIALECT:
+        if row.dialect != DIALECT:
             raise NotFound(f"there is no batch {batch_id}")
         return row
 
 
-def batch_object(row: RowMapping) -> dict[str, Any]:
+def batch_object(row: JobRow) -> dict[str, Any]:
     """Returns the batch of a job's row (`jobs.store.jobs.read`), without absent fields."""
-    requested = orjson.loads(row["asked"])
-    manifest = orjson.loads(row["manifest"] or "{}")
+    requested = orjson.loads(row.asked or "{}")
+    manifest = orjson.loads(row.manifest or "{}")
     file_ids = {part["part"]: part["file"] for part in manifest.get("parts", ())}
     batch = {
-        "id": ids.show(PREFIX, row["id"]),
+        "id": ids.show(PREFIX, row.id),
         "object": "batch",
         "endpoint": requested["endpoint"],
-        "model": row["model"] or None,
-        "errors": _errors(row["error"], manifest),
-        "input_file_id": orjson.loads(row["source"])["file"],
+        "model": row.model or None,
+        "errors": _errors(row.error, manifest),
+        "input_file_id": orjson.loads(row.source or "{}")["file"],
         "completion_window": requested["completion_window"],
         "status": status_of(row),
         "output_file_id": file_ids.get("results"),
         "error_file_id": file_ids.get("errors"),
-        "created_at": _unix(row["created_at"]),
-        "expires_at": _unix(row["expires_at"]),
+        "created_at": _unix(row.created_at),
+        "expires_at": _unix(row.expires_at),
         **{name: _unix(at) for name, at in _times(row).items()},
         "request_counts": {
-            "total": row["total"],
-            "completed": int(row["succeeded"]),
-            "failed": int(row["failed"]),
+            "total": row.total,
+            "completed": int(row.succeeded),
+            "failed": int(row.failed),
         },
         "usage": _usage(manifest),
-        "metadata": orjson.loads(row["metadata"]) or None,
+        "metadata": orjson.loads(row.metadata) or None,
     }
     return {name: value for name, value in batch.items() if value is not None}
 
 
-def status_of(row: RowMapping) -> str:
+def status_of(row: JobRow) -> str:
     """Returns OpenAI's status. A batch has ended once its files are written."""
-    state: str = row["state"]
+    state: str = row.state
     if state in ("queued", "running", "paused"):
         return "in_progress"
-    if state in TERMINAL and row["total"] and row["manifest"] is None:
+    if state in TERMINAL and row.total and row.manifest is None:
         return "cancelling" if state == "cancelled" else "finalizing"
     return state
 
 
-def _times(row: RowMapping) -> dict[str, datetime | None]:
-    status, state = status_of(row), row["state"]
-    times = {"in_progress_at": row["queued_at"], "cancelling_at": row["cancelling_at"]}
-    if row["total"] and state in ("completed", "expired"):
-        times["finalizing_at"] = row["finished_at"]
+def _times(row: JobRow) -> dict[str, datetime | None]:
+    status, state = status_of(row), row.state
+    times = {"in_progress_at": row.queued_at, "cancelling_at": row.cancelling_at}
+    if row.total and state in ("completed", "expired"):
+        times["finalizing_at"] = row.finished_at
     if status in TERMINAL:
-        times[f"{status}_at"] = row["written_at"] or row["finished_at"]
+        times[f"{status}_at"] = row.written_at or row.finished_at
     return times
 
 

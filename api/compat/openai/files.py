@@ -8,7 +8,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
-from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
@@ -26,6 +25,7 @@ from jobs.errors import Fault, Invalid, NotFound
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.jobs import files as store
+from jobs.store.jobs.files import FileRow
 from jobs.usecases import tenant_files
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
@@ -192,8 +192,8 @@ def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
 def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     """Streams the file's bytes."""
     row = _file(context, caller, file_id)
-    content = tenant_files.blob_store(context.settings).open(row["key"])
-    headers = {"Content-Length": str(row["bytes"])}
+    content = tenant_files.blob_store(context.settings).open(row.key)
+    headers = {"Content-Length": str(row.bytes)}
     return StreamingResponse(
         _pieces(content), headers=headers, media_type="application/octet-stream"
     )
@@ -213,12 +213,12 @@ def delete_file(
     return json_response({"id": file_id, "object": "file", "deleted": True})
 
 
-def _file(context: Context, caller: Caller, file_id: str) -> RowMapping:
+def _file(context: Context, caller: Caller, file_id: str) -> FileRow:
     with context.acting(caller.tenant) as tx:
         return find(tx, caller, file_id)
 
 
-def find(tx: Tx, caller: Caller, file_id: str) -> RowMapping:
+def find(tx: Tx, caller: Caller, file_id: str) -> FileRow:
     """Returns the row of the caller's file. Raises NotFound."""
     id = ids.parse(PREFIX, file_id)
     row = store.get(tx, caller.tenant, id) if id else None
@@ -232,17 +232,17 @@ def no_such_file(file_id: str) -> NotFound:
     return NotFound(f"there is no file {file_id!r}, or it has expired")
 
 
-def file_object(row: RowMapping) -> dict[str, Any]:
+def file_object(row: FileRow) -> dict[str, Any]:
     """Returns the file object of a row. OpenAI's type lacks the purpose `evals`."""
-    expires = {"expires_at": int(row["expires_at"].timestamp())} if row["expires_at"] else {}
+    expires = {"expires_at": int(row.expires_at.timestamp())} if row.expires_at else {}
     return {
-        "id": ids.show(PREFIX, row["id"]),
+        "id": ids.show(PREFIX, row.id),
         "object": "file",
-        "bytes": row["bytes"],
-        "created_at": int(row["created_at"].timestamp()),
+        "bytes": row.bytes,
+        "created_at": int(row.created_at.timestamp()),
         **expires,
-        "filename": row["filename"],
-        "purpose": "user_data" if row["purpose"] == "evals" else row["purpose"],
+        "filename": row.filename,
+        "purpose": "user_data" if row.purpose == "evals" else row.purpose,
         "status": "processed",
     }
 

@@ -43,6 +43,6 @@ def read_audit(
     return layout.page(
         request, "audit.html", viewer=viewer, filters=filters, after=after,
         query=urlencode({name: value for name, value in filters.items() if value}),
-        entries=[(row, orjson.loads(row["detail"])) for row in rows[:_ROWS]],
-        next=rows[_ROWS - 1]["id"] if len(rows) > _ROWS else None,
+        entries=[(row, orjson.loads(row.detail)) for row in rows[:_ROWS]],
+        next=rows[_ROWS - 1].id if len(rows) > _ROWS else None,
     )  # fmt: skip

@@ -1,10 +1,10 @@
 """Page of one item: input, output, timing, attempts."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import Path, Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import ContextDep
 from api.dashboard.auth.viewer import Viewing
@@ -13,6 +13,7 @@ from api.routes.jobs.lookup import JobId, find_job
 from api.routes.jobs.results import item_detail
 from jobs.blobs.payloads import REFERENCE_MARK
 from jobs.store.jobs import detail
+from jobs.store.jobs.detail import ListedItem
 from jobs.views import jobs
 
 router = page_router.router()
@@ -28,12 +29,12 @@ def show_item(
     """Shows an item."""
     item = item_detail(shared, viewer.caller, job_id, seq)
     with find_job(shared, viewer.caller, job_id) as (tx, row):
-        attempts = detail.attempts(tx, row["tenant_id"], row["id"], seq)
+        attempts = detail.attempts(tx, row.tenant_id, row.id, seq)
     return layout.page(
         request, "item.html", viewer=viewer, row=row, job=jobs.job_object(row), item=item,
         input=pretty(item["input"]), output=pretty(item["output"]), error=pretty(item["error"]),
         params=pretty(item["params"]), most_shown=MOST_SHOWN,
-        attempts=[{**one, "error": orjson.loads(one["error"])} for one in attempts],
+        attempts=[{**asdict(one), "error": orjson.loads(one.error)} for one in attempts],
     )  # fmt: skip
 
 
@@ -54,15 +55,15 @@ def pretty(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
-def summary(row: RowMapping) -> dict[str, Any]:
+def summary(row: ListedItem) -> dict[str, Any]:
     """Returns the row of an item for lists, with parsed error and state."""
-    waits = "running" if row["slice_state"] == "leased" else "pending"
+    waits = "running" if row.slice_state == "leased" else "pending"
     return {
-        **row,
-        "state": row["outcome"] or waits,
-        "input": _excerpt(row["input"]),
-        "output": _excerpt(row["output"]),
-        "error": orjson.loads(row["error"]) if row["error"] else None,
+        **asdict(row),
+        "state": row.outcome or waits,
+        "input": _excerpt(row.input),
+        "output": _excerpt(row.output),
+        "error": orjson.loads(row.error) if row.error else None,
     }
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
@@ -22,13 +21,14 @@ from jobs.explain.diagnosis import Diagnosis
 from jobs.states import OUTCOMES, TERMINAL, Outcome
 from jobs.store.db import Tx
 from jobs.store.jobs import detail
+from jobs.store.jobs.read import JobRow
 from jobs.store.webhooks import deliveries
 from jobs.views import jobs
 
 router = page_router.router()
 _ITEMS, _SLICES, _LAUNCHES = 50, 100, 12
 _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
-_rows: AdaptiveCache[Sequence[RowMapping]] = AdaptiveCache()
+_rows: AdaptiveCache[Sequence[Any]] = AdaptiveCache()
 
 
 async def _causes(shared: ContextDep, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
@@ -48,22 +48,22 @@ def show_job(
     with find_job(shared, viewer.caller, job_id) as (tx, row):
         job = jobs.job_object(row)
         if custom_id:
-            seq = detail.find_seq(tx, row["tenant_id"], row["id"], custom_id)
+            seq = detail.find_seq(tx, row.tenant_id, row.id, custom_id)
             if seq is not None:
                 return layout.redirect(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
         details = _details(tx, row)
-        pruned = row["items_pruned"] or row["results_pruned"]
+        pruned = row.items_pruned or row.results_pruned
         found = [] if pruned else detail.items(
-            tx, row["tenant_id"], row["id"], outcome=_outcome(outcome, code), code=code,
+            tx, row.tenant_id, row.id, outcome=_outcome(outcome, code), code=code,
             after=after, limit=_ITEMS + 1,
         )  # fmt: skip
     return layout.page(
         request, "job.html", viewer=viewer, row=row, job=job, causes=causes,
-        fitting=_applicable(job["state"]), timeline=timeline(details.pop("runs"), row["read_at"]),
+        fitting=_applicable(job["state"]), timeline=timeline(details.pop("runs"), row.read_at),
         **details, outcomes=OUTCOMES,
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
         items=[items.summary(item) for item in found[:_ITEMS]],
-        next=found[_ITEMS - 1]["seq"] if len(found) > _ITEMS else None,
+        next=found[_ITEMS - 1].seq if len(found) > _ITEMS else None,
         params=items.pretty(job["params"]), metadata=items.pretty(job["metadata"]),
     )  # fmt: skip
 
@@ -73,13 +73,13 @@ def _outcome(outcome: str, code: str) -> Outcome | None:
     return "failed" if code else next((name for name in OUTCOMES if name == outcome), None)
 
 
-def _details(tx: Tx, row: RowMapping) -> dict[str, Any]:
+def _details(tx: Tx, row: JobRow) -> dict[str, Any]:
     """Loads the parts whose queries grow with the job, cached."""
-    its, key = (tx, row["tenant_id"], row["id"]), (row["id"], row["generation"], row["state"])
+    its, key = (tx, row.tenant_id, row.id), (row.id, row.generation, row.state)
     queries = {
         "runs": lambda: detail.runs(*its, MOST_RUNS),
         "slices": lambda: detail.slice_states(*its),
-        "codes": lambda: detail.error_codes(*its) if row["failed"] else [],
+        "codes": lambda: detail.error_codes(*its) if row.failed else [],
         "launches": lambda: detail.launches(*its, _LAUNCHES),
     }
     rows: dict[str, Any] = {name: _rows.get((name, *key), query) for name, query in queries.items()}
@@ -99,10 +99,10 @@ def show_slices(
 ) -> Response:
     """Shows a job's slices."""
     with find_job(shared, viewer.caller, job_id) as (tx, row):
-        found = detail.slices(tx, row["tenant_id"], row["id"], after=after, limit=_SLICES + 1)
+        found = detail.slices(tx, row.tenant_id, row.id, after=after, limit=_SLICES + 1)
     return layout.page(
         request, "slices.html", viewer=viewer, job=jobs.job_object(row), slices=found[:_SLICES],
-        after=after, next=found[_SLICES - 1]["start"] if len(found) > _SLICES else None,
+        after=after, next=found[_SLICES - 1].start if len(found) > _SLICES else None,
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def do(
 
 def _notice(shared: Context, viewer: Viewing, job_id: str, verb: Verb, before: str) -> str:
     with find_job(shared, viewer.caller, job_id) as (_, row):
-        now = row["state"]
+        now = row.state
     if now == before:
         return f"{verb}: no effect, the job is {now}"
     return f"{verb}: the job was {before} and is {now}"

@@ -41,13 +41,13 @@ def list_jobs(
             load = partial(search.counts, tx, tenant, filters.filter)
             counts = _counts.get((tenant, filters.filter), load)
         else:  # the page has all of them
-            counts = Counter(row["state"] for row in rows)
+            counts = Counter(row.state for row in rows)
     total = sum(counts.values())
     return layout.page(
         request, "jobs.html", viewer=viewer, filters=filters, states=JOB_STATES, counts=counts,
         jobs=[(row, jobs.job_object(row)) for row in rows[:ROWS]],
         total=total, is_exact=total <= MOST_COUNTED, models=_models(shared), after=after,
-        next=ids.show("job", rows[ROWS - 1]["id"]) if len(rows) > ROWS else "",
+        next=ids.show("job", rows[ROWS - 1].id) if len(rows) > ROWS else "",
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import Context, ContextDep
 from api.dashboard.auth.viewer import Viewer, Viewing
@@ -21,6 +20,7 @@ from jobs.explain import Diagnosis
 from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.jobs import read as reading
 from jobs.store.monitoring import workers as fleet
+from jobs.store.monitoring.workers import WorkerRow
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelStatus
 from jobs.store.tenancy import EVERYBODY
@@ -39,7 +39,7 @@ class Observations:
     """Data from the database."""
 
     jobs: Sequence[dict[str, Any]] = ()
-    workers: Sequence[RowMapping] = ()
+    workers: Sequence[WorkerRow] = ()
     models: Mapping[str, ModelStatus] = field(default_factory=dict)
     states: Mapping[str, int] | None = None
     took_s: float | None = None  #: duration of the query; None: database unreachable
@@ -74,13 +74,13 @@ def _for_operators(
     telemetry: TelemetrySnapshot, found: list[Diagnosis],
     observations: Observations,
 ) -> Response:  # fmt: skip
-    alive = [worker for worker in observations.workers if worker["state"] in _LIVING]
+    alive = [worker for worker in observations.workers if worker.state in _LIVING]
     states: dict[str, int] | None = None
     if observations.took_s is not None:
         states = {
             state: count
             for state in _LIVING
-            if (count := sum(worker["state"] == state for worker in alive))
+            if (count := sum(worker.state == state for worker in alive))
         }
     return layout.page(
         request,
@@ -95,7 +95,7 @@ def _for_operators(
         jobs=observations.jobs,
         states=telemetry.reports.gauge_by("millrace_jobs", "state"),
         stuck=telemetry.reports.gauge_by("millrace_jobs_stuck", "model"),
-        workers=[(worker, busy_of(telemetry.reports, worker["incarnation"])) for worker in alive],
+        workers=[(worker, busy_of(telemetry.reports, worker.incarnation)) for worker in alive],
     )
 
 
@@ -128,7 +128,7 @@ def _observe(shared: Context, tenant: str) -> Observations:
             models = workers.model_statuses(tx, 2 * shared.settings.lease_s)
             took_s = clock.monotonic() - since_s
             jobs = [
-                {**views.job_object(row), "tenant": row["tenant_id"]}
+                {**views.job_object(row), "tenant": row.tenant_id}
                 for row in reading.running(tx, tenant, _MAX_JOBS)
             ]
     except CONNECTION_ERRORS:

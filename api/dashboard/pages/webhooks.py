@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import Path, Query, Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import ContextDep
 from api.dashboard.auth.viewer import Form, Submitting, Viewing
@@ -19,6 +18,7 @@ from jobs import ids
 from jobs.store.billing import spend
 from jobs.store.webhooks import deliveries as store
 from jobs.store.webhooks import secrets as webhook_secrets
+from jobs.store.webhooks.deliveries import DeliveryRow
 from jobs.usecases.webhook_messages import ID_PREFIX
 
 router = page_router.router()
@@ -53,13 +53,13 @@ def list_deliveries(
         tenant=tenant, endpoints=endpoints, deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
         query=urlencode({name: value for name, value in filters.items() if value}), after=after,
         own_url=own_url or "", secrets=secrets,
-        next=ids.show(ID_PREFIX, rows[_ROWS - 1]["id"]) if len(rows) > _ROWS else "",
+        next=ids.show(ID_PREFIX, rows[_ROWS - 1].id) if len(rows) > _ROWS else "",
     )  # fmt: skip
 
 
-def _job(row: RowMapping) -> str:
+def _job(row: DeliveryRow) -> str:
     """Returns the id of the delivery's job, or ""."""
-    return ids.show("job", row["job_id"]) if row["job_id"] else ""
+    return ids.show("job", row.job_id) if row.job_id else ""
 
 
 @router.post("/webhooks/{job_id}/redeliver")

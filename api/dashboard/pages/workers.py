@@ -1,9 +1,9 @@
 """Pages of workers: all of them, and one with its models, launches and curves."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Path, Request, Response
-from sqlalchemy import RowMapping
 
 from api.context import ContextDep
 from api.dashboard.auth.viewer import Form, Operating
@@ -14,6 +14,7 @@ from api.dashboard.pages.overview import busy_of
 from api.dashboard.rendering import layout, page_router
 from api.routes.admin import workers as json_routes
 from jobs.store.monitoring import workers as store
+from jobs.store.monitoring.workers import WorkerLaunch
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports.reports import Report
 
@@ -31,21 +32,19 @@ def workers(
     """Lists workers."""
     with shared.acting(EVERYBODY) as tx:
         rows = store.page(tx)
-        held = store.held(tx, [row["incarnation"] for row in rows])
+        held = store.held(tx, [row.incarnation for row in rows])
     reports = {report.name: report for report in telemetry.reports.by_kind("worker").reports}
     found: list[dict[str, Any]] = [
         {
             "row": row,
-            "held": [one for one in held if one["incarnation"] == row["incarnation"]],
-            "busy": busy_of(telemetry.reports, row["incarnation"]),
-            "memory": _memory(reports.get(str(row["incarnation"]))),
-            "size": telemetry.reports.by_process(str(row["incarnation"])).mean(
-                "millrace_launch_rows"
-            ),
+            "held": [one for one in held if one.incarnation == row.incarnation],
+            "busy": busy_of(telemetry.reports, row.incarnation),
+            "memory": _memory(reports.get(str(row.incarnation))),
+            "size": telemetry.reports.by_process(str(row.incarnation)).mean("millrace_launch_rows"),
         }
         for row in rows
     ]
-    alive = [one for one in found if one["row"]["state"] not in ("stopped", "lost")]
+    alive = [one for one in found if one["row"].state not in ("stopped", "lost")]
     gone = [one for one in found if one not in alive]
     return layout.page(request, "workers.html", viewer=viewer, alive=alive, gone=gone)
 
@@ -124,13 +123,13 @@ def _current(models: dict[str, Any], at: float) -> list[dict[str, Any]]:
     ]
 
 
-def _accuracy(launches: list[RowMapping] | Any) -> dict[str, float]:
+def _accuracy(launches: Sequence[WorkerLaunch]) -> dict[str, float]:
     """Returns the number of launches by actual over predicted time."""
     counts = dict.fromkeys(("<50 %", "50–80 %", "80–125 %", "125–200 %", ">200 %"), 0.0)
     for launch in launches:
-        if launch["predicted_ms"] <= 0:
+        if launch.predicted_ms <= 0:
             continue
-        ratio = launch["engine_ms"] / launch["predicted_ms"]
+        ratio = launch.engine_ms / launch.predicted_ms
         ends = (0.5, 0.8, 1.25, 2.0)
         counts[list(counts)[sum(ratio > end for end in ends)]] += 1
     return counts

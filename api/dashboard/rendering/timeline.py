@@ -1,9 +1,10 @@
 """Timeline of slices: lines of bars, one or more per worker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+
+from jobs.store.jobs.detail import SliceRun
 
 MOST_RUNS = 400
 _MOST_LINES = 24
@@ -16,7 +17,7 @@ class Bar:
 
     x: float  #: start, percent of the timeline
     width: float  #: percent of the timeline
-    run: Mapping[str, Any]
+    run: SliceRun
 
 
 @dataclass(slots=True)
@@ -39,12 +40,12 @@ class Timeline:
     left_out: int
 
 
-def timeline(runs: Sequence[Mapping[str, Any]], now: datetime) -> Timeline | None:
+def timeline(runs: Sequence[SliceRun], now: datetime) -> Timeline | None:
     """Lays out the runs of `jobs.store.jobs.detail.runs`; returns None without runs."""
     if not runs:
         return None
-    since = runs[0]["claimed_at"]
-    until = max(run["finished_at"] or now for run in runs)
+    since = runs[0].claimed_at
+    until = max(run.finished_at or now for run in runs)
     span_s = max((until - since).total_seconds(), 0.001)
     lines: list[Line] = []
     left_out = 0
@@ -53,21 +54,21 @@ def timeline(runs: Sequence[Mapping[str, Any]], now: datetime) -> Timeline | Non
         if line is None:
             left_out += 1
             continue
-        line.until = run["finished_at"] or now
-        x = 100 * (run["claimed_at"] - since).total_seconds() / span_s
-        width = 100 * (line.until - run["claimed_at"]).total_seconds() / span_s
+        line.until = run.finished_at or now
+        x = 100 * (run.claimed_at - since).total_seconds() / span_s
+        width = 100 * (line.until - run.claimed_at).total_seconds() / span_s
         line.bars.append(Bar(x, max(width, _LEAST), run))
     lines.sort(key=lambda line: line.worker)
     return Timeline(since, until, lines, left_out)
 
 
-def _line(lines: list[Line], run: Mapping[str, Any]) -> Line | None:
+def _line(lines: list[Line], run: SliceRun) -> Line | None:
     """Returns the worker's first free line, or a new one; None if there are too many."""
     for line in lines:
-        if line.worker == run["worker"] and line.until <= run["claimed_at"]:
+        if line.worker == run.worker and line.until <= run.claimed_at:
             return line
     if len(lines) >= _MOST_LINES:
         return None
-    name = run["worker_name"] or f"worker {run['worker']}"
-    lines.append(Line(run["worker"], name, run["claimed_at"]))
+    name = run.worker_name or f"worker {run.worker}"
+    lines.append(Line(run.worker, name, run.claimed_at))
     return lines[-1]

@@ -30,5 +30,5 @@ def read_audit(
     """Lists admin acts and job verbs, newest first."""
     with context.acting(tenant) as tx:
         rows = audit.page(tx, tenant, after=after, limit=limit + 1)
-    more = rows[limit - 1]["id"] if len(rows) > limit else None
+    more = rows[limit - 1].id if len(rows) > limit else None
     return AuditPage.model_validate({"data": map(entry_object, rows[:limit]), "next": more})

@@ -95,8 +95,8 @@ def rotate(
     """Makes the new key. Returns the key object with its secret. Raises NotFound, Conflict."""
     with context.acting(EVERYBODY) as tx:
         row, secret = store.rotate(tx, EVERYBODY, ids.parse("key", key_id), overlap_s)
-        detail = {"replaced_by": ids.show("key", row["id"]), "overlap_s": overlap_s}
-        audit.record(tx, request, caller, "key.rotate", key_id, row["tenant_id"], **detail)
+        detail = {"replaced_by": ids.show("key", row.id), "overlap_s": overlap_s}
+        audit.record(tx, request, caller, "key.rotate", key_id, row.tenant_id, **detail)
     return {"key": secret, **key_object(row)}
 
 
@@ -105,8 +105,8 @@ def revoke_key(request: Request, context: ContextDep, caller: Admin, key_id: _Ke
     """Revokes a key at once, for ever."""
     with context.acting(EVERYBODY) as tx:
         row = store.get(tx, EVERYBODY, ids.parse("key", key_id))
-        store.revoke(tx, EVERYBODY, row["id"])
-        audit.record(tx, request, caller, "key.revoke", key_id, row["tenant_id"])
+        store.revoke(tx, EVERYBODY, row.id)
+        audit.record(tx, request, caller, "key.revoke", key_id, row.tenant_id)
     return Response(status_code=204)
 
 

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.context import Context, ContextDep
@@ -13,6 +12,7 @@ from jobs.errors import Conflict, NotFound
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.monitoring import workers as store
+from jobs.store.monitoring.workers import WorkerRow
 from jobs.store.tenancy import EVERYBODY
 from jobs.views import workers
 
@@ -27,10 +27,10 @@ def list_workers(context: ContextDep, caller: Operator) -> WorkerList:
     """Lists workers that live or ended in the last hour. A restarted worker has another id."""
     with context.acting(EVERYBODY) as tx:
         rows = store.page(tx)
-        held = store.held(tx, [row["incarnation"] for row in rows])
+        held = store.held(tx, [row.incarnation for row in rows])
     data = [
         workers.worker_object(
-            row, [model for model in held if model["incarnation"] == row["incarnation"]]
+            row, [model for model in held if model.incarnation == row.incarnation]
         )
         for row in rows
     ]
@@ -76,7 +76,7 @@ def set_draining(
         audit.record(tx, request, caller, f"worker.{'drain' if drain else 'undrain'}", str(id))
 
 
-def worker_of(tx: Tx, id: int) -> RowMapping:
+def worker_of(tx: Tx, id: int) -> WorkerRow:
     """Returns the worker's row. Raises NotFound."""
     row = store.one(tx, id)
     if row is None:

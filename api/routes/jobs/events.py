@@ -40,7 +40,7 @@ def job_events(
     """Streams the job object now and whenever its state or counts change, until it is terminal. A
     slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
     with find_job(context, caller, job_id) as (_, row):
-        job, tenant = jobs.job_object(row), row["tenant_id"]
+        job, tenant = jobs.job_object(row), row.tenant_id
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
 

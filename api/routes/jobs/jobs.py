@@ -48,7 +48,7 @@ def list_jobs(
             after=ids.parse(PREFIXES, after) if after else None,
             limit=limit + 1,
         )
-    more = ids.show("job", rows[limit - 1]["id"]) if len(rows) > limit else None
+    more = ids.show("job", rows[limit - 1].id) if len(rows) > limit else None
     return json_response({"data": [jobs.job_object(row) for row in rows[:limit]], "next": more})
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Path, Request
-from sqlalchemy import RowMapping
 
 from api.schemas import examples
 from api.services.resources import Resources
@@ -17,6 +16,7 @@ from jobs.explain.items import EarlierJobs
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.jobs import read
+from jobs.store.jobs.read import JobRow
 from jobs.store.monitoring import diagnostics
 from jobs.store.tenancy import EVERYBODY, act
 
@@ -32,7 +32,7 @@ JobId = Annotated[
 @contextmanager
 def find_job(
     resources: Resources, caller: Caller, job_id: str, noun: str = "job"
-) -> Iterator[tuple[Tx, RowMapping]]:
+) -> Iterator[tuple[Tx, JobRow]]:
     """Yields a transaction that sees the rows of the job's tenant only, and the job: the caller's
     own or, for an operator, any tenant's. Raises NotFound."""
     id = ids.parse(PREFIXES, job_id)
@@ -45,14 +45,14 @@ def find_job(
         yield tx, row
 
 
-def _any_tenants_job(tx: Tx, id: UUID) -> RowMapping | None:
+def _any_tenants_job(tx: Tx, id: UUID) -> JobRow | None:
     act(tx, EVERYBODY)
     tenant = read.owner(tx, id)
     act(tx, tenant or "")
     return read.get(tx, tenant, id) if tenant else None
 
 
-def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> EarlierJobs:
+def work_ahead(tx: Tx, caller: Caller, job: JobRow) -> EarlierJobs:
     """Returns what is queued before a job, as far as the caller may know it. Leaves the
     transaction with the job's tenant."""
     own_work = diagnostics.count_own_ahead(tx, job)
@@ -60,7 +60,7 @@ def work_ahead(tx: Tx, caller: Caller, job: RowMapping) -> EarlierJobs:
         return EarlierJobs(own_work, None)
     act(tx, EVERYBODY)
     others = diagnostics.count_others_ahead(tx, job)
-    act(tx, job["tenant_id"])
+    act(tx, job.tenant_id)
     return EarlierJobs(own_work, others)
 
 

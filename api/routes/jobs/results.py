@@ -1,10 +1,10 @@
 """Results in order, also while the job runs; and single items."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy import RowMapping
 
 from api.context import Context, ContextDep
 from api.dependencies import Reader
@@ -18,8 +18,8 @@ from jobs.errors import NotFound, Pruned
 from jobs.explain.items import explain_item
 from jobs.identity import Caller
 from jobs.states import Outcome
-from jobs.store.jobs import read
-from jobs.store.jobs.read import Span
+from jobs.store.jobs import detail, read
+from jobs.store.jobs.read import JobRow, Span
 from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
@@ -50,13 +50,13 @@ def get_results(
     gzip."""
     with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
-        validating = job["state"] == "validating"
+        validating = job.state == "validating"
         span = Span(after, after, complete=False) if validating else read.span(
-            tx, job["tenant_id"], job["id"], job["total"],
+            tx, job.tenant_id, job.id, job.total,
             after=after, gaps=gaps, outcome=outcome, limit=limit,
         )  # fmt: skip
     headers = {"X-Next-After": str(span.until), "X-Complete": str(span.complete).lower()}
-    unit = context.models.unit(job["model"], job["version"])
+    unit = context.models.unit(job.model, job.version)
     chunks = read.result_lines(context.database, job, span, unit, outcome)
     body = lines.resolve_lines(context.payloads, chunks)
     headers["Vary"] = "Accept-Encoding"
@@ -77,17 +77,17 @@ def item_detail(context: Context, caller: Caller, job_id: str, seq: int) -> dict
     """Returns the item object. Raises NotFound, Pruned, BlobStoreUnavailable."""
     with find_job(context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "items", "results")
-        row = read.item(tx, job["tenant_id"], job["id"], seq)
+        row = detail.item(tx, job.tenant_id, job.id, seq)
         if row is None:
-            raise NotFound(f"{job_id} has {job['total']} items; {seq} is none of them")
+            raise NotFound(f"{job_id} has {job.total} items; {seq} is none of them")
         before = work_ahead(tx, caller, job)
-    unit = context.models.unit(job["model"], job["version"])
-    item, operator = payloads.resolve_row(context.payloads, dict(row)), caller.may("operate")
-    why = explain_item(dict(job), dict(row), before)
-    return jobs.item_object(item, unit, why, whole_launch=operator)
+    unit = context.models.unit(job.model, job.version)
+    item = detail.ItemRow(**payloads.resolve_row(context.payloads, asdict(row)))
+    why = explain_item(job, row, before)
+    return jobs.item_object(item, unit, why, whole_launch=caller.may("operate"))
 
 
-def _refuse_pruned(job: RowMapping, *kinds: str) -> None:
+def _refuse_pruned(job: JobRow, *kinds: str) -> None:
     for kind in kinds:
-        if job[f"{kind}_pruned"]:
+        if getattr(job, f"{kind}_pruned"):
             raise Pruned(f"the {kind} of this job were removed at the end of their retention")

@@ -207,7 +207,7 @@ def _store(
             claim=claim,
             key=caller.key_id,
         )
-        return _accepted(row["id"], jobs.job_json(row))
+        return _accepted(row.id, jobs.job_json(row))
     model = resources.models.resolve(order.model)
     row = submit(
         resources.database,
@@ -224,7 +224,7 @@ def _store(
         limits=caller.limits,
         key=caller.key_id,
     )
-    return _accepted(row["id"], jobs.job_json(row))
+    return _accepted(row.id, jobs.job_json(row))
 
 
 def _source(

@@ -51,7 +51,7 @@ def _filename(resources: Resources, caller: Caller, file: str, faults: list[Faul
     if row is None:
         faults.append(Fault(("input", "file"), "no_such_file", f"there is no file {file}"))
         return ""
-    return str(row["filename"])
+    return str(row.filename)
 
 
 def _check(

@@ -6,7 +6,6 @@ from typing import Literal
 from uuid import UUID
 
 from fastapi import Request
-from sqlalchemy import RowMapping
 
 from api.auth import audit
 from api.context import Context
@@ -16,6 +15,7 @@ from jobs.states import TERMINAL
 from jobs.store.billing import quota, spend
 from jobs.store.db import Tx
 from jobs.store.jobs import verbs
+from jobs.store.jobs.read import JobRow
 from jobs.usecases.cancel import cancel as cancel_job
 
 Verb = Literal["cancel", "pause", "resume", "retry", "delete"]
@@ -46,25 +46,25 @@ def perform(
 
     def note(tx: Tx, before: str) -> None:
         check(before)
-        audit.record(tx, request, caller, f"job.{verb}", job_id, job["tenant_id"], was=before)
+        audit.record(tx, request, caller, f"job.{verb}", job_id, job.tenant_id, was=before)
 
     with find_job(context, caller, job_id) as (tx, job):
         if verb != "cancel":
             if verb == "retry":
                 _check_retry(caller, tx, job)
-            before = _SINGLE_TRANSACTION[verb](tx, job["id"], job["tenant_id"])
+            before = _SINGLE_TRANSACTION[verb](tx, job.id, job.tenant_id)
             note(tx, before)
             return before
-    cancel_job(context.database, job["id"], job["tenant_id"], note)
-    return str(job["state"])
+    cancel_job(context.database, job.id, job.tenant_id, note)
+    return str(job.state)
 
 
-def _check_retry(caller: Caller, tx: Tx, job: RowMapping) -> None:
+def _check_retry(caller: Caller, tx: Tx, job: JobRow) -> None:
     """Checks spend and quota, since a retry is new work.
 
     An operator's own quota does not apply to other tenants' jobs.
     """
-    spend.check_cap(tx, job["tenant_id"])
-    if caller.tenant == job["tenant_id"] and job["state"] in TERMINAL:
-        items = job["failed"] + job["cancelled"] + job["expired"]
-        quota.check(tx, caller.tenant, caller.limits, job["model"], items, 0)
+    spend.check_cap(tx, job.tenant_id)
+    if caller.tenant == job.tenant_id and job.state in TERMINAL:
+        items = job.failed + job.cancelled + job.expired
+        quota.check(tx, caller.tenant, caller.limits, job.model, items, 0)

@@ -26,7 +26,7 @@ _SECRET = "webhook secret"  # target in the audit log; each tenant has one
 def list_deliveries(context: ContextDep, caller: Reader, job_id: JobId) -> DeliveryList:
     """Lists deliveries, one for each end of the job, the latest first."""
     with find_job(context, caller, job_id) as (tx, job):
-        rows = store.of_job(tx, job["tenant_id"], job["id"])
+        rows = store.of_job(tx, job.tenant_id, job.id)
     return DeliveryList.model_validate({"data": map(delivery_object, rows)})
 
 
@@ -35,11 +35,11 @@ def redeliver(request: Request, context: ContextDep, caller: Submitter, job_id: 
     """Sends the latest delivery again, under the same id, with a full set of tries; enables a
     disabled endpoint."""
     with find_job(context, caller, job_id) as (tx, job):
-        row = store.redeliver(tx, job["tenant_id"], job["id"])
+        row = store.redeliver(tx, job.tenant_id, job.id)
         if row is None:
             raise Conflict(f"{job_id} has no webhook, or has not ended yet")
-        endpoints.close_breaker(tx, (job["tenant_id"], row["url"]))
-        audit.record(tx, request, caller, "webhook.redeliver", job_id, job["tenant_id"])
+        endpoints.close_breaker(tx, (job.tenant_id, row.url))
+        audit.record(tx, request, caller, "webhook.redeliver", job_id, job.tenant_id)
     return Delivery.model_validate(delivery_object(row))
 
 

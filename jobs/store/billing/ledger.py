@@ -1,5 +1,8 @@
-"""The ledger: what was used, and what it costs. Written by the transaction that writes the results,
-of the rows that it really inserted: what is retried, redelivered or offered twice counts once."""
+"""The ledger: usage and its price, written by the transaction that writes the results.
+
+It bills the rows that were really inserted: what is retried, redelivered or offered twice counts
+once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +11,16 @@ from datetime import datetime
 from jobs.models.pricing import Price
 from jobs.store.db import Tx, cursor
 
-# Beside an INSERT into `usage`, of which `billed` are the rows: the month's spend (`spend.py`).
+# Part of a statement that inserts the rows `billed` into `usage`: adds to the month's spend.
 _SPEND = """
     INSERT INTO spend (tenant_id, month, amount)
     SELECT tenant_id, CAST(date_trunc('month', at, 'UTC') AS date), sum(amount)
     FROM billed WHERE amount > 0 GROUP BY 1, 2
 """
 
-# Beside the INSERT of results, of which `recorded` are the rows. A lease is found by the place of
-# a seq among the starts of its job: one step for each result, however many slices there are.
+# Part of the statement that inserts the results `recorded`. The lease of a result is found by the
+# place of its seq among the starts of its job (width_bucket): one step for each result, however
+# many slices there are.
 BILL_ITEMS = f"""
     lease (job_id, start, tenant_id, model, version, class, item, unit, device_us) AS (
         SELECT * FROM unnest(%b::uuid[], %b::int[], %b::text[], %b::text[], %b::text[], %b::text[],
@@ -45,19 +49,20 @@ BILL_ITEMS = f"""
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """The calls of one tenant, model and class that were answered in one minute."""
+    """Calls of one tenant, model and class that were answered in one minute."""
 
-    at: datetime
-    tenant: str
-    model: str
-    version: str
-    job_class: str
-    succeeded: int
-    failed: int
-    units: int
-    device_us: int
+    at: datetime  #: the minute
+    tenant: str  #: tenant of the calls
+    model: str  #: name of the model
+    version: str  #: its version
+    job_class: str  #: scheduling class
+    succeeded: int  #: calls that succeeded
+    failed: int  #: calls that failed
+    units: int  #: units of those that succeeded
+    device_us: int  #: device time of all, µs
 
 
+# A minute is unique: one that is moved here twice is billed once (ON CONFLICT).
 _BILL_CALLS = f"""
     WITH minute (at, tenant_id, model, version, class, succeeded, failed, units, device_us,
                  call, unit, device) AS (
@@ -78,7 +83,7 @@ _BILL_CALLS = f"""
 
 
 def bill_calls(tx: Tx, minutes: Sequence[Minute], price: Price) -> None:
-    """Minutes of one model's calls; those that are there already stay as they are."""
+    """Bills minutes of one model's calls; minutes that are there already stay as they are."""
     names = Minute.__slots__
     rows = [
         (*(getattr(minute, name) for name in names), *price.rates(minute.job_class))

@@ -1,8 +1,8 @@
-"""Whether there is room for a job: what its tenant, or its key, has queued and stored by now.
+"""Quotas of what a tenant, or one of its keys, may have queued and stored.
 
-The sums are exact, and read all that the tenant has: 100,000 open jobs take some 40 ms. So who
-finds much room lets a part of it in without looking again, for a moment. Near the limit everybody
-looks, under a lock that nobody else takes, from the sum to the commit.
+The sums are exact, and read all that the tenant has: 100,000 open jobs take some 40 ms. So a
+process that finds much room admits a part of it without another look, for a second. Near the limit
+every request sums up under a lock, which it holds until its commit.
 """
 
 import threading
@@ -34,19 +34,21 @@ _IN_FILES = """
     WHERE tenant_id = :tenant AND (expires_at IS NULL OR expires_at > now())
 """
 
-_RECENT_S = 15.0
-_UNKNOWN_S = 30.0
-_MOST_S = 3600.0
+_RECENT_S = 15.0  # over which the drain of the queue is measured
+_UNKNOWN_S = 30.0  # wait where nothing drained
+_MOST_S = 3600.0  # longest wait
 _SPREAD = 0.25
-"""Those that were refused together don't come back together."""
+"""Jitter, as a share of the wait: requests that were refused together come back apart."""
 
 
 def check(
     tx: Tx, tenant: str, limits: Sequence[Limit], model: str, items: int, input_bytes: int,
     *, lock: bool = True,
 ) -> None:  # fmt: skip
-    """Raises QuotaExceeded where a job of so many items, and bytes (0: it is stored by now), is too
-    much. lock: until the transaction ends no other may pass; without it, nothing is promised."""
+    """Raises QuotaExceeded where a job of so many items and bytes (0: stored already) is too much.
+
+    lock: keep others out until the transaction ends; without it, the room may be taken meanwhile.
+    """
     wanted = [(bound, items) for bound in bounds_of(limits, "queued_items", model)]
     if input_bytes:
         wanted += [(bound, input_bytes) for bound in bounds_of(limits, "stored_bytes", model)]
@@ -56,7 +58,7 @@ def check(
 def check_file(
     tx: Tx, tenant: str, limits: Sequence[Limit], size: int, *, lock: bool = True
 ) -> None:
-    """The same for a file of so many bytes, which is of no model."""
+    """Raises QuotaExceeded where a file of so many bytes is too much; lock: as in `check`."""
     bounds = bounds_of(limits, "stored_bytes", "")
     _check(tx, tenant, [(bound, size) for bound in bounds], lock)
 
@@ -77,12 +79,14 @@ def _check(tx: Tx, tenant: str, wanted: Sequence[tuple[Bound, int]], lock: bool)
                 else _storage_full(bound, has, more)
             )
         if lock:
-            _spare.note(tx, tenant, bound, bound.most - has - more)
+            _spare.record(tx, tenant, bound, bound.most - has - more)
 
 
 class _Spare:
-    """Room that this process may give away without a look: a part of what it saw, so that many
-    processes which do so together stay within the limit."""
+    """Room that this process may give away without a look.
+
+    It is a part of what the process saw, so that many processes together stay within the limit.
+    """
 
     _PART = 1 / 50
     _FOR_S = 1.0
@@ -93,7 +97,7 @@ class _Spare:
         self._known: dict[Hashable, tuple[float, float]] = {}  # until when, how much
 
     def covers(self, tx: Tx, tenant: str, bound: Bound, more: int) -> bool:
-        """Whether so much more is within it; then it is given away."""
+        """Returns True if so much more fits, and takes it off."""
         place = tx.engine.url, tenant, bound
         with self._lock:
             until_s, spare = self._known.get(place, (0.0, 0.0))
@@ -102,7 +106,8 @@ class _Spare:
             self._known[place] = until_s, spare - more
             return True
 
-    def note(self, tx: Tx, tenant: str, bound: Bound, left: float) -> None:
+    def record(self, tx: Tx, tenant: str, bound: Bound, left: float) -> None:
+        """Records how much is left of a bound."""
         with self._lock:
             if len(self._known) > self._MOST_KNOWN:
                 self._known.clear()

@@ -1,7 +1,7 @@
-"""What tenants spend in a month (UTC): its sum, the caps, and who was told.
+"""Spend of tenants in a month (UTC): its sum, the caps, and notices of them.
 
-`spend` is added to in the transactions that write the ledger, so that it is never behind it; its
-rows are summed up now and then, so that there are never many.
+Transactions that write the ledger add to `spend`, so that it is never behind; keepers compact its
+rows, so that there are never many.
 """
 
 from sqlalchemy import text
@@ -10,7 +10,7 @@ from jobs.errors import SpendCap
 from jobs.store.db import Tx
 
 _ROWS = 100
-"""Of a tenant's month, before they are summed up."""
+"""Most rows of a tenant's month before they are compacted."""
 
 _THIS_MONTH = "CAST(date_trunc('month', now(), 'UTC') AS date)"
 
@@ -24,41 +24,43 @@ _REACHED = text(f"""
 """)
 
 
-def reached(tx: Tx, tenant: str) -> bool:
-    """Whether the hard cap of this month is reached."""
+def cap_reached(tx: Tx, tenant: str) -> bool:
+    """Returns True if the hard cap of this month is reached."""
     return bool(tx.scalar(_REACHED, {"tenant": tenant}))
 
 
-def refuse(tx: Tx, tenant: str) -> None:
-    """Raises SpendCap where nothing new is taken in any more. What was taken in goes on."""
-    if reached(tx, tenant):
+def check_cap(tx: Tx, tenant: str) -> None:
+    """Raises SpendCap where the hard cap is reached: new work is refused, accepted work goes on."""
+    if cap_reached(tx, tenant):
         raise SpendCap
 
 
-# Two keepers at once: each row is deleted, and summed, by one of them.
-_SUM_UP = text("""
+# Replaces the rows of a month by their sum. Where two keepers do so at once, each row is deleted,
+# and summed, by one of them (SKIP LOCKED).
+_COMPACT = text("""
     WITH many AS (
         SELECT tenant_id, month FROM spend GROUP BY tenant_id, month HAVING count(*) > :most
         LIMIT 100
     ), rows AS (
         SELECT s.ctid AS place FROM spend s JOIN many USING (tenant_id, month)
         FOR UPDATE OF s SKIP LOCKED
-    ), gone AS (
+    ), removed AS (
         DELETE FROM spend WHERE ctid = ANY (ARRAY(SELECT place FROM rows))
         RETURNING tenant_id, month, amount
     )
     INSERT INTO spend (tenant_id, month, amount)
-    SELECT tenant_id, month, sum(amount) FROM gone GROUP BY tenant_id, month
+    SELECT tenant_id, month, sum(amount) FROM removed GROUP BY tenant_id, month
 """)
 
 
-def sum_up(tx: Tx, most: int = _ROWS) -> int:
-    """Makes one row of those of each month that has more than `most`; returns how many months."""
-    return tx.execute(_SUM_UP, {"most": most}).rowcount
+def compact(tx: Tx, most: int = _ROWS) -> int:
+    """Makes one row of each month that has more than `most`; returns the number of months."""
+    return tx.execute(_COMPACT, {"most": most}).rowcount
 
 
-# Whoever passes two of the shares at once is told of the higher one.
-_TELL = text(f"""
+# Writes the webhook of each share of the soft cap once, with the row that says so: ON CONFLICT
+# decides between keepers. A tenant that passes two shares at once gets the higher one.
+_NOTIFY = text(f"""
     WITH due AS (
         SELECT t.tenant_id, t.webhook_url, s.month, p.percent, s.amount, t.soft_cap, t.hard_cap
         FROM tenants t
@@ -69,7 +71,7 @@ _TELL = text(f"""
           AND NOT EXISTS (SELECT FROM spend_told d
                           WHERE d.tenant_id = t.tenant_id AND d.month = s.month
                             AND d.percent = p.percent)
-    ), told AS (
+    ), noted AS (
         INSERT INTO spend_told (tenant_id, month, percent)
         SELECT tenant_id, month, percent FROM due ORDER BY tenant_id, month, percent
         ON CONFLICT DO NOTHING
@@ -84,17 +86,17 @@ _TELL = text(f"""
                'soft_cap', CAST(trim_scale(soft_cap) AS text),
                'hard_cap', CAST(trim_scale(hard_cap) AS text))
     FROM due
-    JOIN (SELECT tenant_id, max(percent) AS percent FROM told GROUP BY tenant_id) AS highest
+    JOIN (SELECT tenant_id, max(percent) AS percent FROM noted GROUP BY tenant_id) AS highest
          USING (tenant_id, percent)
 """)
 
-TOLD_AT = (80, 100)
-"""Percents of the soft cap, each told once a month."""
+NOTIFIED_PERCENTS = (80, 100)
+"""Percents of the soft cap at which the tenant is notified, each once a month."""
 
 
-def tell(tx: Tx) -> int:
-    """Writes the webhooks of tenants that passed a share of their soft cap; returns how many."""
-    return tx.execute(_TELL, {"percents": list(TOLD_AT)}).rowcount
+def notify(tx: Tx) -> int:
+    """Writes webhooks of tenants that passed a share of their soft cap; returns their number."""
+    return tx.execute(_NOTIFY, {"percents": list(NOTIFIED_PERCENTS)}).rowcount
 
 
 _SET_URL = text("""
@@ -106,10 +108,11 @@ _URL = text("SELECT webhook_url FROM tenants WHERE tenant_id = :tenant")
 
 
 def set_endpoint(tx: Tx, tenant: str, url: str | None) -> None:
-    """Where the tenant itself is told; None: nowhere."""
+    """Sets the tenant's own webhook endpoint; None: no endpoint."""
     tx.execute(_SET_URL, {"tenant": tenant, "url": url})
 
 
 def endpoint(tx: Tx, tenant: str) -> str | None:
+    """Returns the tenant's own webhook endpoint, or None."""
     found: str | None = tx.scalar(_URL, {"tenant": tenant})
     return found

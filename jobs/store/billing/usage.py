@@ -1,42 +1,60 @@
-"""What the ledger says of a time: sums, by whatever is asked."""
+"""Sums of the ledger over a time."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from decimal import Decimal
+from typing import Any, Literal
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import Date, cast, func, select
 
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import usage as table
 
 By = Literal["tenant", "model", "version", "class", "kind", "day", "month"]
 
-_BY: Mapping[By, str] = {
-    "tenant": "tenant_id",
-    "model": "model",
-    "version": "version",
-    "class": "class",
-    "kind": "kind",
-    "day": "to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
-    "month": "to_char(at AT TIME ZONE 'UTC', 'YYYY-MM')",
+_UTC = func.timezone("UTC", table.c.at)
+_BY: Mapping[By, Any] = {
+    "tenant": table.c.tenant_id,
+    "model": table.c.model,
+    "version": table.c.version,
+    "class": table.c.job_class,
+    "kind": table.c.kind,
+    "day": func.to_char(_UTC, "YYYY-MM-DD"),
+    "month": func.to_char(_UTC, "YYYY-MM"),
 }
 BY: tuple[By, ...] = tuple(_BY)
-
-# Units of two models may be of two kinds: so their versions are always told apart.
-_SUMS = """
-    SELECT {chosen} model AS of_model, version AS of_version, sum(succeeded) AS succeeded,
-           sum(failed) AS failed, sum(units) AS units, sum(device_us) AS device_us,
-           sum(amount) AS amount
-    FROM usage
-    WHERE (:tenant = '*' OR tenant_id = :tenant)
-      AND at >= CAST(:since AS date) AND at < CAST(:until AS date)
-    GROUP BY {keys} model, version ORDER BY {keys} model, version
-"""
+_SUMMED = ("succeeded", "failed", "units", "device_us", "amount")
 
 
-def sums(tx: Tx, tenant: str, by: Sequence[By], since: date, until: date) -> Sequence[RowMapping]:
-    """Of one tenant or EVERYBODY, from a day (UTC) to another, which is not included; in the order
-    of `by`, a model's versions apart."""
-    chosen = "".join(f'{_BY[name]} AS "by_{name}", ' for name in by)
-    keys = "".join(f"{_BY[name]}, " for name in by)
-    query = text(_SUMS.format(chosen=chosen, keys=keys))
-    return tx.execute(query, {"tenant": tenant, "since": since, "until": until}).mappings().all()
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Usage of one version of a model in one group."""
+
+    group: tuple[str, ...]  #: values that it was grouped by, in their order
+    model: str  #: name of the model
+    version: str  #: its version
+    succeeded: int  #: items and calls that succeeded
+    failed: int  #: items and calls that failed
+    units: int  #: units of what succeeded
+    device_us: int  #: device time of all, µs
+    amount: Decimal  #: price
+
+
+def sums(tx: Tx, tenant: str, by: Sequence[By], since: date, until: date) -> Sequence[UsageRow]:
+    """Sums up the usage of one tenant or EVERYBODY, in the order of `by`.
+
+    since, until: days (UTC), `until` excluded. Versions of a model are apart, since their units may
+    differ.
+    """
+    keys = select(*(_BY[name].label(f"by_{n}") for n, name in enumerate(by)), table).where(
+        queries.is_own_or_all(table, tenant),
+        table.c.at >= cast(since, Date),
+        table.c.at < cast(until, Date),
+    )
+    u = keys.subquery()
+    groups = [*(u.c[f"by_{n}"] for n in range(len(by))), u.c.model, u.c.version]
+    query = select(*groups, *(func.sum(u.c[name]) for name in _SUMMED))
+    rows = tx.execute(query.group_by(*groups).order_by(*groups))
+    return [UsageRow(tuple(row[: len(by)]), *row[len(by) :]) for row in rows]

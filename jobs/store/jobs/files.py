@@ -1,101 +1,110 @@
 """Rows of tenants' files; their bytes lie in the blob store (jobs/usecases/tenant_files.py)."""
 
+import builtins
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import delete as delete_from
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
 
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import files
 
-_ANNOUNCE = text("""
-    INSERT INTO files (id, tenant_id, purpose, filename, bytes, sha256, key, key_id, expires_at,
-                       complete)
-    VALUES (:id, :tenant, :purpose, :filename, 0, '', :key, :key_id,
-            now() + make_interval(secs => :within_s), false)
-    ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at WHERE NOT files.complete
-""")
-_COMPLETE = text("""
-    UPDATE files
-    SET bytes = :bytes, sha256 = :sha256, created_at = now(), complete = true,
-        expires_at = now() + make_interval(secs => :expires_in_s)
-    WHERE id = :id AND tenant_id = :tenant AND NOT complete
-    RETURNING *
-""")
-_GIVE_UP = text("""
-    UPDATE files SET expires_at = now() WHERE id = :id AND tenant_id = :tenant AND NOT complete
-""")
-_GET = text("""
-    SELECT * FROM files
-    WHERE id = :id AND tenant_id = :tenant AND complete
-      AND (expires_at IS NULL OR expires_at > now())
-""")
-_PAGE = """
-    SELECT * FROM files
-    WHERE tenant_id = :tenant AND complete AND (expires_at IS NULL OR expires_at > now())
-      AND (CAST(:purpose AS text) IS NULL OR purpose = :purpose)
-      AND (CAST(:after AS uuid) IS NULL OR id {beyond} :after)
-    ORDER BY id {order} LIMIT :limit
-"""
-_NEWEST_FIRST = text(_PAGE.format(beyond="<", order="DESC"))
-_OLDEST_FIRST = text(_PAGE.format(beyond=">", order="ASC"))
-_DELETE = text("""
-    UPDATE files SET expires_at = now()
-    WHERE id = :id AND tenant_id = :tenant AND complete
-      AND (expires_at IS NULL OR expires_at > now())
-""")
-_EXPIRED = text("""
-    DELETE FROM files WHERE id IN (
-        SELECT id FROM files WHERE expires_at <= :at
-        ORDER BY expires_at LIMIT :most FOR UPDATE SKIP LOCKED)
-    RETURNING key
-""")
+_f = files.c
 
 
-def announce(
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file whose bytes are stored."""
+
+    id: UUID  #: shown as `file-…`
+    tenant_id: str  #: its tenant
+    purpose: str  #: `batch`, `batch_output`, …
+    filename: str  #: name that its client gave it
+    bytes: int  #: size
+    sha256: builtins.bytes  #: digest of its bytes
+    key: str  #: place in the blob store
+    created_at: datetime  #: time of its completion
+    expires_at: datetime | None  #: time from which it is gone; None: never
+
+
+_COLUMNS = queries.columns(FileRow, files)
+_IS_THERE = _f.complete & queries.is_live(files)
+
+
+def reserve(
     tx: Tx, tenant: str, id: UUID, *, purpose: str, filename: str, key: str, key_id: str,
     within_s: float,
 ) -> None:  # fmt: skip
-    """A file whose bytes are about to be stored, perhaps not for the first time: nobody sees it,
-    and it expires, with whatever was stored of it, unless it is complete within_s. key_id: of the
-    API key that it came by."""
-    values = {"id": id, "tenant": tenant, "purpose": purpose, "filename": filename}
-    tx.execute(_ANNOUNCE, values | {"key": key, "key_id": key_id, "within_s": within_s})
+    """Inserts the row of a file whose bytes are about to be stored; again for another try.
+
+    Nobody sees it until it is complete; it expires, with what was stored of it, unless that happens
+    within_s. key_id: API key (`key_…`) of the request.
+    """
+    values = {"id": id, "tenant_id": tenant, "purpose": purpose, "filename": filename}
+    new = insert(files).values(
+        **values, bytes=0, sha256=b"", key=key, key_id=key_id, complete=False,
+        expires_at=queries.in_s(within_s),
+    )  # fmt: skip
+    tx.execute(
+        new.on_conflict_do_update(
+            index_elements=["id"],
+            set_={"expires_at": new.excluded.expires_at},
+            where=~_f.complete,
+        )
+    )
 
 
 def complete(
     tx: Tx, tenant: str, id: UUID, *, bytes: int, sha256: bytes, expires_in_s: float | None
-) -> RowMapping | None:
-    """Its row, now that its bytes are there; None: it is gone."""
-    values = {"id": id, "tenant": tenant, "bytes": bytes, "sha256": sha256}
-    found = tx.execute(_COMPLETE, values | {"expires_in_s": expires_in_s})
-    return found.mappings().one_or_none()
+) -> FileRow | None:
+    """Makes a reserved file visible; None: it has expired and is gone."""
+    ends_at = queries.in_s(expires_in_s)
+    its = update(files).where(_f.id == id, queries.is_own(files), ~_f.complete)
+    done = its.values(
+        bytes=bytes, sha256=sha256, created_at=func.now(), complete=True, expires_at=ends_at
+    )
+    return queries.one(tx, FileRow, done.returning(*_COLUMNS), {"tenant": tenant})
 
 
-def give_up(tx: Tx, tenant: str, id: UUID) -> None:
-    """One that won't be complete: what was stored of it goes."""
-    tx.execute(_GIVE_UP, {"id": id, "tenant": tenant})
+def abandon(tx: Tx, tenant: str, id: UUID) -> None:
+    """Lets a reserved file expire now."""
+    its = update(files).where(_f.id == id, queries.is_own(files), ~_f.complete)
+    tx.execute(its.values(expires_at=func.now()), {"tenant": tenant})
 
 
-def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
-    """Of a file that is there and has not expired."""
-    return tx.execute(_GET, {"id": id, "tenant": tenant}).mappings().one_or_none()
+def get(tx: Tx, tenant: str, id: UUID) -> FileRow | None:
+    """Returns a file that has not expired, or None."""
+    query = select(*_COLUMNS).where(_f.id == id, queries.is_own(files), _IS_THERE)
+    return queries.one(tx, FileRow, query, {"tenant": tenant})
 
 
 def page(
     tx: Tx, tenant: str, *, purpose: str | None, after: UUID | None, limit: int, newest: bool = True
-) -> list[RowMapping]:
-    """after: the id of the last file of the page before."""
-    values = {"tenant": tenant, "purpose": purpose, "after": after, "limit": limit}
-    return list(tx.execute(_NEWEST_FIRST if newest else _OLDEST_FIRST, values).mappings())
+) -> list[FileRow]:
+    """Lists files, newest or oldest first; after: the id of the last one of the page before."""
+    query = select(*_COLUMNS).where(
+        queries.is_own(files), _IS_THERE, queries.equal(files, purpose=purpose)
+    )
+    page = queries.page(query, _f.id, after, limit, ascending=not newest)
+    return queries.many(tx, FileRow, page, {"tenant": tenant})
 
 
 def delete(tx: Tx, tenant: str, id: UUID) -> bool:
-    """From the commit on it has expired: its row and its blob go together. False: no such file."""
-    return tx.execute(_DELETE, {"id": id, "tenant": tenant}).rowcount > 0
+    """Lets a file expire now: its row and its blob go together. False: there is none."""
+    its = update(files).where(_f.id == id, queries.is_own(files), _IS_THERE)
+    return tx.execute(its.values(expires_at=func.now()), {"tenant": tenant}).rowcount > 0
 
 
-def forget_expired(tx: Tx, at: datetime, most: int = 100) -> Collection[str]:
-    """Deletes the rows of what expired by then; returns the keys of its blobs, which the caller
-    deletes before it commits."""
-    return tx.scalars(_EXPIRED, {"at": at, "most": most}).all()
+def delete_expired(tx: Tx, at: datetime, most: int = 100) -> Collection[str]:
+    """Deletes rows of files that expired by then.
+
+    Returns the keys of their blobs, which the caller deletes before it commits.
+    """
+    expired = select(_f.id).where(_f.expires_at <= at).order_by(_f.expires_at).limit(most)
+    some = _f.id.in_(expired.with_for_update(skip_locked=True))
+    return tx.scalars(delete_from(files).where(some).returning(_f.key)).all()

@@ -1,34 +1,43 @@
-"""Idempotency keys of jobs: a key is stored in the transaction that stores its job, or not at all,
-so that no crash leaves one without the other."""
+"""Requests that are sent again: idempotency keys of jobs, and batches of other dialects.
+
+A key is stored in the transaction that stores its job, or not at all, so that no crash leaves one
+without the other. OpenAI's and Anthropic's packages send no Idempotency-Key, but say that a request
+is a retry: their batches are found by the fingerprint of the request.
+"""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import delete, func, insert, select, text, tuple_
 
+from jobs import clock, ids
 from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyReused
 from jobs.intake.idempotency_key import Claim
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import idempotency_keys as table
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What the first request under a key was answered. answer: JSON."""
+    """Response to the first request under a key."""
 
-    job_id: UUID
-    answer: str
+    job_id: UUID  #: job that it made
+    answer: str  #: JSON
 
 
-_FIND = text("""
-    SELECT fingerprint, job_id, answer FROM idempotency_keys
-    WHERE tenant_id = :tenant AND key = :key
-""")
+_FIND = select(table.c.fingerprint, table.c.job_id, table.c.answer).where(queries.is_own(table))
 
 
 def find(tx: Tx, claim: Claim) -> StoredResponse | None:
-    """The answer that the key has. Raises IdempotencyKeyReused where it is that of another request."""
-    found = tx.execute(_FIND, {"tenant": claim.tenant, "key": claim.key}).one_or_none()
+    """Returns the response that a key has.
+
+    Raises IdempotencyKeyReused where it belongs to another request.
+    """
+    query = _FIND.where(table.c.key == claim.key)
+    found = tx.execute(query, {"tenant": claim.tenant}).one_or_none()
     if found is None:
         return None
     if bytes(found.fingerprint) != claim.fingerprint:
@@ -39,48 +48,63 @@ def find(tx: Tx, claim: Claim) -> StoredResponse | None:
 _LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 
 
-def take(tx: Tx, claim: Claim) -> None:
-    """Holds the key until the transaction ends. Raises IdempotencyKeyInFlight where another request holds it
-    or was faster, IdempotencyKeyReused where that was not the same."""
-    # A statement of its own: who looked before it had the lock would miss what was just committed.
-    if not tx.scalars(_LOCK, {"lock": _lock_of(claim)}).one():
+def lock(tx: Tx, claim: Claim) -> None:
+    """Locks the key until the transaction ends.
+
+    Raises IdempotencyKeyInFlight where another request has it or was faster,
+    IdempotencyKeyReused where that was a different request.
+    """
+    # A statement of its own: one that looks before it has the lock misses what was just committed.
+    if not tx.scalars(_LOCK, {"lock": _lock_id(claim)}).one():
         raise IdempotencyKeyInFlight
     if find(tx, claim):
         raise IdempotencyKeyInFlight
 
 
-def _lock_of(claim: Claim) -> int:
-    """By a hash for which nobody finds a key that meets another tenant's, to see it in flight."""
+def _lock_id(claim: Claim) -> int:
+    """Hashes such that no key can be made to collide with another tenant's, to see it in flight."""
     named = sha256(f"{claim.tenant}\n{claim.key}".encode()).digest()
     return int.from_bytes(named[:8], signed=True)
 
 
-_KEEP = text("""
-    INSERT INTO idempotency_keys (tenant_id, key, fingerprint, job_id, answer)
-    VALUES (:tenant, :key, :fingerprint, :job, :answer)
+def store(tx: Tx, claim: Claim, job_id: UUID, answer: bytes) -> None:
+    """Stores the response of the request that locked the key."""
+    tx.execute(
+        insert(table).inline().values(
+            tenant_id=claim.tenant, key=claim.key, fingerprint=claim.fingerprint, job_id=job_id,
+            answer=answer.decode(),
+        )
+    )  # fmt: skip
+
+
+def delete_old(tx: Tx, age_s: float, most: int = 1000) -> int:
+    """Deletes up to `most` keys that are older than age_s; returns their number."""
+    key = table.c.tenant_id, table.c.key
+    old = select(*key).where(table.c.created_at < func.now() - timedelta(seconds=age_s))
+    some = old.order_by(table.c.created_at).limit(most).with_for_update(skip_locked=True)
+    return tx.execute(delete(table).where(tuple_(*key).in_(some))).rowcount
+
+
+_BATCH_RETRIED_WITHIN = timedelta(minutes=15)
+"""Longer than all tries of a package together."""
+
+_LOCK_BATCH = text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant || :request, 0))")
+# The newest jobs of a tenant by its index, down to that time: only those are parsed.
+_FIND_BATCH = text("""
+    SELECT id FROM jobs
+    WHERE tenant_id = :tenant AND id > :since AND dialect = :dialect
+      AND CAST(asked AS jsonb) ->> 'request' = :request
+    ORDER BY id DESC LIMIT 1
 """)
 
 
-def keep(tx: Tx, claim: Claim, job_id: UUID, answer: bytes) -> None:
-    """Stores the answer of the request that took the key."""
-    values = {
-        "tenant": claim.tenant,
-        "key": claim.key,
-        "fingerprint": claim.fingerprint,
-        "job": job_id,
-        "answer": answer.decode(),
-    }
-    tx.execute(_KEEP, values)
+def lock_batch(tx: Tx, tenant: str, request: str) -> None:
+    """Keeps the same request from making another batch until the transaction ends."""
+    tx.execute(_LOCK_BATCH, {"tenant": tenant, "request": request})
 
 
-_FORGET = text("""
-    DELETE FROM idempotency_keys WHERE (tenant_id, key) IN (
-        SELECT tenant_id, key FROM idempotency_keys
-        WHERE created_at < now() - make_interval(secs => :age_s)
-        ORDER BY created_at LIMIT :most FOR UPDATE SKIP LOCKED)
-""")
-
-
-def forget(tx: Tx, age_s: float, most: int = 1000) -> int:
-    """Deletes up to `most` keys that are older, and returns how many there were."""
-    return tx.execute(_FORGET, {"age_s": age_s, "most": most}).rowcount
+def find_batch(tx: Tx, tenant: str, request: str, dialect: str) -> UUID | None:
+    """Returns the latest batch that the same request made. request: its fingerprint."""
+    since = ids.earliest(clock.now() - _BATCH_RETRIED_WITHIN)
+    values = {"tenant": tenant, "request": request, "since": since, "dialect": dialect}
+    return tx.scalars(_FIND_BATCH, values).one_or_none()

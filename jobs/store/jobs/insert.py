@@ -1,11 +1,11 @@
-"""A job on its way in: its row, its items by COPY, its slices."""
+"""Insertion of a job: its row, its items by COPY, its slices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import text
 
 from jobs.identity import Limit
 from jobs.models.model import Model
@@ -13,15 +13,20 @@ from jobs.states import JobClass
 from jobs.store import partitions
 from jobs.store.billing import quota
 from jobs.store.db import WORK_CHANNEL, Tx, cursor, disable_statement_timeout
+from jobs.store.jobs.read import NEW_JOB, JobRow
 
-PATIENCE_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
-"""After its submission a job's first slice is due. Of one tenant and priority what is due first
-goes first: so an interactive job passes those that came up to half a minute before it, and nothing
-waits for ever."""
+DUE_AFTER_S: Mapping[JobClass, float] = {"interactive": 0.0, "standard": 30.0, "bulk": 600.0}
+"""Time from a job's submission until its first slice is due.
+
+The slices of one tenant and priority run in the order of their due times: an interactive job passes
+those that came up to half a minute before it, and nothing waits forever.
+"""
 
 STRIDE_S = 1.0
-"""Each slice of a job is due so much later than the one before: a short job passes the rest of a
-long one. About the device time of a slice."""
+"""Time between the due times of a job's slices, about the device time of a slice.
+
+A short job passes the rest of a long one.
+"""
 
 _URGENT_SHARE = 0.5  # of the time until its job expires: a slice is due by then
 _COPY_CHUNK = 1 << 18
@@ -30,29 +35,29 @@ _MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job as it is stored. params, metadata, asked, target: JSON texts; expires_in_s:
-    None for never; input_bytes: of all items, as JSON; limits, key: its caller's; traceparent: the
-    packed TraceContext of the request that it came by."""
+    """A job as it is stored."""
 
-    id: UUID
-    tenant: str
-    model: Model
-    job_class: JobClass
-    priority: int
-    params: str
-    metadata: str
-    custom_ids: bool
-    expires_in_s: float | None
-    webhook_url: str | None
-    input_bytes: int = 0
-    limits: tuple[Limit, ...] = ()
-    key: str = ""
-    dialect: str = "native"
-    asked: str | None = None
-    target: str | None = None
-    traceparent: str | None = None
+    id: UUID  #: its id
+    tenant: str  #: its tenant
+    model: Model  #: version of a model
+    job_class: JobClass  #: scheduling class
+    priority: int  #: -100 to 100, higher first
+    params: str  #: JSON object
+    metadata: str  #: JSON object
+    custom_ids: bool  #: True if any item has a custom_id
+    expires_in_s: float | None  #: time to live, s; None: it never expires
+    webhook_url: str | None  #: receiver of its webhook
+    input_bytes: int = 0  #: size of all items as JSON
+    limits: tuple[Limit, ...] = ()  #: limits of its caller
+    key: str = ""  #: API key (`key_…`) of its caller
+    dialect: str = "native"  #: dialect of its items and results
+    asked: str | None = None  #: JSON object; what its dialect was asked beyond a job's own fields
+    target: str | None = None  #: JSON object; target of its results
+    traceparent: str | None = None  #: packed TraceContext of its request
 
 
+# A job's slices: each due a stride later than the one before, and all of them by the middle of the
+# job's time to live.
 _CUT = """
         INSERT INTO slices (job_id, tenant_id, start, stop, inputs, model, version, priority,
                             due_at)
@@ -63,11 +68,8 @@ _CUT = """
              WITH ORDINALITY AS s (start, stop, inputs, nth)
 """
 
-NOTHING_RAN = """now() AS read_at, 0 AS n_running, 0 AS n_recent, 0 AS succeeded, 0 AS failed,
-           0 AS cancelled, 0 AS expired, CAST(NULL AS text) AS transfer_error"""
-"""What `reading.one` has beside the job's row, of one that is new."""
-
-# One statement for all but the items: each round trip costs a small job as much as its work.
+# One statement for all but the items, the NOTIFY included: each round trip costs a small job as
+# much as its work.
 _INSERT_JOB = text(f"""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
@@ -78,19 +80,21 @@ _INSERT_JOB = text(f"""
                 :webhook_url, :input_bytes, :key, :dialect, :asked, :target, :traceparent)
         RETURNING *
     ), cut AS ({_CUT})
-    SELECT job.*, {NOTHING_RAN}, pg_notify(:channel, '')
+    SELECT {NEW_JOB}, pg_notify(:channel, '')
     FROM job
 """)
 
 
 def insert_job(
     tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], inputs: Sequence[int] = ()
-) -> RowMapping:
-    """Stores a job, tells keepers at commit, and returns its row as `reading.one` does. rows: COPY
-    text of `items`; bounds: each slice's start, then the total; inputs: how many an item of each
-    slice stands for, where that may be several. Raises QuotaExceeded."""
+) -> JobRow:
+    """Stores a job, notifies keepers at commit, and returns its row.
+
+    rows: COPY text of `items`; bounds: each slice's start, then the total; inputs: number of inputs
+    an item of each slice has, where that may be several. Raises QuotaExceeded.
+    """
     _copy_items(tx, job, rows, bounds)
-    return tx.execute(_INSERT_JOB, _values(job, bounds, inputs)).mappings().one()
+    return JobRow(*tx.execute(_INSERT_JOB, _values(job, bounds, inputs)).one()[:-1])
 
 
 _QUEUE_JOB = text(f"""
@@ -107,7 +111,7 @@ _QUEUE_JOB = text(f"""
 def queue_job(
     tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], inputs: Sequence[int] = ()
 ) -> None:
-    """The same for a job whose row is there, validating; the caller has locked it."""
+    """Stores the items of a `validating` job that the caller has locked; else as `insert_job`."""
     _copy_items(tx, job, rows, bounds)
     tx.execute(_QUEUE_JOB, _values(job, bounds, inputs))
 
@@ -141,7 +145,7 @@ def _values(job: NewJob, bounds: Sequence[int], inputs: Sequence[int]) -> dict[s
         "custom_ids": job.custom_ids,
         "total": bounds[-1],
         "expires_in_s": job.expires_in_s,
-        "patience_s": PATIENCE_S[job.job_class],
+        "patience_s": DUE_AFTER_S[job.job_class],
         "stride_s": STRIDE_S,
         # Not in SQL: PostgreSQL refuses a product that is too small to be told from 0.
         "urgent_s": job.expires_in_s and job.expires_in_s * _URGENT_SHARE,

@@ -1,105 +1,153 @@
-"""Jobs as their tenant sees them: the object, the list, the results in order, one item."""
+"""Jobs as their tenant sees them: the object, the list, the results in order."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine as Database
-from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy import Select, TextClause, bindparam, case, func, or_, select, text
 
 from jobs.errors import Conflict
+from jobs.states import JobClass, JobState, Outcome
+from jobs.store import queries
 from jobs.store.db import Tx
-from jobs.store.tenancy import EVERYBODY, acting
+from jobs.store.tables import jobs, slices, transfers
+from jobs.store.tenancy import acting
 
-# Counts of an open job are the sums over its slices; those of a finished one stand on its row.
-_JOB = """
-    SELECT j.*, now() AS read_at,
-           coalesce(c.running, 0) AS n_running, coalesce(c.recent, 0) AS n_recent,
-           coalesce(c.succeeded, j.n_succeeded) AS succeeded,
-           coalesce(c.failed, j.n_failed) AS failed,
-           coalesce(c.cancelled, j.n_cancelled) AS cancelled,
-           coalesce(c.expired, j.n_expired) AS expired,
-           CASE WHEN j.source IS NOT NULL OR j.target IS NOT NULL THEN
-               (SELECT max(last_error) FROM transfers t
-                WHERE t.job_id = j.id AND t.tenant_id = j.tenant_id) END AS transfer_error
-    FROM ({jobs}) AS j
-    LEFT JOIN LATERAL (
-        SELECT sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
-               sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,
-               sum(stop - start - n_succeeded - n_failed - n_cancelled - n_expired)
-                   FILTER (WHERE state = 'leased') AS running,
-               sum(stop - start) FILTER (WHERE finished_at > now() - interval '15 s') AS recent
-        FROM slices WHERE slices.job_id = j.id AND j.finished_at IS NULL
-    ) AS c ON j.finished_at IS NULL
-    ORDER BY j.id DESC
-"""
 RECENT_S = 15.0
+"""Time over which items that ended are counted for the rate of a job."""
 
 
-def counted(jobs: str) -> TextClause:
-    """The rows that a query of jobs gives, with their counts, the newest first."""
-    return text(_JOB.format(jobs=jobs))
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job with its counts."""
+
+    id: UUID  #: shown as `job_…`
+    tenant_id: str  #: its tenant
+    model: str  #: name of the model; empty until its dialect has read it
+    version: str  #: version of the model
+    job_class: JobClass  #: scheduling class
+    priority: int  #: -100 to 100, higher first
+    state: JobState  #: state of the job
+    params: str  #: JSON object
+    metadata: str  #: JSON object
+    custom_ids: bool  #: True if any item has a custom_id
+    total: int  #: number of items; 0 until they are read
+    generation: int  #: 1, and one more with each retry
+    created_at: datetime  #: time of its submission
+    started_at: datetime | None  #: time of its first claim
+    finished_at: datetime | None  #: time of its end
+    expires_in_s: float | None  #: time to live, s; None: it never expires
+    expires_at: datetime | None  #: time at which it expires
+    error: str | None  #: JSON object; reason of its failure
+    webhook_url: str | None  #: receiver of its webhook
+    items_pruned: bool  #: its items are past their retention
+    results_pruned: bool  #: its results are past their retention
+    input_bytes: int  #: size of its items as JSON
+    output_bytes: int  #: size of its results as JSON, once it has ended
+    key_id: str  #: API key (`key_…`) of its submission; empty: none
+    dialect: str  #: dialect of its items and results
+    asked: str | None  #: JSON object; what its dialect was asked beyond a job's own fields
+    source: str | None  #: JSON object; source of its items; None: the request
+    target: str | None  #: JSON object; target of its results; None: none
+    manifest: str | None  #: JSON object; what was written to the target, once it is
+    queued_at: datetime | None  #: time at which its items were read, if later than created_at
+    cancelling_at: datetime | None  #: time at which a cancel was requested
+    written_at: datetime | None  #: time of its manifest
+    traceparent: str | None  #: packed TraceContext of its request
+    read_at: datetime  #: time of this reading, by the database's clock
+    n_running: int = 0  #: items in leased slices that have no result
+    n_recent: int = 0  #: items in slices that ended in the last RECENT_S
+    succeeded: int = 0  #: items that succeeded
+    failed: int = 0  #: items that failed
+    cancelled: int = 0  #: items that were cancelled
+    expired: int = 0  #: items that expired
+    transfer_error: str | None = None  #: last error of its import or export
 
 
-_ONE = counted("SELECT * FROM jobs WHERE tenant_id = :tenant AND id = :id")
-_WATCHED = counted("SELECT * FROM jobs WHERE id = ANY(:ids)")
-_PAGE_JOBS = """SELECT * FROM jobs
-    WHERE {whose} (CAST(:after AS uuid) IS NULL OR id {beyond} :after)
-      AND (CAST(:state AS text) IS NULL OR state = :state)
-      AND (CAST(:model AS text) IS NULL OR model = :model)
-      AND (CAST(:version AS text) IS NULL OR version = :version)
-      AND (CAST(:dialect AS text) IS NULL OR dialect = :dialect)
-    ORDER BY id {order} LIMIT :limit"""
-_ITS_OWN = "tenant_id = :tenant AND"
+NEW_JOB = f"{queries.column_list(JobRow, jobs, 'job')}, now()"
+"""Columns of a JobRow, read from the row `job` of a new job: nothing of it ran yet."""
 
 
-def _page(whose: str = _ITS_OWN, beyond: str = "<", order: str = "DESC") -> TextClause:
-    return counted(_PAGE_JOBS.format(whose=whose, beyond=beyond, order=order))
+def counted(query: Select[Any]) -> Select[Any]:
+    """Rows of jobs with their counts, newest first.
+
+    The counts of an open job are the sums over its slices; those of an ended one stand in its row.
+    """
+    j, s = query.subquery("j").c, slices.c
+    done = {
+        outcome: s[f"n_{outcome}"] for outcome in ("succeeded", "failed", "cancelled", "expired")
+    }
+    size = s.stop - s.start
+    left = size - s.n_succeeded - s.n_failed - s.n_cancelled - s.n_expired
+    recently = func.now() - timedelta(seconds=RECENT_S)
+    is_open = j.finished_at.is_(None)
+    sums = (
+        select(
+            *(func.sum(column).label(outcome) for outcome, column in done.items()),
+            func.sum(left).filter(s.state == "leased").label("running"),
+            func.sum(size).filter(s.finished_at > recently).label("recent"),
+        )
+        .where(s.job_id == j.id, is_open)
+        .lateral("c")
+    )
+    its = (transfers.c.job_id == j.id) & (transfers.c.tenant_id == j.tenant_id)
+    error = select(func.max(transfers.c.last_error)).where(its).scalar_subquery()
+    return (
+        select(
+            *(j[str(column.key)] for column in _COLUMNS),
+            func.now(),
+            func.coalesce(sums.c.running, 0),
+            func.coalesce(sums.c.recent, 0),
+            *(func.coalesce(sums.c[outcome], j[f"n_{outcome}"]) for outcome in done),
+            case((or_(j.source.is_not(None), j.target.is_not(None)), error)),
+        )
+        .join(sums, is_open, isouter=True)
+        .order_by(j.id.desc())
+    )
 
 
-_PAGE, _PAGE_OF_ALL, _PAGE_NEWER = _page(), _page(whose=""), _page(beyond=">", order="ASC")
-_RUNNING = """SELECT * FROM jobs
-    WHERE (:everybodys OR tenant_id = :tenant) AND id IN (
-        SELECT job_id FROM slices WHERE state = 'leased' ORDER BY lease_until DESC LIMIT 500)
-    ORDER BY id DESC LIMIT :limit"""
-_RUNNING_NOW = text(_JOB.format(jobs=_RUNNING))
-_OPEN = text("""
-    SELECT state, count(*) AS jobs FROM jobs
-    WHERE finished_at IS NULL AND tenant_id = :tenant GROUP BY 1
-""")
-_OWNER = text("SELECT tenant_id FROM jobs WHERE id = :id")
+_COLUMNS = queries.columns(JobRow, jobs)
+_IS_OWN = queries.is_own(jobs)
+_ONE = counted(select(jobs).where(_IS_OWN, jobs.c.id == bindparam("id")))
+_MANY = counted(select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))))
 
 
-def get(tx: Tx, tenant: str, id: UUID) -> RowMapping | None:
-    return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one_or_none()
+def get(tx: Tx, tenant: str, id: UUID) -> JobRow | None:
+    """Returns a job of this tenant, or None."""
+    return queries.one(tx, JobRow, _ONE, {"tenant": tenant, "id": id})
 
 
-def running(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
-    """Jobs of which something is in a worker's hands, the newest first; tenant: EVERYBODY: of
-    all."""
-    asked = {"tenant": tenant, "everybodys": tenant == EVERYBODY, "limit": limit}
-    return tx.execute(_RUNNING_NOW, asked).mappings().all()
+def one(tx: Tx, tenant: str, id: UUID) -> JobRow:
+    """Returns a job that is there. Raises NoResultFound."""
+    return JobRow(*tx.execute(_ONE, {"tenant": tenant, "id": id}).one())
+
+
+def get_many(tx: Tx, ids: Collection[UUID]) -> list[JobRow]:
+    """Returns those of these jobs that are there, of any tenant that the transaction sees."""
+    return queries.many(tx, JobRow, _MANY, {"ids": list(ids)})
+
+
+def running(tx: Tx, tenant: str, limit: int) -> list[JobRow]:
+    """Returns the newest jobs that have leased slices. tenant: one, or EVERYBODY."""
+    leased = select(slices.c.job_id).where(slices.c.state == "leased")
+    latest = leased.order_by(slices.c.lease_until.desc()).limit(500)
+    query = select(jobs).where(queries.is_own_or_all(jobs, tenant), jobs.c.id.in_(latest))
+    return queries.many(tx, JobRow, counted(queries.page(query, jobs.c.id, None, limit)))
 
 
 def open_states(tx: Tx, tenant: str) -> dict[str, int]:
-    """How many open jobs a tenant has, by state."""
-    return {row.state: row.jobs for row in tx.execute(_OPEN, {"tenant": tenant})}
+    """Counts a tenant's open jobs by state."""
+    query = select(jobs.c.state, func.count()).where(_IS_OWN, jobs.c.finished_at.is_(None))
+    return {row[0]: row[1] for row in tx.execute(query.group_by(jobs.c.state), {"tenant": tenant})}
 
 
 def owner(tx: Tx, id: UUID) -> str | None:
-    """Whose job that is, for who may see everybody's."""
-    return tx.scalars(_OWNER, {"id": id}).one_or_none()
-
-
-def watched(tx: Tx, ids: Collection[UUID]) -> list[RowMapping]:
-    """Those of the jobs that are there, whoever's they are."""
-    return list(tx.execute(_WATCHED, {"ids": list(ids)}).mappings())
-
-
-def one(tx: Tx, tenant: str, id: UUID) -> RowMapping:
-    """A job that is there."""
-    return tx.execute(_ONE, {"tenant": tenant, "id": id}).mappings().one()
+    """Returns the tenant of a job, in a transaction that sees all of them."""
+    found: str | None = tx.scalar(select(jobs.c.tenant_id).where(jobs.c.id == id))
+    return found
 
 
 def page(
@@ -113,43 +161,58 @@ def page(
     limit: int,
     dialect: str | None = None,
     newer: bool = False,
-) -> list[RowMapping]:
-    """Newest first; `after` is the id of the last job of the page before or, of one tenant, where
-    `newer` ones are wanted, the first of the page after. tenant: one, or EVERYBODY."""
-    values = {
-        "tenant": tenant,
-        "state": state,
-        "model": model,
-        "version": version,
-        "after": after,
-        "limit": limit,
-        "dialect": dialect,
-    }
-    page = _PAGE_OF_ALL if tenant == EVERYBODY else _PAGE_NEWER if newer else _PAGE
-    return list(tx.execute(page, values).mappings())
+) -> list[JobRow]:
+    """Lists jobs, newest first. tenant: one, or EVERYBODY.
+
+    after: the id of the last job of the page before or, with `newer`, of the first of the page
+    after.
+    """
+    query = select(jobs).where(
+        queries.is_own_or_all(jobs, tenant),
+        queries.equal(jobs, state=state, model=model, version=version, dialect=dialect),
+    )
+    its = queries.page(query, jobs.c.id, after, limit, ascending=newer)
+    return queries.many(tx, JobRow, counted(its))
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which results a reader gets: those with after < seq <= until. complete: nothing comes after
-    them, now or later."""
+    """Results that a reader gets: those with after < seq <= until."""
 
-    after: int
-    until: int
-    complete: bool
+    after: int  #: seq before the first one
+    until: int  #: seq of the last one
+    complete: bool  #: True if nothing comes after them, now or later
 
 
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One result, with what its dialect needs of its item."""
+
+    seq: int  #: place of the item in its job, from 0
+    custom_id: str | None  #: id that its client gave it
+    reply: str | None  #: JSON; wording of the answer, where it isn't the same for all of the job
+    outcome: Outcome  #: how the item ended
+    output: str | None  #: JSON, or a reference to the blob store
+    error: str | None  #: JSON object
+    attempts: int  #: attempts that it took
+    units: int  #: its size
+
+
+# The first slice that is not done, by its index: no result before it is missing.
 _OPEN_SLICE = text("""
     SELECT start, stop FROM slices
     WHERE job_id = :job AND tenant_id = :tenant AND state <> 'done' AND stop > :after + 1
     ORDER BY start LIMIT 1
 """)
+# The first seq without a result in that slice: one look at the results' key a seq. OFFSET 0 keeps
+# the planner from a join, which would scan all results of a large job.
 _FIRST_GAP = text("""
     SELECT min(g.seq) FROM generate_series(:since, :stop - 1) AS g (seq)
     WHERE NOT EXISTS (SELECT 1 FROM results
                       WHERE job_id = :job AND tenant_id = :tenant AND results.seq = g.seq
                       OFFSET 0)
 """)
+# The seq of the last result of a page, counted off by the results' key.
 _LAST = text("""
     SELECT max(seq) FROM (
         SELECT seq FROM results
@@ -170,8 +233,10 @@ def span(
     outcome: str | None,
     limit: int | None,
 ) -> Span:
-    """What a reader gets now: up to the first gap, or with `gaps` all there is; of one outcome,
-    if that is asked; `limit` results at most."""
+    """Returns what a reader gets now: results up to the first gap, or with `gaps` all there are.
+
+    outcome: of this one alone; limit: the most results.
+    """
     until, complete = _reach(tx, tenant, job, total, min(after, total - 1))
     if not gaps and not complete and until <= after:
         return Span(after, after, False)
@@ -192,7 +257,7 @@ def span(
 
 
 def _reach(tx: Tx, tenant: str, job: UUID, total: int, after: int) -> tuple[int, bool]:
-    """(the last seq before the first gap, whether there is no gap at all)."""
+    """Returns the last seq before the first gap, and True if there is no gap at all."""
     its = {"tenant": tenant, "job": job}
     open_slice = tx.execute(_OPEN_SLICE, its | {"after": after}).one_or_none()
     if open_slice is None:
@@ -203,6 +268,8 @@ def _reach(tx: Tx, tenant: str, job: UUID, total: int, after: int) -> tuple[int,
 
 
 # PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
+# The JSON of outputs and errors is copied unparsed. The range is bounded on both sides, so that the
+# planner never looks further than the chunk.
 _LINES = """
     SELECT string_agg(
         '{{"seq":' || r.seq
@@ -240,26 +307,24 @@ _CHUNK_BYTES = 1 << 20
 
 
 def result_lines(
-    database: Database, job: RowMapping, span: Span, unit: str, outcome: str | None
+    database: Database, job: JobRow, span: Span, unit: str, outcome: str | None
 ) -> Iterator[bytes]:
-    """NDJSON of the results in `span`, in seq order, in chunks of about a megabyte. unit: what
-    the usage counts.
+    """Yields NDJSON of the results in `span`, in seq order, in chunks of about a megabyte.
 
-    Each chunk is read in a transaction of its own: a reader that stalls holds no connection.
-    A custom_id is part of the item: once items are pruned, it is null. Raises Conflict where
-    `retry` started another generation meanwhile, or the results are gone.
+    unit: name of the units. Each chunk is read in a transaction of its own: a reader that stalls
+    holds no connection. A custom_id is part of the item: once items are pruned, it is null. Raises
+    Conflict where `retry` started another generation meanwhile, or the results are gone.
     """
-    custom_ids = job["custom_ids"] and not job["items_pruned"]
+    custom_ids = job.custom_ids and not job.items_pruned
     query = _LINE_QUERIES[custom_ids, outcome is not None]
-    values = {"job": job["id"], "tenant": job["tenant_id"], "unit": unit, "outcome": outcome}
+    values = {"job": job.id, "tenant": job.tenant_id, "unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
-        # Bounded on both sides: the planner then never looks further than this chunk.
         until = min(after + rows, span.until)
-        with acting(database, job["tenant_id"]) as tx:
+        with acting(database, job.tenant_id) as tx:
             found = tx.execute(query, values | {"after": after, "until": until}).one()
-            generation = tx.scalar(_GENERATION, {"job": job["id"]})
-        if generation != job["generation"]:
+            generation = tx.scalar(_GENERATION, {"job": job.id})
+        if generation != job.generation:
             raise Conflict("the job was retried, deleted or pruned while its results were read")
         after = until
         if found.lines is not None:
@@ -270,7 +335,7 @@ def result_lines(
             rows = min(_MOST_ROWS, 4 * rows)
 
 
-# OFFSET 0: one look at the index for each item, whatever the statistics say.
+# OFFSET 0: one look at the key of items for each result, whatever the statistics say.
 _ROWS = text("""
     SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units
     FROM results r
@@ -281,61 +346,24 @@ _ROWS = text("""
 """)
 
 
-def result_rows(database: Database, job: RowMapping) -> Iterator[RowMapping]:
-    """The results of a job that has ended, in seq order, as `Dialect.written` takes them, with
-    references in place of long outputs. In chunks, and with Conflict raised, as `result_lines`."""
-    values = {"job": job["id"], "tenant": job["tenant_id"]}
+def result_rows(database: Database, job: JobRow) -> Iterator[ResultRow]:
+    """Yields the results of an ended job in seq order, with references in place of long outputs.
+
+    Reads chunks and raises Conflict as `result_lines` does.
+    """
+    values = {"job": job.id, "tenant": job.tenant_id}
     after, rows = -1, _FIRST_ROWS
-    while after < job["total"] - 1:
-        until = min(after + rows, job["total"] - 1)
-        with acting(database, job["tenant_id"]) as tx:
-            found = tx.execute(_ROWS, values | {"after": after, "until": until}).mappings().all()
-            generation = tx.scalar(_GENERATION, {"job": job["id"]})
-        if generation != job["generation"]:
+    while after < job.total - 1:
+        until = min(after + rows, job.total - 1)
+        with acting(database, job.tenant_id) as tx:
+            found = queries.many(tx, ResultRow, _ROWS, values | {"after": after, "until": until})
+            generation = tx.scalar(_GENERATION, {"job": job.id})
+        if generation != job.generation:
             raise Conflict("the job was retried, deleted or pruned while its results were read")
         yield from found
         after = until
-        size = sum(len(row["output"] or "") + len(row["reply"] or "") for row in found)
+        size = sum(len(row.output or "") + len(row.reply or "") for row in found)
         rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
 
 
 _GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_pruned")
-
-_ITEM = text("""
-    SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.lease_owner,
-           s.worker, s.claimed_at, s.finished_at AS slice_finished_at, s.suspect, s.deaths,
-           r.outcome, r.output, r.error, r.units, r.attempts, r.wait_ms, r.launch_id,
-           l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
-           l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,
-           j.created_at, j.queued_at, now() AS read_at,
-           f.failures, f.error AS last_failure, f.backoff_s
-    FROM items i
-    JOIN jobs j ON j.id = i.job_id
-    JOIN slices s ON s.job_id = i.job_id AND s.start <= i.seq AND s.stop > i.seq
-    LEFT JOIN results r ON r.job_id = i.job_id AND r.seq = i.seq
-    LEFT JOIN launches l ON l.id = r.launch_id
-    LEFT JOIN LATERAL (
-        SELECT n AS failures, error, extract(epoch FROM due_at - at)::float8 AS backoff_s
-        FROM attempts a WHERE a.job_id = i.job_id AND a.seq = i.seq ORDER BY n DESC LIMIT 1
-    ) AS f ON true
-    WHERE i.job_id = :job AND i.tenant_id = :tenant AND i.seq = :seq
-""")
-
-
-def item(tx: Tx, tenant: str, job: UUID, seq: int) -> RowMapping | None:
-    return tx.execute(_ITEM, {"tenant": tenant, "job": job, "seq": seq}).mappings().one_or_none()
-
-
-_LAUNCHES = text("""
-    SELECT count(*) AS launches, coalesce(avg(items + calls), 0) AS mean_size,
-           coalesce(1 - sum(units)::float8 / nullif(sum(padded_units), 0), 0) AS padding_share,
-           coalesce(sum(engine_ms), 0) AS engine_ms
-    FROM launches
-    WHERE id IN (SELECT launch_id FROM results WHERE job_id = :job)
-""")
-
-
-def launch_figures(tx: Tx, job: UUID) -> RowMapping:
-    """Of the launches that the job's items were in: their number, mean size (entries), padding
-    share (0..1) and engine time (ms)."""
-    return tx.execute(_LAUNCHES, {"job": job}).mappings().one()

@@ -1,9 +1,9 @@
 """Retention: items, results and jobs each have their own age, counted from the end of the job.
 
 First a job is marked as pruned: from then on nobody reads or retries it. A week whose jobs are all
-marked, or gone, is one DROP; what no DROP reaches, because it lies in a default partition or beside
-a job that goes on and on, is deleted some rows at a time. Of jobs whose payloads are gone, the
-rows that describe them go last.
+marked or deleted is one DROP. What no DROP reaches, because it lies in a default partition or in
+the week of a job that is kept, is deleted some rows at a time. The rows that describe a job go
+last.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ _MOST_JOBS = 1000
 _MOST_ITEMS = 20_000
 _MOST_LAUNCHES = 10_000
 
-# Ids are ordered by time, and nothing ends before it begins: no job behind :low is old enough. A
-# job of which both kinds are pruned has no use for its payloads: these are erased.
+# Ids are ordered by time, and nothing ends before it begins: no job from :low on is old enough. The
+# payloads of a job of which both kinds are pruned are queued for erasure in the same statement.
 _MARK = """
     WITH marked AS (
         UPDATE jobs SET {kind}_pruned = true
@@ -44,20 +44,24 @@ _MARK = """
 """
 
 
-def mark(tx: Tx, before: datetime, kind: Kind) -> int:
+def mark_pruned(tx: Tx, before: datetime, kind: Kind) -> int:
     """Marks jobs that ended before then as pruned; returns their number."""
     values = {"low": partitions.lowest_id(before), "before": before, "most": _MOST_JOBS}
     count: int = tx.scalars(text(_MARK.format(kind=kind, other=_OTHER[kind])), values).one()
     return count
 
 
-_KEPT = "SELECT EXISTS (SELECT 1 FROM jobs WHERE id >= :low AND id < :high AND NOT {kind}_pruned)"
+_ANY_KEPT = (
+    "SELECT EXISTS (SELECT 1 FROM jobs WHERE id >= :low AND id < :high AND NOT {kind}_pruned)"
+)
 
 
-def drop_a_week(tx: Tx, before: datetime, kind: Kind) -> int:
-    """Drops one partition of which all jobs are pruned or gone; 0: there is none. A job that would
-    come into it meanwhile has an id older than its retention: there is none."""
-    kept = text(_KEPT.format(kind=kind))
+def drop_week(tx: Tx, before: datetime, kind: Kind) -> int:
+    """Drops one partition whose jobs are all pruned or deleted; 0: there is none.
+
+    No job comes into it meanwhile: its id would be older than the retention.
+    """
+    kept = text(_ANY_KEPT.format(kind=kind))
     for table in _TABLES[kind]:
         for name, since in partitions.weeks(tx, table, before):
             bounds = {
@@ -70,7 +74,8 @@ def drop_a_week(tx: Tx, before: datetime, kind: Kind) -> int:
     return 0
 
 
-# The distinct jobs of a table, by its index, one step each.
+# The distinct jobs of a table, by a loose index scan: one step of the index each. Those that are
+# neither pruned nor deleted are left.
 _STRAY = """
     WITH RECURSIVE found AS (
         (SELECT job_id FROM {leaf} WHERE job_id < :low ORDER BY job_id LIMIT 1)
@@ -92,7 +97,7 @@ _DELETE_SOME = """
 
 
 def delete_strays(tx: Tx, before: datetime, kind: Kind) -> int:
-    """Deletes some rows of pruned jobs that no drop will reach soon; returns their number."""
+    """Deletes some rows of pruned jobs that no DROP reaches soon; returns their number."""
     for leaf in _leaves(tx, kind, before):
         values = {"low": partitions.lowest_id(before), "most": _MOST_JOBS}
         jobs = tx.scalars(text(_STRAY.format(leaf=leaf, kind=kind)), values).all()
@@ -102,7 +107,7 @@ def delete_strays(tx: Tx, before: datetime, kind: Kind) -> int:
 
 
 def _leaves(tx: Tx, kind: Kind, before: datetime) -> Iterator[str]:
-    """Tables without weeks, and weeks that should have been dropped a week ago."""
+    """Yields tables without weeks, and weeks that should have been dropped a week ago."""
     yield from _UNPARTITIONED[kind]
     for table in _TABLES[kind]:
         yield f"{table}_rest"
@@ -120,7 +125,8 @@ def _delete_rows(tx: Tx, leaf: str, jobs: Sequence[UUID]) -> int:
     return deleted
 
 
-_FORGETTABLE = text("""
+# The oldest pruned jobs that together have at most so many items: a running sum over them.
+_DELETABLE = text("""
     SELECT id FROM (
         SELECT id, total, sum(total) OVER (ORDER BY id) AS filled
         FROM (SELECT id, total FROM jobs
@@ -129,24 +135,20 @@ _FORGETTABLE = text("""
     ) AS summed
     WHERE filled <= :most_items OR filled = total
 """)
-_LOCK_SLICES = text("""
-    SELECT 1 FROM slices WHERE job_id = ANY(:jobs) ORDER BY job_id, start FOR UPDATE
-""")
-_LOCK_JOBS = text("SELECT id FROM jobs WHERE id = ANY(:jobs) ORDER BY id FOR UPDATE")
 
 
-def forget_jobs(tx: Tx, before: datetime) -> int:
-    """Removes jobs that ended before then and are pruned; returns their number."""
+def delete_jobs(tx: Tx, before: datetime) -> int:
+    """Deletes jobs that ended before then and are pruned; returns their number."""
     values = {"low": partitions.lowest_id(before), "before": before, "most": _MOST_JOBS}
-    found = tx.scalars(_FORGETTABLE, values | {"most_items": 50 * _MOST_ITEMS}).all()
+    found = tx.scalars(_DELETABLE, values | {"most_items": 50 * _MOST_ITEMS}).all()
     if found:
-        tx.execute(_LOCK_SLICES, {"jobs": list(found)})
-        deletion.forget(tx, tx.scalars(_LOCK_JOBS, {"jobs": list(found)}).all())
+        deletion.delete_jobs(tx, deletion.lock_ended(tx, found))
     return len(found)
 
 
-# Launches of one incarnation are numbered in order: the first are the oldest.
-_FORGET_LAUNCHES = text("""
+# Launches of one incarnation are numbered in order: the first rows of its range of the key are the
+# oldest. LATERAL reads only the beginning of each range.
+_DELETE_LAUNCHES = text("""
     DELETE FROM launches WHERE id = ANY(ARRAY(
         SELECT oldest.id
         FROM workers w,
@@ -155,7 +157,7 @@ _FORGET_LAUNCHES = text("""
                       ORDER BY id LIMIT :most) AS oldest
         WHERE oldest.started_at < :before LIMIT :most))
 """)
-_FORGET_WORKERS = text("""
+_DELETE_WORKERS = text("""
     DELETE FROM workers w
     WHERE state IN ('stopped', 'lost') AND heartbeat_at < :before
       AND NOT EXISTS (SELECT 1 FROM launches
@@ -163,10 +165,12 @@ _FORGET_WORKERS = text("""
 """)
 
 
-def forget_launches(tx: Tx, before: datetime) -> int:
-    """Removes launches from before then, and workers that ended before and have none left;
-    returns the number of launches."""
+def delete_launches(tx: Tx, before: datetime) -> int:
+    """Deletes launches from before then, and workers that ended before and have none left.
+
+    Returns the number of launches.
+    """
     values = {"before": before, "most": _MOST_LAUNCHES}
-    launches = tx.execute(_FORGET_LAUNCHES, values).rowcount
-    tx.execute(_FORGET_WORKERS, {"before": before})
+    launches = tx.execute(_DELETE_LAUNCHES, values).rowcount
+    tx.execute(_DELETE_WORKERS, {"before": before})
     return launches

@@ -1,7 +1,7 @@
-"""Jobs by what people look for: pages of them, how many there are of each state, which to act on.
+"""Jobs by a filter: pages of them, their number in each state, their ids for bulk actions.
 
-No index serves these but those that there are: of 100,000 jobs a filter that finds nothing takes
-20 ms (`millrace bench dashboard`), and one more index would be paid for by every submission.
+Only the indexes of other queries serve these: a filter that finds nothing in 100,000 jobs takes
+20 ms (`millrace bench dashboard`), and one more index would slow down every submission.
 """
 
 from collections.abc import Mapping
@@ -10,118 +10,94 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, true
 
 from jobs import ids
 from jobs.states import JobState
+from jobs.store import queries
 from jobs.store.db import Tx
-from jobs.store.jobs.read import counted
-from jobs.store.tenancy import EVERYBODY
+from jobs.store.jobs.read import JobRow, counted
+from jobs.store.tables import jobs
 
 MOST_COUNTED = 100_000
-"""Of the jobs that a filter finds: how many more there are is not asked."""
+"""Most jobs of a filter that are counted."""
 
-_UNSUCCESSFUL = "finished_at IS NOT NULL AND (n_succeeded < total OR total = 0)"
 _PREFIXES = ("job", "batch", "msgbatch")
+_j = jobs.c
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs; what is empty or None asks for nothing. since, until: when they were handed in,
-    `until` excluded, by the time in their ids; text: a job's id, or words that all stand in its
-    metadata, keys or values, in any case; unsuccessful: those that ended with items that did not
-    succeed; ids: these alone."""
+    """Conditions on jobs; what is empty or None asks for nothing."""
 
-    states: tuple[JobState, ...] = ()
-    model: str = ""
-    version: str = ""
-    since: datetime | None = None
-    until: datetime | None = None
-    text: str = ""
-    unsuccessful: bool = False
-    ids: tuple[UUID, ...] = ()
+    states: tuple[JobState, ...] = ()  #: any of these states
+    model: str = ""  #: name of the model
+    version: str = ""  #: version of the model
+    since: datetime | None = None  #: earliest submission, by the time in the job's id
+    until: datetime | None = None  #: end of that time, excluded
+    text: str = ""  #: a job's id, or words that all stand in its metadata, in any case
+    unsuccessful: bool = False  #: ended with items that did not succeed
+    ids: tuple[UUID, ...] = ()  #: any of these jobs
 
-    def conditions(self) -> tuple[list[str], dict[str, Any]]:
-        """SQL that was written here, and the values that it names."""
-        found: dict[str, Any] = {}
-        parts = []
-        for part, name, value in (
-            ("state = ANY(:states)", "states", list(self.states)),
-            ("model = :model", "model", self.model),
-            ("version = :version", "version", self.version),
-            ("id >= :since", "since", self.since and ids.earliest(self.since)),
-            ("id < :until", "until", self.until and ids.earliest(self.until)),
-            ("id = ANY(:ids)", "ids", list(self.ids)),
-        ):
-            if value:
-                parts.append(part)
-                found[name] = value
+    def condition(self) -> ColumnElement[bool]:
+        """Builds the condition as SQL."""
+        parts = [queries.equal(jobs, model=self.model, version=self.version), _text(self.text)]
+        if self.states:
+            parts.append(_j.state.in_(self.states))
+        if self.since:
+            parts.append(_j.id >= ids.earliest(self.since))
+        if self.until:
+            parts.append(_j.id < ids.earliest(self.until))
+        if self.ids:
+            parts.append(_j.id.in_(self.ids))
         if self.unsuccessful:
-            parts.append(_UNSUCCESSFUL)
-        more, values = _text(self.text)
-        return parts + more, found | values
+            failed = or_(_j.n_succeeded < _j.total, _j.total == 0)
+            parts.append(_j.finished_at.is_not(None) & failed)
+        return and_(*parts)
 
 
-def _text(asked: str) -> tuple[list[str], dict[str, Any]]:
+def _text(asked: str) -> ColumnElement[bool]:
     if id := ids.parse(_PREFIXES, asked.strip()):
-        return ["id = :its_id"], {"its_id": id}
-    words = asked.split()
-    parts = [f"metadata ILIKE :word_{n}" for n in range(len(words))]
-    return parts, {f"word_{n}": f"%{_literal(word)}%" for n, word in enumerate(words)}
+        return _j.id == id
+    return and_(true(), *(_j.metadata.icontains(word, autoescape=True) for word in asked.split()))
 
 
-def _literal(word: str) -> str:
-    """As LIKE takes it for itself."""
-    for special in "\\%_":
-        word = word.replace(special, f"\\{special}")
-    return word
-
-
-def _where(tenant: str, filter: Filter, *more: str) -> tuple[str, dict[str, Any]]:
-    parts, values = filter.conditions()
-    if tenant != EVERYBODY:
-        parts.append("tenant_id = :tenant")
-        values["tenant"] = tenant
-    parts += more
-    return (f"WHERE {' AND '.join(parts)}" if parts else ""), values
+def _where(
+    query: Select[Any], tenant: str, filter: Filter, made_before: datetime | None = None
+) -> Select[Any]:
+    query = query.where(filter.condition(), queries.is_own_or_all(jobs, tenant))
+    return query.where(_j.created_at <= made_before) if made_before else query
 
 
 def page(
     tx: Tx, tenant: str, filter: Filter, *, after: UUID | None = None, limit: int
-) -> list[RowMapping]:
-    """Newest first, with their counts; after: the id of the last one of the page before. tenant:
-    one, or EVERYBODY."""
-    where, values = _where(tenant, filter, *(["id < :after"] if after else []))
-    query = counted(f"SELECT * FROM jobs {where} ORDER BY id DESC LIMIT :limit")
-    return list(tx.execute(query, values | {"after": after, "limit": limit}).mappings())
+) -> list[JobRow]:
+    """Lists jobs, newest first, with their counts. tenant: one, or EVERYBODY; after: the id of the
+    last one of the page before."""
+    query = queries.page(_where(select(jobs), tenant, filter), _j.id, after, limit)
+    return queries.many(tx, JobRow, counted(query))
 
 
 def counts(
     tx: Tx, tenant: str, filter: Filter, made_before: datetime | None = None
 ) -> Mapping[JobState, int]:
-    """How many there are of each state; made_before: of those that were there at that time. Exact,
-    up to MOST_COUNTED in all; beyond that, of one more than these."""
-    where, values = _where(tenant, filter, *(["created_at <= :made_before"] if made_before else []))
-    query = text(f"""
-        SELECT state, count(*) FROM (SELECT state FROM jobs {where} LIMIT {MOST_COUNTED + 1}) AS j
-        GROUP BY state
-    """)
-    found = tx.execute(query, values | {"made_before": made_before})
-    return {row[0]: row[1] for row in found}
+    """Counts jobs by state; made_before: those that were there at that time.
+
+    Exact up to MOST_COUNTED in all; where there are more, their sum is one more than that.
+    """
+    found = _where(select(_j.state), tenant, filter, made_before).limit(MOST_COUNTED + 1).subquery()
+    query = select(found.c.state, func.count()).group_by(found.c.state)
+    return {row[0]: row[1] for row in tx.execute(query)}
 
 
 def now(tx: Tx) -> datetime:
-    """By the clock that tells when jobs were there."""
-    found: datetime = tx.scalars(text("SELECT now()")).one()
-    return found
+    """Returns the time by the database's clock, for `made_before`."""
+    return tx.scalars(select(func.now())).one()
 
 
-def named(
+def matching_ids(
     tx: Tx, tenant: str, filter: Filter, made_before: datetime, *, after: UUID | None, limit: int
 ) -> list[UUID]:
-    """Ids of those that were there at that time, the newest first, from `after` on."""
-    more = ["created_at <= :made_before", *(["id < :after"] if after else [])]
-    where, values = _where(tenant, filter, *more)
-    query = text(f"SELECT id FROM jobs {where} ORDER BY id DESC LIMIT :limit")
-    values |= {"made_before": made_before, "after": after, "limit": limit}
-    return list(tx.scalars(query, values))
+    """Lists ids of jobs that were there at that time, newest first, from `after` on."""
+    query = _where(select(_j.id), tenant, filter, made_before)
+    return list(tx.scalars(queries.page(query, _j.id, after, limit)))

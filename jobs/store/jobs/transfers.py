@@ -1,9 +1,8 @@
-"""Jobs on their way in from a source, or out to a target: what waits to be read or written, claimed
-by keepers, and finished by the last one that did.
+"""Imports of items from a source, and exports of results to a target, claimed by keepers.
 
-A claim pushes `due_at` forward by a lease, which its keeper renews, and raises the epoch: with the
-generation, the fence. Whoever dies in between is not missed: the transfer falls due again. Locks
-are taken on the job, then on its transfer; a claim locks the transfer alone.
+A claim pushes `due_at` forward by a lease, which its keeper renews, and raises the epoch, which is
+the fence together with the generation. A transfer whose keeper died falls due again. Locks are
+taken on the job, then on its transfer; a claim locks the transfer alone.
 """
 
 from collections.abc import Sequence
@@ -12,41 +11,44 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import RowMapping, text
+from sqlalchemy import ColumnElement, and_, func, select, text, update
+from sqlalchemy import delete as delete_from
 
 from jobs import ids
 from jobs.models.model import Model
 from jobs.states import JobClass
+from jobs.store import queries
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
-from jobs.store.jobs.insert import NOTHING_RAN
+from jobs.store.jobs.read import NEW_JOB, JobRow, counted
+from jobs.store.tables import jobs as job_table
+from jobs.store.tables import transfers as table
 from jobs.store.webhooks.deliveries import DELIVER
 
 Kind = Literal["import", "export"]
 
 
 @dataclass(frozen=True, slots=True)
-class ComingJob:
-    """A job whose items are still where `source` says. source, asked, target, params, metadata:
-    JSON texts; model: None where its dialect learns it from the lines; expires_in_s: None for
-    never; key: the one that it came by; traceparent: see NewJob."""
+class UnreadJob:
+    """A job whose items are still in their source."""
 
-    id: UUID
-    tenant: str
-    source: str
-    model: Model | None = None
-    dialect: str = "native"
-    asked: str | None = None
-    target: str | None = None
-    job_class: JobClass = "standard"
-    priority: int = 0
-    params: str = "{}"
-    metadata: str = "{}"
-    expires_in_s: float | None = 86_400.0
-    webhook_url: str | None = None
-    key: str = ""
-    traceparent: str | None = None
+    id: UUID  #: its id
+    tenant: str  #: its tenant
+    source: str  #: JSON object; source of its items
+    model: Model | None = None  #: None: its dialect reads it from the lines
+    dialect: str = "native"  #: dialect of its items and results
+    asked: str | None = None  #: JSON object; what its dialect was asked beyond a job's own fields
+    target: str | None = None  #: JSON object; target of its results
+    job_class: JobClass = "standard"  #: scheduling class
+    priority: int = 0  #: -100 to 100, higher first
+    params: str = "{}"  #: JSON object
+    metadata: str = "{}"  #: JSON object
+    expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
+    webhook_url: str | None = None  #: receiver of its webhook
+    key: str = ""  #: API key (`key_…`) of its caller
+    traceparent: str | None = None  #: packed TraceContext of its request
 
 
+# The job, its transfer and the NOTIFY in one statement and round trip.
 _INSERT = text(f"""
     WITH job AS (
         INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
@@ -61,13 +63,12 @@ _INSERT = text(f"""
         INSERT INTO transfers (job_id, tenant_id, kind, generation)
         SELECT id, tenant_id, 'import', generation FROM job
     )
-    SELECT job.*, {NOTHING_RAN}, pg_notify(:channel, '') FROM job
+    SELECT {NEW_JOB}, pg_notify(:channel, '') FROM job
 """)
 
 
-def insert_validating(tx: Tx, job: ComingJob) -> RowMapping:
-    """Stores a job whose items are to be read, tells keepers at commit, and returns its row as
-    `reading.one` does."""
+def insert_validating(tx: Tx, job: UnreadJob) -> JobRow:
+    """Stores a job whose items are to be read, notifies keepers at commit, and returns its row."""
     values: dict[str, Any] = {
         "id": job.id,
         "tenant": job.tenant,
@@ -87,38 +88,40 @@ def insert_validating(tx: Tx, job: ComingJob) -> RowMapping:
         "traceparent": job.traceparent,
         "channel": TRANSFERS_CHANNEL,
     }
-    return tx.execute(_INSERT, values).mappings().one()
+    return JobRow(*tx.execute(_INSERT, values).one()[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One claim. tries: this one included; deaths: of those in a row whose process ended without
-    a word, this one included; traceparent: its job's."""
+    """One claim of a transfer."""
 
-    job_id: UUID
-    tenant: str
-    kind: Kind
-    generation: int
-    epoch: int
-    tries: int
-    deaths: int
-    traceparent: str | None = None
+    job_id: UUID  #: its job
+    tenant: str  #: tenant of the job
+    kind: Kind  #: import or export
+    generation: int  #: generation of the job
+    epoch: int  #: number of this claim
+    tries: int  #: tries up to and including this one
+    deaths: int  #: claims in a row whose process died, up to and including this one
+    traceparent: str | None = None  #: trace context of the job's request
 
     @property
     def named(self) -> dict[str, str]:
-        """For lines of the log."""
+        """Fields of its log lines."""
         return {"job_id": ids.show("job", self.job_id), "tenant": self.tenant}
 
     def __str__(self) -> str:
         return f"{self.kind} of {ids.show('job', self.job_id)}"
 
-    def fence(self) -> dict[str, Any]:
-        names = ("job_id", "kind", "generation", "epoch")
-        return {name: getattr(self, name) for name in names}
+    def fence(self) -> ColumnElement[bool]:
+        """Condition that holds while this claim is the last one of its generation."""
+        t = table.c
+        its = t.job_id == self.job_id, t.kind == self.kind
+        return and_(*its, t.generation == self.generation, t.epoch == self.epoch)
 
 
-# Of the tenants that have something due the one of which least is in hand comes first: nobody's
-# thousand imports keep another's waiting for more than one.
+# The tenant that has the fewest transfers running comes first, so that one tenant's thousand
+# imports keep another's waiting for one at most. Locked rows are another keeper's; `due_at` is the
+# lease.
 _CLAIM = text("""
     WITH due AS (
         SELECT t.job_id, t.kind
@@ -140,69 +143,52 @@ _CLAIM = text("""
 
 
 def claim(tx: Tx, lease_s: float) -> Transfer | None:
-    """Takes the next one that is due; it is the caller's for lease_s."""
-    found = tx.execute(_CLAIM, {"lease_s": lease_s}).one_or_none()
-    return Transfer(*found) if found else None
-
-
-_MINE = """job_id = :job_id AND kind = :kind AND generation = :generation AND epoch = :epoch"""
-_RENEW = text(f"""
-    UPDATE transfers SET due_at = now() + make_interval(secs => :lease_s) WHERE {_MINE}
-""")
-_POSTPONE = text(f"""
-    UPDATE transfers
-    SET claimed_at = NULL, due_at = now() + make_interval(secs => :wait_s), last_error = :error,
-        deaths = CASE WHEN :died THEN deaths ELSE 0 END
-    WHERE {_MINE}
-""")
-_RELEASE = text(f"""
-    UPDATE transfers
-    SET claimed_at = NULL, due_at = now(), tries = tries - 1, deaths = deaths - 1
-    WHERE {_MINE}
-""")
+    """Leases the next transfer that is due to the caller, for lease_s."""
+    return queries.one(tx, Transfer, _CLAIM, {"lease_s": lease_s})
 
 
 def renew(tx: Tx, mine: Transfer, lease_s: float) -> bool:
-    """False: it is not ours any more; or it is done."""
-    return tx.execute(_RENEW, mine.fence() | {"lease_s": lease_s}).rowcount > 0
+    """Prolongs the lease; False: the transfer is another keeper's, or done."""
+    renewed = update(table).where(mine.fence()).values(due_at=queries.in_s(lease_s))
+    return tx.execute(renewed).rowcount > 0
 
 
 def postpone(tx: Tx, mine: Transfer, wait_s: float, error: str, *, died: bool = False) -> None:
-    """The next try comes after wait_s. died: its process ended without a word."""
-    values = {"wait_s": wait_s, "error": error, "died": died}
-    tx.execute(_POSTPONE, mine.fence() | values)
+    """Schedules the next try in wait_s. died: the process of this one died."""
+    values: dict[str, Any] = {"claimed_at": None, "due_at": queries.in_s(wait_s)}
+    values |= {"last_error": error} | ({} if died else {"deaths": 0})
+    tx.execute(update(table).where(mine.fence()).values(values))
 
 
 def release(tx: Tx, mine: Transfer) -> None:
-    """Gives it back untried, to whoever comes."""
-    tx.execute(_RELEASE, mine.fence())
+    """Gives the transfer back untried, for any keeper to claim."""
+    untried = {"tries": table.c.tries - 1, "deaths": table.c.deaths - 1}
+    values = {"claimed_at": None, "due_at": func.now(), **untried}
+    tx.execute(update(table).where(mine.fence()).values(values))
 
 
-_JOB = text("""
-    SELECT j.*, now() AS read_at FROM jobs j
-    WHERE id = :job_id AND tenant_id = :tenant AND generation = :generation
-""")
-_LOCK_JOB = text("""
-    SELECT 1 FROM jobs
-    WHERE id = :job_id AND tenant_id = :tenant AND generation = :generation FOR UPDATE
-""")
-_TAKE_OFF = text(f"DELETE FROM transfers WHERE tenant_id = :tenant AND {_MINE}")
+def _job_of(mine: Transfer) -> ColumnElement[bool]:
+    j = job_table.c
+    its = j.id == mine.job_id, j.tenant_id == mine.tenant
+    return and_(*its, j.generation == mine.generation)
 
 
-def job_of(tx: Tx, mine: Transfer) -> RowMapping | None:
-    """The row of its job; None: it is gone, or in another generation."""
-    values = {"job_id": mine.job_id, "tenant": mine.tenant, "generation": mine.generation}
-    return tx.execute(_JOB, values).mappings().one_or_none()
+def job(tx: Tx, mine: Transfer) -> JobRow | None:
+    """Returns its job; None: the job is gone, or in another generation."""
+    return queries.one(tx, JobRow, counted(select(job_table).where(_job_of(mine))))
 
 
 def finish(tx: Tx, mine: Transfer) -> bool:
-    """Locks the job, and takes its transfer off. False: it is not ours any more, and whatever this
-    transaction wrote must not be committed."""
-    values = mine.fence() | {"tenant": mine.tenant}
-    tx.execute(_LOCK_JOB, {name: values[name] for name in ("job_id", "tenant", "generation")})
-    return tx.execute(_TAKE_OFF, values).rowcount > 0
+    """Locks the job, and deletes its transfer.
+
+    False: the transfer is no longer the caller's, and the transaction must not be committed.
+    """
+    tx.execute(select(job_table.c.id).where(_job_of(mine)).with_for_update())
+    done = delete_from(table).where(mine.fence(), table.c.tenant_id == mine.tenant)
+    return tx.execute(done).rowcount > 0
 
 
+# Writes the manifest and, with it, the webhook of the job's end, which waited for the export.
 _SET_MANIFEST = text(f"""
     WITH closed AS (
         UPDATE jobs SET manifest = :manifest, written_at = now()
@@ -212,17 +198,19 @@ _SET_MANIFEST = text(f"""
 
 
 def set_manifest(tx: Tx, mine: Transfer, manifest: dict[str, Any]) -> None:
-    """What was written, or why nothing was; the webhook of the job's end follows."""
+    """Sets what was written, or why nothing was, and writes the webhook of the job's end."""
     values = {"job": mine.job_id, "tenant": mine.tenant}
     tx.execute(_SET_MANIFEST, values | {"manifest": orjson.dumps(manifest).decode()})
 
 
-def could_not_write(manifest: str | None) -> bool:
+def export_failed(manifest: str | None) -> bool:
+    """Returns True if a job's manifest holds an error."""
     return manifest is not None and "error" in orjson.loads(manifest)
 
 
-_FORGET = text("DELETE FROM transfers WHERE job_id = ANY(:jobs)")
-_AGAIN = """
+# A new generation, its transfer and the NOTIFY in one statement: the fence of the generation before
+# no longer holds.
+_RESTART = """
     WITH job AS (
         UPDATE jobs
         SET generation = generation + 1, manifest = NULL, written_at = NULL {more}
@@ -233,26 +221,26 @@ _AGAIN = """
     )
     SELECT pg_notify(:channel, '')
 """
-_READ_AGAIN = text(
-    _AGAIN.format(
+_RESTART_IMPORT = text(
+    _RESTART.format(
         kind="import",
         more=""", state = 'validating', finished_at = NULL, error = NULL,
             expires_at = now() + make_interval(secs => expires_in_s)""",
     )
 )
-_WRITE_AGAIN = text(_AGAIN.format(kind="export", more=""))
+_RESTART_EXPORT = text(_RESTART.format(kind="export", more=""))
 
 
-def forget(tx: Tx, jobs: Sequence[UUID]) -> None:
-    """Of jobs that the caller has locked: who reads or writes them writes nothing any more."""
-    tx.execute(_FORGET, {"jobs": list(jobs)})
+def delete(tx: Tx, jobs: Sequence[UUID]) -> None:
+    """Deletes transfers of jobs that the caller has locked: their keepers write nothing more."""
+    tx.execute(delete_from(table).where(table.c.job_id.in_(jobs)))
 
 
-def read_again(tx: Tx, job: UUID) -> None:
-    """A new generation of a job that ended before its items were read."""
-    tx.execute(_READ_AGAIN, {"job": job, "channel": TRANSFERS_CHANNEL})
+def restart_import(tx: Tx, job: UUID) -> None:
+    """Starts a new generation of a job that ended before its items were read."""
+    tx.execute(_RESTART_IMPORT, {"job": job, "channel": TRANSFERS_CHANNEL})
 
 
-def write_again(tx: Tx, job: UUID) -> None:
-    """A new generation of one that ended, with the same results."""
-    tx.execute(_WRITE_AGAIN, {"job": job, "channel": TRANSFERS_CHANNEL})
+def restart_export(tx: Tx, job: UUID) -> None:
+    """Starts a new generation of an ended job with the same results, to write them again."""
+    tx.execute(_RESTART_EXPORT, {"job": job, "channel": TRANSFERS_CHANNEL})

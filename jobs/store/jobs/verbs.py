@@ -1,26 +1,28 @@
-"""The verbs of a job: cancel, pause, resume, retry, expire, delete.
+"""Verbs of a job: cancel, pause, resume, retry, expire, delete.
 
-A job that is not the tenant's is not there: a tenant names itself, a keeper works for everybody.
-Each takes its turn, then locks slices, then the job; each returns the state that the job was in,
-and does nothing in one that it doesn't fit. Those that end items end some in each transaction:
-cancel and expire are begun here, and gone on with until nothing is left.
+Another tenant's job is not found; a keeper works for EVERYBODY. Each verb takes the job's advisory
+lock, then locks slices, then the job; each returns the job's former state, and does nothing in a
+state that it doesn't fit. Verbs that end items end some in each transaction: cancel and expire
+begin here, and are continued until nothing is left.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import exists, func, select, text
 
 from jobs.errors import Conflict, NotFound
 from jobs.states import TERMINAL, TRANSITIONS, JobState
+from jobs.store import queries
 from jobs.store.db import Tx, disable_statement_timeout, notify_work
-from jobs.store.jobs import transfers
-from jobs.store.jobs.deletion import forget
+from jobs.store.jobs import deletion, transfers
 from jobs.store.queue.finish import close_finished_jobs, close_unread, end_slices
+from jobs.store.tables import jobs, slices
 from jobs.store.tenancy import EVERYBODY
 
-# Verbs of one job run one after the other: what one saw of its slices holds until it commits.
-# Finishers and claims need not wait for it; they only lock slices, then the job.
+# Verbs of one job run one after the other: what one saw of the slices holds until it commits.
+# Claims and settlements need not wait for it; they only lock slices, then the job.
 _ONE_VERB = text("SELECT pg_advisory_xact_lock(hashtextextended(CAST(:job AS text), 0))")
 _LOCK_SLICES = text("""
     SELECT start, state FROM slices WHERE job_id = :job AND state <> 'done'
@@ -39,11 +41,22 @@ _SET_CANCELLING = text("""
     UPDATE jobs SET state = 'cancelling', cancelling_at = now() WHERE id = :job
 """)
 _MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
-_MOST_SLICES = 100  # that one transaction looks at to end them
+_MOST_SLICES = 100  # of one transaction that ends them
 
 
-def _lock_job(tx: Tx, job: UUID, tenant: str) -> RowMapping:
-    row = tx.execute(_LOCK_JOB, {"job": job, "tenant": tenant}).mappings().one_or_none()
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """A job that the transaction has locked."""
+
+    state: JobState  #: its state
+    total: int  #: number of items; 0: they were never read
+    items_pruned: bool  #: its items are past their retention
+    results_pruned: bool  #: its results are past their retention
+    manifest: str | None  #: JSON object; what was written to its target
+
+
+def _lock_job(tx: Tx, job: UUID, tenant: str) -> _Locked:
+    row = queries.one(tx, _Locked, _LOCK_JOB, {"job": job, "tenant": tenant})
     if row is None:
         raise NotFound("the job was deleted meanwhile")
     return row
@@ -51,8 +64,8 @@ def _lock_job(tx: Tx, job: UUID, tenant: str) -> RowMapping:
 
 def _lock(tx: Tx, job: UUID, tenant: str) -> tuple[Sequence[tuple[int, str]], JobState]:
     tx.execute(_ONE_VERB, {"job": job})
-    slices = [(row[0], row[1]) for row in tx.execute(_LOCK_SLICES, {"job": job})]
-    return slices, _lock_job(tx, job, tenant)["state"]
+    open_slices = [(row[0], row[1]) for row in tx.execute(_LOCK_SLICES, {"job": job})]
+    return open_slices, _lock_job(tx, job, tenant).state
 
 
 def _lock_some(
@@ -60,49 +73,48 @@ def _lock_some(
 ) -> tuple[Sequence[tuple[UUID, int]], JobState]:
     tx.execute(_ONE_VERB, {"job": job})
     values = {"job": job, "states": list(states), "most": _MOST_SLICES}
-    slices = [(job, start) for start in tx.scalars(_LOCK_SOME, values)]
-    return slices, _lock_job(tx, job, tenant)["state"]
+    some = [(job, start) for start in tx.scalars(_LOCK_SOME, values)]
+    return some, _lock_job(tx, job, tenant).state
 
 
 def cancel(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
-    """Nothing more of it is claimed, and what waits ends: some of it here, the rest by
-    `end_cancelled`. A slice that runs ends at its next launch boundary, or with its lease."""
-    slices, before = _lock(tx, job, tenant)
+    """Cancels a job: nothing more of it is claimed, and what waits ends.
+
+    Some of it ends here, the rest by `end_cancelled`. A slice that runs ends at its next launch
+    boundary, or with its lease.
+    """
+    waiting, before = _lock(tx, job, tenant)
     if before == "validating":
         close_unread(tx, job, "cancelled")
     elif "cancelling" in TRANSITIONS[before]:
         tx.execute(_SET_CANCELLING, {"job": job})
-        end_slices(tx, [(job, start) for start, state in slices if state != "leased"], "cancelled")
+        end_slices(tx, [(job, start) for start, state in waiting if state != "leased"], "cancelled")
         close_finished_jobs(tx, [job])
     return before
 
 
 def end_cancelled(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> int:
-    """Ends some more of what waits in a cancelled job. Returns 0 once nothing waits."""
-    slices, before = _lock_some(tx, job, tenant, "ready", "held")
+    """Ends some more of what waits in a cancelled job; returns 0 once nothing waits."""
+    some, before = _lock_some(tx, job, tenant, "ready", "held")
     if before != "cancelling":
         return 0
-    end_slices(tx, slices, "cancelled")
+    end_slices(tx, some, "cancelled")
     close_finished_jobs(tx, [job])
-    return len(slices)
+    return len(some)
 
 
-_CANCELLING = text("""
-    SELECT id FROM jobs
-    WHERE state = 'cancelling'
-      AND EXISTS (SELECT 1 FROM slices WHERE job_id = id AND slices.state IN ('ready', 'held'))
-    ORDER BY id LIMIT 100
-""")
-
-
-def cancelling(tx: Tx) -> Sequence[UUID]:
-    """Cancelled jobs in which something still waits for its end."""
-    return tx.scalars(_CANCELLING).all()
+def unended_cancelled(tx: Tx) -> Sequence[UUID]:
+    """Returns cancelled jobs in which items still wait for their end."""
+    waits = exists().where(slices.c.job_id == jobs.c.id, slices.c.state.in_(("ready", "held")))
+    found = select(jobs.c.id).where(jobs.c.state == "cancelling", waits)
+    return tx.scalars(found.order_by(jobs.c.id).limit(100)).all()
 
 
 def pause(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
-    """Nothing more of it is claimed; what runs finishes its launch. Raises Conflict where its items
-    are still to be read."""
+    """Pauses a job: nothing more of it is claimed, and what runs finishes its launch.
+
+    Raises Conflict where its items are still to be read.
+    """
     _, before = _lock(tx, job, tenant)
     if before == "validating":
         raise Conflict("its input is still being read; pause it once it is queued, or cancel it")
@@ -128,16 +140,19 @@ def resume(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     return before
 
 
+# The steps of a retry, in the order of the locks: slices with anything that did not succeed, then
+# the job. Results that did not succeed move to the archive in one statement; the attempts of items
+# without a result are deleted by their own key.
 _LOCK_UNSUCCESSFUL = text("""
     SELECT start FROM slices
     WHERE job_id = :job AND n_failed + n_cancelled + n_expired > 0 ORDER BY start FOR UPDATE
 """)
 _ARCHIVE = text("""
-    WITH gone AS (DELETE FROM results WHERE job_id = :job AND outcome <> 'succeeded' RETURNING *)
+    WITH moved AS (DELETE FROM results WHERE job_id = :job AND outcome <> 'succeeded' RETURNING *)
     INSERT INTO results_archive
-    SELECT jobs.generation, gone.* FROM gone JOIN jobs ON jobs.id = gone.job_id
+    SELECT jobs.generation, moved.* FROM moved JOIN jobs ON jobs.id = moved.job_id
 """)
-_FORGET_ATTEMPTS = text("""
+_DELETE_ATTEMPTS = text("""
     DELETE FROM attempts
     WHERE job_id = :job AND NOT EXISTS (SELECT 1 FROM results
                                         WHERE results.job_id = :job AND results.seq = attempts.seq)
@@ -158,71 +173,68 @@ _REVIVE_JOB = text("""
 
 
 def retry(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
-    """Starts a new generation of a terminal job: what did not succeed runs again, and its former
-    results are archived. What never could be read is read again, and what could not be written
-    though all succeeded is written again; else nothing happens where all succeeded. Raises Conflict
-    where items or results are pruned."""
+    """Starts a new generation of an ended job: what did not succeed runs again.
+
+    Its former results are archived. A job whose items were never read is imported again; one that
+    succeeded and could not be written is exported again; any other that succeeded stays. Raises
+    Conflict where items or results are pruned.
+    """
     disable_statement_timeout(tx)
     tx.execute(_ONE_VERB, {"job": job})
     unsuccessful = tx.execute(_LOCK_UNSUCCESSFUL, {"job": job}).all()
     row = _lock_job(tx, job, tenant)
-    before: JobState = row["state"]
+    before = row.state
     if before not in TERMINAL:
         return before
-    unread = not row["total"]
-    if (unread or unsuccessful) and (row["items_pruned"] or row["results_pruned"]):
+    unread = not row.total
+    if (unread or unsuccessful) and (row.items_pruned or row.results_pruned):
         raise Conflict("its items were removed at the end of their retention; submit it anew")
     if unread:
-        transfers.read_again(tx, job)
+        transfers.restart_import(tx, job)
     elif unsuccessful:
-        transfers.forget(tx, [job])
-        for step in (_ARCHIVE, _FORGET_ATTEMPTS, _REVIVE_SLICES, _REVIVE_JOB):
+        transfers.delete(tx, [job])
+        for step in (_ARCHIVE, _DELETE_ATTEMPTS, _REVIVE_SLICES, _REVIVE_JOB):
             tx.execute(step, {"job": job})
         notify_work(tx)
-    elif transfers.could_not_write(row["manifest"]) and not row["results_pruned"]:
-        transfers.write_again(tx, job)
+    elif transfers.export_failed(row.manifest) and not row.results_pruned:
+        transfers.restart_export(tx, job)
     return before
 
 
-_DUE = text("""
-    SELECT id FROM jobs WHERE finished_at IS NULL AND expires_at < now()
-    ORDER BY expires_at LIMIT 100
-""")
-
-
-def due(tx: Tx) -> Sequence[UUID]:
-    """Open jobs whose time is up."""
-    return tx.scalars(_DUE).all()
+def expired(tx: Tx) -> Sequence[UUID]:
+    """Returns open jobs whose time to live is over."""
+    found = select(jobs.c.id).where(jobs.c.finished_at.is_(None), jobs.c.expires_at < func.now())
+    return tx.scalars(found.order_by(jobs.c.expires_at).limit(100)).all()
 
 
 def expire(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> None:
-    """Ends some of a job whose time is up, leases included: partial results are kept. The job is
-    due until nothing is left of it; what is claimed until then runs, and counts if it settles."""
-    slices, before = _lock_some(tx, job, tenant, "ready", "held", "leased")
+    """Ends some items of an expired job, leased ones included; partial results are kept.
+
+    `expired` returns the job until nothing is left of it. What is claimed until then runs, and
+    counts if it settles.
+    """
+    some, before = _lock_some(tx, job, tenant, "ready", "held", "leased")
     if before == "validating":
         close_unread(tx, job, "expired")
     elif before not in TERMINAL:
-        end_slices(tx, slices, "cancelled" if before == "cancelling" else "expired")
+        end_slices(tx, some, "cancelled" if before == "cancelling" else "expired")
         close_finished_jobs(tx, [job])
 
 
 _LOCK_ALL_SLICES = text("SELECT 1 FROM slices WHERE job_id = :job ORDER BY start FOR UPDATE")
-_TO_ERASE = text("""
-    INSERT INTO deletions (job_id, tenant_id, total)
-    SELECT id, tenant_id, total FROM jobs WHERE id = :job
-    ON CONFLICT (job_id) DO UPDATE SET erased = 0
-""")
 
 
 def delete(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
-    """Removes a terminal job at once, for its tenant; `erasing` removes its rows and payloads.
-    Raises Conflict while it is open."""
+    """Deletes an ended job; the keeper erases its rows and payloads (jobs/store/jobs/deletion.py).
+
+    Raises Conflict while it is open.
+    """
     disable_statement_timeout(tx)
     tx.execute(_ONE_VERB, {"job": job})
     tx.execute(_LOCK_ALL_SLICES, {"job": job})
-    before: JobState = _lock_job(tx, job, tenant)["state"]
+    before = _lock_job(tx, job, tenant).state
     if before not in TERMINAL:
         raise Conflict(f"the job is {before}; cancel it first, and delete it when it has ended")
-    tx.execute(_TO_ERASE, {"job": job})
-    forget(tx, [job])
+    deletion.enqueue(tx, [job])
+    deletion.delete_jobs(tx, [job])
     return before

@@ -1,18 +1,34 @@
-"""What `why` asks the database: how workers died, who keeps webhooks waiting, who waits for locks,
-and what came before a job. For operators: callers act as EVERYBODY."""
+"""Queries of `why`: deaths of workers, slow webhook receivers, waits for locks, jobs ahead.
 
+They are for operators: callers act as EVERYBODY.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import func, select, text
 
 from jobs.store.db import Tx
-from jobs.store.monitoring.observations import Death, LockWait, Observations, Receiver, Standing
+from jobs.store.jobs.read import JobRow
+from jobs.store.monitoring.observations import (
+    Death,
+    LockWait,
+    ModelObservation,
+    Observations,
+    Receiver,
+)
 from jobs.store.queue import workers
+from jobs.store.tables import slices
+
+_READY_SUSPECTS = select(slices.c.job_id).where(slices.c.state == "ready", slices.c.suspect)
+_SUSPECTS = select(func.count()).select_from(_READY_SUSPECTS.limit(1000).subquery())
 
 DEATHS_S = 600.0
-"""Deaths that are older say little of now."""
+"""Age from which a worker's death is no longer reported."""
 
+# Workers that ended unexpectedly; one that nobody saw die fell silent.
 _DEATHS = text("""
     SELECT incarnation, pool, device, coalesce(died, 'silent') AS how,
            extract(epoch FROM now() - coalesce(ended_at, heartbeat_at))::float8 AS ago_s
@@ -22,11 +38,7 @@ _DEATHS = text("""
     ORDER BY ago_s LIMIT 100
 """)
 
-_SUSPECTS = text("""
-    SELECT count(*) FROM (SELECT 1 FROM slices WHERE state = 'ready' AND suspect LIMIT 1000) AS s
-""")
-
-# Those that were tried, and those that are due: what waits for its first second is no news.
+# Hosts that the first pending deliveries wait for: those that were tried, and those that are due.
 _RECEIVERS = text("""
     SELECT substring(url FROM '^[a-z]+://([^/?#]+)') AS host, count(*) AS waiting,
            sum(tries) AS tries,
@@ -36,7 +48,8 @@ _RECEIVERS = text("""
     GROUP BY 1 ORDER BY oldest_s DESC LIMIT 5
 """)
 
-# Not now(): that is when this transaction began, and it may have waited itself.
+# Waits by clock_timestamp(): now() is the beginning of this transaction, which may have waited
+# itself. Reads the lock table alone, and waits for no lock.
 _LOCKS = text("""
     WITH waits AS (
         SELECT pid, extract(epoch FROM clock_timestamp() - waitstart)::float8 AS waits_s,
@@ -52,28 +65,30 @@ _LOCKS = text("""
 """)
 
 
-_HURRY = text("SET LOCAL lock_timeout = '500ms'; SET LOCAL statement_timeout = '2s'")
+_SHORT_TIMEOUTS = text("SET LOCAL lock_timeout = '500ms'; SET LOCAL statement_timeout = '2s'")
 
 
 def set_statement_timeout(tx: Tx) -> None:
-    """In this transaction nothing is waited for long: it is about what keeps others waiting."""
-    tx.execute(_HURRY)
+    """Sets short timeouts for this transaction: it examines what keeps others waiting."""
+    tx.execute(_SHORT_TIMEOUTS)
 
 
 def locks(tx: Tx) -> LockWait:
-    """Who waits for locks. Waits for none itself."""
+    """Returns the transactions that wait for locks; waits for none itself."""
     found = tx.execute(_LOCKS).one_or_none()
     return LockWait(*found) if found else LockWait()
 
 
 def observations(tx: Tx, silent_s: float) -> Observations:
-    """What else rules ask of the database. silent_s: a worker that says nothing for so long is
-    gone."""
-    standing = workers.standing(tx, silent_s)
+    """Returns what else the rules need.
+
+    silent_s: time without heartbeat after which a worker counts as dead.
+    """
+    statuses = workers.model_statuses(tx, silent_s)
     return Observations(
         models={
-            key: Standing({str(state): n for state, n in one.states.items()}, one.error)
-            for key, one in standing.items()
+            key: ModelObservation({str(state): n for state, n in one.states.items()}, one.error)
+            for key, one in statuses.items()
         },
         deaths=tuple(Death(*row) for row in tx.execute(_DEATHS, {"within_s": DEATHS_S})),
         suspects=tx.scalar(_SUSPECTS) or 0,
@@ -81,7 +96,7 @@ def observations(tx: Tx, silent_s: float) -> Observations:
     )
 
 
-# By their ids, which go by time: the newest few thousand before this one are looked at.
+# Ids go by time: the newest few thousand before this one are read from the end of the key.
 _BEFORE = """
     SELECT count(*)
     FROM (SELECT tenant_id, model, version, finished_at, state FROM jobs
@@ -93,24 +108,40 @@ _OWN_BEFORE = text(_BEFORE.format(looked_at="tenant_id = :tenant AND", counted="
 _OTHERS_BEFORE = text(_BEFORE.format(looked_at="", counted="tenant_id <> :tenant AND"))
 
 
-def own_before(tx: Tx, job: RowMapping) -> int:
-    """Jobs of its tenant for the same model that came earlier and were open when it was queued."""
-    return tx.scalar(_OWN_BEFORE, _place_of(job)) or 0
+def count_own_ahead(tx: Tx, job: JobRow) -> int:
+    """Counts the tenant's earlier jobs for its model that were open when the job was queued."""
+    return tx.scalar(_OWN_BEFORE, _place(job)) or 0
 
 
-def others_before(tx: Tx, job: RowMapping) -> int:
-    """The same of other tenants, in a transaction that sees them."""
-    return tx.scalar(_OTHERS_BEFORE, _place_of(job)) or 0
+def count_others_ahead(tx: Tx, job: JobRow) -> int:
+    """Counts such jobs of other tenants, in a transaction that sees them."""
+    return tx.scalar(_OTHERS_BEFORE, _place(job)) or 0
 
 
-def _place_of(job: RowMapping) -> dict[str, Any]:
+def _place(job: JobRow) -> dict[str, Any]:
     return {
-        "job": job["id"],
-        "tenant": job["tenant_id"],
-        "model": job["model"],
-        "version": job["version"],
-        "since": job["queued_at"] or job["created_at"],
+        "job": job.id,
+        "tenant": job.tenant_id,
+        "model": job.model,
+        "version": job.version,
+        "since": job.queued_at or job.created_at,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCounts:
+    """Slices of a job by their state."""
+
+    ready: int  #: claimable now
+    postponed: int  #: claimable later
+    leased: int  #: leased to workers
+    held: int  #: paused or being ended
+    suspect: int  #: not done, and run alone because a worker died with them
+    retrying: int  #: not done, with items that failed before
+    deaths: int  #: most deaths of workers that ran one of them alone
+    first_claimed_at: datetime | None  #: time of the first claim
+    next_s: float | None  #: time until the next ready one is claimable, s
+    quiet_s: float | None  #: time since the last one ended, s
 
 
 _SLICES = text("""
@@ -127,7 +158,8 @@ _SLICES = text("""
            extract(epoch FROM now() - max(finished_at))::float8 AS quiet_s
     FROM slices WHERE job_id = :job AND tenant_id = :tenant
 """)
-# By the slices that have any: no index knows which results failed.
+# Failed results of the first slices that have any, by the results' key: no index finds them
+# otherwise.
 _ERRORS = text("""
     SELECT coalesce(CAST(r.error AS json) ->> 'code', '') AS code, count(*) AS items
     FROM (SELECT start, stop FROM slices
@@ -140,13 +172,12 @@ _ERRORS = text("""
 """)
 
 
-def slices_of(tx: Tx, job: UUID, tenant: str) -> RowMapping:
-    """How the slices of a job stand."""
-    return tx.execute(_SLICES, {"job": job, "tenant": tenant}).mappings().one()
+def slice_counts(tx: Tx, job: UUID, tenant: str) -> SliceCounts:
+    """Counts the slices of a job by their state."""
+    return SliceCounts(*tx.execute(_SLICES, {"job": job, "tenant": tenant}).one())
 
 
-def errors_of(tx: Tx, job: UUID, tenant: str) -> dict[str, int]:
-    """What a job's items failed with, by code, the most frequent first; of the first
-    slices that have any."""
+def error_counts(tx: Tx, job: UUID, tenant: str) -> dict[str, int]:
+    """Counts failed items by error code, the most frequent first, in the first slices with any."""
     found: Any = tx.execute(_ERRORS, {"job": job, "tenant": tenant})
     return {row.code: row.items for row in found}

@@ -1,4 +1,4 @@
-"""What only the database knows of causes: a few small queries' answers."""
+"""Causes that only the database knows: answers of a few small queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,52 +6,50 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A worker that ended without a goodbye. how: killed, crashed, hung or silent."""
+    """A worker that ended unexpectedly."""
 
-    incarnation: int
-    pool: str
-    device: str
-    how: str
-    ago_s: float
+    incarnation: int  #: the worker
+    pool: str  #: its pool
+    device: str  #: its device
+    how: str  #: killed, crashed, hung or silent
+    ago_s: float  #: time since its end, s
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A host that webhooks wait for. oldest_s: how long the longest has waited since it was first
-    to be sent; error: what the last try ended with."""
+    """A host that webhooks wait for."""
 
-    host: str
-    waiting: int
-    tries: int
-    oldest_s: float
-    error: str
+    host: str  #: host of their URLs
+    waiting: int  #: deliveries that wait
+    tries: int  #: tries that they have had together
+    oldest_s: float  #: time since the first of them was due, s
+    error: str  #: error of the last try
 
 
 @dataclass(frozen=True, slots=True)
 class LockWait:
-    """Transactions that wait for a lock: how many, the longest, on what, and the process of
-    PostgreSQL that the longest waits for."""
+    """Transactions that wait for a lock."""
 
-    waiting: int = 0
-    longest_s: float = 0.0
-    on: str = ""
-    blocker: int = 0
+    waiting: int = 0  #: number of them
+    longest_s: float = 0.0  #: longest wait, s
+    on: str = ""  #: object that the longest waits for
+    blocker: int = 0  #: PostgreSQL's process that the longest waits for
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A model in the workers that live: how many have it in each state, and why it failed."""
+class ModelObservation:
+    """A model in the living workers."""
 
-    states: Mapping[str, int] = field(default_factory=dict)
-    error: str = ""
+    states: Mapping[str, int] = field(default_factory=dict)  #: workers that have it, by state
+    error: str = ""  #: reason of its failure in one of them
 
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """models: by name@version; suspects: slices that run alone since workers died with them."""
+    """Answers of the database at one moment."""
 
-    models: Mapping[str, Standing] = field(default_factory=dict)
-    deaths: tuple[Death, ...] = ()
-    suspects: int = 0
-    receivers: tuple[Receiver, ...] = ()
-    locks: LockWait = LockWait()
+    models: Mapping[str, ModelObservation] = field(default_factory=dict)  #: by name@version
+    deaths: tuple[Death, ...] = ()  #: latest first
+    suspects: int = 0  #: slices that run alone because workers died with them
+    receivers: tuple[Receiver, ...] = ()  #: the one that waits longest first
+    locks: LockWait = LockWait()  #: waits for locks

@@ -1,4 +1,4 @@
-"""What waits to be claimed, told without claiming it."""
+"""Work that waits to be claimed."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,6 +8,7 @@ from sqlalchemy import text
 from jobs.models.model import Model
 from jobs.store.db import Tx
 
+# One look at the index of suspects for each model.
 _SUSPECTS = text("""
     SELECT EXISTS (
         SELECT 1 FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]))
@@ -19,11 +20,11 @@ _SUSPECTS = text("""
 
 
 def suspects_wait(tx: Tx, models: Iterable[Model]) -> bool:
-    """Whether any suspect slice of these models could be claimed now."""
-    return bool(tx.scalar(_SUSPECTS, names_of(models)))
+    """Returns True if any suspect slice of these models can be claimed now."""
+    return bool(tx.scalar(_SUSPECTS, model_arrays(models)))
 
 
-# In the order of their indexes: any other plan may walk a million slices that are done.
+# Counts in the order of the indexes: any other plan may walk a million slices that are done.
 _CLAIMABLE = text("""
     SELECT wanted.model || '@' || wanted.version, found.count
     FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version),
@@ -45,12 +46,13 @@ _CLAIMABLE = text("""
 
 
 def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
-    """Slices that could be claimed now, by model@version; counted up to `most`."""
-    found = tx.execute(_CLAIMABLE, names_of(models) | {"most": most})
+    """Counts slices that can be claimed now, by name@version, up to `most` each."""
+    found = tx.execute(_CLAIMABLE, model_arrays(models) | {"most": most})
     return {row[0]: row[1] for row in found}
 
 
-# What is leased may come back; what is held belongs to a job that is paused.
+# Leased slices may come back; held ones belong to a paused job. One look at an index for each
+# state.
 _UNFINISHED = text("""
     SELECT wanted.model || '@' || wanted.version
     FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS wanted (model, version)
@@ -64,11 +66,11 @@ _UNFINISHED = text("""
 
 
 def unfinished(tx: Tx, models: Iterable[Model]) -> set[str]:
-    """Which of these models have slices that are ready, now or later, or leased."""
-    return set(tx.scalars(_UNFINISHED, names_of(models)))
+    """Returns those of these models that have slices which are ready, now or later, or leased."""
+    return set(tx.scalars(_UNFINISHED, model_arrays(models)))
 
 
-def names_of(models: Iterable[Model]) -> dict[str, Any]:
-    """As the parameters models, versions."""
+def model_arrays(models: Iterable[Model]) -> dict[str, Any]:
+    """Returns models as the parameters models, versions."""
     listed = list(models)
     return {"models": [m.name for m in listed], "versions": [m.version for m in listed]}

@@ -1,6 +1,6 @@
-"""Leases: claim, read, renew. A lease is fenced by its epoch, which only grows.
+"""Leases of slices: claim, read, renew. A lease is fenced by its epoch, which only grows.
 
-The database's clock decides; a worker's clock decides nothing.
+All times are the database's; the clocks of workers decide nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,70 +16,66 @@ from jobs.models.model import Model
 from jobs.states import JobClass
 from jobs.store.db import Tx, cursor
 from jobs.store.queue import fair_share
-from jobs.store.queue.backlog import names_of
+from jobs.store.queue.backlog import model_arrays
 
 MAX_SLICES = 500
-"""Slices a claim takes at most: one-item jobs come in hundreds."""
+"""Most slices of a claim: one-item jobs come by the hundred."""
 
-_MOST_TENANTS = 50  # that one claim looks at: those that have had least
+_MOST_TENANTS = 50  # that one claim considers: those that were served least
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to run one slice. params, job_class: the job's; params as JSON.
+    """The right to run one slice."""
 
-    suspect: a worker died with it, it runs alone; retrying: some of its items failed before.
-    priority, due_at: its place among those of its tenant; weight: of the tenant's share; each: how
-    many inputs an item of it stands for, on average, rounded up; traceparent: see NewJob.
-    """
-
-    job_id: UUID
-    start: int
-    stop: int
-    epoch: int
-    tenant: str
-    model: str
-    params: str
-    suspect: bool = False
-    retrying: bool = False
-    job_class: JobClass = "standard"
-    priority: int = 0
-    due_at: datetime = datetime.min.replace(tzinfo=UTC)
-    weight: float = 1.0
-    each: int = 1
-    traceparent: str | None = None
+    job_id: UUID  #: its job
+    start: int  #: seq of the first item
+    stop: int  #: seq after the last item
+    epoch: int  #: number of this claim
+    tenant: str  #: tenant of the job
+    model: str  #: name@version
+    params: str  #: JSON object; params of the job
+    suspect: bool = False  #: True if a worker died with it: it runs alone
+    retrying: bool = False  #: True if some of its items failed before
+    job_class: JobClass = "standard"  #: scheduling class of the job
+    priority: int = 0  #: priority of the job, higher first
+    due_at: datetime = datetime.min.replace(tzinfo=UTC)  #: place among its tenant's slices
+    weight: float = 1.0  #: fair-share weight of the tenant
+    each: int = 1  #: mean number of inputs an item has, rounded up
+    traceparent: str | None = None  #: packed TraceContext of the job's request
 
     @property
     def inputs(self) -> int:
-        """That its items stand for, about."""
+        """Number of inputs that its items have, about."""
         return (self.stop - self.start) * self.each
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Sorts the slices of one tenant."""
+        """Key that sorts the slices of one tenant."""
         return -self.priority, self.due_at, self.job_id, self.start
 
 
 _FIELDS = len(fields(Lease))
 
-# Who is next, by start-time fair queueing (Goyal et al. 1996), in virtual time of device
-# milliseconds by weight (`turns`). `present`: the tenants that have anything ready of the models
-# asked for, one step of the index each. `standing`: those that have had least; one that was idle
-# starts where the pool is. Many may start there, and stay there, where other workers' claims move
-# the pool on: of them who was served longest ago is next. `offered`: the first slices of each, in
-# the tenant's own order, each at the time at which it would start if all before it were taken. The
-# earliest says which model it is; of that model as many are kept, in this order, as fit the room,
-# the first in any case. Room and cost count inputs: an item may be a list of them. Nobody else of
-# the pool claims meanwhile (`turns.begin`): all see whose turn it is.
-_CLAIM = text("""
+# Both claims choose by start-time fair queueing (Goyal et al. 1996), in virtual time of device
+# milliseconds by weight (table `turns`). `present`: the tenants that have anything ready of the
+# wanted models, by a loose index scan. `served`: those that were served least, at the virtual time
+# where each starts; one that was idle starts where the pool is. Where many start there, the one
+# that was served longest ago comes first. `offered`: the first slices of each in the tenant's own
+# order, each at the time at which it would start if all before it were taken. The earliest decides
+# which model it is; of that model as many are taken, in this order, as fit the room, the first in
+# any case. Room and cost count inputs: an item may be a list of them. `fair_share.lock_pool` keeps
+# the pool's other claims out meanwhile.
+#
+# A preemptive claim takes slices for tenants that the worker's leases (`held`) keep waiting: of the
+# tenants without a lease those that were served less than every tenant with one, and of a tenant
+# with leases the slices that precede all that it holds.
+_STATEMENT = """
     WITH RECURSIVE wanted AS (
         SELECT * FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[]),
                              CAST(:rooms AS int[]), CAST(:item_ms AS float8[]))
                           WITH ORDINALITY AS w (model, version, room, item_ms, turn)
-    ), held AS (
-        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
-                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
-    ), present (turn, tenant_id) AS (
+    ){held}, present (turn, tenant_id) AS (
         SELECT turn, (SELECT s.tenant_id FROM slices s
                       WHERE s.state = 'ready' AND NOT s.suspect AND s.not_before <= now()
                         AND s.model = w.model AND s.version = w.version
@@ -92,27 +88,22 @@ _CLAIM = text("""
                         AND s.tenant_id > p.tenant_id
                       ORDER BY s.tenant_id LIMIT 1)
         FROM present p JOIN wanted w USING (turn) WHERE p.tenant_id IS NOT NULL
-    ), standing AS (
-        SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight, h.priority, h.due_at,
+    ), served AS (
+        SELECT w.*, p.tenant_id, coalesce(n.weight, 1) AS weight{last},
                coalesce(t.time_ms, 0) AS had_ms,
                greatest(coalesce(t.time_ms, 0), CAST(:now_ms AS float8)) AS from_ms
         FROM present p
         JOIN wanted w USING (turn)
         LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
-        LEFT JOIN tenants n ON n.tenant_id = p.tenant_id
-        LEFT JOIN held h ON h.tenant_id = p.tenant_id
-        WHERE p.tenant_id IS NOT NULL
-          AND (NOT :guests OR h.tenant_id IS NOT NULL
-               OR greatest(coalesce(t.time_ms, 0), :now_ms)
-                  < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
-                     WHERE pool = :pool))
+        LEFT JOIN tenants n ON n.tenant_id = p.tenant_id{join}
+        WHERE p.tenant_id IS NOT NULL{may_claim}
         ORDER BY from_ms, had_ms, p.tenant_id LIMIT :most_tenants
     ), offered AS (
         SELECT st.turn, st.room, st.weight, st.had_ms, s.*, s.inputs * st.item_ms AS cost_ms,
                st.from_ms + st.item_ms / st.weight
                    * (sum(s.inputs) OVER (PARTITION BY st.turn, s.tenant_id ORDER BY s.place)
                       - s.inputs) AS starts_ms
-        FROM standing st, LATERAL (
+        FROM served st, LATERAL (
             SELECT tenant_id, job_id, start, priority, due_at,
                    inputs * (stop - start - n_succeeded - n_failed - n_cancelled - n_expired)
                        AS inputs,
@@ -122,9 +113,7 @@ _CLAIM = text("""
                     AND version = st.version AND tenant_id = st.tenant_id AND not_before <= now()
                   ORDER BY tenant_id, priority DESC, due_at, job_id, start
                   LIMIT least(st.room, :most_each)) AS its_first
-        ) AS s
-        WHERE NOT :guests OR st.priority IS NULL
-           OR (-s.priority, s.due_at) < (-st.priority, st.due_at)
+        ) AS s{precedes}
     ), ordered AS (
         SELECT *, first_value(turn) OVER (ORDER BY starts_ms, turn, due_at) AS first_turn
         FROM offered
@@ -132,7 +121,7 @@ _CLAIM = text("""
         SELECT *, sum(inputs) OVER in_turn AS filled, row_number() OVER in_turn AS nth
         FROM ordered WHERE turn = first_turn
         WINDOW in_turn AS (ORDER BY starts_ms, had_ms, due_at, tenant_id, place)
-    ), kept AS (
+    ), taken AS (
         SELECT slices.job_id, slices.start, chosen.weight, chosen.cost_ms, chosen.starts_ms
         FROM chosen JOIN slices USING (job_id, start)
         WHERE (chosen.filled <= chosen.room OR chosen.nth = 1) AND chosen.nth <= :most
@@ -140,17 +129,38 @@ _CLAIM = text("""
         FOR UPDATE OF slices SKIP LOCKED
     )
     UPDATE slices
-    SET state = 'leased', epoch = epoch + 1, charged_ms = kept.cost_ms,
+    SET state = 'leased', epoch = epoch + 1, charged_ms = taken.cost_ms,
         lease_owner = :owner, worker = :owner, claimed_at = now(),
         lease_until = now() + make_interval(secs => :lease_s)
-    FROM kept JOIN jobs ON jobs.id = kept.job_id
-    WHERE slices.job_id = kept.job_id AND slices.start = kept.start
+    FROM taken JOIN jobs ON jobs.id = taken.job_id
+    WHERE slices.job_id = taken.job_id AND slices.start = taken.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
-              jobs.class, slices.priority, due_at, kept.weight, slices.inputs, jobs.traceparent,
-              kept.cost_ms, kept.starts_ms
-""")
+              jobs.class, slices.priority, due_at, taken.weight, slices.inputs, jobs.traceparent,
+              taken.cost_ms, taken.starts_ms
+"""
+_HELD = """held AS (
+        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
+                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
+    )"""
+_LEAST_SERVED = """(SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
+                     WHERE pool = :pool)"""
+_CLAIM = text(_STATEMENT.format(held="", last="", join="", may_claim="", precedes=""))
+_CLAIM_PREEMPTIVELY = text(
+    _STATEMENT.format(
+        held=f", {_HELD}",
+        last=", h.priority, h.due_at",
+        join="""
+        LEFT JOIN held h ON h.tenant_id = p.tenant_id""",
+        may_claim=f"""
+          AND (h.tenant_id IS NOT NULL
+               OR greatest(coalesce(t.time_ms, 0), :now_ms) < {_LEAST_SERVED})""",
+        precedes="""
+        WHERE st.priority IS NULL OR (-s.priority, s.due_at) < (-st.priority, st.due_at)""",
+    )
+)
 
+# A suspect slice runs alone: the first one that is due, whoever's it is, at no charge.
 _CLAIM_SUSPECT = text("""
     UPDATE slices
     SET state = 'leased', epoch = epoch + 1, charged_ms = 0,
@@ -176,13 +186,12 @@ _STARTED = text("""
 
 @dataclass(frozen=True, slots=True)
 class PreemptiveClaim:
-    """A claim beside what a worker has in hand, for whom that would keep waiting: tenants that had
-    less than all those who have something there, and slices that go before all that their tenant
-    has there. in_hand: the leases that it has."""
+    """A claim by a worker that has work, for tenants that this work keeps waiting."""
 
-    in_hand: Sequence[Lease] = ()
+    in_hand: Sequence[Lease] = ()  #: leases that the worker holds
 
     def as_values(self) -> dict[str, Any]:
+        """Parameters of `held`: each tenant with the last place among its leases."""
         last: dict[str, tuple[int, datetime]] = {}
         for lease in self.in_hand:
             place = -lease.priority, lease.due_at
@@ -202,17 +211,19 @@ def claim(
     *,
     pool: str = "default",
     item_ms: Mapping[Model, float] = MappingProxyType({}),
-    guests: PreemptiveClaim | None = None,
+    preemptive: PreemptiveClaim | None = None,
 ) -> list[Lease]:
-    """Takes slices for an incarnation, of the model whose turn it is: at most `rooms[model]`
-    inputs, but at least one slice where any is ready. Suspects are claimed apart.
+    """Claims slices for an incarnation, of the model whose turn it is.
 
-    item_ms: device time that an item is predicted to take; its tenant is charged with it.
+    They have at most `rooms[model]` inputs, but at least one slice is taken where any is ready.
+    item_ms: predicted device time of an item, ms; the tenant is charged with it. preemptive: take
+    only what the worker's own leases keep waiting. Suspects are claimed by `claim_suspect`.
     """
     wanted = [(model, room) for model, room in rooms.items() if room > 0]
-    if not wanted or (guests and not _any_guest(tx, [m for m, _ in wanted], pool, guests)):
+    held = preemptive.as_values() if preemptive else {}
+    if not wanted or (preemptive and not _any_kept_waiting(tx, [m for m, _ in wanted], pool, held)):
         return []
-    now_ms = fair_share.begin(tx, pool)
+    now_ms = fair_share.lock_pool(tx, pool)
     values: dict[str, Any] = {
         "models": [model.name for model, _ in wanted],
         "versions": [model.version for model, _ in wanted],
@@ -222,28 +233,24 @@ def claim(
         "lease_s": lease_s,
         "pool": pool,
         "now_ms": now_ms,
-        "guests": guests is not None,
         "most": MAX_SLICES,
         "most_each": MAX_SLICES,
         "most_tenants": _MOST_TENANTS,
     }
-    found = tx.execute(_CLAIM, values | (guests or PreemptiveClaim()).as_values()).all()
+    found = tx.execute(_CLAIM_PREEMPTIVELY if preemptive else _CLAIM, values | held).all()
     leases = _begun(tx, [Lease(*row[:_FIELDS]) for row in found])
     if found:
-        # Guests go before their time: it does not come sooner by it for others.
-        reached_ms = now_ms if guests else max(row.starts_ms for row in found)
+        # A preemptive claim comes before its time, and does not move the pool's time on for others.
+        reached_ms = now_ms if preemptive else max(row.starts_ms for row in found)
         costs = [(row.tenant_id, row.cost_ms / row.weight) for row in found]
         fair_share.charge(tx, pool, now_ms, reached_ms, costs)
     return leases
 
 
-# Without anybody's turn: most looks for guests find none. Of each tenant the first slice alone is
-# looked at.
-_ANY_GUEST = text("""
-    WITH RECURSIVE held AS (
-        SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
-                             CAST(:dues AS timestamptz[])) AS h (tenant_id, priority, due_at)
-    ), present AS (
+# Looks without the pool's lock, since most looks find nothing: at the first slice of each tenant
+# alone, by a loose index scan.
+_ANY_KEPT_WAITING = text(f"""
+    WITH RECURSIVE {_HELD}, present AS (
         SELECT w.model, w.version, first.*
         FROM unnest(CAST(:models AS text[]), CAST(:versions AS text[])) AS w (model, version),
              LATERAL (SELECT s.tenant_id, s.priority, s.due_at FROM slices s
@@ -264,35 +271,31 @@ _ANY_GUEST = text("""
         LEFT JOIN held h ON h.tenant_id = p.tenant_id
         LEFT JOIN turns t ON t.pool = :pool AND t.tenant_id = p.tenant_id
         WHERE (-p.priority, p.due_at) < (-h.priority, h.due_at)
-           OR h.tenant_id IS NULL
-              AND coalesce(t.time_ms, 0)
-                  < (SELECT min(time_ms) FROM held JOIN turns USING (tenant_id)
-                     WHERE pool = :pool)
+           OR h.tenant_id IS NULL AND coalesce(t.time_ms, 0) < {_LEAST_SERVED}
     )
 """)
 
 
-def _any_guest(tx: Tx, models: Iterable[Model], pool: str, guests: PreemptiveClaim) -> bool:
-    values = names_of(models) | guests.as_values() | {"pool": pool}
-    return bool(tx.scalar(_ANY_GUEST, values))
+def _any_kept_waiting(tx: Tx, models: Iterable[Model], pool: str, held: Mapping[str, Any]) -> bool:
+    return bool(tx.scalar(_ANY_KEPT_WAITING, {**model_arrays(models), **held, "pool": pool}))
 
 
 def claim_suspect(tx: Tx, owner: int, model: Model, lease_s: float) -> list[Lease]:
-    """Takes one suspect slice, for a worker that has nothing else in hand."""
+    """Claims one suspect slice, for a worker that holds no other lease."""
     values = {"owner": owner, "model": model.name, "version": model.version, "lease_s": lease_s}
     return _begun(tx, [Lease(*row) for row in tx.execute(_CLAIM_SUSPECT, values)])
 
 
 def _begun(tx: Tx, leases: list[Lease]) -> list[Lease]:
-    """In the order in which they are to run."""
+    """Marks their jobs as running; returns the leases in the order in which they are to run."""
     if leases:
         tx.execute(_STARTED, {"jobs": list({lease.job_id for lease in leases})})
     return sorted(leases, key=lambda lease: lease.place)
 
 
-# Index of the lease, seq, input, params, and what it failed with before. OFFSET 0 keeps the planner
-# from a join: where most jobs are small it takes each for small, and scans all results of a large
-# one for each of its items.
+# Index of the lease, seq, input, params, and the errors of earlier attempts. OFFSET 0 keeps the
+# planner from a join: where most jobs are small it takes each for small, and scans all results of a
+# large one for each of its items.
 _INPUTS = """
     SELECT s.n, i.seq, i.input, i.params, {failures}
     FROM unnest(%b::int[], %b::uuid[], %b::int[], %b::int[]) AS s (n, job_id, start, stop),
@@ -322,8 +325,10 @@ InputRow: TypeAlias = tuple[int, int, str, str | None, str | None]
 
 
 def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[InputRow]:
-    """(index of the lease, seq, input, params, earlier failures as a JSON array) of every item
-    that has no result yet and is not waiting for its next attempt."""
+    """Reads every item that has no result yet and is not waiting for its next attempt.
+
+    Returns (index of the lease, seq, input, params, earlier errors as a JSON array).
+    """
     rows: list[InputRow] = []
     for query, retrying in ((_FRESH, False), (_AGAIN, True)):
         asked = [
@@ -343,29 +348,31 @@ _MINE = """
     JOIN slices s USING (job_id, start, epoch)
 """
 
-# Slices that a verb has locked are left as they are: a long cancel must not stop the pulse.
+# Slices that a verb has locked are left as they are: a long cancel must not stop the renewal.
 _RENEW = text(f"""
     UPDATE slices SET lease_until = now() + make_interval(secs => :lease_s)
     FROM (SELECT s.job_id, s.start {_MINE}
           WHERE s.state = 'leased' ORDER BY s.job_id, s.start FOR UPDATE OF s SKIP LOCKED) AS held
     WHERE slices.job_id = held.job_id AND slices.start = held.start
 """)
-_HELD = text(f"""
+_STILL_HELD = text(f"""
     SELECT s.job_id, s.start, j.state {_MINE} JOIN jobs j ON j.id = s.job_id
     WHERE s.state = 'leased'
 """)
 
 
 def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, int], str]:
-    """Prolongs the leases that are still ours: (job, start) -> the state of its job. One that is
-    missing from the answer is lost."""
-    mine = keys(leases)
+    """Prolongs the leases that are still held: (job, start) -> the state of its job.
+
+    A lease that is missing from the answer is lost.
+    """
+    mine = lease_arrays(leases)
     tx.execute(_RENEW, mine | {"lease_s": lease_s})
-    return {(row[0], row[1]): row[2] for row in tx.execute(_HELD, mine)}
+    return {(row[0], row[1]): row[2] for row in tx.execute(_STILL_HELD, mine)}
 
 
-def keys(leases: Sequence[Lease]) -> dict[str, Any]:
-    """Leases as the parameters jobs, starts, epochs."""
+def lease_arrays(leases: Sequence[Lease]) -> dict[str, Any]:
+    """Returns leases as the parameters jobs, starts, epochs."""
     return {
         "jobs": [lease.job_id for lease in leases],
         "starts": [lease.start for lease in leases],

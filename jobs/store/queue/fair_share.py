@@ -1,6 +1,7 @@
-"""Whose turn it is: a virtual time for each tenant of a pool, in milliseconds of device time by
-weight. The pool's own, under no name, is where the slices start that are claimed now: a tenant that
-comes back from idleness starts there, and has saved nothing up.
+"""Fair share: a virtual time for each tenant of a pool, in ms of device time by weight.
+
+The pool's own time, under no name, is where the slices start that are claimed now: a tenant that
+was idle starts there, and has saved nothing up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +12,10 @@ from jobs.store.db import Tx
 
 _POOL = ""  # no tenant has this name
 
-_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended('turns of ' || :pool, 0))")
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('turns of ' || :pool, 0))")
 _NOW = text("SELECT time_ms FROM turns WHERE pool = :pool AND tenant_id = ''")
 
-# In the order of their names, as whoever locks them does.
+# Rows are locked in the order of their names, by both statements.
 _CHARGE = text("""
     INSERT INTO turns AS t (pool, tenant_id, time_ms)
     SELECT :pool, tenant_id, :now_ms + cost_ms
@@ -35,17 +36,16 @@ _CORRECT = text("""
 """)
 
 
-def begin(tx: Tx, pool: str) -> float:
-    """Until the transaction ends nobody else claims in this pool. Returns its virtual time, ms."""
-    tx.execute(_ONE_AT_A_TIME, {"pool": pool})
+def lock_pool(tx: Tx, pool: str) -> float:
+    """Locks a pool's claims until the transaction ends; returns its virtual time, ms."""
+    tx.execute(_LOCK, {"pool": pool})
     return tx.scalar(_NOW, {"pool": pool}) or 0.0
 
 
 def charge(
     tx: Tx, pool: str, now_ms: float, reached_ms: float, costs: Iterable[tuple[str, float]]
 ) -> None:
-    """Advances tenants by what was claimed for them (ms by weight), and the pool from `now_ms` to
-    where it came."""
+    """Advances tenants by what they claimed (ms by weight), and the pool to `reached_ms`."""
     sums = {_POOL: reached_ms - now_ms}
     for tenant, cost_ms in costs:
         sums[tenant] = sums.get(tenant, 0.0) + cost_ms
@@ -54,7 +54,7 @@ def charge(
 
 
 def correct(tx: Tx, pool: str, used_ms: Mapping[str, float]) -> None:
-    """What tenants used of the device beyond what they were charged with (less: below 0)."""
+    """Charges device time, ms, that tenants used beyond what they were charged at the claim."""
     if used_ms:
         values = {"tenants": list(used_ms), "ms": list(used_ms.values())}
         tx.execute(_CORRECT, values | {"pool": pool})

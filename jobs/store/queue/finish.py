@@ -1,4 +1,4 @@
-"""How slices and jobs end. A job is terminal exactly when every seq has a result."""
+"""Ends of slices and jobs. A job has ended exactly when every seq has a result."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from jobs.store.db import TRANSFERS_CHANNEL, Tx
 from jobs.store.webhooks.deliveries import DELIVER
 from jobs.telemetry.metrics import record
 
+# Seqs without a result get one; those that have one keep it (ON CONFLICT).
 _FILL = text("""
     WITH filled AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units)
@@ -25,13 +26,13 @@ _FILL = text("""
     FROM filled JOIN jobs ON jobs.id = filled.job_id GROUP BY model, version
 """)
 
-# The length of a text that lies aside is known without reading it. What refers to a blob is short,
-# begins with "@", and ends with the blob's length.
+# The length of a text that is stored out of line is known without reading it. A reference to a blob
+# is short, begins with "@", and ends with the blob's length.
 OUTPUT_BYTES = """coalesce(sum(
             CASE WHEN octet_length(r.output) < 300 AND starts_with(r.output, '@')
                  THEN split_part(r.output, ' ', 3)::bigint
                  ELSE octet_length(r.output) END), 0)"""
-"""Of results `r`."""
+"""SQL: size of the outputs of results `r`."""
 
 COUNTS = f"""LATERAL (
         SELECT count(*) AS total,
@@ -42,8 +43,9 @@ COUNTS = f"""LATERAL (
                {OUTPUT_BYTES} AS output_bytes
         FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
     ) AS c"""
-"""The results of slice `s`, counted."""
+"""SQL: counts of the results of slice `s`."""
 
+# The epoch fences off the slice's owner; the counters are recounted from the results.
 _END = text(f"""
     UPDATE slices
     SET state = 'done', epoch = slices.epoch + 1, lease_owner = NULL, lease_until = NULL,
@@ -58,8 +60,9 @@ _END = text(f"""
 
 
 MOST_ITEMS = 20_000
-"""Items that one transaction ends at most: a tenth of a second or two. A slice is the least."""
+"""Most items that one transaction ends, about 0.2 s; one slice is the least."""
 
+# The first slices that together have at most so many items: a running sum in their order.
 _FITTING = text("""
     SELECT job_id, start FROM (
         SELECT s.job_id, s.start, sum(s.stop - s.start) OVER in_order AS filled,
@@ -81,7 +84,7 @@ _HOLD = text("""
 def end_slices(tx: Tx, slices: Sequence[tuple[UUID, int]], outcome: Outcome) -> None:
     """Ends slices that the caller has locked: seqs without a result get this outcome.
 
-    At most MOST_ITEMS a transaction; the rest is taken from its owners and held, for the next one.
+    Ends at most MOST_ITEMS; the rest is taken from its owners and held, for the next transaction.
     """
     if not slices:
         return
@@ -110,6 +113,8 @@ _MAYBE_FINISHED = text("""
     ORDER BY id FOR UPDATE
 """)
 
+# Ends jobs, freezes their counts, and starts their exports or writes their webhooks, in one
+# statement.
 _CLOSE = text(f"""
     WITH closed AS (
     UPDATE jobs
@@ -134,9 +139,11 @@ _CLOSE = text(f"""
 
 
 def close_finished_jobs(tx: Tx, jobs: Collection[UUID]) -> None:
-    """Ends those of `jobs` that have all their results, freezes their counts, and writes their
-    webhooks; where results are to be written to a target, that comes first. Whoever writes the last
-    result, a job with expired items is expired."""
+    """Ends those of `jobs` that have all their results, and freezes their counts.
+
+    Writes their webhooks; a job with a target is exported first. A job with expired items is
+    expired, whoever writes the last result.
+    """
     if not jobs:
         return
     maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(jobs)}).all()
@@ -155,12 +162,12 @@ _CLOSE_UNREAD = text(f"""
 
 
 def close_unread(tx: Tx, job: UUID, state: JobState, error: str | None = None) -> None:
-    """Ends a job whose items were never read, and which the caller has locked. error: JSON."""
+    """Ends a locked job whose items were never read. error: JSON."""
     tx.execute(_NO_IMPORT, {"job": job})
     tx.execute(_CLOSE_UNREAD, {"job": job, "state": state, "error": error})
 
 
-_FORGOTTEN = text("""
+_MISSED = text("""
     SELECT id FROM jobs
     WHERE finished_at IS NULL AND state <> 'validating'
       AND NOT EXISTS (SELECT 1 FROM slices s WHERE s.job_id = jobs.id AND s.state <> 'done')
@@ -168,8 +175,8 @@ _FORGOTTEN = text("""
 """)
 
 
-def sweep(tx: Tx) -> int:
+def close_missed(tx: Tx) -> int:
     """Ends jobs that are finished and still open; returns their number."""
-    found = tx.scalars(_FORGOTTEN).all()
+    found = tx.scalars(_MISSED).all()
     close_finished_jobs(tx, found)
     return len(found)

@@ -1,9 +1,9 @@
-"""Leases whose time ran out or whose worker ended, and what becomes of their slices.
+"""Leases that ran out or whose worker ended, and their slices: freed, bisected, quarantined.
 
 A slice is freed at no cost where its worker stopped, was killed from outside, or lives and only
-lost the lease. It is accused where the worker died of what it did: then it becomes suspect and
-runs alone; accused again it is split, and its halves stay suspect; an item that is accused three
-times while it is alone is quarantined. So n items cost at most log2(n) + 5 deaths.
+lost the lease. It is accused where the worker crashed or hung: then it becomes suspect and runs
+alone; accused again it is split, and its halves stay suspect; an item that is accused three times
+while it is alone is quarantined. So n items cost at most log2(n) + 5 deaths.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,13 @@ from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices
 from jobs.telemetry.metrics import record
 
 DEATHS_ALONE = 3
-"""Deaths of workers that ran an item alone, after which it is not tried again."""
+"""Deaths of workers that ran an item alone after which it is not tried again."""
 
 _SliceKey = tuple[UUID, int]
 
-# A worker is dead when its supervisor says so, or when nothing is heard of either any more.
-# After the database itself was away nobody could renew: everybody gets a lease's time to do so.
+# A worker is dead when its supervisor says so, or when both have been silent. After an outage of
+# the database everybody gets a lease's time to renew: nobody could before. Locked slices are in
+# use.
 _LOCK_LOST = text("""
     SELECT s.job_id, s.start, s.suspect,
            coalesce(w.died IN ('crashed', 'hung'),
@@ -38,6 +39,7 @@ _LOCK_LOST = text("""
     ORDER BY s.job_id, s.start LIMIT 1000 FOR UPDATE OF s SKIP LOCKED
 """)
 
+# The epoch fences off the former owner. A slice of a paused job is held.
 _FREE = text("""
     UPDATE slices
     SET state = CASE WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
@@ -52,8 +54,10 @@ _FREE = text("""
 
 
 def reap(tx: Tx, lease_s: float) -> int:
-    """Takes lost leases away from their owners; the slices are claimable again, or ended where
-    their job is being cancelled. Returns their number."""
+    """Takes lost leases away from their owners; returns their number.
+
+    The slices are claimable again, or ended where their job is being cancelled.
+    """
     lost = tx.execute(_LOCK_LOST, {"lease_s": lease_s}).all()
     if not lost:
         return 0
@@ -67,12 +71,13 @@ def reap(tx: Tx, lease_s: float) -> int:
     if cancelled:
         end_slices(tx, sorted(cancelled), "cancelled")
     again = [(row.job_id, row.start) for row in lost if row.suspect and row.accused]
-    quarantined = _narrow(tx, [key for key in again if key not in cancelled])
+    quarantined = _bisect(tx, [key for key in again if key not in cancelled])
     close_finished_jobs(tx, {job for job, _ in cancelled | quarantined})  # locked once, in order
     notify_work(tx)
     return len(lost)
 
 
+# Seqs of a slice without a result. OFFSET 0: one look at the results' key for each.
 _PENDING = text("""
     SELECT g.seq FROM slices s, LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
     WHERE s.job_id = :job AND s.start = :start
@@ -81,9 +86,11 @@ _PENDING = text("""
 """)
 
 
-def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
-    """Splits suspects that were accused again; counts against an item that was alone. Returns
-    the slices that this ended."""
+def _bisect(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
+    """Splits suspects that were accused again, or counts a death against an item that was alone.
+
+    Returns the slices that this ended.
+    """
     ended = set()
     for job, start in slices:
         pending = tx.scalars(_PENDING, {"job": job, "start": start}).all()
@@ -95,6 +102,7 @@ def _narrow(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
     return ended
 
 
+# The second half is a new slice; then both halves are recounted.
 _HALVE = (
     text("""
         INSERT INTO slices (job_id, start, stop, tenant_id, model, version, priority, state,

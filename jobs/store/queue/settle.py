@@ -1,4 +1,4 @@
-"""Settlement: results into rows, leases given back, jobs that are complete by it ended."""
+"""Settlement: writes results, gives leases back, ends jobs that are complete by it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,45 +13,44 @@ from jobs.states import Outcome
 from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.queue import fair_share
-from jobs.store.queue.claim import Lease, keys
+from jobs.store.queue.claim import Lease, lease_arrays
 from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One item's end. output, error: JSON texts. units: its size; wait_ms: in the lane; device_us:
-    its share of the launch that it ended in."""
+    """End of one item."""
 
-    job_id: UUID
-    tenant: str
-    seq: int
-    outcome: Outcome
-    units: int
-    wait_ms: float | None
-    launch_id: int | None
-    output: str | None
-    error: str | None
-    attempts: int = 1
-    device_us: int = 0
+    job_id: UUID  #: its job
+    tenant: str  #: tenant of the job
+    seq: int  #: place of the item in its job, from 0
+    outcome: Outcome  #: how it ended
+    units: int  #: its size
+    wait_ms: float | None  #: time in its lane, ms
+    launch_id: int | None  #: launch that it ended in
+    output: str | None  #: JSON, or a reference to the blob store
+    error: str | None  #: JSON object
+    attempts: int = 1  #: attempts that it took
+    device_us: int = 0  #: its share of the launch, µs
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One item's failure that is not final: its n-th, from 1; the next try comes after delay_s.
-    device_us: its share of the launch that it failed in, which counts as a turn, and is no row."""
+    """Failure of one item that is not final."""
 
-    job_id: UUID
-    tenant: str
-    seq: int
-    n: int
-    error: str
-    launch_id: int | None
-    delay_s: float
-    device_us: int = 0
+    job_id: UUID  #: its job
+    tenant: str  #: tenant of the job
+    seq: int  #: place of the item in its job, from 0
+    n: int  #: number of the attempt, from 1
+    error: str  #: JSON object
+    launch_id: int | None  #: launch that it failed in
+    delay_s: float  #: time until the next attempt, s
+    device_us: int = 0  #: its share of the launch, µs; charged to the tenant, not stored
 
 
 R = TypeVar("R", Result, Attempt)
 
+# Leases that are still held, by their epoch; locked in the order of the keys.
 _LOCK_MINE = text("""
     SELECT s.job_id, s.start
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
@@ -61,8 +60,9 @@ _LOCK_MINE = text("""
     ORDER BY s.job_id, s.start FOR UPDATE OF s
 """)
 
-# Its columns are Result's fields, in their order; then those of the leases. What it inserts goes
-# into the ledger, and nothing else does.
+# Parameters: the fields of Result in their order, as arrays, then those of BILL_ITEMS. One
+# statement writes the results and bills them: the ledger gets the rows that were really inserted,
+# and nothing else, so that a result that is offered twice is billed once.
 _INSERT_RESULTS = f"""
     WITH recorded AS (
         INSERT INTO results (job_id, tenant_id, seq, outcome, units, wait_ms, launch_id, output,
@@ -83,8 +83,8 @@ _INSERT_ATTEMPTS = """
     ON CONFLICT DO NOTHING
 """
 
-# The counters are told from the rows, once a slice: whatever was written before, by whom, they
-# are right. A slice with a result for every seq is done; any other goes back, at no cost.
+# The counters are recounted from the results, once a slice: they are right whatever was written
+# before. A slice with a result for every seq is done; any other goes back at no cost.
 _SETTLE = text(f"""
     UPDATE slices
     SET state = CASE WHEN c.total = s.stop - s.start THEN 'done'
@@ -103,8 +103,8 @@ _SETTLE = text(f"""
               j.state AS job_state, slices.tenant_id, s.charged_ms
 """)
 
-# A slice is ready again when the first of its items is: at once where one was never tried. OFFSET 0
-# as in `claims`: one look at the index for each item.
+# A slice is ready again when the first of its items is: at once where one was never tried. OFFSET
+# 0: one look at the results' key for each item, as in `claim`.
 _POSTPONE = text("""
     UPDATE slices SET retrying = true, not_before = greatest(w.due_at, now())
     FROM (SELECT s.job_id, s.start, min(coalesce(a.due_at, '-infinity')) AS due_at
@@ -129,14 +129,14 @@ def settle(
     *,
     pool: str = "default",
 ) -> int:
-    """Gives leases back with what was computed: a slice that has all its results is done, any
-    other is claimable again at no cost, or when its next attempt is due. Jobs that are complete
-    by this end here. prices: by name@version, for the ledger; what has none is free.
+    """Gives leases back with their results; returns the number of leases that were still held.
 
-    pool: where its tenants were charged at the claim; what they used beyond it is added.
-    A lease that is no longer ours writes nothing. Returns the number of leases that were ours.
+    A slice that has all its results is done; any other is claimable again, at once or when its next
+    attempt is due. Jobs that are complete by this end here. A lost lease writes nothing. prices: by
+    name@version, for the ledger; a model without one is free. pool: pool whose tenants were charged
+    at the claim; what they used beyond it is added.
     """
-    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, keys(leases))}
+    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, lease_arrays(leases))}
     if len(mine) < len(leases):
         ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
         results, attempts = _within(ranges, results), _within(ranges, attempts)
@@ -164,7 +164,7 @@ def settle(
 def _uncharged_ms(
     settled: Sequence[Row[Any]], ended: Sequence[Result | Attempt]
 ) -> dict[str, float]:
-    """By tenant: the device time that was used, less what was charged for it at the claim."""
+    """Device time by tenant, ms: the time that was used less that charged at the claim."""
     used: dict[str, float] = {}
     for row in settled:
         used[row.tenant_id] = used.get(row.tenant_id, 0.0) - row.charged_ms
@@ -205,7 +205,7 @@ def _columns(kind: type[R], rows: Sequence[R]) -> list[list[object]]:
 
 
 def item_columns(leases: Sequence[Lease], prices: Mapping[str, Price]) -> list[list[Any]]:
-    """The parameters of BILL_ITEMS. prices: by name@version; what has none is free."""
+    """Returns the parameters of BILL_ITEMS; a model without a price is free."""
     rows = []
     for lease in leases:
         name, _, version = lease.model.rpartition("@")

@@ -1,196 +1,200 @@
 """Workers, the models that they hold, and their launches."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
-from datetime import datetime
+from dataclasses import asdict, astuple, dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import text
+from sqlalchemy import (
+    Select,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from jobs.store.db import Tx, cursor
+from jobs.store.tables import worker_models, workers
 
 Death = Literal["killed", "crashed", "hung"]
 """killed: from outside; crashed: by what it did, memory included; hung: it had to be ended."""
 
 ModelState = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
-"""Of one model in one worker; workers/process/residency.py says what each means."""
+"""State of a model in a worker; see workers/process/residency.py."""
 
-_REGISTER = text("""
-    INSERT INTO workers (name, pool, device, models, state)
-    VALUES (:name, :pool, :device, :models, 'loading') RETURNING incarnation
-""")
+LIVING_STATES = ("loading", "ready", "draining")
+"""States of workers that have not ended."""
+
+_w, _m = workers.c, worker_models.c
+
+
+def _alive(silent_s: float) -> Any:
+    """Filters out workers that ended or are silent: they hold nothing."""
+    since = func.now() - timedelta(seconds=silent_s)
+    return and_(_w.state.in_(LIVING_STATES), _w.heartbeat_at > since)
+
+
+def _held(query: Select[Any], silent_s: float) -> Select[Any]:
+    """Models that living workers hold."""
+    return query.join_from(worker_models, workers).where(_alive(silent_s))
+
+
+def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -> int:
+    """Adds a worker that loads its models; returns its incarnation, a number never used again."""
+    values = {"name": name, "pool": pool, "device": device, "models": list(models)}
+    new = insert(workers).values(values | {"state": "loading"}).returning(_w.incarnation)
+    incarnation: int = tx.scalars(new).one()
+    return incarnation
+
+
+# One index look-up a beat, and the answer to a request to drain with it.
 _HEARTBEAT = text("""
     UPDATE workers
     SET heartbeat_at = now(), state = CAST(:state AS text),
         ended_at = CASE WHEN CAST(:state AS text) = 'stopped' THEN now() END
     WHERE incarnation = :incarnation RETURNING drain_asked_at IS NOT NULL
 """)
-_WATCHED = text("UPDATE workers SET watched_at = now() WHERE incarnation = :incarnation")
-_DIED = text("""
-    UPDATE workers SET state = 'lost', died = :how, ended_at = now()
-    WHERE incarnation = :incarnation AND ended_at IS NULL
-""")
-_LOSE = text("""
-    UPDATE workers SET state = 'lost'
-    WHERE state IN ('loading', 'ready', 'draining')
-      AND heartbeat_at < now() - make_interval(secs => :silent_s)
-""")
-# A worker that is silent, stopped or lost holds nothing.
-_ALIVE = """
-    FROM worker_models m JOIN workers w USING (incarnation)
-    WHERE w.state IN ('loading', 'ready', 'draining')
-      AND w.heartbeat_at > now() - make_interval(secs => :silent_s)
-"""
-_READY = text(f"""
-    SELECT m.model, count(*) AS workers {_ALIVE}
-      AND m.state = 'ready' AND w.state <> 'draining'
-    GROUP BY 1
-""")
-_STANDING = text(f"""
-    SELECT m.model,
-           CASE WHEN w.state = 'draining' AND m.state = 'ready' THEN 'draining' ELSE m.state END
-               AS state,
-           count(*) AS workers, max(m.load_ms) AS load_ms, max(m.error) AS error {_ALIVE}
-    GROUP BY 1, 2
-""")
-_FORGET_MODELS = text("""
-    DELETE FROM worker_models WHERE incarnation = :incarnation AND model <> ALL(:models)
-""")
-_TELL_MODELS = text("""
-    INSERT INTO worker_models AS old (incarnation, model, state, memory_mb, load_ms, error)
-    SELECT :incarnation, * FROM unnest(CAST(:models AS text[]), CAST(:states AS text[]),
-        CAST(:memory_mb AS real[]), CAST(:load_ms AS real[]), CAST(:errors AS text[]))
-    ON CONFLICT (incarnation, model) DO UPDATE
-    SET state = excluded.state, memory_mb = excluded.memory_mb, load_ms = excluded.load_ms,
-        error = excluded.error,
-        since = CASE WHEN old.state = excluded.state THEN old.since ELSE now() END
-""")
-
-# One worker at a time decides: what it claims is there for the next one to see.
-_LOADS = text("SELECT pg_advisory_xact_lock(hashtextextended('millrace.loads', 0))")
-_CLAIM_LOAD = text(f"""
-    UPDATE worker_models SET state = 'loading', since = now(), error = ''
-    WHERE incarnation = :incarnation AND model = :model AND NOT EXISTS (
-        SELECT 1 {_ALIVE}
-          AND m.model = :model AND m.incarnation <> :incarnation AND w.state <> 'draining'
-          AND m.state IN ('loading', 'warming', 'ready')
-    )
-""")
-
-
-def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -> int:
-    """A new incarnation, which loads its models; its number is never used again."""
-    values = {"name": name, "pool": pool, "device": device, "models": list(models)}
-    incarnation: int = tx.scalars(_REGISTER, values).one()
-    return incarnation
 
 
 def heartbeat(tx: Tx, incarnation: int, state: str) -> bool:
-    """Returns whether it is asked to drain."""
+    """Records that a worker lives, and its state; returns True if it is asked to drain."""
     asked = tx.scalars(_HEARTBEAT, {"incarnation": incarnation, "state": state}).one_or_none()
     return bool(asked)
 
 
-def watched(tx: Tx, incarnation: int) -> None:
-    """Its supervisor sees that it lives, whatever keeps it from saying so itself."""
-    tx.execute(_WATCHED, {"incarnation": incarnation})
+def record_watched(tx: Tx, incarnation: int) -> None:
+    """Records that its supervisor sees a worker alive, even where the worker can't say so."""
+    its = update(workers).where(_w.incarnation == incarnation)
+    tx.execute(its.values(watched_at=func.now()))
 
 
 def report_death(tx: Tx, incarnation: int, how: Death) -> None:
-    """What its supervisor saw; slices of one that was killed are free again at no cost, those of
-    any other are suspect."""
-    tx.execute(_DIED, {"incarnation": incarnation, "how": how})
+    """Records the death that a supervisor saw.
+
+    Slices of a killed worker are freed at no cost; those of any other become suspect.
+    """
+    its = update(workers).where(_w.incarnation == incarnation, _w.ended_at.is_(None))
+    tx.execute(its.values(state="lost", died=how, ended_at=func.now()))
 
 
-def lose(tx: Tx, silent_s: float) -> int:
+def mark_lost(tx: Tx, silent_s: float) -> int:
     """Marks workers that have been silent for so long as lost; returns their number."""
-    return tx.execute(_LOSE, {"silent_s": silent_s}).rowcount
+    silent = _w.heartbeat_at < func.now() - timedelta(seconds=silent_s)
+    lost = update(workers).where(_w.state.in_(LIVING_STATES), silent)
+    return tx.execute(lost.values(state="lost")).rowcount
 
 
-def ready(tx: Tx, silent_s: float) -> dict[str, int]:
-    """Workers in which it is ready, by model@version."""
-    return {row.model: row.workers for row in tx.execute(_READY, {"silent_s": silent_s})}
+def ready_counts(tx: Tx, silent_s: float) -> dict[str, int]:
+    """Counts workers in which a model is ready, by name@version."""
+    query = _held(select(_m.model, func.count()), silent_s).group_by(_m.model)
+    ready = query.where(_m.state == "ready", _w.state != "draining")
+    return {row[0]: row[1] for row in tx.execute(ready)}
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A model over all workers: how many have it in each state; how long it took to load at most
-    (0: not known); why it failed, where it did."""
+class ModelStatus:
+    """A model over all workers."""
 
-    states: Mapping[ModelState, int]
-    load_ms: float
-    error: str
-
-
-NOWHERE = Standing({}, 0.0, "")
+    states: Mapping[ModelState, int]  #: workers that have it, by state
+    load_ms: float  #: longest time that loading took, ms; 0: not known
+    error: str  #: reason of its failure; empty: none
 
 
-def standing(tx: Tx, silent_s: float) -> dict[str, Standing]:
-    """By model@version, for every model that a worker knows."""
-    states: dict[str, dict[ModelState, int]] = {}
-    load_ms: dict[str, float] = {}
-    errors: dict[str, str] = {}
-    for row in tx.execute(_STANDING, {"silent_s": silent_s}):
-        states.setdefault(row.model, {})[row.state] = row.workers
-        load_ms[row.model] = max(row.load_ms, load_ms.get(row.model, 0.0))
-        errors[row.model] = max(row.error, errors.get(row.model, ""))
-    return {model: Standing(states[model], load_ms[model], errors[model]) for model in states}
+NOWHERE = ModelStatus({}, 0.0, "")
+
+
+def model_statuses(tx: Tx, silent_s: float) -> dict[str, ModelStatus]:
+    """Returns the status of every model that a living worker knows, by name@version."""
+    draining = (_w.state == "draining") & (_m.state == "ready")
+    state = case((draining, literal("draining")), else_=_m.state)
+    query = _held(
+        select(_m.model, state, func.count(), func.max(_m.load_ms), func.max(_m.error)), silent_s
+    )
+    found: dict[str, ModelStatus] = {}
+    for model, its, count, load_ms, error in tx.execute(query.group_by(_m.model, state)):
+        old = found.get(model, NOWHERE)
+        states = {**old.states, its: count}
+        found[model] = ModelStatus(states, max(load_ms, old.load_ms), max(error, old.error))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One model in one worker. load_ms: 0 until it was loaded; error: why it failed."""
+    """One model in one worker."""
 
-    model: str
-    state: ModelState
-    memory_mb: float
-    load_ms: float
-    error: str
+    model: str  #: name@version
+    state: ModelState  #: state of the model in this worker
+    memory_mb: float  #: memory that it takes, MB
+    load_ms: float  #: time that loading took, ms; 0: not loaded yet
+    error: str  #: reason of its failure; empty: none
 
 
-def tell_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
-    """Where every model of a worker stands; it knows no others any more."""
-    told = {
-        "incarnation": incarnation,
-        "models": [row.model for row in rows],
-        "states": [row.state for row in rows],
-        "memory_mb": [row.memory_mb for row in rows],
-        "load_ms": [row.load_ms for row in rows],
-        "errors": [row.error for row in rows],
+def report_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
+    """Replaces the states of all models of a worker."""
+    names = [row.model for row in rows]
+    its = delete(worker_models).where(_m.incarnation == incarnation)
+    tx.execute(its.where(_m.model.not_in(names)))
+    if not rows:
+        return
+    new = upsert(worker_models).values([{"incarnation": incarnation} | asdict(r) for r in rows])
+    same = new.excluded
+    values: dict[str, Any] = {
+        name: same[name] for name in ("state", "memory_mb", "load_ms", "error")
     }
-    tx.execute(_FORGET_MODELS, told)
-    tx.execute(_TELL_MODELS, told)
+    values["since"] = case((_m.state == same.state, _m.since), else_=func.now())
+    keys = ["incarnation", "model"]
+    tx.execute(new.on_conflict_do_update(index_elements=keys, set_=values))
+
+
+# One worker at a time decides which of them loads a model: the next one sees its row.
+_LOADS = text("SELECT pg_advisory_xact_lock(hashtextextended('millrace.loads', 0))")
 
 
 def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float) -> bool:
-    """Whether this worker is the one to load a model that was asked for: none that lives has it
-    or is about to. Its row, which `tell_models` has made, then says so."""
+    """Marks a model as loading in this worker, unless a living worker has it or loads it.
+
+    Returns True if this worker is to load it. `report_models` has made its row.
+    """
     tx.execute(_LOADS)
-    asked = {"incarnation": incarnation, "model": model, "silent_s": silent_s}
-    return tx.execute(_CLAIM_LOAD, asked).rowcount > 0
+    m = worker_models.alias()
+    another = (
+        exists()
+        .where(m.c.incarnation == _w.incarnation, _alive(silent_s), m.c.model == model)
+        .where(m.c.incarnation != incarnation, _w.state != "draining")
+        .where(m.c.state.in_(("loading", "warming", "ready")))
+    )
+    its = update(worker_models).where(_m.incarnation == incarnation, _m.model == model, ~another)
+    return tx.execute(its.values(state="loading", since=func.now(), error="")).rowcount > 0
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRow:
-    """One launch, as it is kept: `incarnation << 32 | number` is its id. batch_ms: from closing it
-    until the device had it."""
+    """One launch, as it is stored."""
 
-    id: int
-    incarnation: int
-    model: str
-    version: str
-    bucket: int
-    reason: str
-    items: int
-    calls: int
-    units: int
-    padded_units: int
-    predicted_ms: float
-    engine_ms: float
-    started_at: datetime
-    batch_ms: float = 0.0
+    id: int  #: `incarnation << 32 | number`
+    incarnation: int  #: its worker
+    model: str  #: name of the model
+    version: str  #: its version
+    bucket: int  #: padded length or size
+    reason: str  #: flush reason
+    items: int  #: items in it
+    calls: int  #: calls in it
+    units: int  #: units of its entries
+    padded_units: int  #: units that the device computed
+    predicted_ms: float  #: predicted time on the device, ms
+    engine_ms: float  #: time on the device, ms
+    started_at: datetime  #: start on the device
+    batch_ms: float = 0.0  #: time from closing it until the device had it, ms
 
 
+# Arrays by the driver, in one statement: launches come by the hundred.
 _INSERT_LAUNCHES = """
     INSERT INTO launches (id, incarnation, model, version, bucket, reason, items, calls, units,
                           padded_units, predicted_ms, engine_ms, started_at, batch_ms)
@@ -202,6 +206,7 @@ _INSERT_LAUNCHES = """
 
 
 def insert_launches(tx: Tx, launches: Sequence[LaunchRow]) -> None:
+    """Stores launches; harmless to repeat."""
     if launches:
         columns: list[list[Any]] = [
             list(column) for column in zip(*map(astuple, launches), strict=True)

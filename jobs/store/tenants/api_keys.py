@@ -1,134 +1,168 @@
 """API keys in the database: their hashes, what they allow, until when."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy import Select, func, insert, literal, select, text, update
 
 from jobs import api_keys, ids
 from jobs.api_keys import NewKey
 from jobs.errors import Conflict, NotFound
+from jobs.identity import Role, Scope
+from jobs.store import queries
 from jobs.store.db import Tx, notify_keys
+from jobs.store.tables import api_keys as keys
+from jobs.store.tables import limits
 from jobs.store.tenants import tenants
 
-_INSERT = text("""
-    INSERT INTO api_keys (id, tenant_id, name, hint, hash, role, scopes, expires_at)
-    VALUES (:id, :tenant, :name, :hint, :hash, :role, :scopes,
-            now() + make_interval(secs => CAST(:ttl_s AS float8)))
-    RETURNING *
-""")
-_ONE = """
-    SELECT *, expires_at <= now() AS expired,
-           extract(epoch FROM expires_at - created_at)::float8 AS ttl_s
-    FROM api_keys WHERE id = :id AND (tenant_id = :tenant OR :tenant = '*')
-"""
-_GET, _LOCK = text(_ONE), text(_ONE + "FOR UPDATE")
-_PAGE = text("""
-    SELECT * FROM api_keys
-    WHERE (tenant_id = :tenant OR :tenant = '*') AND (CAST(:after AS uuid) IS NULL OR id < :after)
-    ORDER BY id DESC LIMIT :limit
-""")
-_REPLACE = text("""
-    UPDATE api_keys
-    SET replaced_by = :by,
-        expires_at = least(expires_at, now() + make_interval(secs => :overlap_s))
-    WHERE id = :id
-""")
-_SAME_LIMITS = text("""
-    INSERT INTO limits (tenant_id, model, key_id, requests_per_s, tokens_per_s, calls_in_flight,
-                        queued_items, stored_bytes, job_items)
-    SELECT tenant_id, model, :new, requests_per_s, tokens_per_s, calls_in_flight,
-           queued_items, stored_bytes, job_items
-    FROM limits WHERE tenant_id = :tenant AND key_id = :old
-""")
-_REVOKE = text("UPDATE api_keys SET revoked_at = now() WHERE id = :id AND revoked_at IS NULL")
+_RECORD_USE_S = 60.0
+"""Shortest time between two updates of a key's `last_used_at`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """A key without its hash."""
+
+    id: UUID  #: shown as `key_…`
+    tenant_id: str  #: tenant that it authenticates
+    name: str  #: free text; empty once its tenant is erased
+    hint: str  #: first characters of the secret; empty once its tenant is erased
+    role: Role  #: role of its callers
+    scopes: list[Scope]  #: scopes that were granted
+    created_at: datetime  #: time of creation
+    expires_at: datetime | None  #: None: never
+    revoked_at: datetime | None  #: None: not revoked
+    last_used_at: datetime | None  #: precise to a minute
+    replaced_by: UUID | None  #: key that it was rotated to
+    read_at: datetime  #: time of this reading, by the database's clock
+
+    @property
+    def is_expired(self) -> bool:
+        """True once its time is up."""
+        return self.expires_at is not None and self.expires_at <= self.read_at
+
+    @property
+    def lives_s(self) -> float | None:
+        """Seconds from its creation to its end; None: it never expires."""
+        if self.expires_at is None:
+            return None
+        return (self.expires_at - self.created_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class UsableKey:
+    """A key that a caller has just presented."""
+
+    id: UUID  #: shown as `key_…`
+    tenant_id: str  #: tenant that it authenticates
+    role: Role  #: role of its callers
+    scopes: list[Scope]  #: scopes that were granted
+    left_s: float | None  #: seconds until it expires; None: never
+    is_use_due: bool  #: its use should be recorded
+
+
+_COLUMNS = [*queries.columns(KeyRow, keys), func.now()]
+
+
+def create(tx: Tx, asked: NewKey) -> KeyRow:
+    """Makes the key, and its tenant with its first one. Raises Invalid."""
+    api_keys.validate(asked)
+    tenants.ensure(tx, asked.tenant)
+    values = {
+        "id": ids.new(),
+        "tenant_id": asked.tenant,
+        "name": asked.name,
+        "hint": api_keys.key_hint(asked.secret),
+        "hash": api_keys.hash_key(asked.secret),
+        "role": asked.role,
+        "scopes": asked.granted,
+        "expires_at": queries.in_s(asked.ttl_s),
+    }
+    row = tx.execute(insert(keys).values(values).returning(*_COLUMNS)).one()
+    notify_keys(tx, asked.tenant)
+    return KeyRow(*row)
+
+
+def get(tx: Tx, tenant: str, id: UUID | None, *, lock: bool = False) -> KeyRow:
+    """Returns a key of this tenant, or anybody's for EVERYBODY. Raises NotFound."""
+    query: Select[tuple[object, ...]] = select(*_COLUMNS).where(
+        keys.c.id == id, queries.is_own_or_all(keys, tenant)
+    )
+    row = queries.one(tx, KeyRow, query.with_for_update() if lock else query)
+    if row is None:
+        raise NotFound(f"there is no key {ids.show('key', id) if id else 'of that id'}")
+    return row
+
+
+def page(tx: Tx, tenant: str, after: UUID | None, limit: int) -> Sequence[KeyRow]:
+    """Lists keys, newest first; `after` is the id of the last one of the page before."""
+    query = select(*_COLUMNS).where(queries.is_own_or_all(keys, tenant))
+    return queries.many(tx, KeyRow, queries.page(query, keys.c.id, after, limit))
+
+
+def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[KeyRow, str]:
+    """Replaces a key; returns the new one and its secret.
+
+    The old one stays valid for `overlap_s` at most. The new one lives as long as the old one was
+    to, with the same limits. Raises NotFound, Conflict.
+    """
+    old = get(tx, tenant, id, lock=True)
+    if old.revoked_at or old.is_expired or old.replaced_by:
+        what = "was revoked" if old.revoked_at else "has expired" if old.is_expired else ""
+        raise Conflict(f"the key {what or 'was rotated before'}; make a new one")
+    asked = NewKey(old.tenant_id, old.name, old.role, frozenset(old.scopes), old.lives_s)
+    new = create(tx, asked)
+    ends_at = func.least(keys.c.expires_at, queries.in_s(overlap_s))
+    tx.execute(update(keys).where(keys.c.id == id).values(replaced_by=new.id, expires_at=ends_at))
+    _copy_limits(tx, old, new)
+    return new, asked.secret
+
+
+def _copy_limits(tx: Tx, old: KeyRow, new: KeyRow) -> None:
+    kept = [column for column in limits.c if column.name != "key_id"]
+    query = select(*kept, literal(ids.show("key", new.id))).where(
+        limits.c.tenant_id == old.tenant_id, limits.c.key_id == ids.show("key", old.id)
+    )
+    names = [*(column.name for column in kept), "key_id"]
+    tx.execute(insert(limits).from_select(names, query))
+
+
+def revoke(tx: Tx, tenant: str, id: UUID | None) -> None:
+    """Ends a key for good and at once. Raises NotFound."""
+    row = get(tx, tenant, id, lock=True)
+    tx.execute(
+        update(keys).where(keys.c.id == id, keys.c.revoked_at.is_(None))
+        .values(revoked_at=func.now())
+    )  # fmt: skip
+    notify_keys(tx, row.tenant_id)
+
+
+# A credential is looked up before anybody knows whose it is, when row-level security shows no row:
+# functions of the tables' owner do it.
 _FIND = text("""
     SELECT id, tenant_id, role, scopes,
            extract(epoch FROM expires_at - now())::float8 AS left_s,
-           coalesce(last_used_at < now() - make_interval(secs => :note_s), true) AS to_note
+           coalesce(last_used_at < now() - make_interval(secs => :record_s), true) AS is_use_due
     FROM find_key(:hash)
     WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
 """)
 _USE = text("SELECT use_key(:id)")
 _ANY = text("SELECT any_key()")
 
-_NOTE_S = 60.0
-"""`last_used_at` is written at most so often for a key."""
+
+def find(tx: Tx, hash: bytes) -> UsableKey | None:
+    """Returns the key with this hash if it is valid now."""
+    return queries.one(tx, UsableKey, _FIND, {"hash": hash, "record_s": _RECORD_USE_S})
 
 
-def create(tx: Tx, asked: NewKey) -> RowMapping:
-    """Makes the key, and its tenant with its first one. Raises Invalid."""
-    api_keys.validate(asked)
-    tenants.ensure(tx, asked.tenant)
-    values = {
-        "id": ids.new(),
-        "tenant": asked.tenant,
-        "name": asked.name,
-        "hint": api_keys.key_hint(asked.secret),
-        "hash": api_keys.hash_key(asked.secret),
-        "role": asked.role,
-        "scopes": asked.granted,
-        "ttl_s": asked.ttl_s,
-    }
-    row = tx.execute(_INSERT, values).mappings().one()
-    notify_keys(tx, asked.tenant)
-    return row
-
-
-def get(tx: Tx, tenant: str, id: UUID | None) -> RowMapping:
-    """A key of this tenant, or anybody's for EVERYBODY. Raises NotFound."""
-    return _one(tx, _GET, tenant, id)
-
-
-def _one(tx: Tx, query: TextClause, tenant: str, id: UUID | None) -> RowMapping:
-    row = tx.execute(query, {"tenant": tenant, "id": id}).mappings().one_or_none()
-    if row is None:
-        raise NotFound(f"there is no key {ids.show('key', id) if id else 'of that id'}")
-    return row
-
-
-def page(tx: Tx, tenant: str, after: UUID | None, limit: int) -> Sequence[RowMapping]:
-    """Newest first; `after` is the id of the last one of the page before."""
-    values = {"tenant": tenant, "after": after, "limit": limit}
-    return tx.execute(_PAGE, values).mappings().all()
-
-
-def rotate(tx: Tx, tenant: str, id: UUID | None, overlap_s: float) -> tuple[RowMapping, str]:
-    """A new key in place of this one, which goes on for `overlap_s` at most, and the new one's
-    secret. It lives as long as the old one was to, and is held to the same limits. Raises NotFound,
-    Conflict."""
-    old = _one(tx, _LOCK, tenant, id)
-    if old["revoked_at"] or old["expired"] or old["replaced_by"]:
-        what = "was revoked" if old["revoked_at"] else "has expired" if old["expired"] else ""
-        raise Conflict(f"the key {what or 'was rotated before'}; make a new one")
-    asked = NewKey(
-        old["tenant_id"], old["name"], old["role"], frozenset(old["scopes"]), old["ttl_s"]
-    )
-    new = create(tx, asked)
-    tx.execute(_REPLACE, {"id": id, "by": new["id"], "overlap_s": overlap_s})
-    shown = {"old": ids.show("key", old["id"]), "new": ids.show("key", new["id"])}
-    tx.execute(_SAME_LIMITS, shown | {"tenant": old["tenant_id"]})
-    return new, asked.secret
-
-
-def revoke(tx: Tx, tenant: str, id: UUID | None) -> None:
-    """For ever, and at once. Raises NotFound."""
-    row = _one(tx, _LOCK, tenant, id)
-    tx.execute(_REVOKE, {"id": id})
-    notify_keys(tx, row["tenant_id"])
-
-
-def find(tx: Tx, hash: bytes) -> RowMapping | None:
-    """The key with this hash, if it is good now: id, tenant_id, role, scopes; left_s: until it
-    expires, None: never; to_note: its use should be noted."""
-    return tx.execute(_FIND, {"hash": hash, "note_s": _NOTE_S}).mappings().one_or_none()
-
-
-def note_use(tx: Tx, id: UUID) -> None:
+def record_use(tx: Tx, id: UUID) -> None:
+    """Sets the time of a key's last use."""
     tx.execute(_USE, {"id": id})
 
 
 def any_key(tx: Tx) -> bool:
-    """Whether a key was ever made."""
+    """Returns True if a key was ever made."""
     found: bool = tx.scalars(_ANY).one()
     return found

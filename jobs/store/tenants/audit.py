@@ -1,44 +1,45 @@
-"""The audit log: every admin act, and every verb on what is a tenant's; written in the transaction
-of the act, so that neither is there without the other. The roles of processes may only add to it.
+"""The audit log: every admin act, and every verb on a tenant's jobs.
 
-Nothing that a client sent in, and no secret, belongs into it: ids, names of things, states.
+An entry is written in the transaction of its act, so that neither is there without the other. The
+roles of processes may only add entries. No input of a client and no secret belongs into it: ids,
+names, states.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import RowMapping, text
+from sqlalchemy import insert, or_, select
 
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import audit
 
-_NOTE = text("""
-    INSERT INTO audit (tenant_id, actor, act, target, detail, request_id)
-    VALUES (:tenant, :actor, :act, :target, :detail, :request_id)
-""")
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One act."""
+
+    id: int  #: number that grows with time
+    at: datetime  #: time of the act
+    tenant_id: str  #: tenant that it concerns; "*": all
+    actor: str  #: a key's id, a token's subject, "cli" or "loopback"
+    act: str  #: `job.cancel`, `key.create`, …
+    target: str  #: id or name of its object
+    detail: str  #: JSON object
+    request_id: str  #: id of the HTTP request
 
 
 def record(
     tx: Tx, *, tenant: str, actor: str, act: str, target: str,
     detail: Mapping[str, Any] | None = None, request_id: str,
 ) -> None:  # fmt: skip
-    """One act. tenant: whose things it was done to, "*" where everybody's; actor: a key's id, a
-    token's subject, "cli" or "loopback"; act: `job.cancel`, …; target: what it was done to."""
-    values = {"tenant": tenant, "actor": actor, "act": act, "target": target}
-    told = orjson.dumps(detail or {}).decode()
-    tx.execute(_NOTE, values | {"detail": told, "request_id": request_id})
-
-
-_PAGE = text("""
-    SELECT * FROM audit
-    WHERE (:tenant = '*' OR tenant_id = :tenant) AND (CAST(:after AS bigint) IS NULL OR id < :after)
-      AND (:actor = '' OR actor = :actor) AND (:act = '' OR act = :act OR act LIKE :act || '.%')
-      AND (:target = '' OR target = :target)
-      AND (CAST(:since AS timestamptz) IS NULL OR at >= :since)
-      AND (CAST(:until AS timestamptz) IS NULL OR at < :until)
-    ORDER BY id DESC LIMIT :limit
-""")
+    """Adds an entry; see AuditEntry for the values."""
+    json = orjson.dumps(detail or {}).decode()
+    values = {"tenant_id": tenant, "actor": actor, "act": act, "target": target, "detail": json}
+    tx.execute(insert(audit).inline().values(values | {"request_id": request_id}))
 
 
 def page(
@@ -52,9 +53,19 @@ def page(
     target: str = "",
     since: datetime | None = None,
     until: datetime | None = None,
-) -> list[RowMapping]:
-    """Newest first; tenant: "*" for everybody's; after: the id of the last of the page before;
-    act: `job.cancel`, or `job` for all of that kind; what is empty or None asks for nothing."""
-    values = {"tenant": tenant, "after": after, "limit": limit, "since": since, "until": until}
-    asked = {"actor": actor, "act": act, "target": target}
-    return list(tx.execute(_PAGE, values | asked).mappings())
+) -> list[AuditEntry]:
+    """Lists entries, newest first; what is empty or None asks for nothing.
+
+    tenant: one, or EVERYBODY; after: the id of the last entry of the page before; act:
+    `job.cancel`, or `job` for all of that kind.
+    """
+    query = select(*queries.columns(AuditEntry, audit)).where(
+        queries.is_own_or_all(audit, tenant), queries.equal(audit, actor=actor, target=target)
+    )
+    if act:
+        query = query.where(or_(audit.c.act == act, audit.c.act.like(f"{act}.%")))
+    if since:
+        query = query.where(audit.c.at >= since)
+    if until:
+        query = query.where(audit.c.at < until)
+    return queries.many(tx, AuditEntry, queries.page(query, audit.c.id, after, limit))

@@ -1,166 +1,183 @@
-"""Tenants that leave: what is theirs goes, some of it in each transaction, until nothing is left.
+"""Erasure of tenants: some of a tenant's rows in each transaction, until nothing is left.
 
-Its row in `tenants` says so, and stays: nobody can come under that name again. So do the stumps of
-its keys (that a key was ever made ends the open mode), what it owes, and the audit log. Whatever
-was under way when it left and arrives later is found, and goes too.
+Its row in `tenants` stays, so that nobody can come under that name again. So do the stumps of its
+keys (a key that was ever made ends the open mode), what it owes, and the audit log. What was under
+way when the erasure began and arrives later is found, and removed too.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import (
+    Delete,
+    Table,
+    Update,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert
 
 from jobs.errors import NotFound
+from jobs.store import queries
 from jobs.store.db import Tx, notify_keys
 from jobs.store.jobs import deletion, verbs
+from jobs.store.tables import (
+    api_keys,
+    deletions,
+    files,
+    idempotency_keys,
+    jobs,
+    limits,
+    tenants,
+    turns,
+    usage,
+    webhook_deliveries,
+    webhook_endpoints,
+    webhook_secrets,
+)
 
 _MOST_JOBS = 500  # of one transaction
 _MOST_ITEMS = 1_000_000  # of those jobs; one job is the least
 _MOST_ROWS = 10_000
 
-_KNOWN = text("""
-    SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = :tenant)
-        OR EXISTS (SELECT FROM jobs WHERE tenant_id = :tenant)
-        OR EXISTS (SELECT FROM api_keys WHERE tenant_id = :tenant)
-        OR EXISTS (SELECT FROM usage WHERE tenant_id = :tenant)
-        OR EXISTS (SELECT FROM idempotency_keys WHERE tenant_id = :tenant)
-        OR EXISTS (SELECT FROM webhook_secrets WHERE tenant_id = :tenant)
-        OR EXISTS (SELECT FROM files WHERE tenant_id = :tenant)
-""")
-_LEAVE = text("""
-    INSERT INTO tenants AS t (tenant_id, erased_at) VALUES (:tenant, now())
-    ON CONFLICT (tenant_id) DO UPDATE
-    SET erased_at = coalesce(t.erased_at, now()), weight = 1, soft_cap = NULL, hard_cap = NULL,
-        webhook_url = NULL
-""")
-_REVOKE = text("""
-    UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()), name = '', hint = ''
-    WHERE tenant_id = :tenant
-""")
-
 
 def begin(tx: Tx, tenant: str) -> None:
-    """From the commit on it has no key, and nothing of it is worked on for long. Harmless to
-    repeat. Raises NotFound where nobody ever had that name."""
-    if not tx.scalar(_KNOWN, {"tenant": tenant}):
+    """Revokes all keys of a tenant, and marks it as erased; harmless to repeat.
+
+    Raises NotFound where nobody ever had that name.
+    """
+    if not tx.scalar(select(or_(*(_has(table, tenant) for table in _KNOWN_BY)))):
         raise NotFound(f"there is no tenant {tenant}")
-    tx.execute(_LEAVE, {"tenant": tenant})  # first: who makes a key waits here, and is refused
-    tx.execute(_REVOKE, {"tenant": tenant})
+    now = func.now()
+    mark = insert(tenants).values(tenant_id=tenant, erased_at=now)
+    reset: dict[str, Any] = {"weight": 1, "soft_cap": None, "hard_cap": None, "webhook_url": None}
+    reset["erased_at"] = func.coalesce(tenants.c.erased_at, now)
+    # First: whoever makes a key waits for this row, and is then refused.
+    tx.execute(mark.on_conflict_do_update(index_elements=["tenant_id"], set_=reset))
+    revoked_at = func.coalesce(api_keys.c.revoked_at, now)
+    revoke = update(api_keys).where(api_keys.c.tenant_id == tenant)
+    tx.execute(revoke.values(revoked_at=revoked_at, name="", hint=""))
     notify_keys(tx, tenant)
 
 
-_LEFT = text("""
-    SELECT t.erased_at,
-           (SELECT count(*) FROM jobs WHERE tenant_id = :tenant AND finished_at IS NULL) AS open,
-           (SELECT count(*) FROM jobs WHERE tenant_id = :tenant) AS jobs,
-           d.jobs AS erasing, d.items,
-           (SELECT count(*) FROM idempotency_keys WHERE tenant_id = :tenant)
-               + (SELECT count(*) FROM webhook_secrets WHERE tenant_id = :tenant)
-               + (SELECT count(*) FROM webhook_endpoints WHERE tenant_id = :tenant)
-               + (SELECT count(*) FROM webhook_deliveries
-                  WHERE tenant_id = :tenant AND job_id IS NULL)
-               + (SELECT count(*) FROM limits WHERE tenant_id = :tenant)
-               + (SELECT count(*) FROM files WHERE tenant_id = :tenant) AS others
-    FROM tenants t,
-         (SELECT count(*) AS jobs, coalesce(sum(total - erased), 0) AS items
-          FROM deletions WHERE tenant_id = :tenant) AS d
-    WHERE t.tenant_id = :tenant AND t.erased_at IS NOT NULL
-""")
+_KNOWN_BY = (tenants, jobs, api_keys, usage, idempotency_keys, webhook_secrets, files)
+_OTHERS = (idempotency_keys, webhook_secrets, webhook_endpoints, webhook_deliveries, limits, files)
 
 
-def left(tx: Tx, tenant: str) -> RowMapping:
-    """When it left, and what is still there: jobs, of which `open` run; jobs whose rows (of so many
-    items) or payloads are being erased; others: rows of every other kind. Raises NotFound."""
-    row = tx.execute(_LEFT, {"tenant": tenant}).mappings().one_or_none()
+def _of(table: Table, tenant: Any) -> Any:
+    """Filters by a tenant; webhooks of jobs are removed with their jobs."""
+    own = table.c.tenant_id == tenant
+    return own & table.c.job_id.is_(None) if table is webhook_deliveries else own
+
+
+def _has(table: Table, tenant: Any) -> Any:
+    return exists().where(_of(table, tenant))
+
+
+def _count(table: Table, tenant: Any, *more: Any) -> Any:
+    query = select(func.count()).select_from(table)
+    return query.where(_of(table, tenant), *more).scalar_subquery()
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """Rows of a tenant that are still to be erased."""
+
+    erased_at: datetime  #: start of the erasure
+    open: int  #: jobs that have not ended
+    jobs: int  #: jobs, the open ones included
+    erasing: int  #: jobs whose rows or payloads are being erased
+    items: int  #: items of those jobs that still have rows
+    others: int  #: rows of every other kind
+
+
+def remaining(tx: Tx, tenant: str) -> Remaining:
+    """Counts what is left of a tenant. Raises NotFound where none of that name is erased."""
+    items = select(func.coalesce(func.sum(deletions.c.total - deletions.c.erased), 0))
+    query = select(
+        tenants.c.erased_at,
+        _count(jobs, tenant, jobs.c.finished_at.is_(None)),
+        _count(jobs, tenant),
+        _count(deletions, tenant),
+        items.where(deletions.c.tenant_id == tenant).scalar_subquery(),
+        sum((_count(table, tenant) for table in _OTHERS[1:]), _count(_OTHERS[0], tenant)),
+    ).where(tenants.c.tenant_id == tenant, tenants.c.erased_at.is_not(None))
+    row = queries.one(tx, Remaining, query)
     if row is None:
         raise NotFound(f"there is no tenant {tenant} that is erased")
     return row
 
 
-_LEAVING = text("""
-    SELECT tenant_id FROM tenants t
-    WHERE erased_at IS NOT NULL
-      AND (EXISTS (SELECT FROM jobs j WHERE j.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM idempotency_keys k WHERE k.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM webhook_secrets s WHERE s.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM webhook_endpoints e WHERE e.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM webhook_deliveries d
-                   WHERE d.tenant_id = t.tenant_id AND d.job_id IS NULL)
-        OR EXISTS (SELECT FROM limits l WHERE l.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM turns u WHERE u.tenant_id = t.tenant_id)
-        OR EXISTS (SELECT FROM files f WHERE f.tenant_id = t.tenant_id
-                   AND (f.expires_at IS NULL OR f.expires_at > now())))
-    ORDER BY erased_at FOR NO KEY UPDATE SKIP LOCKED
-""")
-_LATELY = text("""
-    SELECT tenant_id FROM tenants WHERE erased_at > now() - make_interval(secs => :within_s)
-""")
+# Files that have expired are left to the keeper's duty that knows the blob store.
+_UNFINISHED = (
+    select(tenants.c.tenant_id)
+    .where(
+        tenants.c.erased_at.is_not(None),
+        or_(
+            *(_has(table, tenants.c.tenant_id) for table in (jobs, turns, *_OTHERS[:-1])),
+            _has(files, tenants.c.tenant_id).where(queries.is_live(files)),
+        ),
+    )
+    .order_by(tenants.c.erased_at)
+    .with_for_update(key_share=True, skip_locked=True)
+)
 
 
 def recently_erased(tx: Tx, within_s: float) -> list[str]:
-    """Tenants that left within that time."""
-    return list(tx.scalars(_LATELY, {"within_s": within_s}))
+    """Returns tenants whose erasure began within that time."""
+    since = func.now() - timedelta(seconds=within_s)
+    return list(tx.scalars(select(tenants.c.tenant_id).where(tenants.c.erased_at > since)))
 
 
 def continue_erasing(tx: Tx) -> int:
-    """Takes the next step for one tenant that leaves; 0: nothing can be done now. What waits for a
-    worker's launch, and the queue of deletions, come by themselves."""
-    for tenant in tx.scalars(_LEAVING).all():
+    """Takes the next step for one erased tenant; returns its rows, 0 where nothing can be done now.
+
+    What waits for a worker's launch, and the queue of deletions, come by themselves.
+    """
+    for tenant in tx.scalars(_UNFINISHED).all():
         for step in _STEPS:
-            if done := step(tx, {"tenant": tenant, "most": _MOST_ROWS}):
+            if done := step(tx, tenant):
                 return done
     return 0
 
 
-Step = Callable[[Tx, dict[str, Any]], int]
-
-_SILENCE = """
-    UPDATE jobs SET webhook_url = NULL
-    WHERE id IN (SELECT id FROM jobs
-                 WHERE tenant_id = :tenant AND finished_at IS NULL AND webhook_url IS NOT NULL
-                 ORDER BY id LIMIT :most FOR UPDATE)
-"""
-_UNSEND = """
-    DELETE FROM webhook_deliveries
-    WHERE id IN (SELECT id FROM webhook_deliveries
-                 WHERE tenant_id = :tenant AND (state = 'pending' OR job_id IS NULL)
-                 LIMIT :most FOR UPDATE)
-"""
-# The duty that removes expired files knows the blob store.
-_EXPIRE_FILES = """
-    UPDATE files SET expires_at = now()
-    WHERE id IN (SELECT id FROM files
-                 WHERE tenant_id = :tenant AND (expires_at IS NULL OR expires_at > now())
-                 ORDER BY id LIMIT :most FOR UPDATE)
-"""
-_FORGET_KEYS = """
-    DELETE FROM idempotency_keys
-    WHERE tenant_id = :tenant
-      AND key IN (SELECT key FROM idempotency_keys WHERE tenant_id = :tenant LIMIT :most)
-"""
+Step = Callable[[Tx, str], int]
+_Change = Update | Delete
 
 
-def _rows(statement: str) -> Step:
-    prepared = text(statement)
-    return lambda tx, values: tx.execute(prepared, values).rowcount
+def _rows(change: _Change, *conditions: Any, key: Any = None) -> Step:
+    """A step that changes rows of a table; key: the first _MOST_ROWS by it, else all at once."""
+    table = change.table
+    own = [queries.is_own(table), *conditions]
+    if key is None:
+        statement: _Change = change.where(*own)
+    else:
+        some = select(key).where(*own).order_by(key).limit(_MOST_ROWS).with_for_update()
+        statement = change.where(queries.is_own(table), key.in_(some))
+    return lambda tx, tenant: tx.execute(statement, {"tenant": tenant}).rowcount
 
 
-_OPEN = text("""
-    SELECT id FROM jobs
-    WHERE tenant_id = :tenant AND finished_at IS NULL AND state <> 'cancelling'
-    ORDER BY id LIMIT 1
-""")
-
-
-def _cancel(tx: Tx, values: dict[str, Any]) -> int:
-    """One job a transaction: locks are taken slices first, then the job."""
-    found = tx.scalar(_OPEN, values)
+def _cancel(tx: Tx, tenant: str) -> int:
+    """Cancels one job: locks are taken slices first, then the job."""
+    query = select(jobs.c.id).where(
+        jobs.c.tenant_id == tenant, jobs.c.finished_at.is_(None), jobs.c.state != "cancelling"
+    )
+    found = tx.scalar(query.order_by(jobs.c.id).limit(1))
     if found is not None:
-        verbs.cancel(tx, found, values["tenant"])
+        verbs.cancel(tx, found, tenant)
     return found is not None
 
 
+# The first jobs that together have at most so many items: a running sum over the oldest ones. One
+# job is the least, and jobs without items come along.
 _ENDED = text("""
     SELECT id FROM (
         SELECT id, total, sum(total) OVER (ORDER BY id) AS filled
@@ -169,41 +186,34 @@ _ENDED = text("""
     ) AS summed
     WHERE filled <= :most_items OR filled = total
 """)
-_LOCK_SLICES = text("""
-    SELECT 1 FROM slices WHERE job_id = ANY(:jobs) ORDER BY job_id, start FOR UPDATE
-""")
-_LOCK_JOBS = text("""
-    SELECT id FROM jobs WHERE id = ANY(:jobs) AND finished_at IS NOT NULL ORDER BY id FOR UPDATE
-""")
-_TO_ERASE = text("""
-    INSERT INTO deletions (job_id, tenant_id, total)
-    SELECT id, tenant_id, total FROM jobs WHERE id = ANY(:jobs)
-    ON CONFLICT (job_id) DO UPDATE SET erased = 0
-""")
 
 
-def _delete(tx: Tx, values: dict[str, Any]) -> int:
-    """Jobs that have ended, as the verb does it, many at a time."""
-    bounds = {"most": _MOST_JOBS, "most_items": _MOST_ITEMS}
-    found = tx.scalars(_ENDED, values | bounds).all()
+def _delete(tx: Tx, tenant: str) -> int:
+    """Deletes jobs that have ended, as the verb does it, many at a time."""
+    values = {"tenant": tenant, "most": _MOST_JOBS, "most_items": _MOST_ITEMS}
+    found = tx.scalars(_ENDED, values).all()
     if not found:
         return 0
-    tx.execute(_LOCK_SLICES, {"jobs": list(found)})
-    ended: list[UUID] = list(tx.scalars(_LOCK_JOBS, {"jobs": list(found)}))
-    tx.execute(_TO_ERASE, {"jobs": ended})
-    deletion.forget(tx, ended)
+    ended: list[UUID] = deletion.lock_ended(tx, found)
+    deletion.enqueue(tx, ended)
+    deletion.delete_jobs(tx, ended)
     return len(ended)
 
 
 _STEPS: tuple[Step, ...] = (
-    _rows(_SILENCE),
-    _rows(_UNSEND),
-    *(
-        _rows(f"DELETE FROM {table} WHERE tenant_id = :tenant")
-        for table in ("webhook_secrets", "webhook_endpoints", "limits", "turns")
+    _rows(
+        update(jobs).values(webhook_url=None),
+        jobs.c.finished_at.is_(None), jobs.c.webhook_url.is_not(None), key=jobs.c.id,
     ),
+    _rows(
+        delete(webhook_deliveries),
+        or_(webhook_deliveries.c.state == "pending", webhook_deliveries.c.job_id.is_(None)),
+        key=webhook_deliveries.c.id,
+    ),
+    *(_rows(delete(table)) for table in (webhook_secrets, webhook_endpoints, limits, turns)),
     _cancel,
     _delete,
-    _rows(_EXPIRE_FILES),
-    _rows(_FORGET_KEYS),
-)
+    # The keeper's duty that removes expired files knows the blob store.
+    _rows(update(files).values(expires_at=func.now()), queries.is_live(files), key=files.c.id),
+    _rows(delete(idempotency_keys), key=idempotency_keys.c.key),
+)  # fmt: skip

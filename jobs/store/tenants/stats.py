@@ -1,15 +1,41 @@
-"""What each tenant has, uses and may, in figures: for who looks over all of them, or at one."""
+"""Figures of each tenant: what it has, uses and may."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import text
 
+from jobs.store import queries
 from jobs.store.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class TenantStats:
+    """Figures of one tenant; those of usage are of this month (UTC)."""
+
+    tenant_id: str  #: its name
+    weight: float  #: fair-share weight
+    soft_cap: Decimal | None  #: monthly spend at which its webhook is notified
+    hard_cap: Decimal | None  #: monthly spend from which it is refused
+    created_at: datetime | None  #: None: it has no row of its own
+    erased_at: datetime | None  #: start of its erasure
+    open_jobs: int  #: jobs with slices to run
+    queued_items: int  #: items without a result
+    live_keys: int  #: keys that are valid now
+    spent: Decimal  #: cost of this month's usage
+    succeeded: int  #: items and calls that succeeded
+    failed: int  #: items and calls that failed
+    device_us: int  #: device time, µs
+
 
 _MONTH = "CAST(date_trunc('month', now(), 'UTC') AS date)"
 
-# A tenant may have jobs and no row of its own: their names are found by leaps over the index.
-_STANDING = text(f"""
+# A tenant may have jobs and no row of its own. Its name is found by a loose index scan (`leap`):
+# one step of the index a tenant, however many jobs each has. Each LATERAL part then reads one index
+# range of that tenant alone, and only for the tenants of the page.
+_PAGE = text(f"""
     WITH RECURSIVE leap (tenant_id) AS (
         (SELECT tenant_id FROM jobs
          WHERE tenant_id > :after AND (:tenant = '*' OR tenant_id = :tenant)
@@ -46,9 +72,7 @@ _STANDING = text(f"""
 """)
 
 
-def standing(tx: Tx, tenant: str, *, after: str = "", limit: int) -> Sequence[RowMapping]:
-    """By name: weight, caps, open_jobs, queued_items, live_keys; and of this month (UTC) spent,
-    succeeded, failed, device_us. tenant: one, or EVERYBODY; after: the last one of the page
-    before."""
+def page(tx: Tx, tenant: str, *, after: str = "", limit: int) -> Sequence[TenantStats]:
+    """Lists tenants by name. tenant: one, or EVERYBODY; after: the last one of the page before."""
     values = {"tenant": tenant, "after": after, "limit": limit}
-    return tx.execute(_STANDING, values).mappings().all()
+    return queries.many(tx, TenantStats, _PAGE, values)

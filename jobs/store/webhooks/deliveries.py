@@ -1,20 +1,26 @@
-"""Deliveries of webhooks: written as jobs end, claimed by keepers, recorded; listed for tenants.
+"""Deliveries of webhooks: written as jobs end, claimed by keepers, recorded, listed for tenants.
 
 A claim pushes `due_at` forward by a lease and counts the try; the number of the try is the fence
-of its record. Whoever dies in between is not missed: the delivery falls due again.
+of its record. A delivery whose sender died falls due again.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import ARRAY, Text, func, null, select, text, tuple_, type_coerce, update
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import webhook_deliveries as table
+from jobs.store.tables import webhook_endpoints
 
-# Beside the UPDATE that ends jobs, of which `closed` are the rows. Of OpenAI's batches, which can't
-# name a URL, the tenant's own endpoint is told.
+# Part of the statement that ends jobs, whose rows are `closed`: a job's webhook is written with its
+# end, or not at all. OpenAI's batches can't name a URL: theirs go to the tenant's endpoint.
 DELIVER = """
     INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
     SELECT closed.tenant_id, id, generation, coalesce(closed.webhook_url, t.webhook_url),
@@ -24,31 +30,68 @@ DELIVER = """
 """
 
 Endpoint = tuple[str, str]
-"""tenant, URL"""
+"""Tenant and URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One try of a delivery. about: the job's row as it ended, or other data, as JSON; tries: this
-    one included; job: that it is of, where it is of one; traceparent: that job's."""
+    """One try of a delivery."""
 
-    id: UUID
-    tenant: str
-    url: str
-    type: str
-    about: str
-    tries: int
-    job: UUID | None = None
-    traceparent: str | None = None
+    id: UUID  #: webhook-id, the same over all tries
+    tenant: str  #: tenant that is notified
+    url: str  #: address of the receiver
+    type: str  #: `job.completed`, `batch.failed`, `usage.threshold`, …
+    about: str  #: JSON: the job's row as it ended, or other data
+    tries: int  #: tries up to and including this one
+    job: UUID | None = None  #: job that ended; None: it concerns no job
+    traceparent: str | None = None  #: trace context of that job's request
 
     @property
     def endpoint(self) -> Endpoint:
+        """Key of its circuit breaker."""
         return self.tenant, self.url
 
 
-# What waits for an endpoint whose breaker is open waits until it closes; what waits for a disabled
-# one, or has waited for too long, ends.
-_SET_ASIDE = text("""
+@dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    """A delivery as its tenant sees it."""
+
+    id: UUID  #: webhook-id, the same over all tries
+    tenant_id: str  #: tenant that is notified
+    job_id: UUID | None  #: job that ended; None: it concerns no job
+    generation: int | None  #: generation of that job
+    url: str  #: address of the receiver
+    type: str  #: `job.completed`, `batch.failed`, `usage.threshold`, …
+    state: str  #: pending, delivered, failed or disabled
+    tries: int  #: tries so far
+    due_at: datetime  #: time of the next try, while it is pending
+    created_at: datetime  #: time of the event
+    delivered_at: datetime | None  #: time at which the receiver accepted it
+    last_status: int | None  #: HTTP status of the last try
+    last_error: str | None  #: error of the last try
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRow:
+    """An endpoint, summed up over the latest deliveries."""
+
+    tenant_id: str  #: tenant that is notified
+    url: str  #: address of the receiver
+    deliveries: int  #: deliveries to it
+    pending: int  #: those that are still to be made
+    failed: int  #: those that failed, or found it disabled
+    delivered_at: datetime | None  #: time of the last success
+    next_try_at: datetime | None  #: time of the next try
+    last_error: str | None  #: error of the latest delivery that did not succeed
+    failures: int | None  #: failures in a row; None: it works
+    open_until: datetime | None  #: end of its breaker's pause
+    disabled_at: datetime | None  #: time at which it answered 410
+
+
+# A delivery to an endpoint whose breaker is open waits until the breaker closes; one to a disabled
+# endpoint, or one that has waited for too long, ends. Rows that another keeper has locked are left
+# to it.
+_POSTPONE = text("""
     UPDATE webhook_deliveries AS d
     SET state = held.state, due_at = coalesce(held.open_until, d.due_at),
         last_error = coalesce(held.error, d.last_error)
@@ -67,6 +110,8 @@ _SET_ASIDE = text("""
     WHERE d.id = held.id
 """)
 
+# The first deliveries that are due, whose endpoint has no open breaker, has room beside what is in
+# flight (`busy`), and whose tenant has room too (`full`). Locked rows are another keeper's.
 _DUE = text("""
     SELECT id, tenant_id, url, type, CAST(about AS text), tries + 1, job_id,
            about ->> 'traceparent'
@@ -82,8 +127,8 @@ _DUE = text("""
     ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
 """)
 
-# Of breakers that were open: whether their time is up, so that one delivery may try. Another keeper
-# may have sent its own meanwhile; the lock shows it.
+# Breakers that were open, and if their time is up, so that one delivery may try. Another keeper may
+# have sent its own meanwhile; the lock shows it. _HOLD keeps the others out while that one runs.
 _BREAKERS = text("""
     SELECT e.tenant_id, e.url, e.open_until <= now() AS up
     FROM webhook_endpoints e
@@ -97,41 +142,40 @@ _HOLD = text("""
     FROM unnest(CAST(:tenants AS text[]), CAST(:urls AS text[])) AS probed (tenant_id, url)
     WHERE e.tenant_id = probed.tenant_id AND e.url = probed.url AND e.open_until IS NOT NULL
 """)
-_LEASE = text("""
-    UPDATE webhook_deliveries
-    SET tries = tries + 1, due_at = now() + make_interval(secs => :lease_s) WHERE id = ANY(:ids)
-""")
 
 
 def claim(
     tx: Tx, in_flight: Mapping[Endpoint, int], *, most: int, most_each: int, lease_s: float,
     patience_s: float,
 ) -> list[Delivery]:  # fmt: skip
-    """Takes up to `most` due deliveries; of one endpoint no more than `most_each`, those in flight
-    included, and a single one where its breaker was open; of one tenant no more than there is room
-    left beside its own, however many endpoints it has. They are the caller's for lease_s."""
-    tx.execute(_SET_ASIDE, {"patience_s": patience_s})
+    """Leases up to `most` due deliveries to the caller for lease_s.
+
+    One endpoint gets no more than `most_each`, those in flight included, and a single one where its
+    breaker was open. One tenant gets no more than `most` together, however many endpoints it has.
+    """
+    tx.execute(_POSTPONE, {"patience_s": patience_s})
     busy = [endpoint for endpoint, count in in_flight.items() if count >= most_each]
     full = [tenant for tenant, count in _by_tenant(in_flight).items() if count >= most]
     values = {"limit": most, "full": full, **_columns(busy)}
     found = [Delivery(*row) for row in tx.execute(_DUE, values)]
     asked = _columns({delivery.endpoint for delivery in found})
     breakers = {(row[0], row[1]): row.up for row in tx.execute(_BREAKERS, asked)} if found else {}
-    taken = _fair(found, in_flight, breakers, most, most_each)
+    taken = _pick(found, in_flight, breakers, most, most_each)
     if taken:
         tx.execute(_HOLD, {"lease_s": lease_s, **_columns({found.endpoint for found in taken})})
-        tx.execute(_LEASE, {"lease_s": lease_s, "ids": [delivery.id for delivery in taken]})
+        due = update(table).where(table.c.id.in_([delivery.id for delivery in taken]))
+        tx.execute(due.values(tries=table.c.tries + 1, due_at=queries.in_s(lease_s)))
     return taken
 
 
-def _fair(
+def _pick(
     found: Sequence[Delivery],
     in_flight: Mapping[Endpoint, int],
     breakers: Mapping[Endpoint, bool],
     most: int,
     most_each: int,
 ) -> list[Delivery]:
-    """breakers: of those that were open, whether one delivery may try."""
+    """Picks what may be sent; breakers: True where one delivery may try an open breaker."""
     count, of_tenant = Counter(in_flight), _by_tenant(in_flight)
     taken: list[Delivery] = []
     for delivery in found:
@@ -157,106 +201,106 @@ def _columns(endpoints: Sequence[Endpoint] | set[Endpoint]) -> dict[str, list[st
     return {"tenants": [tenant for tenant, _ in found], "urls": [url for _, url in found]}
 
 
-_RECORD = text("""
-    UPDATE webhook_deliveries
-    SET state = :state, due_at = now() + make_interval(secs => :wait_s),
-        delivered_at = CASE WHEN :state = 'delivered' THEN now() END,
-        last_status = :status, last_error = :error
-    WHERE id = :id AND tries = :tries AND state = 'pending'
-""")
-
-
 def record(
     tx: Tx, delivery: Delivery, state: str, wait_s: float, status: int | None, error: str | None
 ) -> bool:
-    """Writes how a try ended. False: it was not ours any more, and nothing was written."""
-    values = {"id": delivery.id, "tries": delivery.tries, "state": state, "wait_s": wait_s}
-    done = tx.execute(_RECORD, values | {"status": status, "error": error})
-    return done.rowcount > 0
+    """Writes the result of a try; returns False where the try was no longer the caller's."""
+    own = table.c.id == delivery.id, table.c.tries == delivery.tries, table.c.state == "pending"
+    values: dict[str, Any] = {"state": state, "due_at": queries.in_s(wait_s)}
+    values["delivered_at"] = func.now() if state == "delivered" else null()
+    statement = update(table).where(*own)
+    return tx.execute(statement.values(**values, last_status=status, last_error=error)).rowcount > 0
 
 
-_OF_JOB = text("""
-    SELECT * FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id = :job
-    ORDER BY generation DESC
-""")
-_AGAIN = text("""
-    UPDATE webhook_deliveries
-    SET state = 'pending', tries = 0, due_at = now(), requested_at = now(), delivered_at = NULL
-    WHERE id = (SELECT id FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id = :job
-                ORDER BY generation DESC LIMIT 1)
-    RETURNING *
-""")
+_COLUMNS = queries.columns(DeliveryRow, table)  # without `about`, which is long
+_ROWS = select(*_COLUMNS)
+_MOST_OF_TENANT = 20
 
 
-def of_job(tx: Tx, tenant: str, job: UUID) -> Sequence[RowMapping]:
-    """A job's deliveries, the latest generation first."""
-    return tx.execute(_OF_JOB, {"tenant": tenant, "job": job}).mappings().all()
+def of_job(tx: Tx, tenant: str, job: UUID) -> Sequence[DeliveryRow]:
+    """Lists a job's deliveries, the latest generation first."""
+    query = _ROWS.where(queries.is_own(table), table.c.job_id == job)
+    latest = query.order_by(table.c.generation.desc())
+    return queries.many(tx, DeliveryRow, latest, {"tenant": tenant})
 
 
-_OF_TENANT = text("""
-    SELECT * FROM webhook_deliveries WHERE tenant_id = :tenant AND job_id IS NULL
-    ORDER BY created_at DESC LIMIT 20
-""")
-
-
-def of_tenant(tx: Tx, tenant: str) -> Sequence[RowMapping]:
-    """Those that are of no job, the latest first."""
-    return tx.execute(_OF_TENANT, {"tenant": tenant}).mappings().all()
-
-
-# Without `about`, which is long, and of a list nobody reads.
-_NEWEST = """
-    SELECT d.id, d.tenant_id, d.job_id, d.generation, d.url, d.type, d.state, d.tries, d.due_at,
-           d.created_at, d.delivered_at, d.last_status, d.last_error
-    FROM webhook_deliveries d
-    WHERE (:tenant = '*' OR d.tenant_id = :tenant)
-      AND (CAST(:state AS text) IS NULL OR d.state = :state)
-      AND (CAST(:url AS text) IS NULL OR d.url = :url)
-      {after}
-    ORDER BY d.created_at DESC, d.id DESC LIMIT :limit
-"""
-_BEYOND = """AND (d.created_at, d.id) < (SELECT created_at, id FROM webhook_deliveries
-                                         WHERE id = :after)"""
-_PAGE, _NEXT_PAGE = text(_NEWEST.format(after="")), text(_NEWEST.format(after=_BEYOND))
+def of_tenant(tx: Tx, tenant: str) -> Sequence[DeliveryRow]:
+    """Lists the latest deliveries that concern no job, newest first."""
+    query = _ROWS.where(queries.is_own(table), table.c.job_id.is_(None))
+    latest = query.order_by(table.c.created_at.desc()).limit(_MOST_OF_TENANT)
+    return queries.many(tx, DeliveryRow, latest, {"tenant": tenant})
 
 
 def page(
     tx: Tx, tenant: str, *, state: str | None, url: str | None, after: UUID | None, limit: int
-) -> Sequence[RowMapping]:
-    """Newest first; after: the id of the last one of the page before. tenant: one, or
-    EVERYBODY."""
-    values = {"tenant": tenant, "state": state, "url": url, "after": after, "limit": limit}
-    return tx.execute(_NEXT_PAGE if after else _PAGE, values).mappings().all()
+) -> Sequence[DeliveryRow]:
+    """Lists deliveries, newest first. tenant: one, or EVERYBODY; after: the id of the last one of
+    the page before."""
+    query = _ROWS.where(
+        queries.is_own_or_all(table, tenant), queries.equal(table, state=state, url=url)
+    )
+    place = tuple_(table.c.created_at, table.c.id)
+    if after:
+        last = table.alias()
+        query = query.where(
+            place < select(last.c.created_at, last.c.id).where(last.c.id == after).scalar_subquery()
+        )
+    newest = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+    return queries.many(tx, DeliveryRow, newest)
 
 
 MOST_SUMMED = 10_000
-"""Deliveries, the latest ones, that are summed up by endpoint."""
-
-_BY_ENDPOINT = text(f"""
-    SELECT d.*, e.failures, e.open_until, e.disabled_at
-    FROM (SELECT tenant_id, url, count(*) AS deliveries,
-                 count(*) FILTER (WHERE state = 'pending') AS pending,
-                 count(*) FILTER (WHERE state IN ('failed', 'disabled')) AS failed,
-                 max(delivered_at) AS delivered_at,
-                 min(due_at) FILTER (WHERE state = 'pending') AS next_try_at,
-                 (array_agg(last_error ORDER BY created_at DESC)
-                      FILTER (WHERE last_error IS NOT NULL AND state <> 'delivered'))[1]
-                     AS last_error
-          FROM (SELECT * FROM webhook_deliveries WHERE :tenant = '*' OR tenant_id = :tenant
-                ORDER BY created_at DESC, id DESC LIMIT {MOST_SUMMED}) AS latest
-          GROUP BY tenant_id, url
-          ORDER BY count(*) FILTER (WHERE state <> 'delivered') DESC, deliveries DESC
-          LIMIT :limit) AS d
-    LEFT JOIN webhook_endpoints e USING (tenant_id, url)
-    ORDER BY d.pending + d.failed DESC, d.deliveries DESC, d.tenant_id, d.url
-""")
+"""Most deliveries, the latest ones, that are summed up by endpoint."""
 
 
-def by_endpoint(tx: Tx, tenant: str, limit: int) -> Sequence[RowMapping]:
-    """Endpoints of the latest deliveries, those with trouble first. tenant: one, or EVERYBODY."""
-    return tx.execute(_BY_ENDPOINT, {"tenant": tenant, "limit": limit}).mappings().all()
+def by_endpoint(tx: Tx, tenant: str, limit: int) -> Sequence[EndpointRow]:
+    """Lists the endpoints of the latest deliveries, those with trouble first. tenant: one, or
+    EVERYBODY."""
+    newest = select(table).where(queries.is_own_or_all(table, tenant))
+    d = newest.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_SUMMED).subquery()
+    count, pending = func.count(), d.c.state == "pending"
+    error = func.array_agg(aggregate_order_by(d.c.last_error, d.c.created_at.desc()))
+    failed = d.c.last_error.is_not(None) & (d.c.state != "delivered")
+    deliveries = count.label("deliveries")
+    troubled = count.filter(d.c.state != "delivered")
+    query = (
+        select(
+            d.c.tenant_id,
+            d.c.url,
+            deliveries,
+            count.filter(pending).label("pending"),
+            count.filter(d.c.state.in_(("failed", "disabled"))).label("failed"),
+            func.max(d.c.delivered_at).label("delivered_at"),
+            func.min(d.c.due_at).filter(pending).label("next_try_at"),
+            type_coerce(error.filter(failed), ARRAY(Text))[1].label("last_error"),
+        )
+        .group_by(d.c.tenant_id, d.c.url)
+        .order_by(troubled.desc(), deliveries.desc())
+        .limit(limit)
+        .subquery()
+    )
+    e = webhook_endpoints
+    its_own = (e.c.tenant_id == query.c.tenant_id) & (e.c.url == query.c.url)
+    rows = (
+        select(query, e.c.failures, e.c.open_until, e.c.disabled_at)
+        .join_from(query, e, its_own, isouter=True)
+        .order_by(
+            (query.c.pending + query.c.failed).desc(), query.c.deliveries.desc(),
+            query.c.tenant_id, query.c.url,
+        )
+    )  # fmt: skip
+    return queries.many(tx, EndpointRow, rows)
 
 
-def send_again(tx: Tx, tenant: str, job: UUID) -> RowMapping | None:
-    """Makes the job's latest delivery due now, with all its tries before it; None: it has none."""
-    return tx.execute(_AGAIN, {"tenant": tenant, "job": job}).mappings().one_or_none()
+def redeliver(tx: Tx, tenant: str, job: UUID) -> DeliveryRow | None:
+    """Makes the job's latest delivery due now, with all its tries again; None: it has none."""
+    latest = (
+        select(table.c.id)
+        .where(queries.is_own(table), table.c.job_id == job)
+        .order_by(table.c.generation.desc())
+        .limit(1)
+    )
+    now = func.now()
+    again = update(table).where(table.c.id == latest.scalar_subquery())
+    again = again.values(state="pending", tries=0, due_at=now, requested_at=now, delivered_at=None)
+    return queries.one(tx, DeliveryRow, again.returning(*_COLUMNS), {"tenant": tenant})

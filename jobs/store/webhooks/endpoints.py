@@ -1,46 +1,56 @@
-"""Endpoints of webhooks that give trouble: one breaker each. One that works has no row."""
+"""Circuit breakers of webhook endpoints: one for each that failed lately."""
 
-from sqlalchemy import text
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import case, delete, func
+from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx
+from jobs.store.tables import webhook_endpoints as table
 from jobs.store.webhooks.deliveries import Endpoint
 
-_FORGIVE = text("DELETE FROM webhook_endpoints WHERE tenant_id = :tenant AND url = :url")
+_FORGET_AFTER = timedelta(days=7)
+_MOST_DOUBLINGS = 20
 
 
-def forgive(tx: Tx, endpoint: Endpoint) -> None:
-    """It answered, or its tenant says that it will: the breaker is closed, nothing is disabled."""
-    tx.execute(_FORGIVE, {"tenant": endpoint[0], "url": endpoint[1]})
+def close_breaker(tx: Tx, endpoint: Endpoint) -> None:
+    """Closes an endpoint's breaker, and enables the endpoint again."""
+    tenant, url = endpoint
+    tx.execute(delete(table).where(table.c.tenant_id == tenant, table.c.url == url))
 
 
-_BLAME = text("""
-    INSERT INTO webhook_endpoints AS e (tenant_id, url, failures, open_until, disabled_at)
-    VALUES (:tenant, :url, 1,
-            CASE WHEN :threshold <= 1 THEN now() + make_interval(secs => :first_s) END,
-            CASE WHEN :gone THEN now() END)
-    ON CONFLICT (tenant_id, url) DO UPDATE
-    SET failures = e.failures + 1, failed_at = now(),
-        disabled_at = coalesce(e.disabled_at, excluded.disabled_at),
-        open_until = CASE WHEN e.failures + 1 >= :threshold THEN now() + make_interval(
-            secs => least(:most_s, :first_s * 2 ^ least(e.failures + 1 - :threshold, 20))) END
-""")
-
-
-def blame(
+def record_failure(
     tx: Tx, endpoint: Endpoint, *, gone: bool, threshold: int, first_s: float, most_s: float
 ) -> None:
-    """Counts a failure. From `threshold` in a row its breaker is open, first for first_s, then
-    twice as long each time, up to most_s. gone: it wants nothing ever again."""
-    values = {"tenant": endpoint[0], "url": endpoint[1], "gone": gone, "threshold": threshold}
-    tx.execute(_BLAME, values | {"first_s": first_s, "most_s": most_s})
+    """Counts a failure; from `threshold` in a row on the breaker is open.
+
+    It is open for first_s at first, then twice as long each time, up to most_s. gone: the endpoint
+    answered 410, and is disabled.
+    """
+    now, tenant, url = func.now(), *endpoint
+    values: dict[str, Any] = {"tenant_id": tenant, "url": url, "failures": 1}
+    values["open_until"] = now + timedelta(seconds=first_s) if threshold <= 1 else None
+    new = insert(table).values(**values, disabled_at=now if gone else None)
+    failures = table.c.failures + 1
+    doublings = func.least(failures - threshold, _MOST_DOUBLINGS)
+    wait = func.least(
+        timedelta(seconds=most_s), timedelta(seconds=first_s) * func.power(2, doublings)
+    )
+    tx.execute(
+        new.on_conflict_do_update(
+            index_elements=["tenant_id", "url"],
+            set_={
+                "failures": failures,
+                "failed_at": now,
+                "disabled_at": func.coalesce(table.c.disabled_at, new.excluded.disabled_at),
+                "open_until": case((failures >= threshold, now + wait)),
+            },
+        )
+    )
 
 
-_FORGET = text("""
-    DELETE FROM webhook_endpoints
-    WHERE disabled_at IS NULL AND failed_at < now() - interval '7 days'
-""")
-
-
-def forget(tx: Tx) -> int:
-    """Drops breakers that nothing has failed at for a week; returns their number."""
-    return tx.execute(_FORGET).rowcount
+def delete_stale(tx: Tx) -> int:
+    """Deletes breakers that have had no failure for a week; returns their number."""
+    old = table.c.failed_at < func.now() - _FORGET_AFTER
+    return tx.execute(delete(table).where(table.c.disabled_at.is_(None), old)).rowcount

@@ -1,49 +1,61 @@
-"""Signing secrets of tenants, sealed: the current one, and the one before it while it rotates."""
+"""Signing secrets of tenants, sealed: the current one, and the one before it during a rotation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import delete, func, insert, select, text, update
 
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import webhook_secrets as table
 
-_ONE_AT_A_TIME = text(
-    "SELECT pg_advisory_xact_lock(hashtextextended('webhook secret of ' || :tenant, 0))"
+
+@dataclass(frozen=True, slots=True)
+class SecretRow:
+    """One signing secret."""
+
+    id: int  #: number that grows with time
+    sealed: bytes  #: secret, encrypted by MILLRACE_SECRET_KEY
+    created_at: datetime  #: time of creation
+    shown_at: datetime | None  #: time at which its tenant saw it; None: not yet
+    expires_at: (
+        datetime | None
+    )  #: end of its overlap with the next one; None: it is the current one
+
+
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('webhook secret of ' || :tenant, 0))")
+_ACTIVE = (
+    select(*queries.columns(SecretRow, table))
+    .where(queries.is_own(table), queries.is_live(table))
+    .order_by(table.c.id.desc())
 )
-_LIVE = text("""
-    SELECT * FROM webhook_secrets
-    WHERE tenant_id = :tenant AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC
-""")
-_INSERT = text("""
-    INSERT INTO webhook_secrets (tenant_id, sealed, shown_at)
-    VALUES (:tenant, :sealed, CASE WHEN :shown THEN now() END)
-""")
-_SHOWN = text("UPDATE webhook_secrets SET shown_at = now() WHERE id = :id")
-# Only the one before the newest lives on: whoever rotates twice means it.
-_RETIRE = text("""
-    WITH old AS (DELETE FROM webhook_secrets WHERE tenant_id = :tenant AND expires_at IS NOT NULL)
-    UPDATE webhook_secrets SET expires_at = now() + make_interval(secs => :overlap_s)
-    WHERE tenant_id = :tenant AND expires_at IS NULL
-""")
 
 
 def lock(tx: Tx, tenant: str) -> None:
-    """Until the transaction ends, nobody else makes or rotates this tenant's secret."""
-    tx.execute(_ONE_AT_A_TIME, {"tenant": tenant})
+    """Keeps others from making or rotating this tenant's secret until the transaction ends."""
+    tx.execute(_LOCK, {"tenant": tenant})
 
 
-def live(tx: Tx, tenant: str) -> Sequence[RowMapping]:
-    """Those that sign now, the newest first."""
-    return tx.execute(_LIVE, {"tenant": tenant}).mappings().all()
+def active(tx: Tx, tenant: str) -> Sequence[SecretRow]:
+    """Returns the secrets that sign now, newest first."""
+    return queries.many(tx, SecretRow, _ACTIVE, {"tenant": tenant})
 
 
-def insert(tx: Tx, tenant: str, sealed: bytes, *, shown: bool) -> None:
-    tx.execute(_INSERT, {"tenant": tenant, "sealed": sealed, "shown": shown})
+def insert_secret(tx: Tx, tenant: str, sealed: bytes, *, shown: bool) -> None:
+    """Adds a secret; shown: its tenant sees it now."""
+    shown_at = func.now() if shown else None
+    tx.execute(insert(table).values(tenant_id=tenant, sealed=sealed, shown_at=shown_at))
 
 
 def mark_shown(tx: Tx, id: int) -> None:
-    tx.execute(_SHOWN, {"id": id})
+    """Records that a secret was shown to its tenant."""
+    tx.execute(update(table).where(table.c.id == id).values(shown_at=func.now()))
 
 
 def retire(tx: Tx, tenant: str, overlap_s: float) -> None:
-    """The current one signs for so long beside the next; those before it no more."""
-    tx.execute(_RETIRE, {"tenant": tenant, "overlap_s": overlap_s})
+    """Ends the current secret in `overlap_s`, and the one before it now."""
+    own = table.c.tenant_id == tenant
+    before = delete(table).where(own, table.c.expires_at.is_not(None)).cte("before")
+    current = update(table).where(own, table.c.expires_at.is_(None)).add_cte(before)
+    tx.execute(current.values(expires_at=queries.in_s(overlap_s)))

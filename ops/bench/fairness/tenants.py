@@ -74,7 +74,7 @@ class Tenants:
             new = NewKey(name)
             with database.begin() as tx:
                 row = api_keys.create(tx, new)
-            self.keys[name], self.key_ids[name] = new.secret, ids.show("key", row["id"])
+            self.keys[name], self.key_ids[name] = new.secret, ids.show("key", row.id)
 
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Sets weights, before the tenants have work."""

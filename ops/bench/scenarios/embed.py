@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from jobs import ids
-from jobs.store.jobs import read
+from jobs.store.jobs import detail
 from ops.bench.baselines.bare_engine_loop import bare_loop
 from ops.bench.baselines.sentence_transformers import sentence_transformers
 from ops.bench.harness.platform import data_file, database_of, own_platform, say
@@ -106,5 +106,5 @@ def _launches(platform: Platform, job: str) -> dict[str, float]:
     id = ids.parse("job", job)
     assert id
     with database_of(platform) as database, database.connect() as tx:
-        found = read.launch_figures(tx, id)
-    return {"mean_launch": found["mean_size"], "padding_share": found["padding_share"]}
+        found = detail.launch_figures(tx, id)
+    return {"mean_launch": found.mean_size, "padding_share": found.padding_share}

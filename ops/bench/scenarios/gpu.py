@@ -16,7 +16,7 @@ from typing import Any
 
 from jobs import clock, ids
 from jobs.models import models_file
-from jobs.store.jobs import read
+from jobs.store.jobs import detail
 from ops.bench.baselines.bare_engine_loop import bare_loop
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import database_of, own_platform, say
@@ -215,7 +215,7 @@ def _launched_s(target: _Target, job: str) -> float:
     assert models
     assert id
     with database_of(target.platform) as database, database.connect() as tx:
-        engine_ms = read.launch_figures(tx, id)["engine_ms"]
+        engine_ms = detail.launch_figures(tx, id).engine_ms
     limits = models_file.load(models).resolve(target.name).limits
     return float(engine_ms / 1000 / limits.in_flight)
 

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, cast
 
 import click
-from sqlalchemy import RowMapping
 
 from jobs import api_keys, ids
 from jobs.api_keys import NewKey
@@ -14,6 +13,7 @@ from jobs.identity import ROLES, SCOPES, Role, Scope
 from jobs.store.tenancy import EVERYBODY
 from jobs.store.tenants import api_keys as key_store
 from jobs.store.tenants import tenants as tenant_store
+from jobs.store.tenants.api_keys import KeyRow
 from jobs.views.tenants import key_object, tenant_object
 from ops.cli.admin_database import admin_transaction, record
 from ops.cli.commands.common import Number, as_json_option
@@ -147,7 +147,7 @@ def _scopes(text: str) -> frozenset[Scope] | None:
     return cast(frozenset[Scope], named) or None
 
 
-def _show_made(row: RowMapping, secret: str, as_json: bool) -> None:
+def _show_made(row: KeyRow, secret: str, as_json: bool) -> None:
     key = key_object(row)
     if as_json:
         click.echo(json.dumps({"key": secret, **key}))

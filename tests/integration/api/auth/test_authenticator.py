@@ -122,7 +122,7 @@ def test_a_rotated_key_is_held_to_the_limits_of_the_one_before(
 
     async def test(credentials: Authenticator) -> None:
         assert (found := await who(credentials, key))
-        mine = Limit(key=ids.show("key", row["id"]), job_items=7)
+        mine = Limit(key=ids.show("key", row.id), job_items=7)
         assert set(found.limits) == {mine, Limit(job_items=9)}
 
     on(settings, test)
@@ -197,7 +197,7 @@ def test_a_rotated_key_goes_on_as_long_as_it_was_said(database: Engine, settings
     with database.begin() as tx:
         row, new = api_keys.rotate(tx, "*", ids.parse("key", id), overlap_s=1.0)
         old = api_keys.get(tx, "acme", ids.parse("key", id))
-    assert (old["replaced_by"], row["expires_at"]) == (row["id"], None)
+    assert (old.replaced_by, row.expires_at) == (row.id, None)
 
     async def test(credentials: Authenticator) -> None:
         first, second = await who(credentials, key), await who(credentials, new)
@@ -264,7 +264,7 @@ def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Set
 
     def used() -> Any:
         with database.connect() as tx:
-            return api_keys.get(tx, "acme", ids.parse("key", id))["last_used_at"]
+            return api_keys.get(tx, "acme", ids.parse("key", id)).last_used_at
 
     async def test(credentials: Authenticator) -> None:
         assert await who(credentials, key)

@@ -81,7 +81,7 @@ class Jobs:
     def post(self, tenant: str = "acme", items: int = 3, **order: Any) -> str:
         lines = [{"custom_id": f"row-{n}{XSS}", "input": f"{n} {XSS}"} for n in range(items)]
         asked = Order("echo", **{"metadata": {"note": XSS}, **order})
-        return ids.show("job", submit(self.database, SAMPLES, tenant, asked, array=lines)["id"])
+        return ids.show("job", submit(self.database, SAMPLES, tenant, asked, array=lines).id)
 
     def act(self, job_id: str, verb: str) -> str:
         with self.database.begin() as tx:
@@ -119,7 +119,7 @@ class Jobs:
         with self.database.begin() as tx:
             tenant = read.owner(tx, self.uuid(job_id))
             assert tenant
-            return str(read.one(tx, tenant, self.uuid(job_id))["state"])
+            return str(read.one(tx, tenant, self.uuid(job_id)).state)
 
 
 @pytest.fixture

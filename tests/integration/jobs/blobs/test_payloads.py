@@ -18,6 +18,7 @@ from jobs.errors import BlobStoreUnavailable, Invalid, PayloadLost
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import Settings
+from jobs.store.jobs import detail
 from jobs.store.jobs import read as reading
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle
@@ -45,7 +46,7 @@ def payloads(blob_settings: Settings) -> Payloads:
 def post(database: Engine, payloads: Payloads, *items: object) -> UUID:
     id: UUID = submit(
         database, MODELS, "default", Order("echo"), array=list(items), payloads=payloads
-    )["id"]
+    ).id
     return id
 
 
@@ -75,7 +76,7 @@ def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]
     with database.connect() as tx:
         row = reading.one(tx, "default", job)
         span = reading.span(
-            tx, "default", job, row["total"], after=-1, gaps=False, outcome=None, limit=None
+            tx, "default", job, row.total, after=-1, gaps=False, outcome=None, limit=None
         )
     chunks = reading.result_lines(database, row, span, "characters", None)
     body = b"".join(lines.resolve_lines(payloads, chunks))
@@ -84,7 +85,7 @@ def read(database: Engine, payloads: Payloads, job: UUID) -> list[dict[str, Any]
 
 def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str, Any]:
     with database.connect() as tx:
-        row = reading.item(tx, "default", job, seq)
+        row = detail.item(tx, "default", job, seq)
     assert row is not None
     return jobs.item_object(resolve_row(payloads, dict(row)), "characters", whole_launch=True)
 

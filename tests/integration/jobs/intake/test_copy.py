@@ -17,7 +17,7 @@ _AWKWARD = ["\\", "\\N", "\\.", "\t\r\n", "\\t", "\x01\x7f\u2028", '"', "\U0001f
 
 
 def stored(database: Engine, items: list[Any]) -> list[tuple[str | None, Any]]:
-    job = submit(database, SAMPLES, "a\t\\b\n", Order("echo"), array=items)["id"]
+    job = submit(database, SAMPLES, "a\t\\b\n", Order("echo"), array=items).id
     with database.connect() as tx:
         return [(row[0], orjson.loads(row[1])) for row in tx.execute(_ITEMS, {"job": job})]
 

@@ -69,7 +69,7 @@ def test_both_may_add_to_the_audit_log(database: Engine, database_url: str, role
         audit.record(tx, tenant="acme", actor="a", act="b", target="c", request_id="d")
     engine.dispose()
     with database.begin() as tx:
-        assert [row["act"] for row in audit.page(tx, "acme", after=None, limit=9)] == ["b"]
+        assert [row.act for row in audit.page(tx, "acme", after=None, limit=9)] == ["b"]
 
 
 def test_functions_of_the_owner_look_nowhere_but_where_they_were_made(database: Engine) -> None:

@@ -134,12 +134,12 @@ def jobs(database: Engine) -> dict[str, UUID]:
         settle.settle(tx, ours, rows, prices={ECHO.key: Price(per_item=Decimal(1))})
         verbs.retry(tx, found["retried"])
     source = {"url": "s3://here/in.jsonl"}
-    found["unread"] = submit_source(database, SAMPLES, "default", Order("echo"), source)["id"]
+    found["unread"] = submit_source(database, SAMPLES, "default", Order("echo"), source).id
     return found
 
 
 def _post(database: Engine) -> UUID:
-    id: UUID = submit(database, SAMPLES, "default", Order("echo"), array=["x"] * 3)["id"]
+    id: UUID = submit(database, SAMPLES, "default", Order("echo"), array=["x"] * 3).id
     return id
 
 

@@ -111,4 +111,4 @@ def test_the_first_open_slice_is_found_by_its_index(as_api: db.Tx) -> None:
 
 
 def test_attempts_are_forgotten_at_their_own_cost(as_api: db.Tx) -> None:
-    assert blocks(as_api, verbs._FORGET_ATTEMPTS, ITS) < 100
+    assert blocks(as_api, verbs._DELETE_ATTEMPTS, ITS) < 100

@@ -44,8 +44,8 @@ def test_a_file_is_seen_once_its_bytes_are_there(database: Engine, blobs: Folder
 
     row = add(database, Looking(Path("/nowhere")))
     assert found == [[]]
-    assert [one["id"] for one in seen(database)] == [row["id"]]
-    assert (row["bytes"], blobs.get(row["key"])) == (10, b"some bytes")
+    assert [one.id for one in seen(database)] == [row.id]
+    assert (row.bytes, blobs.get(row.key)) == (10, b"some bytes")
 
 
 def test_what_was_stored_when_its_process_died_goes_with_its_row(
@@ -64,7 +64,7 @@ def test_what_was_stored_when_its_process_died_goes_with_its_row(
     assert seen(database) == []
     assert blobs.get(keys[0]) == b"some bytes"
     with database.begin() as tx:
-        assert store.forget_expired(tx, clock.now() + timedelta(hours=5)) == []
+        assert store.delete_expired(tx, clock.now() + timedelta(hours=5)) == []
         tx.execute(text("UPDATE files SET expires_at = now() - interval '1 s'"))
         assert _expire_files(blobs, tx) == 1
     with pytest.raises(PayloadLost):

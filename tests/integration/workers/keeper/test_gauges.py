@@ -104,14 +104,14 @@ def test_a_job_is_stuck_when_nothing_of_it_ended_for_ten_minutes(database: Engin
         with database.begin() as tx:
             return gauges.stuck(tx, STUCK_AFTER_S, unmoved)
 
-    assert store.job(database, begun)["state"] == "running"
-    assert store.job(database, waiting)["state"] == "queued"
+    assert store.job(database, begun).state == "running"
+    assert store.job(database, waiting).state == "queued"
     assert stuck() == {"echo@1": 1}
     assert stuck("echo@1") == {"echo@1": 2}
     leases = [lease for lease in store.claim(database, room=9999) if lease.job_id == begun]
     assert len(leases) > 1
     store.settle(database, leases[:1])
-    assert store.job(database, begun)["state"] == "running"
+    assert store.job(database, begun).state == "running"
     assert stuck() == {}
 
 

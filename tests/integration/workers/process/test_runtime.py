@@ -278,11 +278,11 @@ def test_a_worker_that_drains_by_itself_is_not_resumed(bench: Bench, database: E
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        before = worker["heartbeat_at"]
+        before = worker.heartbeat_at
 
     def heard_of_again() -> bool:
         with database.begin() as tx:
-            return bool(fleet.page(tx)[0]["heartbeat_at"] > before)
+            return bool(fleet.page(tx)[0].heartbeat_at > before)
 
     eventually(heard_of_again)
     assert not left.is_set()

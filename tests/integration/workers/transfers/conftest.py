@@ -58,9 +58,7 @@ class World:
 
     def coming(self, source: dict[str, Any], order: Order | None = None, **more: Any) -> UUID:
         order = order or Order("echo")
-        return UUID(
-            str(submit_source(self.database, SAMPLES, "default", order, source, **more)["id"])
-        )
+        return UUID(str(submit_source(self.database, SAMPLES, "default", order, source, **more).id))
 
     def going(self, items: list[Any], target: dict[str, Any], **order: Any) -> UUID:
         """A job that has ended, with results that are to be written."""

@@ -53,7 +53,7 @@ def read_by_route(world: World, id: UUID) -> bytes:
     with world.database.connect() as tx:
         row = read.one(tx, "default", id)
         span = read.span(
-            tx, "default", id, row["total"], after=-1, gaps=False, outcome=None, limit=None
+            tx, "default", id, row.total, after=-1, gaps=False, outcome=None, limit=None
         )
     unit = world.context.models.unit(row["model"], row["version"])
     chunks = read.result_lines(world.database, row, span, unit, None)
@@ -159,7 +159,7 @@ def test_a_table_that_was_written_is_read_again(world: World, s3: S3) -> None:
     parquet.write_table(inputs, out)
     again = world.coming({"url": s3.put("open/again.parquet", out.getvalue()), "format": "parquet"})
     assert world.carry() is None
-    assert job(world.database, again)["total"] == 2
+    assert job(world.database, again).total == 2
 
 
 def test_what_is_large_goes_up_in_parts_and_is_encrypted(world: World, s3: S3) -> None:
@@ -184,9 +184,9 @@ def test_a_job_that_was_cancelled_is_written_as_it_is(world: World) -> None:
     order, target = Order("echo"), {"files": {}}
     row = submit(world.database, SAMPLES, "default", order, array=["a", "b"], target=target)
     with world.database.begin() as tx:
-        verbs.cancel(tx, row["id"])
+        verbs.cancel(tx, row.id)
     assert world.carry() is None
-    [part] = manifest(world, row["id"])["parts"]
+    [part] = manifest(world, row.id)["parts"]
     outcomes = [orjson.loads(line)["outcome"] for line in content(world, part["file"]).splitlines()]
     assert outcomes == ["cancelled", "cancelled"]
 

@@ -41,8 +41,8 @@ THREE = [(0, "a", None, '"one"'), (1, None, None, '"two"'), (2, None, "{}", '"th
 
 def failed(world: World, id: UUID) -> dict[str, Any]:
     row = job(world.database, id)
-    assert row["state"] == "failed", row
-    found: dict[str, Any] = orjson.loads(str(row["error"]))
+    assert row.state == "failed", row
+    found: dict[str, Any] = orjson.loads(str(row.error))
     return found
 
 
@@ -51,17 +51,17 @@ def handed_in(world: World, content: bytes, name: str = "in.jsonl") -> str:
         world.database, world.context.files, "default", io.BytesIO(content),
         purpose="batch", filename=name, expires_in_s=None,
     )  # fmt: skip
-    return ids.show("file", row["id"])
+    return ids.show("file", row.id)
 
 
 def test_items_are_read_from_s3(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     assert world.carry() is None
     row = job(world.database, id)
-    assert (row["state"], row["total"], row["custom_ids"]) == ("queued", 3, True)
+    assert (row.state, row.total, row.custom_ids) == ("queued", 3, True)
     assert items(world, id) == THREE
     world.run()
-    assert job(world.database, id)["state"] == "completed"
+    assert job(world.database, id).state == "completed"
 
 
 def test_items_are_read_from_a_file(world: World) -> None:
@@ -110,7 +110,7 @@ def test_fifty_thousand_lines(world: World, s3: S3) -> None:
     url = s3.put("open/large.jsonl.gz", gzip.compress(lines, 1))
     id = world.coming({"url": url, "compression": "gzip"})
     assert world.carry() is None
-    assert job(world.database, id)["total"] == 50_000
+    assert job(world.database, id).total == 50_000
     assert world.scalar("SELECT count(DISTINCT custom_id) FROM items") == 50_000
 
 
@@ -271,7 +271,7 @@ def test_a_row_of_many_lines_is_bounded_as_one_is(world: World, s3: S3) -> None:
     lines = b'"a\nline"\n' * 1000
     good = world.coming({"url": s3.put("open/in.csv", b"input\n" + lines), "format": "csv"})
     world.carry()
-    assert job(world.database, good)["total"] == 1000
+    assert job(world.database, good).total == 1000
 
 
 def test_what_failed_is_read_again_by_retry_once_it_is_mended(world: World, s3: S3) -> None:
@@ -293,7 +293,7 @@ def test_a_throttled_read_goes_on(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     s3.fault = times(1, "SlowDown", "GET")
     assert world.carry() is None
-    assert job(world.database, id)["state"] == "queued"
+    assert job(world.database, id).state == "queued"
 
 
 def test_a_read_that_is_throttled_for_long_is_tried_again(
@@ -306,8 +306,8 @@ def test_a_read_that_is_throttled_for_long_is_tried_again(
     assert waits is not None
     assert 0 < waits.wait_s <= 1
     row = job(world.database, id)
-    assert row["state"] == "validating"
-    assert "SlowDown" in str(row["transfer_error"])
+    assert row.state == "validating"
+    assert "SlowDown" in str(row.transfer_error)
     s3.fault = lambda method, path, key_id: None
     assert world.carry() is None
     assert items(world, id) == THREE
@@ -323,9 +323,9 @@ def test_a_full_queue_is_waited_for(world: World, s3: S3) -> None:
     assert waits is not None
     assert "there is no room" in waits.error
     world.run()
-    assert job(world.database, before)["state"] == "completed"
+    assert job(world.database, before).state == "completed"
     assert world.carry() is None
-    assert job(world.database, id)["state"] == "queued"
+    assert job(world.database, id).state == "queued"
 
 
 def test_more_items_than_the_tenant_may_ever_send_fail(world: World, s3: S3) -> None:
@@ -374,7 +374,7 @@ def test_a_cancel_wins_over_what_is_read(
     monkeypatch.setattr(transfers, "finish", overtaken)
     assert run_transfer(world.context, mine) is None
     assert items(world, id) == []
-    assert job(world.database, id)["state"] == "validating"
+    assert job(world.database, id).state == "validating"
     monkeypatch.undo()
     with world.database.begin() as tx:
         verbs.cancel(tx, id)
@@ -422,7 +422,7 @@ def test_what_goes_wrong_in_our_own_code_is_told_without_its_data(
     assert outcome is not None
     assert (outcome.error, outcome.died) == ("an error of ours: ValueError", True)
     assert world.carry() is None
-    assert job(world.database, id)["state"] == "queued"
+    assert job(world.database, id).state == "queued"
 
 
 def test_parquet_without_pyarrow_says_what_to_install(

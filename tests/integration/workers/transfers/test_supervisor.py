@@ -93,7 +93,7 @@ def test_a_cancel_ends_the_process_that_reads(
         with world.database.begin() as tx:
             verbs.cancel(tx, id)
         eventually(lambda: gone(reads), timeout_s=30)
-    assert job(world.database, id)["state"] == "cancelled"
+    assert job(world.database, id).state == "cancelled"
 
 
 def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
@@ -105,7 +105,7 @@ def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT *, due_at <= now() AS due FROM transfers")).mappings().one()
     assert (row["tries"], row["deaths"], row["claimed_at"], row["due"]) == (0, 0, None, True)
-    assert job(world.database, id)["state"] == "validating"
+    assert job(world.database, id).state == "validating"
 
 
 def test_a_process_that_can_not_start_is_no_fault_of_the_job(world: World, s3: S3) -> None:
@@ -121,4 +121,4 @@ def test_a_process_that_can_not_start_is_no_fault_of_the_job(world: World, s3: S
         row = tx.execute(text("SELECT * FROM transfers")).mappings().one()
     assert (row["deaths"], row["tries"]) == (0, 1)
     assert "can't start" in row["last_error"]
-    assert job(world.database, id)["state"] == "validating"
+    assert job(world.database, id).state == "validating"

@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -54,7 +55,7 @@ def sender(reach: Settings) -> Iterator[WebhookSender]:
 
 def post(database: Engine, url: str | None, *items: object) -> UUID:
     order = Order("echo", webhook_url=url)
-    id: UUID = submit(database, SAMPLES, TENANT, order, array=items or ["x"])["id"]
+    id: UUID = submit(database, SAMPLES, TENANT, order, array=items or ["x"]).id
     return id
 
 
@@ -103,7 +104,7 @@ def make_due(database: Engine) -> None:
 
 def deliveries(database: Engine, job: UUID) -> list[dict[str, Any]]:
     with database.connect() as tx:
-        return [dict(row) for row in webhooks.of_job(tx, TENANT, job)]
+        return [asdict(row) for row in webhooks.of_job(tx, TENANT, job)]
 
 
 def breaker(database: Engine) -> dict[str, Any]:
@@ -220,7 +221,7 @@ def test_410_disables_the_endpoint_until_a_redelivery_asks_for_it(
         endpoints.close_breaker(tx, (TENANT, receiver.url))
     drain(sender)
     assert deliveries(database, second)[0]["state"] == "delivered"
-    assert receiver.of("/hook")[1].id == ids.show("msg", again["id"])
+    assert receiver.of("/hook")[1].id == ids.show("msg", again.id)
 
 
 def test_a_breaker_opens_after_failures_in_a_row_and_one_probe_closes_it(

@@ -6,9 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from jobs.explain.diagnosis import Diagnosis
 from jobs.explain.items import EarlierJobs, explain_item
 from jobs.explain.jobs import explain_job
 from jobs.explain.timing import ItemTiming
+from jobs.store.jobs.detail import ItemRow
+from jobs.store.jobs.read import JobRow
+from jobs.store.monitoring.diagnostics import SliceCounts
+from tests.support.rows import made
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 ALONE = EarlierJobs(0, 0)
@@ -32,6 +37,23 @@ SLICES: dict[str, Any] = {
     "ready": 0, "postponed": 0, "leased": 1, "held": 0, "suspect": 0, "retrying": 0, "deaths": 0,
     "first_claimed_at": T, "next_s": None, "quiet_s": 1.0,
 }  # fmt: skip
+
+
+Values = dict[str, Any]
+
+
+def timing_of(row: Values) -> ItemTiming:
+    return ItemTiming.from_row(made(ItemRow, row))
+
+
+def explained_item(job: Values, row: Values, before: EarlierJobs) -> list[Diagnosis]:
+    return explain_item(made(JobRow, job), made(ItemRow, row), before)
+
+
+def explained_job(
+    job: Values, slices: Values, errors: dict[str, int], before: EarlierJobs
+) -> list[Diagnosis]:
+    return explain_job(made(JobRow, job), made(SliceCounts, slices), errors, before)
 
 
 def test_the_parts_of_an_items_time_are_all_of_it() -> None:
@@ -97,7 +119,7 @@ def test_what_came_before_is_told_as_far_as_one_may_know(before: EarlierJobs, wo
 def test_an_open_item_says_what_it_waits_for(
     job: dict[str, Any], row: dict[str, Any], code: str, words: str
 ) -> None:
-    first = explain_item(JOB | job, WAITS | row, ALONE)[0]
+    first = explained_item(JOB | job, WAITS | row, ALONE)[0]
     assert first.code == code
     assert words in first.words
 
@@ -117,7 +139,7 @@ def test_an_open_item_says_what_it_waits_for(
 def test_an_item_that_ended_says_what_took_most_of_its_time(
     row: dict[str, Any], code: str, words: str
 ) -> None:
-    first = explain_item(JOB, DONE | row, ALONE)[0]
+    first = explained_item(JOB, DONE | row, ALONE)[0]
     assert first.code == code
     assert words in first.words
 
@@ -149,7 +171,7 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
 def test_a_job_says_where_it_stands(
     job: dict[str, Any], slices: dict[str, Any], code: str, words: str
 ) -> None:
-    first = explain_job(JOB | job, SLICES | slices, {}, ALONE)[0]
+    first = explained_job(JOB | job, SLICES | slices, {}, ALONE)[0]
     assert first.code == code
     assert words in first.words
     assert slices.get("first_claimed_at", T) or "claimed" not in first.words
@@ -157,13 +179,13 @@ def test_a_job_says_where_it_stands(
 
 @pytest.mark.parametrize(("quiet_s", "severity"), [(29.0, "info"), (31.0, "warning")])
 def test_a_job_of_which_nothing_ends_is_worth_a_warning(quiet_s: float, severity: str) -> None:
-    [runs] = explain_job(JOB, SLICES | {"quiet_s": quiet_s}, {}, ALONE)
-    [waits] = explain_job(JOB, SLICES | {"quiet_s": quiet_s, "leased": 0, "ready": 1}, {}, ALONE)
+    [runs] = explained_job(JOB, SLICES | {"quiet_s": quiet_s}, {}, ALONE)
+    [waits] = explained_job(JOB, SLICES | {"quiet_s": quiet_s, "leased": 0, "ready": 1}, {}, ALONE)
     assert (runs.severity, waits.severity) == (severity, severity)
 
 
 def test_what_items_failed_with_is_told() -> None:
     failed = JOB | {"failed": 4}
-    first = explain_job(failed, SLICES, {"engine_error": 3, "timeout": 1}, ALONE)[0]
+    first = explained_job(failed, SLICES, {"engine_error": 3, "timeout": 1}, ALONE)[0]
     assert first.code == "model_fails"
     assert "4 items of 10 failed (40 %), most as engine_error" in first.words

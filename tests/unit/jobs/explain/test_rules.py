@@ -4,7 +4,13 @@ import pytest
 
 from jobs.explain import Diagnosis, Facts, diagnose
 from jobs.explain.diagnosis import VISIBLE_TO_TENANTS, visible_to_tenants
-from jobs.store.monitoring.observations import Death, LockWait, Observations, Receiver, ModelObservation
+from jobs.store.monitoring.observations import (
+    Death,
+    LockWait,
+    ModelObservation,
+    Observations,
+    Receiver,
+)
 from jobs.telemetry.reports.reports import ReportSet
 from tests.unit.jobs.explain.made import M, Process, api, calls, found, keeper, launched, worker
 
@@ -161,7 +167,9 @@ def test_launches_that_take_what_nobody_predicted(ratio: float, says: int) -> No
 def test_nobody_serves_what_something_waits_for() -> None:
     def said(waiting: float, **states: int) -> dict[str, Diagnosis]:
         told = keeper().gauge("queue_items", waiting, **M)
-        return found(told, seen=Observations(models={"m@1": ModelObservation(states, "no such file")}))
+        return found(
+            told, seen=Observations(models={"m@1": ModelObservation(states, "no such file")})
+        )
 
     assert said(3)["no_worker"].severity == "critical"
     assert said(0) == {}

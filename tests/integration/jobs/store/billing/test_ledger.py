@@ -224,10 +224,10 @@ def test_spend_is_summed_up_without_losing_any(database: Engine) -> None:
         bill(database, minute(at=MINUTE + timedelta(minutes=n)), minute("other"))
     bill(database, minute(at=december))
     with database.begin() as one, database.begin() as two:
-        assert spend.sum_up(one, most=3) == 1
-        assert spend.sum_up(two, most=3) == 0  # it passes by what the other one has
+        assert spend.compact(one, most=3) == 1
+        assert spend.compact(two, most=3) == 0  # it passes by what the other one has
     with database.begin() as tx:
-        assert spend.sum_up(tx, most=3) == 0
+        assert spend.compact(tx, most=3) == 0
         found = tx.execute(text("SELECT * FROM spend ORDER BY tenant_id, month")).all()
     assert [tuple(row) for row in found] == [
         ("acme", date(2026, 11, 1), 7 * Decimal("1.0605")),
@@ -271,7 +271,7 @@ def test_at_the_hard_cap_nothing_new_is_taken_in(database: Engine) -> None:
 
 def told(database: Engine) -> list[tuple[str, int]]:
     with database.begin() as tx:
-        spend.tell(tx)
+        spend.notify(tx)
         query = "SELECT type, about FROM webhook_deliveries ORDER BY created_at"
         return [(type, about["percent"]) for type, about in tx.execute(text(query))]
 
@@ -305,7 +305,7 @@ def test_sums_go_by_whatever_is_asked(database: Engine) -> None:
         def sums(tenant: str, by: Sequence[usage.By], since: str, until: str) -> list[Any]:
             dates = date.fromisoformat(since), date.fromisoformat(until)
             rows = usage.sums(tx, tenant, by, *dates)
-            return [(*(row[f"by_{name}"] for name in by), row["succeeded"]) for row in rows]
+            return [(*row.group, row.succeeded) for row in rows]
 
         november = "2026-11-01", "2026-12-01"
         assert sums("acme", [], *november) == [(20,)]

@@ -26,7 +26,7 @@ def post(database: Engine, *limits: Limit, items: int = 1, text: str = "x", **mo
     model, tenant = more.pop("model", "echo"), more.pop("tenant", "default")
     array = [text] * items
     row = submit(database, SAMPLES, tenant, Order(model), array=array, limits=limits, **more)
-    id: UUID = row["id"]
+    id: UUID = row.id
     return id
 
 
@@ -115,9 +115,9 @@ def test_other_tenants_count_for_nothing(database: Engine) -> None:
 def test_inputs_and_outputs_are_stored_until_they_are_pruned_or_deleted(database: Engine) -> None:
     bound = Limit(stored_bytes=100)
     first = post(database, bound, items=4, text="ten chars")  # 11 bytes as JSON
-    assert job(database, first)["input_bytes"] == 44
+    assert job(database, first).input_bytes == 44
     run(database)
-    assert job(database, first)["output_bytes"] == 44
+    assert job(database, first).output_bytes == 44
     full = exceeded(database, bound, items=2, text="ten chars")
     assert (full.retryable, full.retry_after_s, full.left) == (False, None, 12)
     assert "DELETE /jobs/" in full.detail
@@ -138,9 +138,9 @@ def test_payloads_in_the_blob_store_count_with_their_real_length(
     payloads = Payloads(FolderBlobs(tmp_path), 50)
     large = "x" * 1000
     id = post(database, text=large, payloads=payloads)
-    assert job(database, id)["input_bytes"] == 1002
+    assert job(database, id).input_bytes == 1002
     run(database)  # which stores the reference that it was given as the output
-    assert job(database, id)["output_bytes"] == 1002
+    assert job(database, id).output_bytes == 1002
 
 
 def test_of_many_at_once_no_more_come_in_than_there_is_room_for(database: Engine) -> None:

@@ -51,7 +51,7 @@ def test_however_many_submit_under_one_key_one_job_is_stored(database: Engine) -
 
 def test_nobody_waits_for_a_request_that_holds_the_key(database: Engine) -> None:
     with database.begin() as tx:
-        idempotency.take(tx, CLAIM)
+        idempotency.lock(tx, CLAIM)
         assert post(database) == "idempotency_key_in_flight"
         assert post(database, Claim("default", "other", b"f" * 32)) == "stored"
     assert post(database) == "stored"
@@ -73,7 +73,7 @@ def test_a_transaction_that_fails_leaves_neither_key_nor_job(
         raise Crash
 
     with monkeypatch.context() as broken:
-        broken.setattr("jobs.usecases.submit.idempotency.keep", crash)
+        broken.setattr("jobs.usecases.submit.idempotency.store", crash)
         with pytest.raises(Crash):
             post(database)
     assert (rows(database, "jobs"), rows(database, "idempotency_keys")) == (0, 0)
@@ -86,7 +86,7 @@ def test_old_keys_are_forgotten_in_batches(database: Engine, settings: Settings)
         age = "UPDATE idempotency_keys SET created_at = now() - interval '25 h' WHERE key <> 'k4'"
         tx.execute(text(age))
     with database.begin() as tx:
-        assert [idempotency.forget(tx, 86_400, most=3) for _ in range(3)] == [3, 1, 0]
+        assert [idempotency.delete_old(tx, 86_400, most=3) for _ in range(3)] == [3, 1, 0]
     assert rows(database, "idempotency_keys") == 1
     [duty] = [d for d in keeper.duties(settings) if d.name == "forget keys"]
     with database.begin() as tx:

@@ -22,7 +22,7 @@ def test_cancel_ends_a_bounded_part_and_leaves_nothing_to_claim(database: Engine
     assert count(database, "results", id) == 1000
     assert claim(database) == []
     row = job(database, id)
-    assert (row["state"], row["cancelled"], row["n_running"]) == ("cancelling", 1000, 0)
+    assert (row.state, row.cancelled, row.n_running) == ("cancelling", 1000, 0)
 
 
 def test_every_further_transaction_of_a_cancel_ends_a_bounded_part(database: Engine) -> None:
@@ -31,13 +31,13 @@ def test_every_further_transaction_of_a_cancel_ends_a_bounded_part(database: Eng
         verbs.cancel(tx, id)
     for ended in (2000, 3000, 3500):
         with database.begin() as tx:
-            assert verbs.cancelling(tx) == [id]
+            assert verbs.unended_cancelled(tx) == [id]
             assert verbs.end_cancelled(tx, id)
         assert count(database, "results", id) == ended
     with database.begin() as tx:
-        assert verbs.cancelling(tx) == []
+        assert verbs.unended_cancelled(tx) == []
         assert verbs.end_cancelled(tx, id) == 0
-    assert (job(database, id)["state"], job(database, id)["n_cancelled"]) == ("cancelled", 3500)
+    assert (job(database, id).state, job(database, id).cancelled) == ("cancelled", 3500)
 
 
 def test_a_large_job_is_terminal_when_cancel_returns(database: Engine) -> None:
@@ -45,20 +45,20 @@ def test_a_large_job_is_terminal_when_cancel_returns(database: Engine) -> None:
     settle(database, claim(database))
     cancel(database, id)
     row = job(database, id)
-    assert (row["state"], row["n_succeeded"], row["n_cancelled"]) == ("cancelled", 1000, 2500)
+    assert (row.state, row.succeeded, row.cancelled) == ("cancelled", 1000, 2500)
 
 
 def test_an_impatient_cancel_is_finished_by_whoever_finds_it(
     database: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.usecases.cancel._PATIENCE_S", 0.0)
+    monkeypatch.setattr("jobs.usecases.cancel._END_FOR_S", 0.0)
     id = post(database, *["x"] * 2500)
     cancel(database, id)
-    assert job(database, id)["state"] == "cancelling"
+    assert job(database, id).state == "cancelling"
     with database.begin() as tx:
-        while found := verbs.cancelling(tx):
+        while found := verbs.unended_cancelled(tx):
             verbs.end_cancelled(tx, found[0])
-    assert job(database, id)["state"] == "cancelled"
+    assert job(database, id).state == "cancelled"
 
 
 def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
@@ -69,16 +69,16 @@ def test_a_cancelled_job_without_workers_ends_with_its_leases_in_bounded_parts(
         claim(database)
     cancel(database, id)
     with database.begin() as tx:
-        assert verbs.cancelling(tx) == []
+        assert verbs.unended_cancelled(tx) == []
         tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
     with database.begin() as tx:
         reap.reap(tx, 0.0)
     assert count(database, "results", id) == 1000
     assert claim(database) == []
     with database.begin() as tx:
-        while found := verbs.cancelling(tx):
+        while found := verbs.unended_cancelled(tx):
             verbs.end_cancelled(tx, found[0])
-    assert (job(database, id)["state"], job(database, id)["n_cancelled"]) == ("cancelled", 3000)
+    assert (job(database, id).state, job(database, id).cancelled) == ("cancelled", 3000)
 
 
 def test_expiry_takes_part_after_part_and_a_claim_in_between_does_no_harm(
@@ -95,10 +95,10 @@ def test_expiry_takes_part_after_part_and_a_claim_in_between_does_no_harm(
     late = claim(database)
     assert settle(database, late) == 1
     with database.begin() as tx:
-        while due := verbs.due(tx):
+        while due := verbs.expired(tx):
             verbs.expire(tx, due[0])
     row = job(database, id)
-    assert (row["state"], row["n_succeeded"], row["n_expired"]) == ("expired", 1000, 2500)
+    assert (row.state, row.succeeded, row.expired) == ("expired", 1000, 2500)
 
 
 def test_a_job_with_expired_items_is_expired_whoever_writes_the_last_result(
@@ -110,7 +110,7 @@ def test_a_job_with_expired_items_is_expired_whoever_writes_the_last_result(
         tx.execute(text("UPDATE slices SET state = 'ready' WHERE state = 'held'"))
     assert settle(database, claim(database)) == 1
     row = job(database, id)
-    assert (row["state"], row["n_succeeded"], row["n_expired"]) == ("expired", 1000, 1000)
+    assert (row.state, row.succeeded, row.expired) == ("expired", 1000, 1000)
 
 
 def test_what_is_left_of_a_cancelled_job_at_its_expiry_is_cancelled(database: Engine) -> None:
@@ -120,7 +120,7 @@ def test_what_is_left_of_a_cancelled_job_at_its_expiry_is_cancelled(database: En
     with database.begin() as tx:
         verbs.expire(tx, id)
     row = job(database, id)
-    assert (row["state"], row["n_cancelled"], row["n_expired"]) == ("cancelled", 1, 0)
+    assert (row.state, row.cancelled, row.expired) == ("cancelled", 1, 0)
 
 
 def test_verbs_whose_work_grows_with_the_job_have_no_statement_timeout(database: Engine) -> None:

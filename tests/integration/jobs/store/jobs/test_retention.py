@@ -34,12 +34,14 @@ def old_job(database: Engine, when: datetime, *items: object) -> UUID:
 
 def mark(database: Engine, before: datetime, *kinds: Kind) -> int:
     with database.begin() as tx:
-        return sum(retention.mark(tx, before, kind) for kind in kinds or ("items", "results"))
+        return sum(
+            retention.mark_pruned(tx, before, kind) for kind in kinds or ("items", "results")
+        )
 
 
 def drop(database: Engine, before: datetime, kind: Kind = "items") -> int:
     with database.begin() as tx:
-        return retention.drop_a_week(tx, before, kind)
+        return retention.drop_week(tx, before, kind)
 
 
 def strays(database: Engine, before: datetime, kind: Kind = "items") -> int:
@@ -82,7 +84,7 @@ def test_an_open_job_keeps_its_week_and_is_never_pruned(database: Engine) -> Non
         id = post(database, "x")
     assert mark(database, MONDAY + 5 * WEEK) == 2
     assert drop(database, MONDAY + WEEK) == 0
-    assert not job(database, id)["items_pruned"]
+    assert not job(database, id).items_pruned
 
 
 def test_rows_beside_a_job_that_goes_on_are_deleted_in_parts(
@@ -174,10 +176,10 @@ def test_payloads_are_erased_once_items_and_results_are_pruned(database: Engine)
 def test_a_job_is_forgotten_last_with_all_that_describes_it(database: Engine) -> None:
     old, young = old_job(database, MONDAY), old_job(database, MONDAY + WEEK)
     with database.begin() as tx:
-        assert retention.forget_jobs(tx, MONDAY + DAY) == 0  # its payloads are not pruned
+        assert retention.delete_jobs(tx, MONDAY + DAY) == 0  # its payloads are not pruned
     mark(database, MONDAY + DAY)
     with database.begin() as tx:
-        assert retention.forget_jobs(tx, MONDAY + DAY) == 1
+        assert retention.delete_jobs(tx, MONDAY + DAY) == 1
     assert (count(database, "jobs", old), count(database, "slices", old)) == (0, 0)
     assert (count(database, "jobs", young), count(database, "slices", young)) == (1, 1)
     assert drop(database, MONDAY + WEEK) == 1
@@ -199,7 +201,7 @@ def test_old_launches_go_and_workers_that_left_none(database: Engine) -> None:
             {"at": MONDAY, "gone": gone},
         )
     with database.begin() as tx:
-        assert retention.forget_launches(tx, MONDAY + DAY) == 3
+        assert retention.delete_launches(tx, MONDAY + DAY) == 3
         assert tx.scalars(text("SELECT id FROM launches")).all() == [alive << 32 | 2]
         assert tx.scalars(text("SELECT incarnation FROM workers")).all() == [alive]
 

@@ -22,7 +22,7 @@ HOSTILE = ("'", "%", "_", "\\", "'; DROP TABLE jobs; --", ":word_0", "%(x)s", "\
 def post(database: Engine, *, tenant: str = "acme", items: int = 1, **order: object) -> UUID:
     asked = Order("echo", **order)  # type: ignore[arg-type]
     lines = [{"custom_id": f"row-{n}", "input": f"text {n}"} for n in range(items)]
-    id: UUID = submit(database, SAMPLES, tenant, asked, array=lines)["id"]
+    id: UUID = submit(database, SAMPLES, tenant, asked, array=lines).id
     return id
 
 
@@ -33,8 +33,8 @@ def found(
     with database.begin() as tx:
         rows = search.page(tx, tenant, filter, limit=limit)
         counts = search.counts(tx, tenant, filter)
-        named = search.named(tx, tenant, filter, search.now(tx), after=None, limit=limit)
-    assert named == [row["id"] for row in rows]
+        named = search.matching_ids(tx, tenant, filter, search.now(tx), after=None, limit=limit)
+    assert named == [row.id for row in rows]
     assert limit < 99 or sum(counts.values()) == len(named)
     return named
 
@@ -44,8 +44,8 @@ def test_the_newest_come_first_and_each_once_over_pages(database: Engine) -> Non
     pages, after = [], None
     with database.begin() as tx:
         while rows := search.page(tx, "acme", Filter(), after=after, limit=3):
-            pages.append([row["id"] for row in rows])
-            after = rows[-1]["id"]
+            pages.append([row.id for row in rows])
+            after = rows[-1].id
     assert [len(page) for page in pages] == [3, 3, 1]
     assert [id for page in pages for id in page] == made[::-1]
 
@@ -73,7 +73,7 @@ def test_a_state_or_several(database: Engine) -> None:
 def test_a_model_and_a_version_of_it(database: Engine) -> None:
     one = post(database)
     with database.begin() as tx:
-        version = read.one(tx, "acme", one)["version"]
+        version = read.one(tx, "acme", one).version
     assert found(database, model="echo") == [one]
     assert found(database, model="echo", version=version) == [one]
     assert found(database, model="echo", version="no such") == []
@@ -119,7 +119,7 @@ def test_only_those_that_were_there_are_named(database: Engine) -> None:
         then = search.now(tx)
     post(database)
     with database.begin() as tx:
-        assert search.named(tx, "acme", Filter(), then, after=None, limit=9) == [one]
+        assert search.matching_ids(tx, "acme", Filter(), then, after=None, limit=9) == [one]
         assert sum(search.counts(tx, "acme", Filter(), then).values()) == 1
 
 
@@ -148,7 +148,7 @@ def mixed(database: Engine) -> UUID:
 def seqs(database: Engine, job: UUID, **asked: object) -> list[int]:
     with database.begin() as tx:
         rows = detail.items(tx, "acme", job, limit=50, **asked)  # type: ignore[arg-type]
-    return [row["seq"] for row in rows]
+    return [row.seq for row in rows]
 
 
 def test_items_by_outcome_and_error(database: Engine, mixed: UUID) -> None:
@@ -172,16 +172,16 @@ def test_errors_are_counted_by_code_with_an_example(database: Engine, mixed: UUI
     with database.begin() as tx:
         rows = detail.error_codes(tx, "acme", mixed)
         assert detail.error_codes(tx, "mallory", mixed) == []
-    told = [(row["code"], row["items"], row["first_seq"], row["first_message"]) for row in rows]
+    told = [(row.code, row.items, row.first_seq, row.first_message) for row in rows]
     assert told == [("too_long", 2, 3, "<b>long</b>"), ("engine_error", 1, 9, "x")]
 
 
 def test_an_item_by_its_custom_id_and_its_attempts(database: Engine, mixed: UUID) -> None:
     with database.begin() as tx:
-        assert detail.seq_of(tx, "acme", mixed, "row-7") == 7
-        assert detail.seq_of(tx, "acme", mixed, "row-777") is None
-        assert detail.seq_of(tx, "mallory", mixed, "row-7") is None
-        assert [row["n"] for row in detail.attempts(tx, "acme", mixed, 3)] == [1]
+        assert detail.find_seq(tx, "acme", mixed, "row-7") == 7
+        assert detail.find_seq(tx, "acme", mixed, "row-777") is None
+        assert detail.find_seq(tx, "mallory", mixed, "row-7") is None
+        assert [row.n for row in detail.attempts(tx, "acme", mixed, 3)] == [1]
 
 
 def test_slices_tell_who_had_them(database: Engine, mixed: UUID) -> None:
@@ -191,11 +191,11 @@ def test_slices_tell_who_had_them(database: Engine, mixed: UUID) -> None:
         runs = detail.runs(tx, "acme", mixed, 99)
         assert detail.slices(tx, "mallory", mixed, limit=99) == []
         assert detail.runs(tx, "mallory", mixed, 99) == []
-    assert [row["start"] for row in slices] == sorted(row["start"] for row in slices)
-    assert sum(row["stop"] - row["start"] for row in slices) == 120
-    assert {row["worker"] for row in runs} == {1}
-    assert sum(row["slices"] for row in states) == len(slices)
-    assert sum(row["deliveries"] for row in states) == len(runs) == sum(s["epoch"] for s in slices)
+    assert [row.start for row in slices] == sorted(row.start for row in slices)
+    assert sum(row.stop - row.start for row in slices) == 120
+    assert {row.worker for row in runs} == {1}
+    assert sum(row.slices for row in states) == len(slices)
+    assert sum(row.deliveries for row in states) == len(runs) == sum(s.epoch for s in slices)
 
 
 def test_launches_with_how_many_of_the_jobs_items_were_in_them(
@@ -207,4 +207,4 @@ def test_launches_with_how_many_of_the_jobs_items_were_in_them(
         )
         rows = detail.launches(tx, "acme", mixed, 9)
         ended = read.one(tx, "acme", mixed)
-    assert [(row["id"], row["own"]) for row in rows] == [(7, ended["succeeded"] + ended["failed"])]
+    assert [(row.id, row.own) for row in rows] == [(7, ended.succeeded + ended.failed)]

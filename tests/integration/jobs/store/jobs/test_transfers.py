@@ -24,7 +24,7 @@ HOOK = "https://hooks.example/"
 
 def coming(database: Engine, model: str = "echo", tenant: str = "default", **more: Any) -> UUID:
     order = Order(model, webhook_url=HOOK)
-    found: UUID = submit_source(database, SAMPLES, tenant, order, S3, **more)["id"]
+    found: UUID = submit_source(database, SAMPLES, tenant, order, S3, **more).id
     return found
 
 
@@ -32,7 +32,7 @@ def going(database: Engine, *items: str) -> UUID:
     """A job with results that are to be written; it has ended."""
     order = Order("echo", webhook_url=HOOK)
     array = list(items or ("x",))
-    id: UUID = submit(database, SAMPLES, "default", order, array=array, target=S3)["id"]
+    id: UUID = submit(database, SAMPLES, "default", order, array=array, target=S3).id
     settle(database, claim(database))
     return id
 
@@ -76,9 +76,9 @@ def test_a_job_with_a_source_is_validating_and_has_a_transfer(
     id = coming(engine, dialect="native", asked={"x": 1}, target=S3, claim=held)
     engine.dispose()
     found = job(database, id)
-    assert (found["state"], found["total"]) == ("validating", 0)
-    assert found["source"] == '{"url":"s3://here/in.jsonl"}'
-    assert found["asked"] == '{"on_invalid":"reject","x":1}'
+    assert (found.state, found.total) == ("validating", 0)
+    assert found.source == '{"url":"s3://here/in.jsonl"}'
+    assert found.asked == '{"on_invalid":"reject","x":1}'
     [row] = rows(database)
     assert (row["job_id"], row["kind"], row["epoch"]) == (id, "import", 0)
     with acting(database, "default") as tx:
@@ -90,14 +90,14 @@ def test_a_job_with_a_source_is_validating_and_has_a_transfer(
 
 def test_a_job_may_learn_its_model_from_its_lines(database: Engine) -> None:
     found = job(database, coming(database, model=""))
-    assert (found["model"], found["version"]) == ("", "")
+    assert (found.model, found.version) == ("", "")
 
 
 def test_a_sweep_leaves_alone_what_is_validating(database: Engine) -> None:
     id = coming(database)
     with database.begin() as tx:
-        assert finish.sweep(tx) == 0
-    assert job(database, id)["finished_at"] is None
+        assert finish.close_missed(tx) == 0
+    assert job(database, id).finished_at is None
 
 
 # -- claims
@@ -128,7 +128,7 @@ def test_what_is_postponed_says_why_and_forgets_who_died(database: Engine) -> No
         transfers.postpone(tx, take(database), 60, "throttled")
     assert nothing_is_due(database)
     assert (rows(database)[0]["deaths"], rows(database)[0]["tries"]) == (0, 1)
-    assert job(database, id)["transfer_error"] == "throttled"
+    assert job(database, id).transfer_error == "throttled"
 
 
 def test_what_is_given_back_is_untried(database: Engine) -> None:
@@ -155,14 +155,14 @@ def test_a_job_that_is_still_to_be_read_ends_at_once(database: Engine, end: str)
     mine = take(database)
     with database.begin() as tx:
         verbs.cancel(tx, id) if end == "cancelled" else verbs.expire(tx, id)
-    assert job(database, id)["state"] == end
+    assert job(database, id).state == end
     with database.connect() as tx:
         told = tx.scalars(text("SELECT type FROM webhook_deliveries")).all()
     assert told == [f"job.{end}"]
     with database.begin() as tx:
         assert not transfers.renew(tx, mine, 60)
         assert not transfers.finish(tx, mine)
-        assert verbs.due(tx) == []
+        assert verbs.expired(tx) == []
     with database.begin() as tx:
         verbs.delete(tx, id)
     assert count(database, "transfers") == 0
@@ -180,11 +180,11 @@ def test_what_never_was_read_is_read_again_by_retry(database: Engine) -> None:
     with database.begin() as tx:
         assert transfers.finish(tx, first)
         finish.close_unread(tx, id, "failed", '{"code": "x", "message": "y"}')
-    assert job(database, id)["state"] == "failed"
+    assert job(database, id).state == "failed"
     with database.begin() as tx:
         assert verbs.retry(tx, id) == "failed"
     found = job(database, id)
-    assert (found["state"], found["generation"], found["error"]) == ("validating", 2, None)
+    assert (found.state, found.generation, found.error) == ("validating", 2, None)
     second = take(database)
     assert (second.generation, second.epoch) == (2, first.epoch)
     with database.begin() as tx:
@@ -196,7 +196,7 @@ def test_what_never_was_read_is_read_again_by_retry(database: Engine) -> None:
 
 def test_the_webhook_waits_for_what_is_written(database: Engine) -> None:
     id = going(database, "a", "b")
-    assert job(database, id)["state"] == "completed"
+    assert job(database, id).state == "completed"
     assert count(database, "webhook_deliveries") == 0
     assert write(database, take(database), {"parts": []})
     with database.connect() as tx:
@@ -220,7 +220,7 @@ def rows_of_jobs(database: Engine) -> list[UUID]:
 
 def test_a_retry_makes_what_is_being_written_stale(database: Engine) -> None:
     order = Order("echo")
-    id: UUID = submit(database, SAMPLES, "default", order, array=["x"], target=S3)["id"]
+    id: UUID = submit(database, SAMPLES, "default", order, array=["x"], target=S3).id
     with database.begin() as tx:
         verbs.cancel(tx, id)
     first = take(database)
@@ -232,7 +232,7 @@ def test_a_retry_makes_what_is_being_written_stale(database: Engine) -> None:
     assert (second.generation, second.epoch) == (2, first.epoch)
     assert not write(database, first, {"parts": ["stale"]})
     assert write(database, second, {"parts": []})
-    assert job(database, id)["manifest"] == '{"parts":[]}'
+    assert job(database, id).manifest == '{"parts":[]}'
 
 
 def test_what_could_not_be_written_is_written_again_by_retry(database: Engine) -> None:
@@ -241,12 +241,12 @@ def test_what_could_not_be_written_is_written_again_by_retry(database: Engine) -
     with database.begin() as tx:
         verbs.retry(tx, id)
     found = job(database, id)
-    assert (found["state"], found["generation"], found["manifest"]) == ("completed", 2, None)
+    assert (found.state, found.generation, found.manifest) == ("completed", 2, None)
     assert write(database, take(database), {"parts": []})
     assert count(database, "webhook_deliveries") == 2
     with database.begin() as tx:
         verbs.retry(tx, id)
-    assert job(database, id)["generation"] == 2
+    assert job(database, id).generation == 2
 
 
 def test_a_tenant_that_leaves_takes_its_transfers_along(database: Engine) -> None:
@@ -279,7 +279,7 @@ def test_what_was_pruned_is_neither_read_nor_written_again(
         verbs.retry(tx, unread)
     with database.begin() as tx:
         verbs.retry(tx, written)
-    again = job(database, written)["generation"]
+    again = job(database, written).generation
     assert again == (2 if kind == "items" else 1)
     if again == 2:
         assert write(database, take(database), {"parts": []})

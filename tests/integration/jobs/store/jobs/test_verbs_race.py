@@ -140,13 +140,13 @@ def _keep(pool: Engine) -> None:
     with pool.begin() as tx:
         reap.reap(tx, 0.0)
     with pool.begin() as tx:
-        if found := verbs.cancelling(tx):
+        if found := verbs.unended_cancelled(tx):
             verbs.end_cancelled(tx, random.choice(found))
     with pool.begin() as tx:
-        if found := verbs.due(tx):
+        if found := verbs.expired(tx):
             verbs.expire(tx, random.choice(found))
     with pool.begin() as tx:
-        finish.sweep(tx)
+        finish.close_missed(tx)
     with pool.begin() as tx:
         deletion.erase_rows(tx)
     with pool.begin() as tx:

@@ -44,7 +44,7 @@ def test_deaths_are_told_by_how_and_the_latest_first(database: Engine) -> None:
         workers.heartbeat(tx, stopped, "stopped")
         ages = "UPDATE workers SET heartbeat_at = now() - interval '90 s' WHERE incarnation = :id"
         tx.execute(text(ages), {"id": silent})
-        workers.lose(tx, 60)
+        workers.mark_lost(tx, 60)
         seen = diagnostics.observations(tx, 60)
     hows = [(death.incarnation, death.how) for death in seen.deaths]
     assert hows == [(crashed, "crashed"), (silent, "silent")]
@@ -54,7 +54,7 @@ def test_deaths_are_told_by_how_and_the_latest_first(database: Engine) -> None:
 
 def test_what_came_before_a_job_is_counted_by_whose_it_is(database: Engine) -> None:
     def made(tenant: str) -> UUID:
-        id: UUID = submit(database, SAMPLES, tenant, Order("echo"), array=["x"])["id"]
+        id: UUID = submit(database, SAMPLES, tenant, Order("echo"), array=["x"]).id
         return id
 
     for tenant in ("other", "t", "other"):
@@ -62,6 +62,9 @@ def test_what_came_before_a_job_is_counted_by_whose_it_is(database: Engine) -> N
     last = made("t")
     with acting(database, EVERYBODY) as tx:
         job = read.one(tx, "t", last)
-        assert (diagnostics.own_before(tx, job), diagnostics.others_before(tx, job)) == (1, 2)
+        assert (diagnostics.count_own_ahead(tx, job), diagnostics.count_others_ahead(tx, job)) == (
+            1,
+            2,
+        )
         tx.execute(text("UPDATE jobs SET state = 'paused' WHERE tenant_id = 'other'"))
-        assert diagnostics.others_before(tx, job) == 0
+        assert diagnostics.count_others_ahead(tx, job) == 0

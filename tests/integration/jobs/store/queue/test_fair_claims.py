@@ -25,7 +25,7 @@ ITEM_US = 1000
 
 def post(database: Engine, tenant: str, items: int, model: str = "echo", **order: object) -> UUID:
     asked = Order(model, **order)  # type: ignore[arg-type]
-    id: UUID = submit(database, MODELS, tenant, asked, array=["x"] * items)["id"]
+    id: UUID = submit(database, MODELS, tenant, asked, array=["x"] * items).id
     return id
 
 
@@ -39,10 +39,10 @@ def weigh(database: Engine, **weights: float) -> None:
 
 
 def claim(
-    database: Engine, room: int = SLICE, guests: PreemptiveClaim | None = None
+    database: Engine, room: int = SLICE, preemptive: PreemptiveClaim | None = None
 ) -> list[Lease]:
     with database.begin() as tx:
-        return claims.claim(tx, 1, {ECHO: room, OTHER: room}, 60, guests=guests)
+        return claims.claim(tx, 1, {ECHO: room, OTHER: room}, 60, preemptive=preemptive)
 
 
 def settle(database: Engine, leases: list[Lease], item_us: int = ITEM_US) -> None:
@@ -211,23 +211,25 @@ def test_what_has_waited_long_enough_passes_every_class(database: Engine) -> Non
 def test_guests_are_those_who_are_owed_and_have_nothing_in_hand(database: Engine) -> None:
     post(database, "flood", 1000)
     in_hand = [*claim(database), *claim(database)]
-    assert claim(database, guests=PreemptiveClaim(in_hand)) == []
+    assert claim(database, preemptive=PreemptiveClaim(in_hand)) == []
     post(database, "new", 1)
-    guests = claim(database, guests=PreemptiveClaim(in_hand))
+    guests = claim(database, preemptive=PreemptiveClaim(in_hand))
     assert [lease.tenant for lease in guests] == ["new"]
     # It has had more than its share now: what it hands in next waits for its turn.
     post(database, "new", 100)
     settle(database, guests, 100 * SLICE * ITEM_US)
-    assert claim(database, guests=PreemptiveClaim(in_hand)) == []
+    assert claim(database, preemptive=PreemptiveClaim(in_hand)) == []
 
 
 def test_a_tenants_urgent_job_is_a_guest_beside_its_own_large_one(database: Engine) -> None:
     post(database, "a", 100)
     in_hand = claim(database)
     post(database, "a", 1)
-    assert claim(database, guests=PreemptiveClaim(in_hand)) == []
+    assert claim(database, preemptive=PreemptiveClaim(in_hand)) == []
     urgent = post(database, "a", 1, job_class="interactive")
-    assert [lease.job_id for lease in claim(database, guests=PreemptiveClaim(in_hand))] == [urgent]
+    assert [lease.job_id for lease in claim(database, preemptive=PreemptiveClaim(in_hand))] == [
+        urgent
+    ]
 
 
 def test_more_tenants_than_a_claim_looks_at_are_all_served(database: Engine) -> None:
@@ -242,12 +244,12 @@ def test_more_tenants_than_a_claim_looks_at_are_all_served(database: Engine) -> 
 
 def test_tenants_that_wait_for_their_next_attempt_hide_nobody(database: Engine) -> None:
     post(database, "busy", 1)
-    in_hand = claim(database)
+    held = PreemptiveClaim(claim(database)).as_values()
     for n in range(60):
         post(database, f"later {n}", 1)
     with database.begin() as tx:
         tx.execute(text("UPDATE slices SET not_before = now() + interval '1 h'"))
-        assert not claims._any_guest(tx, [ECHO, OTHER], "default", PreemptiveClaim(in_hand))
+        assert not claims._any_kept_waiting(tx, [ECHO, OTHER], "default", held)
     ready = post(database, "ready", 1)
     assert [lease.job_id for lease in claim(database)] == [ready]
 

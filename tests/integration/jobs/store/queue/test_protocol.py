@@ -65,7 +65,7 @@ class Protocol(RuleBasedStateMachine):
     @rule(count=st.integers(1, 9))
     def submit(self, count: int) -> None:
         row = submit(self.database, SLICED, "default", Order("echo"), array=["x"] * count)
-        self.acknowledged.add(row["id"])
+        self.acknowledged.add(row.id)
 
     @precondition(lambda self: self.acknowledged)
     @rule(
@@ -177,12 +177,12 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(crash=st.booleans())
     def sum_up(self, crash: bool) -> None:
-        self._transaction(lambda tx: spend.sum_up(tx, most=1), crash)
+        self._transaction(lambda tx: spend.compact(tx, most=1), crash)
 
     @rule()
     def sweep(self) -> None:
         with self.database.begin() as tx:
-            finish.sweep(tx)
+            finish.close_missed(tx)
 
     @rule()
     def backoff_passes(self) -> None:
@@ -277,14 +277,14 @@ def _attempt(lease: Lease, seq: int, failures: str | None, _: str) -> Attempt:
 
 
 def _expire(tx: Tx) -> int:
-    due = verbs.due(tx)
+    due = verbs.expired(tx)
     if due:
         verbs.expire(tx, due[0])
     return len(due)
 
 
 def _end_cancelled(tx: Tx) -> int:
-    found = verbs.cancelling(tx)
+    found = verbs.unended_cancelled(tx)
     return verbs.end_cancelled(tx, found[0]) if found else 0
 
 

@@ -10,7 +10,8 @@ from sqlalchemy import Engine, text
 
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
-from jobs.store.jobs import read, verbs
+from jobs.store.jobs import detail, read, verbs
+from jobs.store.jobs.read import JobRow
 from jobs.store.queue import backlog, workers
 from jobs.store.queue import claim as claims
 from jobs.store.queue import reap as reaping
@@ -25,7 +26,7 @@ LEASE_S = 60.0
 
 
 def post(database: Engine, count: int) -> UUID:
-    id: UUID = submit(database, SAMPLES, "default", Order("echo"), array=["x"] * count)["id"]
+    id: UUID = submit(database, SAMPLES, "default", Order("echo"), array=["x"] * count).id
     return id
 
 
@@ -70,9 +71,9 @@ def slices(database: Engine, job: UUID) -> list[tuple[int, int, str, bool, int]]
         return [tuple(row) for row in tx.execute(text(query), {"job": job})]
 
 
-def job_row(database: Engine, job: UUID) -> dict[str, object]:
+def job_row(database: Engine, job: UUID) -> JobRow:
     with database.connect() as tx:
-        return dict(read.one(tx, "default", job))
+        return read.one(tx, "default", job)
 
 
 def lapse(database: Engine, *, silent: bool) -> None:
@@ -123,7 +124,7 @@ def test_a_worker_that_its_supervisor_sees_alive_is_not_dead_however_silent(
     claim(database, owner)
     lapse(database, silent=True)
     with database.begin() as tx:
-        workers.watched(tx, owner)
+        workers.record_watched(tx, owner)
         tx.execute(text("UPDATE workers SET watched_at = now() + interval '1 h'"))
     assert reap(database) == 1
     assert slices(database, job) == [(0, 3, "ready", False, 0)]
@@ -183,11 +184,11 @@ def test_the_guilty_item_alone_is_quarantined_in_log2_n_plus_5_deaths(
             finish(database, leases)
     assert deaths <= log2(count) + 5
     row = job_row(database, job)
-    assert (row["state"], row["n_succeeded"], row["n_failed"]) == ("completed", count - 1, 1)
+    assert (row.state, row.succeeded, row.failed) == ("completed", count - 1, 1)
     with database.connect() as tx:
-        item = read.item(tx, "default", job, guilty)
+        item = detail.item(tx, "default", job, guilty)
     assert item
-    assert (item["outcome"], orjson.loads(item["error"])["code"]) == ("failed", "worker_lost")
+    assert (item.outcome, orjson.loads(item.error)["code"]) == ("failed", "worker_lost")
 
 
 def test_an_innocent_item_survives_any_number_of_kills(database: Engine) -> None:
@@ -197,7 +198,7 @@ def test_an_innocent_item_survives_any_number_of_kills(database: Engine) -> None
         assert claim(database, owner)
         die(database, owner, "killed")
     finish(database, claim(database, worker(database)))
-    assert job_row(database, job)["n_succeeded"] == 1
+    assert job_row(database, job).succeeded == 1
 
 
 def test_results_that_are_there_are_not_computed_again_after_a_split(database: Engine) -> None:
@@ -250,7 +251,7 @@ def test_a_suspect_of_a_cancelled_job_ends_with_it(database: Engine) -> None:
         verbs.cancel(tx, job)
     die(database, owner, "crashed")
     row = job_row(database, job)
-    assert (row["state"], row["n_cancelled"]) == ("cancelled", 4)
+    assert (row.state, row.cancelled) == ("cancelled", 4)
 
 
 # -- attempts

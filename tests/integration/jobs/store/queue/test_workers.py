@@ -23,7 +23,7 @@ def two(database: Engine) -> tuple[int, int]:
 def tell(database: Engine, incarnation: int, state: ModelState, **values: object) -> None:
     row = {"memory_mb": 0.0, "load_ms": 0.0, "error": ""} | values
     with database.begin() as tx:
-        workers.tell_models(tx, incarnation, [ModelRow("x@1", state, **row)])  # type: ignore[arg-type]
+        workers.report_models(tx, incarnation, [ModelRow("x@1", state, **row)])  # type: ignore[arg-type]
 
 
 def beat(database: Engine, incarnation: int, state: str) -> None:
@@ -82,9 +82,9 @@ def test_models_stand_as_their_workers_say(database: Engine, two: tuple[int, int
     tell(database, one, "ready", load_ms=70.0)
     tell(database, other, "failed", error="no such file")
     with database.connect() as tx:
-        found = workers.standing(tx, SILENT_S)
-        assert workers.ready(tx, SILENT_S) == {"x@1": 1}
-    assert found["x@1"] == workers.Standing({"ready": 1, "failed": 1}, 70.0, "no such file")
+        found = workers.model_statuses(tx, SILENT_S)
+        assert workers.ready_counts(tx, SILENT_S) == {"x@1": 1}
+    assert found["x@1"] == workers.ModelStatus({"ready": 1, "failed": 1}, 70.0, "no such file")
 
 
 def test_what_is_ready_in_a_worker_that_leaves_is_draining(
@@ -94,8 +94,8 @@ def test_what_is_ready_in_a_worker_that_leaves_is_draining(
     tell(database, one, "ready")
     beat(database, one, "draining")
     with database.connect() as tx:
-        assert workers.standing(tx, SILENT_S)["x@1"].states == {"draining": 1, "absent": 1}
-        assert workers.ready(tx, SILENT_S) == {}
+        assert workers.model_statuses(tx, SILENT_S)["x@1"].states == {"draining": 1, "absent": 1}
+        assert workers.ready_counts(tx, SILENT_S) == {}
 
 
 def test_a_model_that_is_told_of_no_more_is_forgotten(
@@ -103,6 +103,6 @@ def test_a_model_that_is_told_of_no_more_is_forgotten(
 ) -> None:
     for incarnation in two:
         with database.begin() as tx:
-            workers.tell_models(tx, incarnation, [])
+            workers.report_models(tx, incarnation, [])
     with database.connect() as tx:
-        assert workers.standing(tx, SILENT_S) == {}
+        assert workers.model_statuses(tx, SILENT_S) == {}

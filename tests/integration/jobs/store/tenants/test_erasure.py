@@ -1,6 +1,7 @@
 """A tenant is erased: its keys at once, the rest piece by piece, and nothing of others."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -55,7 +56,7 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
         lines = [{"custom_id": f"{tenant}-{n}", "input": tenant * 500} for n in range(items)]
         held = Claim(tenant, str(clock.random_bits(64)), b"x")
         found = submit(database, SAMPLES, tenant, order, array=lines, claim=held, payloads=payloads)
-        return str(found["id"])
+        return str(found.id)
 
     with database.begin() as tx:
         api_keys.create(tx, asked)
@@ -67,9 +68,9 @@ def fill(database: Engine, settings: Settings, tenant: str) -> str:
     with database.begin() as tx:
         for job in sorted((paused, large)):  # out of the way of other claims of the test
             verbs.pause(tx, UUID(job))
-        secrets.insert(tx, tenant, tenant.encode(), shown=True)
+        secrets.insert_secret(tx, tenant, tenant.encode(), shown=True)
         endpoint = (tenant, f"https://{tenant}.example/")
-        endpoints.blame(tx, endpoint, gone=True, threshold=9, first_s=1, most_s=1)
+        endpoints.record_failure(tx, endpoint, gone=True, threshold=9, first_s=1, most_s=1)
         audit.record(tx, tenant=tenant, actor="key_1", act="x", target=large, request_id="req_1")
         for statement in (
             "INSERT INTO limits (tenant_id, model) VALUES (:tenant, 'echo')",
@@ -86,7 +87,7 @@ def begin(database: Engine, tenant: str = GONE) -> None:
 
 def left(database: Engine) -> dict[str, int]:
     with database.begin() as tx:
-        row = dict(erasure.left(tx, GONE))
+        row = asdict(erasure.remaining(tx, GONE))
     return {kind: int(found) for kind, found in row.items() if kind != "erased_at"}
 
 
@@ -98,7 +99,7 @@ def duties(settings: Settings) -> list[Callable[[Tx], int]]:
 
 
 def _cancel(tx: Tx) -> int:
-    found = verbs.cancelling(tx)
+    found = verbs.unended_cancelled(tx)
     return verbs.end_cancelled(tx, found[0]) if found else 0
 
 
@@ -186,7 +187,7 @@ def test_its_keys_end_at_once_and_the_open_mode_never_comes_back(
         assert api_keys.find(tx, hash_key(key)) is None
         assert api_keys.any_key(tx)
         [row] = api_keys.page(tx, GONE, None, 10)
-        assert (row["name"], row["hint"]) == ("", "")
+        assert (row.name, row.hint) == ("", "")
     keep(database, settings)
     with database.begin() as tx:
         assert api_keys.any_key(tx)
@@ -245,7 +246,7 @@ def test_erasing_again_does_no_harm(database: Engine, settings: Settings) -> Non
 
 def when(database: Engine) -> datetime:
     with database.begin() as tx:
-        at: datetime = erasure.left(tx, GONE)["erased_at"]
+        at: datetime = erasure.remaining(tx, GONE).erased_at
     assert abs((datetime.now(UTC) - at).total_seconds()) < 60
     return at
 
@@ -254,7 +255,7 @@ def test_a_tenant_that_nobody_knows_is_not_erased(database: Engine) -> None:
     with pytest.raises(NotFound), database.begin() as tx:
         erasure.begin(tx, "nobody")
     with pytest.raises(NotFound), database.begin() as tx:
-        erasure.left(tx, "nobody")
+        erasure.remaining(tx, "nobody")
     assert count(database, "tenants") == 0
 
 
@@ -303,8 +304,8 @@ def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
     api = db.connect(database_url, pool_size=1, role=db.API)
     with acting(api, GONE) as tx:
         erasure.begin(tx, GONE)
-        found = erasure.left(tx, GONE)
-        assert (found["open"], found["jobs"]) == (3, 4)
+        found = erasure.remaining(tx, GONE)
+        assert (found.open, found.jobs) == (3, 4)
         assert len(read.page(
             tx, GONE, state=None, model=None, version=None, after=None, limit=9
         )) == 4  # fmt: skip
@@ -359,7 +360,7 @@ async def _let_in(credentials: Authenticator) -> bool:
 def test_who_only_has_a_secret_or_a_bill_can_be_erased_too(database: Engine) -> None:
     """As tenants that an identity provider names: they need no key, and perhaps no job."""
     with database.begin() as tx:
-        secrets.insert(tx, "secretive", b"sealed", shown=True)
+        secrets.insert_secret(tx, "secretive", b"sealed", shown=True)
         tx.execute(
             text("""
                 INSERT INTO usage (tenant_id, kind, model, version, class, succeeded, failed, units,

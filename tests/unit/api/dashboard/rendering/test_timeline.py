@@ -4,17 +4,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from api.dashboard.rendering.timeline import timeline
+from jobs.store.jobs.detail import SliceRun
+from tests.support.rows import made
 
 BEGAN = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def run(worker: int, since_s: float, until_s: float | None, name: str = "") -> dict[str, Any]:
-    return {
+def run(worker: int, since_s: float, until_s: float | None, name: str = "") -> SliceRun:
+    values: dict[str, Any] = {
         "worker": worker,
         "worker_name": name or None,
         "claimed_at": BEGAN + timedelta(seconds=since_s),
         "finished_at": None if until_s is None else BEGAN + timedelta(seconds=until_s),
     }
+    return made(SliceRun, values)
 
 
 def at(seconds: float) -> datetime:

@@ -1,0 +1,86 @@
+"""Parts that queries share: rows as dataclasses, the filter by tenant, pages."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    FromClause,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    func,
+    or_,
+    true,
+)
+
+from jobs.store.db import Tx
+from jobs.store.tenancy import EVERYBODY
+
+R = TypeVar("R")
+
+
+def many(
+    tx: Tx, kind: Callable[..., R], statement: Executable, values: Mapping[str, Any] | None = None
+) -> list[R]:
+    """Rows of a statement whose columns are the fields of `kind`, in their order."""
+    return [kind(*row) for row in tx.execute(statement, values)]
+
+
+def one(
+    tx: Tx, kind: Callable[..., R], statement: Executable, values: Mapping[str, Any] | None = None
+) -> R | None:
+    """The row of a statement that returns at most one, or None."""
+    row = tx.execute(statement, values).one_or_none()
+    return None if row is None else kind(*row)
+
+
+def columns(kind: type, table: FromClause) -> list[ColumnElement[Any]]:
+    """Columns of a table that `kind` has fields for, in the order of its fields."""
+    return [table.c[field.name] for field in fields(kind) if field.name in table.c]
+
+
+def column_list(kind: type, table: Table, alias: str) -> str:
+    """Text of these columns for a statement that is written out."""
+    found = (table.c[field.name] for field in fields(kind) if field.name in table.c)
+    return ", ".join(f"{alias}.{column.name}" for column in found)
+
+
+def is_own(table: FromClause) -> ColumnElement[bool]:
+    """Filters by the tenant in the parameter `tenant`."""
+    return table.c.tenant_id == bindparam("tenant")
+
+
+def is_own_or_all(table: FromClause, tenant: str) -> ColumnElement[bool]:
+    """Filters by this tenant, or by none for EVERYBODY."""
+    if tenant == EVERYBODY:
+        return true()
+    return table.c.tenant_id == bindparam("tenant", tenant)
+
+
+def is_live(table: FromClause) -> ColumnElement[bool]:
+    """Filters out rows that have expired."""
+    return or_(table.c.expires_at.is_(None), table.c.expires_at > func.now())
+
+
+def in_s(seconds: float | None) -> ColumnElement[Any] | None:
+    """The database's time in so many seconds; None for None."""
+    return None if seconds is None else func.now() + timedelta(seconds=seconds)
+
+
+def equal(table: FromClause, **wanted: Any) -> ColumnElement[bool]:
+    """Filters by each of these columns that has a value; None and "" ask for nothing."""
+    return and_(true(), *(table.c[name] == value for name, value in wanted.items() if value))
+
+
+def page(
+    query: Select[Any], by: ColumnElement[Any], after: Any, limit: int, *, ascending: bool = False
+) -> Select[Any]:
+    """One page, newest first, that begins after the row whose `by` is `after` (None: the first)."""
+    if after is not None:
+        query = query.where(by > after if ascending else by < after)
+    return query.order_by(by if ascending else by.desc()).limit(limit)
