@@ -1,7 +1,7 @@
 """SSRF protection: webhooks go to public addresses and to those of MILLRACE_WEBHOOK_ALLOW.
 
 The form of a tenant's URL is checked when a job is submitted; the addresses behind its name are
-checked whenever a webhook is sent (`workers/http_client/post.py`).
+checked whenever a webhook is sent (`workers/webhooks/post.py`).
 """
 
 import re

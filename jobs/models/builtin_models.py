@@ -7,7 +7,7 @@ from jobs.models.registry import Registry
 
 
 def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": list(shape)}
+    return {"name": name, "datatype": datatype, "shape": shape}
 
 
 SAMPLES = Registry(

@@ -51,7 +51,8 @@ def test_no_file_outside_the_store_reads_raw_rows() -> None:
 def test_a_raw_row_is_found(tmp_path: Path) -> None:
     store = tmp_path / "jobs" / "store"
     store.mkdir(parents=True)
+    name = "b.py"
     (store / "a.py").write_text("def get(tx: Tx) -> list[RowMapping]: ...\n")
-    (tmp_path / "jobs" / "b.py").write_text("rows = tx.execute(query).mappings()\n")
+    (tmp_path / "jobs" / name).write_text("rows = tx.execute(query).mappings()\n")
     assert raw_signatures(store) == ["a.py: get"]
-    assert raw_readers(tmp_path) == ["jobs/b.py"]
+    assert raw_readers(tmp_path) == [f"jobs/{name}"]

@@ -71,7 +71,7 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert found == set()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [name for name in PACKAGES if name != "migrations"])
 def test_public_definitions_have_docstrings(package: str) -> None:
     public = [
         node

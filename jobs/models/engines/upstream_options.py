@@ -133,7 +133,8 @@ class UpstreamOptions(EngineOptions):
 
     def conflicts(self) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""
-        if self.connect_timeout_s > self.timeout_s:
+        given = "connect_timeout_s" in self.model_fields_set  # the default may be longer
+        if given and self.connect_timeout_s > self.timeout_s:
             yield "options.connect_timeout_s must be at most options.timeout_s"
 
     def limits(self, task: Task) -> dict[str, Any]:

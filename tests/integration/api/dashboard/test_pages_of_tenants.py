@@ -92,7 +92,7 @@ def test_terms_and_limits_are_set_as_they_are_typed(people: People, database: En
     assert people.post("admin", "/tenants/acme/limits", **form).status_code == 303
     with database.begin() as tx:
         row = tenants.get(tx, "acme")
-        assert (row["weight"], row["soft_cap"], row["hard_cap"]) == (2.5, 1000, None)
+        assert (row.weight, row.soft_cap, row.hard_cap) == (2.5, 1000, None)
         wanted = Limit("echo", requests_per_s=5.5, job_items=1000)
         assert limits.get(tx, "acme") == [wanted]
     assert 'value="5.5"' in people.get("admin", "/tenants/acme").text

@@ -258,14 +258,14 @@ def test_a_worker_that_an_operator_drains_lives_on_with_nothing_to_do(
     eventually(lambda: bench.slots("echo@1"))
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        assert fleet.request_drain(tx, worker["incarnation"], True)
+        assert fleet.request_drain(tx, worker.incarnation, True)
     eventually(lambda: bench.states() == {"echo@1": {"draining": 1}})
     assert stopped.is_set()
     assert not left.is_set()
     eventually(lambda: bench.replicas("echo@1") == 0)
     eventually(lambda: bench.slots("echo@1") == 0)
     with database.begin() as tx:
-        assert fleet.request_drain(tx, worker["incarnation"], False)
+        assert fleet.request_drain(tx, worker.incarnation, False)
     assert left.wait(10)  # its supervisor starts another
 
 
@@ -293,5 +293,5 @@ def test_a_stopped_worker_can_not_be_drained(bench: Bench, database: Engine) -> 
     bench.start().stop()
     with database.begin() as tx:
         [worker] = fleet.page(tx)
-        assert worker["state"] == "stopped"
-        assert not fleet.request_drain(tx, worker["incarnation"], True)
+        assert worker.state == "stopped"
+        assert not fleet.request_drain(tx, worker.incarnation, True)

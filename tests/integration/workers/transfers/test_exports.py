@@ -55,7 +55,7 @@ def read_by_route(world: World, id: UUID) -> bytes:
         span = read.span(
             tx, "default", id, row.total, after=-1, gaps=False, outcome=None, limit=None
         )
-    unit = world.context.models.unit(row["model"], row["version"])
+    unit = world.context.models.unit(row.model, row.version)
     chunks = read.result_lines(world.database, row, span, unit, None)
     return b"".join(result_lines.resolve_lines(world.context.payloads, chunks))
 
@@ -66,7 +66,7 @@ def content(world: World, file: str) -> bytes:
     with world.database.connect() as tx:
         row = file_rows.get(tx, "default", id)
     assert row is not None
-    return world.context.files.get(row["key"])
+    return world.context.files.get(row.key)
 
 
 def stored_files(world: World) -> list[str]:

@@ -57,7 +57,7 @@ def explained_job(
 
 
 def test_the_parts_of_an_items_time_are_all_of_it() -> None:
-    timing = ItemTiming.from_row(DONE)
+    timing = timing_of(DONE)
     assert timing == ItemTiming(
         waiting_ms=1000.0, preprocess_ms=500.0, queue_ms=1495.0, batch_ms=5.0, engine_ms=500.0,
         record_ms=6500.0, total_ms=10_000.0, wait_ms=1500.0,
@@ -69,22 +69,22 @@ def test_the_parts_of_an_items_time_are_all_of_it() -> None:
 
 
 def test_a_slice_that_was_claimed_again_after_the_launch_says_less() -> None:
-    timing = ItemTiming.from_row(DONE | {"claimed_at": T + timedelta(seconds=8)})
+    timing = timing_of(DONE | {"claimed_at": T + timedelta(seconds=8)})
     assert (timing.waiting_ms, timing.preprocess_ms) == (1500.0, None)
 
 
 def test_clocks_that_differ_make_nothing_negative() -> None:
-    early = ItemTiming.from_row(DONE | {"slice_finished_at": T, "started_at": T})
+    early = timing_of(DONE | {"slice_finished_at": T, "started_at": T})
     assert all(part is None or part >= 0 for part in early.as_json().values())
 
 
 def test_an_item_that_waits_has_waited_so_far() -> None:
-    assert ItemTiming.from_row(WAITS) == ItemTiming(waiting_ms=50_000.0)
+    assert timing_of(WAITS) == ItemTiming(waiting_ms=50_000.0)
 
 
 def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
     ended = WAITS | {"outcome": "cancelled", "slice_finished_at": T + timedelta(seconds=2)}
-    assert ItemTiming.from_row(ended) == ItemTiming(waiting_ms=2_000.0)
+    assert timing_of(ended) == ItemTiming(waiting_ms=2_000.0)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_an_item_that_ended_unclaimed_waits_no_more() -> None:
     ],
 )
 def test_what_came_before_is_told_as_far_as_one_may_know(before: EarlierJobs, words: str) -> None:
-    [only] = explain_item(JOB, WAITS, before)
+    [only] = explained_item(JOB, WAITS, before)
     assert only.code == "item_waits"
     assert f"it has waited 50 s for a device: {words}" in only.words
 
@@ -148,7 +148,7 @@ def test_a_quick_item_has_nothing_to_explain() -> None:
     quick = DONE | {
         "claimed_at": T, "started_at": T, "wait_ms": 1.0, "engine_ms": 3.0, "slice_finished_at": T,
     }  # fmt: skip
-    [only] = explain_item(JOB, quick, ALONE)
+    [only] = explained_item(JOB, quick, ALONE)
     assert "no stage of it long" in only.words
 
 
