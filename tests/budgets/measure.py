@@ -32,6 +32,7 @@ import psycopg
 import redis
 
 from api.app import create_app
+from api.middleware.fast_path import FastPath
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
@@ -47,8 +48,7 @@ HELD = {
     "call": (
         "api_function_calls",
         "api_sql_statements",
-        "worker_function_calls",
-        "worker_sql_statements",
+        "device_function_calls",
         "redis_commands",
         "redis_round_trips",
     ),
@@ -67,6 +67,7 @@ HELD = {
         "worker_sql_statements",
         "worker_sql_transactions",
         "worker_redis_messages",
+        "device_function_calls",
         "wal_bytes",
     ),
 }
@@ -84,7 +85,8 @@ in_flight = 1
 """
 _THREADS = {
     "api": ("api", "AnyIO", "asyncio_"),
-    "worker": ("nudge", "device-", "replies-"),
+    "worker": ("nudge", "replies-"),  # claims, prepares, settles
+    "device": ("device-",),  # decides, launches, delivers
 }
 #: Modules whose calls depend on which thread is quicker: they don't count.
 _TIMING = tuple(
@@ -190,7 +192,8 @@ class Bench:
         self._nudges = ThreadPoolExecutor(1, thread_name_prefix="nudge")
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="api", daemon=True).start()
-        self._app = create_app(self.settings)
+        self._api = create_app(self.settings)
+        self._app = FastPath(self._api)
         self._requests = asyncio.Queue[_Request | None]()
         self._ready = threading.Event()
         self._serving = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
@@ -205,7 +208,7 @@ class Bench:
 
     async def _serve(self) -> None:
         """Answers requests one by one, in one task: AnyIO's threads live as long as it does."""
-        async with self._app.router.lifespan_context(self._app):
+        async with self._api.router.lifespan_context(self._api):
             self._ready.set()
             while request := await self._requests.get():
                 path, body, response = request
