@@ -113,7 +113,7 @@ class IdempotencyKeyMissing(Malformed):
 
 
 class Unauthenticated(MillraceError):
-    """There is no valid credential."""
+    """Missing or invalid credential."""
 
     status, code, title = 401, "unauthenticated", "No valid credential"
     challenge = "Bearer"
@@ -127,7 +127,7 @@ class Forbidden(MillraceError):
 
 
 class NotFound(MillraceError):
-    """There is no such resource, or it is not visible to the caller."""
+    """No such resource, or one that the caller may not see."""
 
     status, code, title = 404, "not_found", "Not found"
 
