@@ -126,7 +126,7 @@ def test_check_names_every_problem_at_once(tmp_path: Path) -> None:
     found = run(wrong, "check", "--json")
     assert found.returncode == 1
     problems = json.loads(found.stdout)["problems"]
-    for part in ("version must be", "no engine 'nothing'", "MILLRACE_REDIS_URL", "DATABASE_URL"):
+    for part in ("version is missing", "no engine 'nothing'", "MILLRACE_REDIS_URL", "DATABASE_URL"):
         assert any(part in problem for problem in problems), part
 
 

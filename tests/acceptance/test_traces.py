@@ -246,7 +246,9 @@ def test_a_receiver_that_takes_nothing_is_told_of_once_and_slows_no_call(
 
             def told() -> list[str]:
                 assert call(platform, {}).json()["timing"]["total_ms"] < 1000 * slowdown()
-                return [line for line in said.read_text().splitlines() if "takes no spans" in line]
+                return [
+                    line for line in said.read_text().splitlines() if "accepts no spans" in line
+                ]
 
             eventually(told, timeout_s=30)
             more = len(slow.received) + 2

@@ -136,9 +136,9 @@ def _observe(shared: Context, tenant: str) -> Observations:
     return Observations(jobs, found, models, states, took_s)
 
 
-def busy_of(reading: ReportSet, incarnation: int) -> float | None:
+def busy_of(reports: ReportSet, incarnation: int) -> float | None:
     """Returns the busy share of a worker's device, 0 to 1; None if it doesn't report."""
-    one = reading.by_process(str(incarnation))
+    one = reports.by_process(str(incarnation))
     if not one.reports:
         return None
     return min(1.0, one.rate("millrace_device_busy_seconds_total"))

@@ -47,9 +47,9 @@ def list_tenants(
     shown = rows[:_ROWS]
     return layout.page(
         request, "tenants.html", viewer=viewer, tenants=shown, after=after,
-        weights=sum(row["weight"] for row in shown if row["queued_items"]) or 1.0,
-        device_us=sum(row["device_us"] for row in shown) or 1,
-        next=shown[-1]["tenant_id"] if len(rows) > _ROWS else "",
+        weights=sum(row.weight for row in shown if row.queued_items) or 1.0,
+        device_us=sum(row.device_us for row in shown) or 1,
+        next=shown[-1].tenant_id if len(rows) > _ROWS else "",
     )  # fmt: skip
 
 

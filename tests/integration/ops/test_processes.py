@@ -30,7 +30,7 @@ PARENT = [
 ]
 OWNER = """
 import sys, threading
-from ops.processes import Child, Supervisor
+from ops.processes.children import Child, Supervisor
 child = Child("idle", ["sleep", "600"])
 supervisor = Supervisor([child])
 supervisor.start()

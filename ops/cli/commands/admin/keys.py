@@ -46,9 +46,7 @@ def create(
     new = NewKey(tenant, name, cast(Role, role), _scopes(scopes), ttl_s)
     with admin_transaction() as tx:
         row = _checked(key_store.create, tx, new)
-        record(
-            tx, "key.create", ids.show("key", row["id"]), tenant, role=role, scopes=row["scopes"]
-        )
+        record(tx, "key.create", ids.show("key", row.id), tenant, role=role, scopes=row.scopes)
     _show_made(row, new.secret, as_json)
 
 
@@ -75,8 +73,8 @@ def revoke(id: str, as_json: bool) -> None:
     """Revokes a key, for ever and at once."""
     with admin_transaction() as tx:
         row = _checked(key_store.get, tx, EVERYBODY, ids.parse("key", id))
-        key_store.revoke(tx, EVERYBODY, row["id"])
-        record(tx, "key.revoke", id, row["tenant_id"])
+        key_store.revoke(tx, EVERYBODY, row.id)
+        record(tx, "key.revoke", id, row.tenant_id)
     click.echo(json.dumps({"id": id, "revoked": True}) if as_json else f"{id}  revoked")
 
 
@@ -94,8 +92,8 @@ def rotate(id: str, overlap_s: float, as_json: bool) -> None:
     """Replaces a key by a new one with the same rights, and shows it this once."""
     with admin_transaction() as tx:
         row, secret = _checked(key_store.rotate, tx, EVERYBODY, ids.parse("key", id), overlap_s)
-        new = ids.show("key", row["id"])
-        record(tx, "key.rotate", id, row["tenant_id"], replaced_by=new, overlap_s=overlap_s)
+        new = ids.show("key", row.id)
+        record(tx, "key.rotate", id, row.tenant_id, replaced_by=new, overlap_s=overlap_s)
     _show_made(row, secret, as_json)
 
 

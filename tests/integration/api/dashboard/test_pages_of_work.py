@@ -205,7 +205,7 @@ def test_an_item_shows_its_texts_and_gives_all_of_them(people: People, jobs: Job
 def test_a_long_text_is_cut(people: People, jobs: Jobs, database: Engine) -> None:
 
     row = submit(database, SAMPLES, "acme", Order("echo"), array=["x" * 60_000])
-    answer = people.get("acme", f"/jobs/{ids.show('job', row['id'])}/items/0").text
+    answer = people.get("acme", f"/jobs/{ids.show('job', row.id)}/items/0").text
     assert "First 20,000 of 60,002 characters" in answer
     assert len(answer) < 40_000
 

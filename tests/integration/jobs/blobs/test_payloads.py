@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store.jobs import detail
 from jobs.store.jobs import read as reading
+from jobs.store.jobs.detail import ItemRow
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle
 from jobs.store.queue.claim import Lease
@@ -87,7 +89,9 @@ def item(database: Engine, payloads: Payloads, job: UUID, seq: int) -> dict[str,
     with database.connect() as tx:
         row = detail.item(tx, "default", job, seq)
     assert row is not None
-    return jobs.item_object(resolve_row(payloads, dict(row)), "characters", whole_launch=True)
+    return jobs.item_object(
+        ItemRow(**resolve_row(payloads, asdict(row))), "characters", whole_launch=True
+    )
 
 
 def texts(database: Engine, table: str, column: str) -> list[str]:

@@ -65,7 +65,7 @@ class World:
         id: UUID = submit(
             self.database, SAMPLES, "default", Order("echo", **order), array=items, target=target,
             payloads=self.context.payloads,
-        )["id"]  # fmt: skip
+        ).id  # fmt: skip
         self.run()
         return id
 

@@ -74,11 +74,11 @@ def test_a_claim_is_renewed_and_its_process_goes_on(
         assert world.scalar("SELECT epoch FROM transfers") == 1
         held()
         assert os.getpriority(os.PRIO_PROCESS, pid()) > os.getpriority(os.PRIO_PROCESS, 0)
-        eventually(lambda: job(world.database, id)["state"] == "queued")
+        eventually(lambda: job(world.database, id).state == "queued")
         first = pid()
         again = world.coming({"url": s3.put("open/in.jsonl", LINE)})
         supervisor.wake.set()
-        eventually(lambda: job(world.database, again)["state"] == "queued")
+        eventually(lambda: job(world.database, again).state == "queued")
         assert pid() == first
     assert gone(first)
 

@@ -111,7 +111,7 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
 
 
 @pytest.mark.parametrize(
-    ("duty", "look"), [(keeper._cancel, "cancelling"), (keeper._expire, "due")]
+    ("duty", "look"), [(keeper._cancel, "unended_cancelled"), (keeper._expire, "expired")]
 )
 def test_a_keeper_outlives_that_a_job_is_deleted_under_its_hands(
     database: Engine, monkeypatch: pytest.MonkeyPatch, duty: Callable[[Tx], int], look: str
