@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,13 @@ def newest(client: Client) -> list[str]:
 
 
 def spawned(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
+    """Starts a command that SIGINT interrupts, even where the tests run in the background of a
+    shell, which makes its children ignore it."""
     return subprocess.Popen(
         [sys.executable, "-m", "ops", *arguments],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL), **more,
     )  # fmt: skip
 
 
