@@ -156,10 +156,11 @@ def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
 
 
 def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
-    platform: Platform, client: Client
+    platform: Platform, client: Client, tmp_path: Path
 ) -> None:
-    job = client.submit([b'"long"\n'], model="slow")["id"]
-    eventually(lambda: client.job(job)["counts"]["running"])
+    begun = tmp_path / "begun"
+    job = client.submit([json.dumps(f"long {begun}").encode() + b"\n"], model="slow")["id"]
+    eventually(begun.exists)
     worker = platform.supervisor.children[2]
     worker.terminate()
     eventually(lambda: not worker.alive(), timeout_s=15)

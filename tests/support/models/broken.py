@@ -30,8 +30,12 @@ def _moody(inputs: list[str]) -> Iterator[Any]:
 
 
 def slow(inputs: list[str]) -> list[str]:
-    """Takes half a second; "long" takes five."""
-    clock.sleep(5.0 if "long" in inputs else 0.5)
+    """Takes half a second; "long" takes five, "long FILE" makes FILE when it begins."""
+    long = [text for text in inputs if text.startswith("long")]
+    for _, _, file in (text.partition(" ") for text in long):
+        if file:
+            Path(file).touch()
+    clock.sleep(5.0 if long else 0.5)
     return inputs
 
 
