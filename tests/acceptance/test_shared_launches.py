@@ -36,8 +36,12 @@ def test_the_size_of_a_batch_is_that_of_ones_own_part(clients: dict[str, httpx.C
     """batchstring takes 100 ms a launch: those who come together leave together."""
 
     def call(who: str) -> dict[str, Any]:
-        found = clients[who].post("/infer", json={"model": "batchstring", "input": "x"})
-        timing: dict[str, Any] = found.raise_for_status().json()["timing"]
+        def once() -> httpx.Response | None:
+            """A busy machine may predict that a call is late, and refuse it."""
+            found = clients[who].post("/infer", json={"model": "batchstring", "input": "x"})
+            return None if found.status_code == 429 else found
+
+        timing: dict[str, Any] = eventually(once).raise_for_status().json()["timing"]
         return timing
 
     with ThreadPoolExecutor(32) as threads:
