@@ -135,9 +135,9 @@ def test_up_killed_with_all_its_children_goes_on_where_it_was(up: Up) -> None:
     with closing(Client(up.url)) as client:
         job = submit(client)
         eventually(lambda: client.job(job)["counts"]["succeeded"])
+        assert client.job(job)["state"] == "running"
         up.kill_everything_at_once()
         up.start_again()
-        assert client.job(job)["state"] == "running"
         assert client.wait(job)["state"] == "completed"
         assert_once_and_in_order(client, job)
 
