@@ -89,7 +89,9 @@ SHORT, LONG = "a few words", "more words than anybody reads, one after the other
 
 @dataclass(frozen=True)
 class Trouble:
-    """What an operator starts from and gets to. says: patterns of what the finding says; a machine
+    """Steps of an operator from a finding to its end.
+
+    says: patterns of what the finding says; a machine
     that others keep busy is late by itself."""
 
     alert: str

@@ -535,7 +535,7 @@ def test_every_function_of_the_store_that_the_api_calls_is_among_those() -> None
 
 
 def store_functions() -> set[str]:
-    """What api/ and the use cases in jobs/ take from jobs/store/, as `module.name`."""
+    """Names that api/ and the use cases in jobs/ take from jobs/store/, as `module.name`."""
     root = Path(__file__).parents[4]
     found: set[str] = set()
     for path in (*root.glob("api/**/*.py"), *root.glob("jobs/usecases/*.py")):

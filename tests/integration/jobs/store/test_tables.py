@@ -24,7 +24,7 @@ def _is_described(thing: Any, name: str | None, kind: str, *_: Any) -> bool:
 
 
 def differences(tx: Tx, metadata: MetaData) -> list[Any]:
-    """What a migration would change to reach the description."""
+    """Changes that a migration would make to reach the description."""
     options = {"include_object": _is_described, "compare_type": True}
     options |= {"compare_server_default": True}
     found: list[Any] = compare_metadata(MigrationContext.configure(tx, opts=options), metadata)
@@ -58,7 +58,7 @@ def test_every_kind_of_difference_is_found(database: Engine) -> None:
 
 
 def test_indexes_have_the_same_columns_order_and_conditions(database: Engine) -> None:
-    """What alembic does not compare: `WHERE`, `INCLUDE`, and the order of a key."""
+    """Covers what alembic does not compare: `WHERE`, `INCLUDE`, and the order of a key."""
     with database.connect() as tx:
         made = _indexes(tx, "public")
         tx.execute(text("CREATE SCHEMA described"))

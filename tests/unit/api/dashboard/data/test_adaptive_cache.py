@@ -1,4 +1,4 @@
-"""What takes long is asked for seldom."""
+"""A slow query is repeated seldom."""
 
 import pytest
 
