@@ -5,7 +5,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,7 @@ from migrations.run import migrate
 from ops.client.client import trusting
 from ops.embedded import EmbeddedPostgres, EmbeddedServers, defaults, secret_key
 from ops.processes.children import Child, Supervisor
+from ops.processes.ports import free_port, free_ports
 from ops.supervisor.worker import WatchedWorker
 
 _POLL_S = 0.1
@@ -169,20 +170,6 @@ def _metrics_ports(found: Settings, count: int) -> list[int]:
         return [0] * count
     first = found.metrics_port
     return list(range(first, first + count)) if first else free_ports(count)
-
-
-def free_ports(count: int) -> list[int]:
-    """Free ports of loopback."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-
-
-def free_port() -> int:
-    """Free port of loopback."""
-    return free_ports(1)[0]
 
 
 class StopAsked:

@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ops.cli.main import main
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN
 from tests.support.wait import eventually, slowdown
 

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from jobs.store import db
 from ops.embedded import EmbeddedServers
-from ops.supervisor.platform import free_port
+from ops.processes.ports import free_port
 from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-m", "ops"]

@@ -16,7 +16,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.support.platforms import SAMPLES, Platforms, spec
 from tests.support.wait import slowdown
 

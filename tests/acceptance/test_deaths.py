@@ -17,7 +17,8 @@ from sqlalchemy import text
 from jobs import ids
 from jobs.store import db
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.wait import eventually, gone
 

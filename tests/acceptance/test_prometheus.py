@@ -11,7 +11,8 @@ import yaml
 
 from ops.client.client import Client
 from ops.grafana.dashboards import DASHBOARDS
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_ports
+from ops.supervisor.platform import Platform
 from tests.support.platforms import SAMPLES, Platforms, spec
 from tests.support.prometheus import MISSING, ask, installed, scraping
 from tests.support.wait import eventually
@@ -28,7 +29,7 @@ RARE = (
 def platform(platforms: Platforms) -> Iterator[Platform]:
     if not installed():
         pytest.skip(MISSING)
-    with platforms.running(spec(SAMPLES), metrics_port=free_port()) as started:
+    with platforms.running(spec(SAMPLES), metrics_port=free_ports(8)[0]) as started:
         yield started
 
 

@@ -13,7 +13,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 
 from ops.client.client import Client
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
 from tests.support.otlp_receiver import ReceivedSpan, Sink, receiving_traces
 from tests.support.platforms import SAMPLES, Platforms, spec

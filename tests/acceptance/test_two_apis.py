@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from ops.processes.children import Child
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 

@@ -15,7 +15,8 @@ from sqlalchemy import text
 
 from jobs import ids
 from jobs.store import db
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
 from tests.support.platforms import Platforms, spec
 from tests.support.receiver import Received

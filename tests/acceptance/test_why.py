@@ -26,7 +26,8 @@ from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.cli.main import main
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_ports
+from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.prometheus import MISSING, firing, hurried, installed, scraping
 from tests.support.receiver import Received, Reply, receiving
@@ -207,7 +208,7 @@ def scene(platforms: Platforms, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @contextmanager
 def staged(platforms: Platforms, folder: Path, models: str = MODELS) -> Iterator[Scene]:
     asked = spec(models, metrics_window_s=WINDOW_S, lease_s=3.0, webhook_allow="127.0.0.1")
-    with platforms.running(asked, metrics_port=free_port()) as platform:
+    with platforms.running(asked, metrics_port=free_ports(8)[0]) as platform:
         made = Scene(platform)
         try:
             with watched(made, folder):

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import yaml
 
-from ops.supervisor.platform import Platform, free_port
+from ops.processes.ports import free_port
+from ops.supervisor.platform import Platform
 from tests.support.wait import eventually
 
 MISSING = "prometheus isn't installed: it is in Debian's package of that name"

@@ -9,7 +9,7 @@ from pathlib import Path
 from kombu import Connection
 
 from ops.processes.children import die_with_parent
-from ops.supervisor.platform import free_port
+from ops.processes.ports import free_port
 from tests.support.wait import eventually
 
 # Not the wrapper in /usr/sbin, which becomes another user and writes to /var.

@@ -20,7 +20,7 @@ from ops.bench.harness.child_process import end_group
 from ops.bench.harness.errors import BenchError
 from ops.bench.probes.cpu import Meter
 from ops.processes.children import die_with_parent
-from ops.supervisor.platform import free_port
+from ops.processes.ports import free_port
 
 VERSION = "0.9.8"
 #: Fixed waits to choose from, ms; 17 is a launch of 100 ms over six replicas.

@@ -19,7 +19,7 @@ from migrations.run import migrate
 from ops.bench.chaos.workload import MODELS
 from ops.embedded import EmbeddedServers, defaults
 from ops.processes.children import Child, Supervisor
-from ops.supervisor.platform import free_port
+from ops.processes.ports import free_port
 
 LEASE_S = 3.0
 _READY_WITHIN_S = 120.0

@@ -22,7 +22,7 @@ from jobs import errors
 from jobs.errors import Fault, Invalid, MillraceError, Unavailable
 from jobs.limits import Bound
 from jobs.settings import Settings
-from ops.supervisor.platform import free_port
+from ops.processes.ports import free_port
 from tests.support.wait import eventually, gone
 
 ROOT = Path(__file__).parents[4]
