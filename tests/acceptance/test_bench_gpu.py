@@ -15,7 +15,6 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "ops", "bench", "gpu", *arguments],
         capture_output=True,
         text=True,
-        timeout=140,
         check=False,
     )
 

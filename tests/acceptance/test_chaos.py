@@ -31,7 +31,6 @@ def assert_nothing_is_lost(folder: Path) -> None:
         env=os.environ | {"TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=390,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]

@@ -42,9 +42,7 @@ def environ(
 
 
 def run(environ: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments], env=environ, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run([*COMMAND, *arguments], env=environ, capture_output=True, text=True)
 
 
 def test_migrate_can_be_repeated_and_run_from_several_processes_at_once(

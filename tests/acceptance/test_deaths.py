@@ -56,7 +56,6 @@ class Up:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
         )
         return json.loads(done.stdout)
 
@@ -69,7 +68,7 @@ class Up:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=60)
+        self.process.communicate()
         return self.process.returncode
 
 

@@ -32,7 +32,7 @@ def environ(platform: Platform) -> dict[str, str]:
 
 def run(platform: Platform, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*COMMAND, *arguments], env=environ(platform), capture_output=True, text=True, timeout=60
+        [*COMMAND, *arguments], env=environ(platform), capture_output=True, text=True
     )
 
 

@@ -80,7 +80,7 @@ def command(platform: Platform, *words: str, key: str = "") -> Any:
     environ |= {"MILLRACE_DATABASE_URL": "", "MILLRACE_REDIS_URL": ""}
     done = subprocess.run(
         [sys.executable, "-m", "ops", *words],
-        env=environ, capture_output=True, text=True, timeout=60,
+        env=environ, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -294,7 +294,6 @@ def test_commands_send_the_key_of_their_environment(
         env=os.environ | {"MILLRACE_API_KEY": "mk_wrong"},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert refused.returncode == 1
     assert "No valid credential" in refused.stderr

@@ -215,5 +215,5 @@ def _stop(child: Child) -> tuple[int, float]:
     assert child.process is not None
     told_s = clock.monotonic()
     child.process.send_signal(signal.SIGTERM)
-    code = child.process.wait(timeout=30)
+    code = child.process.wait()
     return code, clock.monotonic() - told_s

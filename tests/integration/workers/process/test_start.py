@@ -49,7 +49,7 @@ def test_all_that_a_worker_says_from_start_to_end_are_lines_of_its_log(
         eventually(lambda: _ready_workers(database) == 1, 60)
     finally:
         worker.terminate()
-        said, _ = worker.communicate(timeout=60)
+        said, _ = worker.communicate()
     assert worker.returncode == 0
     assert [json.loads(line)["process"] for line in said.splitlines()]
 

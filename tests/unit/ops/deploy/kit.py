@@ -94,8 +94,6 @@ def promtool(*arguments: str | Path) -> str:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool isn't installed: it is in Debian's package `prometheus`")
-    done = subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=120, cwd=PROMETHEUS
-    )
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, cwd=PROMETHEUS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

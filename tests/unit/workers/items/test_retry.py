@@ -1,5 +1,7 @@
 """Retries while something is away, on a clock of the test's own."""
 
+import threading
+
 import pytest
 
 from jobs import clock
@@ -28,9 +30,15 @@ class Source:
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses of the test's thread, on its own clock; other threads of the process sleep."""
     pauses: list[float] = []
-    monkeypatch.setattr(clock, "sleep", pauses.append)
-    monkeypatch.setattr(clock, "monotonic", lambda: sum(pauses))
+    test, sleep, monotonic = threading.get_ident(), clock.sleep, clock.monotonic
+
+    def is_test() -> bool:
+        return threading.get_ident() == test
+
+    monkeypatch.setattr(clock, "sleep", lambda s: pauses.append(s) if is_test() else sleep(s))
+    monkeypatch.setattr(clock, "monotonic", lambda: sum(pauses) if is_test() else monotonic())
     return pauses
 
 

@@ -188,7 +188,7 @@ def test_an_entry_of_a_folder_is_read_and_its_texts_counted_without_torch(
         "assert not any(model.file_problems() for model in models)\n"
         "sys.exit(bool({'torch', 'transformers', 'safetensors', 'own'} & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == 0
 
 
