@@ -20,8 +20,7 @@ from jobs.calls.messages import Reply
 from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
-from jobs.models.degradation import Degrade
-from jobs.models.model import Model
+from jobs.models.model import Degrade, Model
 from jobs.models.registry import Registry
 from ops.embedded import EmbeddedServers
 from tests.support.wait import eventually_async, slowdown
