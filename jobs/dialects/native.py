@@ -16,7 +16,7 @@ class Native:
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
-        asked: Mapping[str, Any],
+        batch: Mapping[str, Any],
     ) -> Intake:
         """Reads the lines of an input."""
         taken = open_intake("")
@@ -24,7 +24,7 @@ class Native:
         return taken
 
     def result_line(
-        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
+        self, row: Mapping[str, Any], unit: str, batch: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
         """Returns a result line."""
         line = {

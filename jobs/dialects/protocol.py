@@ -10,13 +10,13 @@ Part = Literal["results", "errors"]
 
 
 class Dialect(Protocol):
-    """Format of items and results. asked: request of the compatible API, from the job's row."""
+    """Format of items and results. batch: request of the compatible API, from the job's row."""
 
     def read_items(
         self,
         open_intake: Callable[[str], Intake],
         lines: Iterable[bytes | None],
-        asked: Mapping[str, Any],
+        batch: Mapping[str, Any],
     ) -> Intake:
         """Reads the items of an input into a finished intake.
 
@@ -26,12 +26,12 @@ class Dialect(Protocol):
         ...
 
     def result_line(
-        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
+        self, row: Mapping[str, Any], unit: str, batch: Mapping[str, Any]
     ) -> tuple[Part, bytes]:
         """Returns the line of one result, without its end, and the file that it goes into.
 
         row: seq, custom_id, outcome, attempts, units and the JSON texts output, error and reply
         (as given to `Intake.add`), with payloads in place of references. unit: unit of sizes.
-        asked: also has the job's model.
+        batch: also has the job's model.
         """
         ...

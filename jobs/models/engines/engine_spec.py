@@ -82,8 +82,8 @@ class EngineOptions(BaseModel):
         """Yields a conflict unless exactly one of these options is set."""
         given = [name for name in names if name in self.model_fields_set]
         if len(given) != 1:
-            found = f"there are {' and '.join(given)}" if given else "there is none"
-            yield f"one of {', '.join(names)} must be set; {found}"
+            set_ones = f"there are {' and '.join(given)}" if given else "there is none"
+            yield f"one of {', '.join(names)} must be set; {set_ones}"
 
     def file_problems(self) -> Iterator[str]:
         """Yields what is wrong with the files that they name, on this machine."""

@@ -33,14 +33,14 @@ _HEADS = {
 def read(folder: Path, name: str) -> dict[str, Any]:
     """Reads a JSON object of the folder; {} where there is no such file. Raises ValueError."""
     try:
-        found = loads((folder / name).read_text())
+        content = loads((folder / name).read_text())
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, JSONDecodeError) as error:
         raise ValueError(f"{folder / name} can't be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{folder / name} holds no JSON object")
-    return found
+    return content
 
 
 def longest(options: Mapping[str, Any]) -> int:

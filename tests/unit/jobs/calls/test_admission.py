@@ -4,11 +4,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from jobs.models.degradation import Degrade
 
 from jobs.calls.admission import Margin, terms
 from jobs.calls.profile import Profile, Times
-from jobs.models.model import Model
+from jobs.models.model import Degrade, Model
 
 PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=110, one_ms=100)})
 MODEL = Model("m", "1", "echo", target_ms=200)  # a margin of 5 ms
