@@ -33,8 +33,8 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-def _setting(default: Any, help: str, *, secret: bool = False) -> Any:
-    return Field(default, description=help, repr=not secret)
+def _field(default: Any, help: str) -> Any:
+    return Field(default, description=help)
 
 
 def default_home() -> Path:
@@ -77,6 +77,7 @@ def _variable(name: str) -> str:
     return f"MILLRACE_{name.upper()}"
 
 
+_Secret = Annotated[str, Field(repr=False)]  # a secret, or an address that may hold one
 _File = Annotated[Path, AfterValidator(Path.expanduser)]
 _Pem = Annotated[Path, AfterValidator(_readable)]
 _Port = Annotated[int, Field(ge=0, le=65535)]
@@ -85,6 +86,8 @@ _Megabytes = Annotated[int, Field(ge=0)]  # 0: no bound
 _Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds or hours
 _From0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds or days
 _LONG_KEY = f"{MIN_KEY} characters or more; `openssl rand -base64 32` makes one"
+_From1 = Annotated[float, Field(ge=1, allow_inf_nan=False)]  # seconds
+_Share = Annotated[float, Field(ge=0, le=1)]
 _TrustedUrl = Annotated[str, _text(is_trusted_url, "https://…, or http://… on loopback")]
 
 
@@ -100,97 +103,82 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     home: _File = Field(
         default_factory=default_home, description="data folder of the embedded services"
     )
-    host: str = _setting("127.0.0.1", "address the api listens on")
-    port: _Port = _setting(8000, "port the api listens on")
-    tls_cert: _Pem | None = _setting(None, "the api's certificate, with its chain (PEM): https")
-    tls_key: _Pem | None = _setting(None, "the private key of that certificate (PEM)")
-    tls_client_ca: _Pem | None = _setting(None, "CA whose certificates clients must present (PEM)")
-    ca: _Pem | None = _setting(
-        None, "CA that the command line trusts instead of the system's (PEM)"
+    host: str = _field("127.0.0.1", "address the api listens on")
+    port: _Port = _field(8000, "port the api listens on")
+    tls_cert: _Pem | None = _field(None, "the api's certificate, with its chain (PEM): https")
+    tls_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
+    tls_client_ca: _Pem | None = _field(None, "CA whose certificates clients must present (PEM)")
+    ca: _Pem | None = _field(None, "CA that the command line trusts, not the system's (PEM)")
+    client_cert: _Pem | None = _field(None, "certificate that the command line presents (PEM)")
+    client_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
+    database_url: _Secret = _field("", "PostgreSQL 15 or later; empty: the embedded one")
+    redis_url: _Secret = _field("", "Redis 6.2 or later; empty: the embedded one")
+    broker_url: _Secret = _field(
+        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis"
     )
-    client_cert: _Pem | None = _setting(None, "certificate that the command line presents (PEM)")
-    client_key: _Pem | None = _setting(None, "the private key of that certificate (PEM)")
-    database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one", secret=True)
-    redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one", secret=True)
-    broker_url: str = _setting(
-        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis", secret=True
-    )
-    models: _File | None = _setting(None, "models file (TOML); empty: the sample models")
-    blobs: Annotated[str, _text(store.parse)] = _setting(
+    models: _File | None = _field(None, "models file (TOML); empty: the sample models")
+    blobs: Annotated[str, _text(store.parse)] = _field(
         "", "blob store: file:/path or s3://bucket/prefix; empty: payloads stay in the database"
     )
-    blob_over_kb: _Count = _setting(64, "size above which a payload goes to the blob store, KiB")
-    s3_endpoint: str = _setting("", "address of an S3-compatible store that is not Amazon's")
-    s3_allow: Annotated[str, _text(s3_locations.patterns)] = _setting(
+    blob_over_kb: _Count = _field(64, "size above which a payload goes to the blob store, KiB")
+    s3_endpoint: str = _field("", "address of an S3-compatible store that is not Amazon's")
+    s3_allow: Annotated[str, _text(s3_locations.patterns)] = _field(
         "", "S3 buckets that jobs may use (a,b): bucket or bucket/prefix, {tenant} in it"
     )
-    oidc_issuer: _TrustedUrl = _setting(
-        "", "URL of the identity provider whose tokens are accepted"
-    )
-    oidc_audience: str = _setting("", "audience (`aud`) that its tokens must name")
-    oidc_jwks_url: _TrustedUrl = _setting("", "URL of its keys; empty: found by OpenID discovery")
-    oidc_tenant_claim: str = _setting("tenant", "claim that names the tenant")
-    oidc_role_claim: str = _setting("role", "claim that names the role; without it: tenant")
-    oidc_client_id: str = _setting("", "client id of the dashboard at that provider")
-    oidc_client_secret: str = _setting(
-        "", "client secret of the dashboard, where it has one", secret=True
-    )
-    pool: str = _setting("default", "pool that a worker belongs to")
-    device: str = _setting("", "torch device of a worker; empty: CUDA if there is one")
-    max_json_mb: _Count = _setting(64, "largest JSON body, MiB")
-    max_ndjson_mb: _Count = _setting(8192, "largest NDJSON body, MiB")
-    max_file_mb: _Count = _setting(8192, "largest uploaded file, MiB")
-    max_items: _Count = _setting(10_000_000, "most items in one job")
-    slow_client_s: _Above0 = _setting(
+    oidc_issuer: _TrustedUrl = _field("", "URL of the identity provider whose tokens are accepted")
+    oidc_audience: str = _field("", "audience (`aud`) that its tokens must name")
+    oidc_jwks_url: _TrustedUrl = _field("", "URL of its keys; empty: found by OpenID discovery")
+    oidc_tenant_claim: str = _field("tenant", "claim that names the tenant")
+    oidc_role_claim: str = _field("role", "claim that names the role; without it: tenant")
+    oidc_client_id: str = _field("", "client id of the dashboard at that provider")
+    oidc_client_secret: _Secret = _field("", "client secret of the dashboard, where it has one")
+    pool: str = _field("default", "pool that a worker belongs to")
+    device: str = _field("", "torch device of a worker; empty: CUDA if there is one")
+    max_json_mb: _Count = _field(64, "largest JSON body, MiB")
+    max_ndjson_mb: _Count = _field(8192, "largest NDJSON body, MiB")
+    max_file_mb: _Count = _field(8192, "largest uploaded file, MiB")
+    max_items: _Count = _field(10_000_000, "most items in one job")
+    slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )
-    max_queued_calls: _Count = _setting(2000, "most calls waiting for one model version")
-    require_idempotency_key: bool = _setting(
+    max_queued_calls: _Count = _field(2000, "most calls waiting for one model version")
+    require_idempotency_key: bool = _field(
         False, "refuse jobs and calls without an Idempotency-Key"
     )
-    idempotency_hours: _Above0 = _setting(24.0, "retention of a job's Idempotency-Key, hours")
-    call_idempotency_s: _Above0 = _setting(
+    idempotency_hours: _Above0 = _field(24.0, "retention of a job's Idempotency-Key, hours")
+    call_idempotency_s: _Above0 = _field(
         3600.0, "retention of a call's response under its Idempotency-Key in Redis, seconds"
     )
-    await_workers: bool = _setting(False, "ready only once every model has a warm worker")
-    worker_max_mb: _Megabytes = _setting(0, "memory at which a worker is replaced, MiB; 0: never")
-    memory_mb: _Megabytes = _setting(0, "memory of a worker for its models, MiB; 0: all are loaded")
-    min_stay_s: _From0 = _setting(30.0, "least time that a model stays loaded, seconds")
-    secret_key: Annotated[str, _text(_is_long, _LONG_KEY)] = _setting(
-        "", "key that encrypts stored secrets; empty: generated, with the embedded database only",
-        secret=True,
-    )  # fmt: skip
-    webhook_allow: Annotated[str, _text(AllowList.parse)] = _setting(
+    await_workers: bool = _field(False, "ready only once every model has a warm worker")
+    worker_max_mb: _Megabytes = _field(0, "memory at which a worker is replaced, MiB; 0: never")
+    memory_mb: _Megabytes = _field(0, "memory of a worker for its models, MiB; 0: all are loaded")
+    min_stay_s: _From0 = _field(30.0, "least time that a model stays loaded, seconds")
+    secret_key: Annotated[_Secret, _text(_is_long, _LONG_KEY)] = _field(
+        "", "key that encrypts stored secrets; empty: generated, with the embedded database only"
+    )
+    webhook_allow: Annotated[str, _text(AllowList.parse)] = _field(
         "", "private hosts and networks (a,b) that webhooks may reach, by plain http too"
     )
-    lease_s: Annotated[float, Field(ge=1, allow_inf_nan=False)] = _setting(
+    lease_s: _From1 = _field(
         6.0, "lease of a worker on a slice, seconds; renewed three times within it"
     )
-    keeper_interval_s: _Above0 = _setting(
+    keeper_interval_s: _Above0 = _field(
         1.0, "longest time between two rounds of the keeper, seconds"
     )
 
-    keep_items_days: _From0 = _setting(
-        0.0, "retention of the inputs of ended jobs, days; 0: for ever"
-    )
-    keep_results_days: _From0 = _setting(
-        0.0, "retention of the results of ended jobs, days; 0: for ever"
-    )
-    keep_jobs_days: _From0 = _setting(
-        0.0, "retention of ended jobs and launches, days; 0: for ever"
-    )
+    keep_items_days: _From0 = _field(0.0, "retention of inputs of ended jobs, days; 0: for ever")
+    keep_results_days: _From0 = _field(0.0, "retention of results of ended jobs, days; 0: for ever")
+    keep_jobs_days: _From0 = _field(0.0, "retention of ended jobs and launches, days; 0: for ever")
 
-    metrics: bool = _setting(True, "collect metrics, and report them for `why`")
-    metrics_window_s: float = _setting(60.0, "time that `why` and the dashboard look back, seconds")
-    metrics_host: str = _setting("127.0.0.1", "address of a process's own /metrics")
-    metrics_port: _Port = _setting(0, "port of a process's own /metrics; 0: none")
-    otlp_endpoint: Annotated[str, _text(_is_http, "the address of an OTLP receiver")] = _setting(
-        "", "address that traces are sent to, OTLP over HTTP; empty: no traces", secret=True
+    metrics: bool = _field(True, "collect metrics, and report them for `why`")
+    metrics_window_s: float = _field(60.0, "time that `why` and the dashboard look back, seconds")
+    metrics_host: str = _field("127.0.0.1", "address of a process's own /metrics")
+    metrics_port: _Port = _field(0, "port of a process's own /metrics; 0: none")
+    otlp_endpoint: Annotated[_Secret, _text(_is_http, "the address of an OTLP receiver")] = _field(
+        "", "address that traces are sent to, OTLP over HTTP; empty: no traces"
     )
-    trace_share: Annotated[float, Field(ge=0, le=1)] = _setting(
-        0.01, "fraction of requests without a traceparent that are traced"
-    )
-    log_format: Literal["auto", "json", "human"] = _setting(
+    trace_share: _Share = _field(0.01, "share of requests without a traceparent that are traced")
+    log_format: Literal["auto", "json", "human"] = _field(
         "auto", "json, human, or auto: human on a terminal, json elsewhere"
     )
 

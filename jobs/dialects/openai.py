@@ -9,6 +9,7 @@ once that is known.
 import base64
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/comple
 """Task of the models that each endpoint serves."""
 
 _MOST_WORDS = 500  # characters of a message about a line
+_REQUEST = itemgetter("custom_id", "method", "url", "body")
 _BASE64 = b'"base64"'
 _ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
 """Fields of the embeddings endpoint; all others are parameters of the model."""
@@ -197,12 +199,7 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(request, dict):
         raise _LineError("invalid_json_line", "a line is a JSON object", "")
     try:
-        custom_id, method, url, body = (
-            request["custom_id"],
-            request["method"],
-            request["url"],
-            request["body"],
-        )
+        custom_id, method, url, body = _REQUEST(request)
     except KeyError as error:
         raise _missing(error.args[0]) from None
     if not validation.is_custom_id(custom_id):
@@ -309,11 +306,7 @@ def _body(row: Mapping[str, Any], id: str, batch: Mapping[str, Any], tokens: int
         "created": batch["created"],
         "model": batch["model"],
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-        "usage": {
-            "prompt_tokens": tokens,
-            "completion_tokens": 0,
-            "total_tokens": tokens,
-        },
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
     }
 
 

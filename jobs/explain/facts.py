@@ -1,6 +1,6 @@
 """Input of the rules: figures of the last minute by model, tenant and service."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.models.model import Limits, Model
@@ -309,26 +309,27 @@ def _launches(reports: ReportSet, key: str) -> Launches:
 
 def _lanes(reports: ReportSet, key: str) -> tuple[Lane, ...]:
     """Returns the lanes, longest total wait first."""
-    entries = reports.increase_by("millrace_lane_entries_total", "lane", model=key)
-    launches = reports.increase_by("millrace_lane_launches_total", "lane", model=key)
-    waits = reports.increase_by("millrace_lane_wait_seconds_total", "lane", model=key)
-    lanes = (
-        Lane(name, count, launches.get(name, 0.0), waits.get(name, 0.0))
-        for name, count in entries.items()
-    )
+    metrics = ("lane_entries_total", "lane_launches_total", "lane_wait_seconds_total")
+    lanes = (Lane(*row) for row in _table(reports, key, "lane", metrics))
     return tuple(sorted(lanes, key=lambda lane: -lane.wait_s))
 
 
 def _uses(reports: ReportSet, key: str) -> tuple[Use, ...]:
     """Returns the uses, largest first."""
-    entries = reports.increase_by("millrace_tenant_entries_total", "tenant", model=key)
-    units = reports.increase_by("millrace_tenant_units_total", "tenant", model=key)
-    device = reports.increase_by("millrace_tenant_device_seconds_total", "tenant", model=key)
-    uses = (
-        Use(tenant, count, units.get(tenant, 0.0), device.get(tenant, 0.0))
-        for tenant, count in entries.items()
-    )
+    metrics = ("tenant_entries_total", "tenant_units_total", "tenant_device_seconds_total")
+    uses = (Use(*row) for row in _table(reports, key, "tenant", metrics))
     return tuple(sorted(uses, key=lambda use: -use.units))
+
+
+def _table(
+    reports: ReportSet, key: str, label: str, metrics: tuple[str, str, str]
+) -> Iterator[tuple[str, float, float, float]]:
+    """Yields each value of a label that the first counter has, with the increases of all three."""
+    first, second, third = (
+        reports.increase_by(f"millrace_{metric}", label, model=key) for metric in metrics
+    )
+    for name, count in first.items():
+        yield name, count, second.get(name, 0.0), third.get(name, 0.0)
 
 
 def _upstreams(reports: ReportSet) -> Iterable[UpstreamFacts]:

@@ -127,7 +127,7 @@ class Model:
         """Returns what is wrong with the files that its options name; loads none."""
         if self.spec.options is None:
             return []
-        problems = self.spec.options(**self.options).file_problems()
+        problems = self.spec.options(**self.options).file_problems(self.effective_task)
         return [f"{self.key}: {problem}" for problem in problems]
 
     def size(self, value: Any, params: Mapping[str, Any]) -> int:

@@ -96,7 +96,6 @@ class TorchOptions(PythonOptions):
 class HuggingFaceOptions(EngineOptions):
     """Options of the engine `huggingface`, whatever the task."""
 
-    task: ClassVar[Task] = "any"
     path: _Path = Field(description="folder of the model")
     sha256: _Sha256
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
@@ -104,27 +103,14 @@ class HuggingFaceOptions(EngineOptions):
     device: str = ""
     threads: _Threads = 1
 
-    def file_problems(self) -> Iterator[str]:
+    def file_problems(self, task: Task) -> Iterator[str]:
         """Implements `EngineOptions.file_problems`."""
-        return huggingface_folder.file_problems(self.task, self.model_dump())
-
-
-class ClassificationOptions(HuggingFaceOptions):
-    """Options of a folder that labels texts."""
-
-    task = "classification"
-
-
-class TokensOptions(HuggingFaceOptions):
-    """Options of a folder that labels tokens."""
-
-    task = "tokens"
+        return huggingface_folder.file_problems(task, self.path)
 
 
 class EmbeddingOptions(HuggingFaceOptions):
     """Options of a folder that embeds texts."""
 
-    task = "embedding"
     pooling: Literal["mean", "cls"] = "mean"
     normalize: bool = True
 
@@ -132,7 +118,6 @@ class EmbeddingOptions(HuggingFaceOptions):
 class RerankingOptions(HuggingFaceOptions):
     """Options of a folder that scores texts against a query."""
 
-    task = "reranking"
     activation: Literal["sigmoid", "none"] = "none"
 
 
@@ -161,7 +146,9 @@ def _by_task(spec: EngineSpec) -> EngineSpec:
     return replace(spec, by_task=tasks)
 
 
-def _huggingface(options: type[HuggingFaceOptions], **params: Param) -> EngineSpec:
+def _huggingface(
+    task: Task, options: type[HuggingFaceOptions] = HuggingFaceOptions, **params: Param
+) -> EngineSpec:
     """Returns the spec of texts as tokens, in length buckets, padded."""
     return EngineSpec(
         True,
@@ -169,7 +156,7 @@ def _huggingface(options: type[HuggingFaceOptions], **params: Param) -> EngineSp
         params,
         huggingface_folder.tokens,
         (*TOKEN_BUCKETS, *_LONGER_BUCKETS),
-        options.task,
+        task,
         longest=huggingface_folder.longest,
         pads=True,
         options=options,
@@ -182,13 +169,15 @@ TORCH = _by_task(EngineSpec(False, "items", {}, lambda *_: 1, options=TorchOptio
 _TRUNCATE = Param.whole("tokens", MIN_TOKENS, MOST_TOKENS)
 _TOP_K = Param.whole("labels", 1, 1_000_000)
 HUGGINGFACE = replace(
-    _huggingface(HuggingFaceOptions),
+    _huggingface("any"),
     by_task={
-        "classification": _huggingface(ClassificationOptions, truncate=_TRUNCATE, top_k=_TOP_K),
-        "tokens": _huggingface(TokensOptions, truncate=_TRUNCATE),
-        "embedding": _huggingface(EmbeddingOptions, truncate=_TRUNCATE, normalize=TRUE_OR_FALSE),
+        "classification": _huggingface("classification", truncate=_TRUNCATE, top_k=_TOP_K),
+        "tokens": _huggingface("tokens", truncate=_TRUNCATE),
+        "embedding": _huggingface(
+            "embedding", EmbeddingOptions, truncate=_TRUNCATE, normalize=TRUE_OR_FALSE
+        ),
         "reranking": replace(
-            _huggingface(RerankingOptions),
+            _huggingface("reranking", RerankingOptions),
             text_only=False,
             input_problem=pairs,
             # The pairs of an item are rows of their own in whatever launch they are.

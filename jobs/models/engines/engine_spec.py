@@ -85,7 +85,7 @@ class EngineOptions(BaseModel):
             set_ones = f"there are {' and '.join(given)}" if given else "there is none"
             yield f"one of {', '.join(names)} must be set; {set_ones}"
 
-    def file_problems(self) -> Iterator[str]:
+    def file_problems(self, task: Task) -> Iterator[str]:
         """Yields what is wrong with the files that they name, on this machine."""
         for name in self.files:
             if (path := getattr(self, name)) and not Path(path).is_file():

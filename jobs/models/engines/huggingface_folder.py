@@ -91,9 +91,9 @@ def _here(file: Path) -> Path:
     return file
 
 
-def file_problems(task: str, options: Mapping[str, Any]) -> Iterator[str]:
+def file_problems(task: str, path: str) -> Iterator[str]:
     """Yields what is wrong with the folder for this task."""
-    folder = Path(options["path"])
+    folder = Path(path)
     if not folder.is_dir():
         yield f"options.path: there is no folder {folder}"
         return
