@@ -1,12 +1,18 @@
 """Entries of the models file for models that someone else serves."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines.upstream_options import Concurrency, HttpOptions
+from jobs.models.engines.upstream_options import (
+    Concurrency,
+    HttpOptions,
+    OpenAIOptions,
+    UpstreamOptions,
+)
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
@@ -136,3 +142,16 @@ def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
 )
 def test_tokens_are_guessed(value: object, size: int) -> None:
     assert Model("m", "1", "openai").size(value, {}) == size
+
+
+@pytest.mark.parametrize(("engine", "options"), [("http", HttpOptions), ("openai", OpenAIOptions)])
+def test_the_page_has_each_option_with_its_default(
+    engine: str, options: type[UpstreamOptions]
+) -> None:
+    page = Path(__file__).parents[5] / "ops/docs/upstreams.md"
+    rows = re.findall(r"^\| `(\w+)` \| (both|`\w+`) \| (.*?) \|", page.read_text(), re.MULTILINE)
+    defaults = {name: default for name, whose, default in rows if whose in ("both", f"`{engine}`")}
+    assert defaults.keys() == options.model_fields.keys()
+    for name, field in options.model_fields.items():
+        if field.default and isinstance(field.default, str | float | int):
+            assert defaults[name].strip('`"') == str(field.default).removesuffix(".0")
