@@ -165,9 +165,8 @@ def _launched(record: CallRecord, engine_ms: float) -> Diagnosis:
     return _diagnosis(
         record,
         "slow_model",
-        f"its launch took {_ms(engine_ms)} on the device (predicted: "
-        f"{_ms(predicted_ms)}), of a target of {_ms(record.target_ms)}"
-        f"{padded if padding >= _MUCH_PADDING else ''}",
+        f"its launch took {_ms(engine_ms)} on the device (predicted: {_ms(predicted_ms)}), of a "
+        f"target of {_ms(record.target_ms)}{padded if padding >= _MUCH_PADDING else ''}",
         "a faster device; a smaller limits.max_batch or max_tokens if launches are long because "
         "they are full; or a target_ms that the model can meet",
         {"engine_ms": engine_ms, "predicted_ms": predicted_ms, "padding": padding},

@@ -92,8 +92,7 @@ def model_fails(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"{percent(min(1.0, failed / max(1.0, total)))} of the inputs of {model.key} failed "
         f"({calls:.0f} calls, {items:.0f} items), most as {most}",
         "the errors of items and the worker's log have the messages; `millrace model check` runs "
-        "it "
-        "alone",
+        "it alone",
         {"calls": calls, "items": items, "code": most},
     )
 

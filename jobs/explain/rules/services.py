@@ -158,8 +158,7 @@ def keeper_failing(facts: Facts) -> Diagnosis | None:
         "warning",
         "keeper",
         f"the keeper's service {worst} failed {failing[worst]:.0f} of {runs[worst]:.0f} times in "
-        "the "
-        f"last minute ({count(len(failing), 'service')} fail)",
+        f"the last minute ({count(len(failing), 'service')} fail)",
         "its log has the cause; most often the database or Redis is unreachable",
         {"service": worst, "failed": failing[worst], "runs": runs[worst]},
     )

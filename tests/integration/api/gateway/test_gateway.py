@@ -266,7 +266,7 @@ def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_
     async def test(stage: Stage) -> None:
         stage.ready(NEW)
         pool, lanes = await stage.gateway.model_statuses.get(NEW), stage.lanes(NEW)
-        pool.margin.note(late=True)
+        pool.margin.record(late=True)
         before_ms = pool.margin.ms
         task = asyncio.create_task(stage.call(NEW))
         waiting = await eventually_async(lambda: lanes.look("s").lanes)
