@@ -3,14 +3,13 @@
 Tools, images, documents, thinking and streams are refused by name.
 """
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 
 from jobs import ids
-from jobs.dialects.protocol import Part
+from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Malformed
 from jobs.intake import validation
 from jobs.intake.spool import Intake
@@ -32,12 +31,7 @@ Loc = tuple[str | int, ...]
 class Anthropic:
     """A line is `{"custom_id", "params"}`, params the body of a Messages request."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        batch: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the lines of an input."""
         taken: Intake | None = None
         model = ""
@@ -54,9 +48,7 @@ class Anthropic:
         taken.finish(lambda seq: ((), seq + 1))
         return taken
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, batch: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns a result line. batch: `model`, as the requests named it."""
         result = {"custom_id": row["custom_id"], "result": _result(row, batch)}
         return "results", orjson.dumps(result)
@@ -150,7 +142,7 @@ def _text(content: Any, *loc: str | int) -> str:
     return "".join(block["text"] for block in content)
 
 
-def _result(row: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
+def _result(row: Row, batch: BatchRequest) -> dict[str, Any]:
     outcome = row["outcome"]
     if outcome == "succeeded":
         try:
@@ -169,7 +161,7 @@ def _errored(kind: str, message: str) -> dict[str, Any]:
     return {"type": "errored", "error": {"type": "error", "error": error, "request_id": None}}
 
 
-def _message(row: Mapping[str, Any], batch: Mapping[str, Any]) -> dict[str, Any]:
+def _message(row: Row, batch: BatchRequest) -> dict[str, Any]:
     said = chat.answer(orjson.loads(row["output"]))
     usage = said.usage or {}
     # The same result has the same id, whenever it is read.

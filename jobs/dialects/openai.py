@@ -8,13 +8,13 @@ once that is known.
 
 import base64
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from jobs.dialects.protocol import Part
+from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Invalid, Malformed, UnknownModel
 from jobs.intake import validation
 from jobs.intake.spool import MAX_FAULTS, Intake
@@ -54,21 +54,14 @@ class OpenAI:
     """A line: {"custom_id", "method", "url", "body"}; all of one url and one model. An answer:
     {"id", "custom_id", "response", "error"}; those that failed go into a file of their own."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        batch: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the lines of an input."""
         requests = _Requests(open_intake, batch["endpoint"])
         for line in lines:
             requests.take(line)
         return requests.finish()
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, batch: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns a result line."""
         id = f"{batch['prefix']}{row['seq']}"
         line = {"id": f"batch_req_{id}", "custom_id": row["custom_id"], "response": None}
@@ -96,7 +89,7 @@ class _LineError(Exception):
 class _Requests:
     """Reader of the lines of one input; reports the first fault of each."""
 
-    def __init__(self, open_intake: Callable[[str], Intake], endpoint: str) -> None:
+    def __init__(self, open_intake: OpenIntake, endpoint: str) -> None:
         self._open, self._endpoint = open_intake, endpoint
         self._input = _embedding if endpoint == "/v1/embeddings" else _chat
         self._line = 0
@@ -290,7 +283,7 @@ def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     return status, {"error": said}
 
 
-def _body(row: Mapping[str, Any], id: str, batch: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]:
     """Returns the response of the endpoint. tokens: 0 where the model counts none."""
     if batch["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == _BASE64.decode()

@@ -5,6 +5,10 @@ from typing import Any, Literal, Protocol
 
 from jobs.intake.spool import Intake
 
+OpenIntake = Callable[[str], Intake]
+Lines = Iterable[bytes | None]
+Row = Mapping[str, Any]
+BatchRequest = Mapping[str, Any]
 Part = Literal["results", "errors"]
 """File that a result line goes into, where a dialect has two."""
 
@@ -12,12 +16,7 @@ Part = Literal["results", "errors"]
 class Dialect(Protocol):
     """Format of items and results. batch: request of the compatible API, from the job's row."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        batch: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the items of an input into a finished intake.
 
         open_intake: opens it, once, for the model of that name ("": the job's). lines: None for
@@ -25,9 +24,7 @@ class Dialect(Protocol):
         """
         ...
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, batch: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns the line of one result, without its end, and the file that it goes into.
 
         row: seq, custom_id, outcome, attempts, units and the JSON texts output, error and reply
