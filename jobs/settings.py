@@ -228,7 +228,7 @@ def is_secret(field: FieldInfo) -> bool:
     return not field.repr
 
 
-def shown(url: str) -> str:
+def redacted(url: str) -> str:
     """Returns an address without its password and without parameters that may be secret."""
     try:
         parts = urlsplit(url)

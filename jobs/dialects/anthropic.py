@@ -77,6 +77,7 @@ def item_of(
     faults: list[Fault] = []
 
     def fault(code: str, message: str, *where: str | int) -> None:
+        """Adds a fault at this place of the request."""
         faults.append(Fault((*loc, *where), code, message, line))
 
     fields = request if isinstance(request, dict) else {}

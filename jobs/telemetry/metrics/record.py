@@ -40,6 +40,7 @@ def run_later(act: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(act)
     def later(*args: P.args, **kwargs: P.kwargs) -> None:
+        """Defers the call."""
         if _on:
             deferred.defer(act, *args, **kwargs)
 

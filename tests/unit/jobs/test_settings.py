@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.blobs import store
-from jobs.settings import Settings, SettingsError, load, shown
+from jobs.settings import Settings, SettingsError, load, redacted
 
 
 def problems(environ: dict[str, str]) -> list[str]:
@@ -270,7 +270,7 @@ def test_a_child_process_reads_no_secret_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_is_shown_without_what_is_secret(url: str, as_shown: str) -> None:
-    assert shown(url) == as_shown
+    assert redacted(url) == as_shown
 
 
 @pytest.mark.parametrize(
