@@ -174,9 +174,9 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     metrics_window_s: float = _field(60.0, "time that `why` and the dashboard look back, seconds")
     metrics_host: str = _field("127.0.0.1", "address of a process's own /metrics")
     metrics_port: _Port = _field(0, "port of a process's own /metrics; 0: none")
-    otlp_endpoint: Annotated[_Secret, _text(_is_http, "the address of an OTLP receiver")] = _field(
-        "", "address that traces are sent to, OTLP over HTTP; empty: no traces"
-    )
+    otlp_endpoint: Annotated[
+        _Secret, _text(_is_http, "the http(s) address of an OTLP receiver")
+    ] = _field("", "address that traces are sent to, OTLP over HTTP; empty: no traces")
     trace_share: _Share = _field(0.01, "share of requests without a traceparent that are traced")
     log_format: Literal["auto", "json", "human"] = _field(
         "auto", "json, human, or auto: human on a terminal, json elsewhere"
@@ -312,7 +312,7 @@ def _otlp_endpoint(environ: Mapping[str, str]) -> str:
 
 
 def _conflicts(settings: Settings) -> Iterator[str]:
-    """Yields what is wrong between settings, or with the files that they name."""
+    """Yields conflicts between settings."""
     for cert, key in (("tls_cert", "tls_key"), ("client_cert", "client_key")):
         if (getattr(settings, cert) is None) != (getattr(settings, key) is None):
             names = f"{_variable(cert)} and {_variable(key)}"
