@@ -61,16 +61,16 @@ def is_tenant(name: str) -> bool:
     return _TENANT.fullmatch(name) is not None
 
 
-def validate(asked: NewKey) -> None:
+def validate(key: NewKey) -> None:
     """Raises Invalid with everything that is wrong with a new key."""
     faults = []
-    if not is_tenant(asked.tenant):
+    if not is_tenant(key.tenant):
         why = "1 to 100 letters, digits and ._:@-, a letter or digit first"
         faults.append(Fault(("tenant",), "name", why))
-    if not set(asked.granted) <= ROLES[asked.role]:
-        most = ", ".join(sorted(ROLES[asked.role]))
-        faults.append(Fault(("scopes",), "scope", f"the role {asked.role} has {most} at most"))
-    if not asked.granted:
+    if not set(key.granted) <= ROLES[key.role]:
+        most = ", ".join(sorted(ROLES[key.role]))
+        faults.append(Fault(("scopes",), "scope", f"the role {key.role} has {most} at most"))
+    if not key.granted:
         faults.append(Fault(("scopes",), "scope", "a key needs one scope or more"))
     if faults:
         raise Invalid("; ".join(fault.message for fault in faults), faults=faults)

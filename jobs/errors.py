@@ -69,7 +69,7 @@ def _text(name: str) -> str:
 
 
 class MillraceError(Exception):
-    """Root of the tree: an error that clients are told."""
+    """Root of the tree: an error that is sent to clients."""
 
     status: ClassVar[int] = 500  #: HTTP status
     code: ClassVar[str] = "internal"
@@ -284,7 +284,7 @@ class Unreadable(MillraceError):
 class PayloadLost(Unreadable):
     """The blob of a payload is missing."""
 
-    code, title = "payload_lost", "A payload is gone"
+    code, title = "payload_lost", "A payload is missing"
 
 
 class PayloadCorrupt(Unreadable):

@@ -7,23 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from jobs.blobs import s3_locations, store
 from jobs.encryption import MIN_KEY
+from jobs.problems import described, fits
 from jobs.ssrf import AllowList
 
-_PREFIX = "MILLRACE_"
+_CONFIG = "MILLRACE_CONFIG"
 _FILE = "_FILE"  # after the name of a secret: the path of a file that holds its value
-_SHOWN = {"host", "port", "db", "sslmode", "sslrootcert", "sslcert", "sslkey"} | {
-    "target_session_attrs",
-    "ssl_ca_certs",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_cert_reqs",
-}
+_SHOWN = {
+    "host", "port", "db", "sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs",
+    "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs",
+}  # fmt: skip
 """Parameters of an address that `millrace check` shows."""
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -36,8 +33,8 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-def _setting(default: Any, help: str, *, secret: bool = False) -> Any:
-    return Field(default, description=help, repr=not secret)
+def _field(default: Any, help: str) -> Any:
+    return Field(default, description=help)
 
 
 def default_home() -> Path:
@@ -56,41 +53,42 @@ def is_trusted_url(url: str) -> bool:
     return parts.scheme in schemes and bool(parts.hostname)
 
 
-def _trusted(url: str) -> None:
-    if not is_trusted_url(url):
-        raise ValueError(f"{url!r} must begin with https://, or with http:// on loopback")
+def _is_http(url: str) -> bool:
+    return urlsplit(url).scheme in ("http", "https")
 
 
-def _http(url: str) -> None:
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError("must be the http(s) address of an OTLP receiver")
+def _is_long(key: str) -> bool:
+    return len(key) >= MIN_KEY
 
 
-def _long(key: str) -> None:
-    if len(key) < MIN_KEY:
-        raise ValueError(
-            f"must have {MIN_KEY} characters or more; `openssl rand -base64 32` makes one"
-        )
+def _readable(path: Path) -> Path:
+    path = path.expanduser()
+    if not (path.is_file() and os.access(path, os.R_OK)):
+        raise ValueError(f"{path} is no file that can be read")
+    return path
 
 
-def _checked(parse: Callable[[str], object]) -> AfterValidator:
-    """Validates a text that is not empty by a function that raises ValueError."""
-
-    def check(text: str) -> str:
-        if text:
-            parse(text)
-        return text
-
-    return AfterValidator(check)
+def _text(test: Callable[[str], object], expected: str = "") -> AfterValidator:
+    """Validates a text that is not empty; the test may raise ValueError itself."""
+    return fits(lambda text: not text or test(text) is not False, expected)
 
 
+def _variable(name: str) -> str:
+    return f"MILLRACE_{name.upper()}"
+
+
+_Secret = Annotated[str, Field(repr=False)]  # a secret, or an address that may hold one
 _File = Annotated[Path, AfterValidator(Path.expanduser)]
+_Pem = Annotated[Path, AfterValidator(_readable)]
 _Port = Annotated[int, Field(ge=0, le=65535)]
 _Count = Annotated[int, Field(ge=1)]
 _Megabytes = Annotated[int, Field(ge=0)]  # 0: no bound
 _Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds or hours
 _From0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds or days
-_TrustedUrl = Annotated[str, _checked(_trusted)]
+_LONG_KEY = f"{MIN_KEY} characters or more; `openssl rand -base64 32` makes one"
+_From1 = Annotated[float, Field(ge=1, allow_inf_nan=False)]  # seconds
+_Share = Annotated[float, Field(ge=0, le=1)]
+_TrustedUrl = Annotated[str, _text(is_trusted_url, "https://…, or http://… on loopback")]
 
 
 class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=True):
@@ -100,100 +98,87 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     MILLRACE_CONFIG names; the environment wins.
     """
 
+    model_config = ConfigDict(alias_generator=_variable, validate_by_name=True)
+
     home: _File = Field(
         default_factory=default_home, description="data folder of the embedded services"
     )
-    host: str = _setting("127.0.0.1", "address the api listens on")
-    port: _Port = _setting(8000, "port the api listens on")
-    tls_cert: _File | None = _setting(None, "the api's certificate, with its chain (PEM): https")
-    tls_key: _File | None = _setting(None, "the private key of that certificate (PEM)")
-    tls_client_ca: _File | None = _setting(None, "CA whose certificates clients must present (PEM)")
-    ca: _File | None = _setting(
-        None, "CA that the command line trusts instead of the system's (PEM)"
+    host: str = _field("127.0.0.1", "address the api listens on")
+    port: _Port = _field(8000, "port the api listens on")
+    tls_cert: _Pem | None = _field(None, "the api's certificate, with its chain (PEM): https")
+    tls_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
+    tls_client_ca: _Pem | None = _field(None, "CA whose certificates clients must present (PEM)")
+    ca: _Pem | None = _field(None, "CA that the command line trusts, not the system's (PEM)")
+    client_cert: _Pem | None = _field(None, "certificate that the command line presents (PEM)")
+    client_key: _Pem | None = _field(None, "the private key of that certificate (PEM)")
+    database_url: _Secret = _field("", "PostgreSQL 15 or later; empty: the embedded one")
+    redis_url: _Secret = _field("", "Redis 6.2 or later; empty: the embedded one")
+    broker_url: _Secret = _field(
+        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis"
     )
-    client_cert: _File | None = _setting(None, "certificate that the command line presents (PEM)")
-    client_key: _File | None = _setting(None, "the private key of that certificate (PEM)")
-    database_url: str = _setting("", "PostgreSQL 15 or later; empty: the embedded one", secret=True)
-    redis_url: str = _setting("", "Redis 6.2 or later; empty: the embedded one", secret=True)
-    broker_url: str = _setting(
-        "", "broker of the nudges: redis:// or amqp:// (RabbitMQ); empty: Redis", secret=True
-    )
-    models: _File | None = _setting(None, "models file (TOML); empty: the sample models")
-    blobs: Annotated[str, _checked(store.parse)] = _setting(
+    models: _File | None = _field(None, "models file (TOML); empty: the sample models")
+    blobs: Annotated[str, _text(store.parse)] = _field(
         "", "blob store: file:/path or s3://bucket/prefix; empty: payloads stay in the database"
     )
-    blob_over_kb: _Count = _setting(64, "size above which a payload goes to the blob store, KiB")
-    s3_endpoint: str = _setting("", "address of an S3-compatible store that is not Amazon's")
-    s3_allow: Annotated[str, _checked(s3_locations.patterns)] = _setting(
+    blob_over_kb: _Count = _field(64, "size above which a payload goes to the blob store, KiB")
+    s3_endpoint: str = _field("", "address of an S3-compatible store that is not Amazon's")
+    s3_allow: Annotated[str, _text(s3_locations.patterns)] = _field(
         "", "S3 buckets that jobs may use (a,b): bucket or bucket/prefix, {tenant} in it"
     )
-    oidc_issuer: _TrustedUrl = _setting(
-        "", "URL of the identity provider whose tokens are accepted"
-    )
-    oidc_audience: str = _setting("", "audience (`aud`) that its tokens must name")
-    oidc_jwks_url: _TrustedUrl = _setting("", "URL of its keys; empty: found by OpenID discovery")
-    oidc_tenant_claim: str = _setting("tenant", "claim that names the tenant")
-    oidc_role_claim: str = _setting("role", "claim that names the role; without it: tenant")
-    oidc_client_id: str = _setting("", "client id of the dashboard at that provider")
-    oidc_client_secret: str = _setting(
-        "", "client secret of the dashboard, where it has one", secret=True
-    )
-    pool: str = _setting("default", "pool that a worker belongs to")
-    device: str = _setting("", "torch device of a worker; empty: CUDA if there is one")
-    max_json_mb: _Count = _setting(64, "largest JSON body, MiB")
-    max_ndjson_mb: _Count = _setting(8192, "largest NDJSON body, MiB")
-    max_file_mb: _Count = _setting(8192, "largest uploaded file, MiB")
-    max_items: _Count = _setting(10_000_000, "most items in one job")
-    slow_client_s: _Above0 = _setting(
+    oidc_issuer: _TrustedUrl = _field("", "URL of the identity provider whose tokens are accepted")
+    oidc_audience: str = _field("", "audience (`aud`) that its tokens must name")
+    oidc_jwks_url: _TrustedUrl = _field("", "URL of its keys; empty: found by OpenID discovery")
+    oidc_tenant_claim: str = _field("tenant", "claim that names the tenant")
+    oidc_role_claim: str = _field("role", "claim that names the role; without it: tenant")
+    oidc_client_id: str = _field("", "client id of the dashboard at that provider")
+    oidc_client_secret: _Secret = _field("", "client secret of the dashboard, where it has one")
+    pool: str = _field("default", "pool that a worker belongs to")
+    device: str = _field("", "torch device of a worker; empty: CUDA if there is one")
+    max_json_mb: _Count = _field(64, "largest JSON body, MiB")
+    max_ndjson_mb: _Count = _field(8192, "largest NDJSON body, MiB")
+    max_file_mb: _Count = _field(8192, "largest uploaded file, MiB")
+    max_items: _Count = _field(10_000_000, "most items in one job")
+    slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )
-    max_queued_calls: _Count = _setting(2000, "most calls waiting for one model version")
-    require_idempotency_key: bool = _setting(
+    max_queued_calls: _Count = _field(2000, "most calls waiting for one model version")
+    require_idempotency_key: bool = _field(
         False, "refuse jobs and calls without an Idempotency-Key"
     )
-    idempotency_hours: _Above0 = _setting(24.0, "retention of a job's Idempotency-Key, hours")
-    call_idempotency_s: _Above0 = _setting(
+    idempotency_hours: _Above0 = _field(24.0, "retention of a job's Idempotency-Key, hours")
+    call_idempotency_s: _Above0 = _field(
         3600.0, "retention of a call's response under its Idempotency-Key in Redis, seconds"
     )
-    await_workers: bool = _setting(False, "ready only once every model has a warm worker")
-    worker_max_mb: _Megabytes = _setting(0, "memory at which a worker is replaced, MiB; 0: never")
-    memory_mb: _Megabytes = _setting(0, "memory of a worker for its models, MiB; 0: all are loaded")
-    min_stay_s: _From0 = _setting(30.0, "least time that a model stays loaded, seconds")
-    secret_key: Annotated[str, _checked(_long)] = _setting(
-        "", "key that encrypts stored secrets; empty: generated, with the embedded database only",
-        secret=True,
-    )  # fmt: skip
-    webhook_allow: Annotated[str, _checked(AllowList.parse)] = _setting(
+    await_workers: bool = _field(False, "ready only once every model has a warm worker")
+    worker_max_mb: _Megabytes = _field(0, "memory at which a worker is replaced, MiB; 0: never")
+    memory_mb: _Megabytes = _field(0, "memory of a worker for its models, MiB; 0: all are loaded")
+    min_stay_s: _From0 = _field(30.0, "least time that a model stays loaded, seconds")
+    secret_key: Annotated[_Secret, _text(_is_long, _LONG_KEY)] = _field(
+        "", "key that encrypts stored secrets; empty: generated, with the embedded database only"
+    )
+    webhook_allow: Annotated[str, _text(AllowList.parse)] = _field(
         "", "private hosts and networks (a,b) that webhooks may reach, by plain http too"
     )
-    lease_s: Annotated[float, Field(ge=1, allow_inf_nan=False)] = _setting(
+    lease_s: _From1 = _field(
         6.0, "lease of a worker on a slice, seconds; renewed three times within it"
     )
-    keeper_interval_s: _Above0 = _setting(
+    keeper_interval_s: _Above0 = _field(
         1.0, "longest time between two rounds of the keeper, seconds"
     )
 
-    keep_items_days: _From0 = _setting(
-        0.0, "retention of the inputs of ended jobs, days; 0: for ever"
-    )
-    keep_results_days: _From0 = _setting(
-        0.0, "retention of the results of ended jobs, days; 0: for ever"
-    )
-    keep_jobs_days: _From0 = _setting(
-        0.0, "retention of ended jobs and launches, days; 0: for ever"
-    )
+    keep_items_days: _From0 = _field(0.0, "retention of inputs of ended jobs, days; 0: for ever")
+    keep_results_days: _From0 = _field(0.0, "retention of results of ended jobs, days; 0: for ever")
+    keep_jobs_days: _From0 = _field(0.0, "retention of ended jobs and launches, days; 0: for ever")
 
-    metrics: bool = _setting(True, "collect metrics, and report them for `why`")
-    metrics_window_s: float = _setting(60.0, "time that `why` and the dashboard look back, seconds")
-    metrics_host: str = _setting("127.0.0.1", "address of a process's own /metrics")
-    metrics_port: _Port = _setting(0, "port of a process's own /metrics; 0: none")
-    otlp_endpoint: Annotated[str, _checked(_http)] = _setting(
-        "", "address that traces are sent to, OTLP over HTTP; empty: no traces", secret=True
-    )
-    trace_share: Annotated[float, Field(ge=0, le=1)] = _setting(
-        0.01, "fraction of requests without a traceparent that are traced"
-    )
-    log_format: Literal["auto", "json", "human"] = _setting(
+    metrics: bool = _field(True, "collect metrics, and report them for `why`")
+    metrics_window_s: float = _field(60.0, "time that `why` and the dashboard look back, seconds")
+    metrics_host: str = _field("127.0.0.1", "address of a process's own /metrics")
+    metrics_port: _Port = _field(0, "port of a process's own /metrics; 0: none")
+    otlp_endpoint: Annotated[
+        _Secret, _text(_is_http, "the http(s) address of an OTLP receiver")
+    ] = _field("", "address that traces are sent to, OTLP over HTTP; empty: no traces")
+    trace_share: _Share = _field(0.01, "share of requests without a traceparent that are traced")
+    log_format: Literal["auto", "json", "human"] = _field(
         "auto", "json, human, or auto: human on a terminal, json elsewhere"
     )
 
@@ -227,15 +212,15 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     def environment(self) -> dict[str, str]:
         """Returns all settings as environment variables, so that a child inherits no others."""
         values = {_variable(name): "" if value is None else str(value) for name, value in self}
-        return values | {name + _FILE: "" for name in _secrets()} | {_PREFIX + "CONFIG": ""}
+        return values | {name + _FILE: "" for name in _secrets()} | {_CONFIG: ""}
 
 
-def _variable(name: str) -> str:
-    return _PREFIX + name.upper()
+def _variables() -> list[str]:
+    return [_variable(name) for name in Settings.model_fields]
 
 
-def _secrets() -> set[str]:
-    return {_variable(name) for name, field in Settings.model_fields.items() if is_secret(field)}
+def _secrets() -> list[str]:
+    return [_variable(name) for name, field in Settings.model_fields.items() if is_secret(field)]
 
 
 def is_secret(field: FieldInfo) -> bool:
@@ -243,7 +228,7 @@ def is_secret(field: FieldInfo) -> bool:
     return not field.repr
 
 
-def shown(url: str) -> str:
+def redacted(url: str) -> str:
     """Returns an address without its password and without parameters that may be secret."""
     try:
         parts = urlsplit(url)
@@ -263,23 +248,22 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """
     environ = os.environ if environ is None else environ
     problems: list[str] = []
-    config = environ.get(_PREFIX + "CONFIG")
+    config = environ.get(_CONFIG)
     given = {**(_read_file(config, problems) if config else {}), **environ}
     given = {name: value for name, value in given.items() if value not in (None, "")}
     for name in _secrets():
         _read_secret(name, given, problems)
-    values = {name: given[v] for name in Settings.model_fields if (v := _variable(name)) in given}
-    values.setdefault("otlp_endpoint", _otlp_endpoint(environ))
+    values = {name: given[name] for name in _variables() if name in given}
+    values.setdefault(_variable("otlp_endpoint"), _otlp_endpoint(environ))
+    wrong = set()
     try:
         settings = Settings(**values)
-        wrong = set()
     except ValidationError as error:
-        problems += map(_worded, error.errors())
-        wrong = {str(detail["loc"][0]) for detail in error.errors()}
+        problems += described(error, Settings)
+        wrong = {detail["loc"][0] for detail in error.errors()}
         settings = Settings(**{name: values[name] for name in values.keys() - wrong})
     # A setting that is wrong by itself is named once.
-    named = [_variable(name) for name in wrong]
-    problems += [no for no in _conflicts(settings) if not any(name in no for name in named)]
+    problems += [no for no in _conflicts(settings) if not any(str(name) in no for name in wrong)]
     if problems:
         raise SettingsError(problems)
     return settings
@@ -288,21 +272,20 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 def _read_file(path: str, problems: list[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            found = tomllib.load(file)
+            content = tomllib.load(file)
     except OSError as error:
-        problems.append(f"MILLRACE_CONFIG: {path} can't be read: {error.strerror}")
+        problems.append(f"{_CONFIG}: {path} can't be read: {error.strerror}")
         return {}
     except tomllib.TOMLDecodeError as error:
-        problems.append(f"MILLRACE_CONFIG: {path} is not valid TOML: {error}")
+        problems.append(f"{_CONFIG}: {path} is not valid TOML: {error}")
         return {}
-    known = {_variable(name) for name in Settings.model_fields}
-    known |= {name + _FILE for name in _secrets()}
+    known = {*_variables(), *(name + _FILE for name in _secrets())}
     problems += [
         f"{path}: {name} is not a setting; `millrace check` lists them all"
-        for name in found
+        for name in content
         if name not in known
     ]
-    return found
+    return content
 
 
 def _read_secret(name: str, given: dict[str, Any], problems: list[str]) -> None:
@@ -328,18 +311,8 @@ def _otlp_endpoint(environ: Mapping[str, str]) -> str:
     return environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (base and f"{base}/v1/traces")
 
 
-def _worded(error: ErrorDetails) -> str:
-    name = str(error["loc"][0])
-    if error["type"] == "value_error":
-        return f"{_variable(name)}: {error['ctx']['error']}"
-    must = error["msg"].removeprefix("Input should be ").partition(", unable")[0]
-    must = "true or false" if error["type"] == "bool_parsing" else must
-    shown = "set" if is_secret(Settings.model_fields[name]) else repr(error["input"])
-    return f"{_variable(name)} is {shown}; it must be {must}"
-
-
 def _conflicts(settings: Settings) -> Iterator[str]:
-    """Yields what is wrong between settings, or with the files that they name."""
+    """Yields conflicts between settings."""
     for cert, key in (("tls_cert", "tls_key"), ("client_cert", "client_key")):
         if (getattr(settings, cert) is None) != (getattr(settings, key) is None):
             names = f"{_variable(cert)} and {_variable(key)}"
@@ -349,10 +322,6 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             "MILLRACE_TLS_CLIENT_CA asks clients for certificates: set MILLRACE_TLS_CERT and "
             "MILLRACE_TLS_KEY too"
         )
-    for name in ("tls_cert", "tls_key", "tls_client_ca", "ca", "client_cert", "client_key"):
-        path = getattr(settings, name)
-        if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
-            yield f"{_variable(name)}: {path} is no file that can be read"
     jobs, payloads = settings.keep_jobs_days, (settings.keep_items_days, settings.keep_results_days)
     if jobs and not all(0 < age <= jobs for age in payloads):
         yield (

@@ -47,7 +47,7 @@ class ModelStatus:
     def record_latency(self, bucket: int, timeout_ms: int, took_ms: float) -> None:
         """Adapts the margin to the time that an admitted call took."""
         due = due_ms(self.profile, self.model, bucket, timeout_ms)
-        self.margin.note(late=took_ms > due)
+        self.margin.record(late=took_ms > due)
 
 
 class ModelStatuses:

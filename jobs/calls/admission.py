@@ -21,7 +21,7 @@ class Margin:
         self._most_ms = max(self._least_ms, _MOST_MARGIN * model.target_ms)
         self._step_ms = _STEP * model.target_ms
 
-    def note(self, *, late: bool) -> None:
+    def record(self, *, late: bool) -> None:
         """Adapts the margin to an answer that came in time, or late."""
         step_ms = self._step_ms if late else -self._step_ms * _LATE_SHARE / (1 - _LATE_SHARE)
         self.ms = min(max(self.ms + step_ms, self._least_ms), self._most_ms)

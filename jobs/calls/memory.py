@@ -45,7 +45,7 @@ class MemoryLanes:
         self._wanted_ms: float = -WANTED_MS
         self._last_launch_ms = self._last_took_ms = self._called_ms = self._gap_ms = 0.0
         self._watcher, self._watched_ms, self._watched_rows = "", 0.0, 0
-        self.rung = False
+        self.wakeup_pending = False
         self._woken: set[str] = set()
         self._used: dict[tuple[int, str, str], CallUsage] = {}
 
@@ -66,15 +66,15 @@ class MemoryLanes:
             if not replicas:
                 self._wanted_ms = now
                 return Rejection("no_worker")
-            rows, standing = len(self._lanes.get(call.lane, ())), self._standing(call)
-            before = min(rows, int(standing.before))
+            rows, share = len(self._lanes.get(call.lane, ())), self._tenant_share(call)
+            before = min(rows, int(share.before))
             wait_ms = terms.wait_ms(
-                self._free_ms(now, replicas * terms.slots), self._others_ms(call, standing), before
+                self._free_ms(now, replicas * terms.slots), self._others_ms(call, share), before
             )
             ends_ms = wait_ms + terms.launch_ms(rows, before)
             if exceeded := self._quotas.exceeded(quota, call.size, now, ends_ms):
                 return Rejection("quota", exceeded.wait_ms, exceeded)
-            if standing.waiting >= most and standing.has_its_share(most):
+            if share.waiting >= most and share.has_its_share(most):
                 return Rejection("overloaded", wait_ms)
             probes = not wait_ms and not rows and now > self._last_launch_ms + PROBED_AFTER_MS
             if ends_ms > terms.allowed_ms and not probes:
@@ -83,7 +83,7 @@ class MemoryLanes:
                 self._gap_ms = mean_gap(self._gap_ms, now - self._called_ms)
             self._called_ms = now
             if now >= self._watched_ms or rows + 1 >= self._watched_rows:
-                self._ring()
+                self._wake_up()
             stamped = replace(call, enqueued_ms=now, deadline_ms=now + timeout_ms)
             self._quotas.charge(quota, call.size, now, call.id, stamped.deadline_ms)
             self._queue(stamped, now + min(target_ms, timeout_ms), terms.cost_ms(rows))
@@ -122,7 +122,7 @@ class MemoryLanes:
                     self._busy[ticket.slot] = now + ticket.took_ms
                 self._watched_ms = 0.0
                 if self._lanes:
-                    self._ring()
+                    self._wake_up()
             return taken
 
     def abort(self, worker: str, token: int) -> None:
@@ -132,7 +132,7 @@ class MemoryLanes:
                 if (its_worker, its_token) == (worker, token):
                     del self._taken[id]
                     self._queue(call, self._clock_ms(), 0.0)
-                    self._ring()
+                    self._wake_up()
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         """Implements `CallLanes.watch`."""
@@ -142,11 +142,11 @@ class MemoryLanes:
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> None:
         """Implements `CallLanes.wait_for_wakeup`."""
         with self._lock:
-            self._lock.wait_for(lambda: self.rung or slot in self._woken, timeout_s)
+            self._lock.wait_for(lambda: self.wakeup_pending or slot in self._woken, timeout_s)
             if slot in self._woken:
                 self._woken.remove(slot)
             else:
-                self.rung = False
+                self.wakeup_pending = False
 
     def notify(self, slot: str) -> None:
         """Implements `CallLanes.notify`."""
@@ -162,7 +162,7 @@ class MemoryLanes:
     def reply(self, reply_to: str, replies: list[Reply]) -> None:
         """Implements `CallLanes.reply`."""
         with self._lock:
-            self._tell(reply_to, replies)
+            self._send(reply_to, replies)
             for reply in replies:
                 if self._forget(reply.id):
                     self._count(reply)
@@ -171,8 +171,8 @@ class MemoryLanes:
         """Implements `CallLanes.usage`."""
         with self._lock:
             minute = int(self._clock_ms() // 60_000)
-            found = [one for one in self._used.values() if unfinished or one.minute < minute]
-            return sorted(found, key=lambda one: (one.minute, one.tenant, one.job_class))
+            ended = [one for one in self._used.values() if unfinished or one.minute < minute]
+            return sorted(ended, key=lambda one: (one.minute, one.tenant, one.job_class))
 
     def forget_usage(self, used: Sequence[CallUsage]) -> None:
         """Implements `CallLanes.forget_usage`."""
@@ -197,7 +197,7 @@ class MemoryLanes:
                 if self._watcher.startswith(f"{worker}/"):
                     self._watched_ms = 0.0
                 if self._lanes:
-                    self._ring()
+                    self._wake_up()
 
     def profile(self) -> bytes:
         """Implements `CallLanes.profile`."""
@@ -251,13 +251,13 @@ class MemoryLanes:
             else:
                 self._quotas.ended(call.id)
                 if call.deadline_ms > now:
-                    self._tell(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
+                    self._send(call.reply_to, [Reply(call.id, None, TOO_LATE, 0, {})])
             removed.append(call)
             queues[tenant].pop(0)
             if not queues[tenant]:
                 del queues[tenant]
         self._served |= times
-        self._leave(ticket.lane, {call.id for call in removed})
+        self._remove(ticket.lane, {call.id for call in removed})
         if not self._lanes:
             self._served.clear()  # no tenant has to wait
         return taken
@@ -268,7 +268,7 @@ class MemoryLanes:
         else:
             del self._taken[call.id]
             self._queue(replace(call, lane=ALONE + call.lane), now, 0.0)
-            self._ring()
+            self._wake_up()
 
     def _queue(self, call: Call, due_ms: float, cost_ms: float) -> None:
         lane = self._lanes.setdefault(call.lane, [])
@@ -277,32 +277,32 @@ class MemoryLanes:
         has, _ = self._queued.get(call.tenant, (0, 0.0))
         self._queued[call.tenant] = has + 1, call.weight
 
-    def _standing(self, call: Call) -> TenantShare:
+    def _tenant_share(self, call: Call) -> TenantShare:
         """Returns the position of a new call's tenant."""
         own, counted = self._queued.get(call.tenant, (0, 0.0))
         waiting = sum(calls for calls, _ in self._queued.values())
         weights = sum(weight for _, weight in self._queued.values()) - counted + call.weight
         return TenantShare(waiting, own, call.weight, weights)
 
-    def _others_ms(self, call: Call, standing: TenantShare) -> float:
+    def _others_ms(self, call: Call, share: TenantShare) -> float:
         """Returns the predicted time of other lanes' calls that come before a new one."""
         others_ms = sum(self._costs_ms.values()) - self._costs_ms.get(call.lane, 0.0)
-        return others_ms * standing.before / standing.waiting if standing.waiting else 0.0
+        return others_ms * share.before / share.waiting if share.waiting else 0.0
 
-    def _ring(self) -> None:
-        self.rung = True
+    def _wake_up(self) -> None:
+        self.wakeup_pending = True
         self._lock.notify_all()
 
-    def _leave(self, name: str, ids: set[str]) -> None:
+    def _remove(self, name: str, ids: set[str]) -> None:
         """Removes calls from their lane, with their share of its cost."""
         lane = self._lanes.get(name, [])
-        kept = [entry for entry in lane if entry[1].id not in ids]
+        remaining = [entry for entry in lane if entry[1].id not in ids]
         for _, call in lane:
             if call.id in ids:
                 self._unqueue(call.tenant)
-        if kept:
-            self._costs_ms[name] *= len(kept) / len(lane)
-            self._lanes[name] = kept
+        if remaining:
+            self._costs_ms[name] *= len(remaining) / len(lane)
+            self._lanes[name] = remaining
         elif lane:
             del self._lanes[name], self._costs_ms[name]
 
@@ -313,11 +313,11 @@ class MemoryLanes:
         else:
             del self._queued[tenant]
 
-    def _tell(self, reply_to: str, replies: list[Reply]) -> None:
+    def _send(self, reply_to: str, replies: list[Reply]) -> None:
         self.replies.setdefault(reply_to, []).append(replies)
 
     def _reply(self, reply_to: str, replies: list[Reply]) -> None:
-        self._tell(reply_to, replies)
+        self._send(reply_to, replies)
         for reply in replies:
             self._forget(reply.id)
 
@@ -340,7 +340,7 @@ class MemoryLanes:
             return True
         for name in list(self._lanes):
             if any(call.id == id for _, call in self._lanes[name]):
-                self._leave(name, {id})
+                self._remove(name, {id})
                 return True
         return False
 

@@ -49,6 +49,6 @@ class Profile:
         """Reads the bytes of `pack`; empty: nothing is known."""
         if not packed:
             return cls()
-        found = orjson.loads(packed)
-        buckets = {int(bucket): Times(**times) for bucket, times in found["buckets"].items()}
-        return cls(found["load_ms"], buckets, found.get("slots", 0))
+        fields = orjson.loads(packed)
+        buckets = {int(bucket): Times(**times) for bucket, times in fields["buckets"].items()}
+        return cls(fields["load_ms"], buckets, fields.get("slots", 0))

@@ -79,10 +79,10 @@ class QuotaUsage:
 
     def exceeded(self, quota: Quota, size: int, now_ms: float, drain_ms: float) -> Exceeded | None:
         """Returns the bound that a call exceeds. drain_ms: time until an open call may end."""
-        found = [self._over(quota, bound, size, now_ms) for bound in quota.rates]
-        found += [self._crowded(quota, bound, now_ms, drain_ms) for bound in quota.flights]
-        over = [exceeded for exceeded in found if exceeded.wait_ms > _ROUNDING_MS]
-        return max(over, key=lambda exceeded: exceeded.wait_ms, default=None)
+        states = [self._over_rate(quota, bound, size, now_ms) for bound in quota.rates]
+        states += [self._over_open_calls(quota, bound, now_ms, drain_ms) for bound in quota.flights]
+        exceeding = [exceeded for exceeded in states if exceeded.wait_ms > _ROUNDING_MS]
+        return max(exceeding, key=lambda exceeded: exceeded.wait_ms, default=None)
 
     def charge(self, quota: Quota, size: int, now_ms: float, id: str, deadline_ms: float) -> None:
         """Charges an admitted call to its quota."""
@@ -98,16 +98,18 @@ class QuotaUsage:
         for calls in self._open.values():
             calls.pop(id, None)
 
-    def _over(self, quota: Quota, bound: Bound, size: int, now_ms: float) -> Exceeded:
+    def _over_rate(self, quota: Quota, bound: Bound, size: int, now_ms: float) -> Exceeded:
         ahead_ms = max(0.0, self._full_ms.get((quota.tenant, bound.place), 0.0) - now_ms)
         cost = min(quota.cost(bound, size), bound.burst)
         left = max(0, int(bound.burst - ahead_ms / bound.step_ms))
         return Exceeded(bound, ahead_ms + (cost - bound.burst) * bound.step_ms, left)
 
-    def _crowded(self, quota: Quota, bound: Bound, now_ms: float, drain_ms: float) -> Exceeded:
+    def _over_open_calls(
+        self, quota: Quota, bound: Bound, now_ms: float, drain_ms: float
+    ) -> Exceeded:
         calls = self._calls(quota, bound).values()
-        crowded = sum(until > now_ms for until in calls) >= bound.most
-        return Exceeded(bound, max(1.0, drain_ms) if crowded else 0.0)
+        full = sum(until > now_ms for until in calls) >= bound.most
+        return Exceeded(bound, max(1.0, drain_ms) if full else 0.0)
 
     def _calls(self, quota: Quota, bound: Bound) -> dict[str, float]:
         """Returns the open calls by id, also those that came under another limit."""

@@ -39,7 +39,7 @@ LATE_MS = 2000  # after its end a minute is over: a clock may be set back a litt
 _USED = ("succeeded", "failed", "units", "device_us")
 
 
-_KEPT = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
+_KEYS = ("lanes", "calls", "ready", "bell", "pool", "taken", "alive", "busy", "served", "bounded")
 _EVER_MS = 1e12
 _LONGEST_LATE_S = 5.0  # that an answer may be overdue
 
@@ -55,7 +55,7 @@ class Keys:
 
     def all(self) -> list[str]:
         """Returns the keys that every script gets, in the order of lua/keys.lua."""
-        return [self(what) for what in _KEPT]
+        return [self(what) for what in _KEYS]
 
     @property
     def wakeups(self) -> str:
@@ -168,14 +168,14 @@ class _Measured(Redis):
         """Executes a command, and records its time or its error."""
         since_s = clock.monotonic()
         try:
-            found = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            result = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         except NoScriptError:  # it is sent at once
             raise
         except RedisError:
             record.redis_error()
             raise
         record.redis_answered(clock.monotonic() - since_s)
-        return found
+        return result
 
 
 def with_usage(client: "Redis") -> Iterator[str]:
@@ -225,8 +225,8 @@ class RedisLanes:
 
     def look(self, slot: str) -> LanesState:
         """Implements `CallLanes.look`."""
-        found: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
-        *times, watcher, replicas, busy, lanes = found
+        state: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
+        *times, watcher, replicas, busy, lanes = state
         looks = [LaneState(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
         now, launch, took, called, gap, watched = map(float, times)
@@ -291,12 +291,12 @@ class RedisLanes:
 
     def usage(self, *, unfinished: bool = False) -> list[CallUsage]:
         """Implements `CallLanes.usage`."""
-        found: Any = self._redis.hgetall(self.keys("used"))
+        fields: Any = self._redis.hgetall(self.keys("used"))
         seconds, microseconds = self._redis.time()
         now_ms = seconds * 1000 + microseconds / 1000
         over = int((now_ms - LATE_MS) // 60_000)
         sums: dict[tuple[int, str, str], dict[str, int]] = {}
-        for field, value in found.items():
+        for field, value in fields.items():
             minute, job_class, what, tenant = field.decode().split(" ", 3)
             if unfinished or int(minute) < over:
                 sums.setdefault((int(minute), tenant, job_class), {})[what] = int(value)
@@ -322,8 +322,8 @@ class RedisLanes:
 
     def profile(self) -> bytes:
         """Implements `CallLanes.profile`."""
-        found: Any = self._redis.hget(self.keys("pool"), "profile")
-        return bytes(found or b"")
+        profile: Any = self._redis.hget(self.keys("pool"), "profile")
+        return bytes(profile or b"")
 
     def wanted(self) -> bool:
         """Implements `CallLanes.wanted`."""
@@ -342,8 +342,8 @@ class RedisLanes:
         """Implements `CallLanes.recover`."""
         prefixes = self.keys.lane(""), ALONE, reply_key("")
         arguments: list[Any] = [*prefixes, REPLY_TTL_S, *WORKER_LOST]
-        found: Any = self._recover(self.keys.all(), arguments)
-        return int(found)
+        recovered: Any = self._recover(self.keys.all(), arguments)
+        return int(recovered)
 
 
 def _unpack(id: bytes, call: bytes) -> Call:

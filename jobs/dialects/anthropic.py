@@ -3,24 +3,25 @@
 Tools, images, documents, thinking and streams are refused by name.
 """
 
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 
 from jobs import ids
-from jobs.dialects.protocol import Part
+from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Malformed
 from jobs.intake import validation
 from jobs.intake.spool import Intake
 from jobs.models.inputs import chat
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
-_SAME = ("max_tokens", "temperature", "top_p", "top_k")
+_PASSED_ON = ("max_tokens", "temperature", "top_p", "top_k")
 _IGNORED = frozenset({"service_tier", "stream", "inference_geo"})
-_KNOWN = frozenset({*_SAME, *_IGNORED, "model", "messages", "system", "stop_sequences", "metadata"})
-_NOTHING_OF_IT: tuple[Any, ...] = (False, None, [], {})
+_KNOWN = frozenset(
+    {*_PASSED_ON, *_IGNORED, "model", "messages", "system", "stop_sequences", "metadata"}
+)
+_ABSENT: tuple[Any, ...] = (False, None, [], {})
 _REFUSED = [{"role": "user", "content": ""}]
 """Placeholder for messages with a fault, so that the model's own check adds no other."""
 
@@ -30,12 +31,7 @@ Loc = tuple[str | int, ...]
 class Anthropic:
     """A line is `{"custom_id", "params"}`, params the body of a Messages request."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        asked: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the lines of an input."""
         taken: Intake | None = None
         model = ""
@@ -52,11 +48,9 @@ class Anthropic:
         taken.finish(lambda seq: ((), seq + 1))
         return taken
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
-        """Returns a result line. asked: `model`, as the requests named it."""
-        result = {"custom_id": row["custom_id"], "result": _result(row, asked)}
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
+        """Returns a result line. batch: `model`, as the requests named it."""
+        result = {"custom_id": row["custom_id"], "result": _result(row, batch)}
         return "results", orjson.dumps(result)
 
 
@@ -83,6 +77,7 @@ def item_of(
     faults: list[Fault] = []
 
     def fault(code: str, message: str, *where: str | int) -> None:
+        """Adds a fault at this place of the request."""
         faults.append(Fault((*loc, *where), code, message, line))
 
     fields = request if isinstance(request, dict) else {}
@@ -98,14 +93,14 @@ def item_of(
         message = f"all requests of a batch name one model here; the first named {model!r}"
         fault("mismatched_model", message, "params", "model")
     for key in params.keys() - _KNOWN:
-        if params[key] not in _NOTHING_OF_IT:
+        if params[key] not in _ABSENT:
             fault("unsupported", "this is not served here; leave it out", "params", key)
     if params.get("stream"):
         fault("unsupported", "a batch can't stream; leave it out", "params", "stream")
     most = params.get("max_tokens")
     if type(most) is not int or most < 1:
         fault("range", "max_tokens must be a whole number, 1 or more", "params", "max_tokens")
-    value: dict[str, Any] = {key: params[key] for key in _SAME if params.get(key) is not None}
+    value: dict[str, Any] = {key: params[key] for key in _PASSED_ON if params.get(key) is not None}
     if params.get("stop_sequences"):
         value["stop"] = params["stop_sequences"]
     try:
@@ -125,14 +120,14 @@ def _messages(system: Any, messages: Any) -> list[dict[str, str]]:
     """Converts the messages of a request. Raises _Unserved."""
     if not isinstance(messages, list) or not messages:
         raise _Unserved("messages must be an array of at least one message", "messages")
-    found = [{"role": "system", "content": _text(system, "system")}] if system else []
+    converted = [{"role": "system", "content": _text(system, "system")}] if system else []
     for n, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):
             raise _Unserved('the role must be "user" or "assistant"', "messages", n, "role")
         content = _text(message.get("content"), "messages", n, "content")
-        found.append({"role": role, "content": content})
-    return found
+        converted.append({"role": role, "content": content})
+    return converted
 
 
 def _text(content: Any, *loc: str | int) -> str:
@@ -148,11 +143,11 @@ def _text(content: Any, *loc: str | int) -> str:
     return "".join(block["text"] for block in content)
 
 
-def _result(row: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def _result(row: Row, batch: BatchRequest) -> dict[str, Any]:
     outcome = row["outcome"]
     if outcome == "succeeded":
         try:
-            return {"type": "succeeded", "message": _message(row, asked)}
+            return {"type": "succeeded", "message": _message(row, batch)}
         except ValueError as error:
             return _errored("api_error", str(error))
     if outcome == "failed":
@@ -167,16 +162,16 @@ def _errored(kind: str, message: str) -> dict[str, Any]:
     return {"type": "errored", "error": {"type": "error", "error": error, "request_id": None}}
 
 
-def _message(row: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def _message(row: Row, batch: BatchRequest) -> dict[str, Any]:
     said = chat.answer(orjson.loads(row["output"]))
     usage = said.usage or {}
     # The same result has the same id, whenever it is read.
-    id = uuid5(NAMESPACE_URL, f"{asked.get('id')}/{row['seq']}")
+    id = uuid5(NAMESPACE_URL, f"{batch.get('id')}/{row['seq']}")
     return {
         "id": ids.show("msg", id),
         "type": "message",
         "role": "assistant",
-        "model": asked.get("model"),
+        "model": batch.get("model"),
         "content": [{"type": "text", "text": said.text}],
         "stop_reason": _STOPS.get(said.finish, "end_turn"),
         "stop_sequence": None,

@@ -1,31 +1,21 @@
 """Native format: a line is an item; result lines are those of `GET /jobs/{id}/results`."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
 import orjson
 
-from jobs.dialects.protocol import Part
+from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.intake.spool import Intake, add_lines
 
 
 class Native:
     """Native dialect, described in api.md."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        asked: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the lines of an input."""
         taken = open_intake("")
         add_lines(taken, lines)
         return taken
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns a result line."""
         line = {
             "seq": row["seq"],

@@ -2,18 +2,19 @@
 
 https://platform.openai.com/docs/api-reference/batch/request-input
 
-`asked` has: endpoint; prefix, of the ids of requests; created, in seconds since 1970; and model,
+`batch` has: endpoint; prefix, of the ids of requests; created, in seconds since 1970; and model,
 once that is known.
 """
 
 import base64
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from jobs.dialects.protocol import Part
+from jobs.dialects.protocol import BatchRequest, Lines, OpenIntake, Part, Row
 from jobs.errors import Fault, Invalid, Malformed, UnknownModel
 from jobs.intake import validation
 from jobs.intake.spool import MAX_FAULTS, Intake
@@ -25,6 +26,7 @@ ENDPOINTS: Mapping[str, Task] = {"/v1/embeddings": "embedding", "/v1/chat/comple
 """Task of the models that each endpoint serves."""
 
 _MOST_WORDS = 500  # characters of a message about a line
+_REQUEST = itemgetter("custom_id", "method", "url", "body")
 _BASE64 = b'"base64"'
 _ANSWERED = frozenset({"model", "input", "dimensions", "encoding_format", "user"})
 """Fields of the embeddings endpoint; all others are parameters of the model."""
@@ -52,23 +54,16 @@ class OpenAI:
     """A line: {"custom_id", "method", "url", "body"}; all of one url and one model. An answer:
     {"id", "custom_id", "response", "error"}; those that failed go into a file of their own."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        asked: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the lines of an input."""
-        requests = _Requests(open_intake, asked["endpoint"])
+        requests = _Requests(open_intake, batch["endpoint"])
         for line in lines:
             requests.take(line)
         return requests.finish()
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns a result line."""
-        id = f"{asked['prefix']}{row['seq']}"
+        id = f"{batch['prefix']}{row['seq']}"
         line = {"id": f"batch_req_{id}", "custom_id": row["custom_id"], "response": None}
         outcome = row["outcome"]
         if message := _NOT_RUN.get(outcome):
@@ -79,7 +74,7 @@ class OpenAI:
         else:
             tokens = row["units"] if unit == "tokens" else 0
             try:
-                status, body = 200, _body(row, id, asked, tokens)
+                status, body = 200, _body(row, id, batch, tokens)
             except (KeyError, TypeError, ValueError, OverflowError, struct.error):
                 status, body = _failure(_NO_VECTOR)
         response = {"status_code": status, "request_id": f"req_{id}", "body": body}
@@ -87,14 +82,14 @@ class OpenAI:
         return part, orjson.dumps(line | {"response": response, "error": None})
 
 
-class _Wrong(Exception):
+class _LineError(Exception):
     """A line is wrong. args: code, message, path into it."""
 
 
 class _Requests:
     """Reader of the lines of one input; reports the first fault of each."""
 
-    def __init__(self, open_intake: Callable[[str], Intake], endpoint: str) -> None:
+    def __init__(self, open_intake: OpenIntake, endpoint: str) -> None:
         self._open, self._endpoint = open_intake, endpoint
         self._input = _embedding if endpoint == "/v1/embeddings" else _chat
         self._line = 0
@@ -112,9 +107,9 @@ class _Requests:
             size, most = len(input), intake.model.limits.max_item_bytes
             if size > most:
                 message = f"the input has {size} bytes; {intake.model.key} takes {most}"
-                raise _Wrong("too_long", message, "body")
-        except _Wrong as wrong:
-            self._fault(*wrong.args)
+                raise _LineError("too_long", message, "body")
+        except _LineError as error:
+            self._fault(*error.args)
         else:
             intake.take(Item(custom_id, input, params, inputs), reply)
 
@@ -134,13 +129,13 @@ class _Requests:
             if model is None:
                 raise _missing("body.model")
             if not isinstance(model, str):
-                raise _Wrong("invalid_type", "the model must be a string", "body.model")
+                raise _LineError("invalid_type", "the model must be a string", "body.model")
             self._intake, self._model = self._opened(model), model
         elif model != self._model:
             if model is None:
                 raise _missing("body.model")
             message = f"all lines of a batch name one model: {self._model!r} is the first one's"
-            raise _Wrong("mismatched_model", message, "body.model")
+            raise _LineError("mismatched_model", message, "body.model")
         return self._intake
 
     def _opened(self, model: str) -> Intake:
@@ -180,43 +175,38 @@ def _nothing_stored(faults: list[Fault]) -> Invalid:
     return Invalid(f"{len(faults)} {plural}, nothing was stored", faults=faults)
 
 
-def _missing(path: str) -> _Wrong:
-    return _Wrong("missing_required_parameter", f"Missing required parameter: '{path}'.", path)
+def _missing(path: str) -> _LineError:
+    return _LineError("missing_required_parameter", f"Missing required parameter: '{path}'.", path)
 
 
 def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
-    """Returns a line's custom_id and body. Raises _Wrong."""
+    """Returns a line's custom_id and body. Raises _LineError."""
     if line is None:
-        raise _Wrong("too_long", "the line is longer than any request may be", "")
+        raise _LineError("too_long", "the line is longer than any request may be", "")
     try:
         request = validation.parse_json(line)
     except Malformed as error:
         what = error.detail if line.strip() else "the line is empty"
         message = f"This line is not parseable as valid JSON: {what}"
-        raise _Wrong("invalid_json_line", message, "") from None
+        raise _LineError("invalid_json_line", message, "") from None
     if not isinstance(request, dict):
-        raise _Wrong("invalid_json_line", "a line is a JSON object", "")
+        raise _LineError("invalid_json_line", "a line is a JSON object", "")
     try:
-        custom_id, method, url, body = (
-            request["custom_id"],
-            request["method"],
-            request["url"],
-            request["body"],
-        )
+        custom_id, method, url, body = _REQUEST(request)
     except KeyError as error:
         raise _missing(error.args[0]) from None
     if not validation.is_custom_id(custom_id):
-        raise _Wrong("invalid_custom_id", validation.CUSTOM_ID, "custom_id")
+        raise _LineError("invalid_custom_id", validation.CUSTOM_ID, "custom_id")
     if method != "POST":
-        raise _Wrong("invalid_method", f"the method must be 'POST', not {method!r}", "method")
+        raise _LineError("invalid_method", f"the method must be 'POST', not {method!r}", "method")
     if url != endpoint:
         message = f"the url must be the endpoint of the batch, {endpoint!r}, not {url!r}"
-        raise _Wrong("invalid_url", message, "url")
+        raise _LineError("invalid_url", message, "url")
     if not isinstance(body, dict):
-        raise _Wrong("invalid_type", "the body must be an object", "body")
+        raise _LineError("invalid_type", "the body must be an object", "body")
     if body.get("stream"):
         message = "answers in a batch are not streamed: leave `stream` out"
-        raise _Wrong("unsupported_parameter", message, "body.stream")
+        raise _LineError("unsupported_parameter", message, "body.stream")
     return custom_id, body
 
 
@@ -225,13 +215,13 @@ _Read = tuple[bytes, bytes | None, bytes | None, int]
 
 
 def _embedding(model: Model, body: Mapping[str, Any]) -> _Read:
-    """Reads a request for embeddings. Raises _Wrong."""
+    """Reads a request for embeddings. Raises _LineError."""
     try:
         input = body["input"]
     except KeyError:
         raise _missing("body.input") from None
     if no := validation.refuse_input(model, input):
-        raise _Wrong(*_typed(no), "body.input")
+        raise _LineError(*_typed(no), "body.input")
     raw, params, reply = _json(input, "body.input"), None, None
     if len(body) > 2:  # more than model and input
         if wanted := _params(model, body):
@@ -246,26 +236,28 @@ def _params(model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the model's own parameters in a request for embeddings."""
     if body.get("encoding_format") not in (None, "float", "base64"):
         message = "the encoding_format is 'float' or 'base64'"
-        raise _Wrong("invalid_value", message, "body.encoding_format")
+        raise _LineError("invalid_value", message, "body.encoding_format")
     wanted = {name: body[name] for name in body if name not in _ANSWERED and name != "stream"}
     if body.get("dimensions") is not None:
         wanted["dimensions"] = body["dimensions"]
     for name in wanted:
         if no := validation.refuse_params(model, {name: wanted[name]}):
-            raise _Wrong(*_typed(no), f"body.{name}")
+            raise _LineError(*_typed(no), f"body.{name}")
     return wanted
 
 
 def _chat(model: Model, body: Mapping[str, Any]) -> _Read:
-    """Reads a conversation, whose input is the body. Raises _Wrong."""
+    """Reads a conversation, whose input is the body. Raises _LineError."""
     messages = body.get("messages")
     if messages is None:
         raise _missing("body.messages")
     if not isinstance(messages, list) or not messages:
-        raise _Wrong("invalid_type", "messages must be an array, not an empty one", "body.messages")
+        raise _LineError(
+            "invalid_type", "messages must be an array, not an empty one", "body.messages"
+        )
     input = {name: body[name] for name in body if name not in ("model", "stream")}
     if no := validation.refuse_input(model, input):
-        raise _Wrong(*_typed(no), "body")
+        raise _LineError(*_typed(no), "body")
     return _json(input, "body"), None, None, 1
 
 
@@ -274,7 +266,7 @@ def _json(value: Any, path: str) -> bytes:
         return validation.storable(value)
     except ValueError as error:
         code, message = error.args
-        raise _Wrong(code, f"{path} {message}", path) from None
+        raise _LineError(code, f"{path} {message}", path) from None
 
 
 def _typed(refused: tuple[str, str]) -> tuple[str, str]:
@@ -291,27 +283,23 @@ def _failure(error: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     return status, {"error": said}
 
 
-def _body(row: Mapping[str, Any], id: str, asked: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+def _body(row: Row, id: str, batch: BatchRequest, tokens: int) -> dict[str, Any]:
     """Returns the response of the endpoint. tokens: 0 where the model counts none."""
-    if asked["endpoint"] == "/v1/embeddings":
+    if batch["endpoint"] == "/v1/embeddings":
         as_base64 = row["reply"] == _BASE64.decode()
-        return embeddings(_raw(row["output"]), asked["model"], tokens, as_base64=as_base64)
+        return embeddings(_raw(row["output"]), batch["model"], tokens, as_base64=as_base64)
     output = orjson.loads(row["output"])
     if isinstance(output, dict) and "choices" in output:
-        return {"object": "chat.completion", "model": asked["model"]} | output
+        return {"object": "chat.completion", "model": batch["model"]} | output
     text = output if isinstance(output, str) else _raw(row["output"]).decode()
     message = {"role": "assistant", "content": text, "refusal": None}
     return {
         "id": f"chatcmpl-{id}",
         "object": "chat.completion",
-        "created": asked["created"],
-        "model": asked["model"],
+        "created": batch["created"],
+        "model": batch["model"],
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-        "usage": {
-            "prompt_tokens": tokens,
-            "completion_tokens": 0,
-            "total_tokens": tokens,
-        },
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens},
     }
 
 
@@ -324,11 +312,11 @@ def embeddings(output: bytes, model: str, tokens: int, *, as_base64: bool) -> di
     """Returns the response to a request for embeddings. output: JSON, one vector or a list."""
     vectors: list[Any]
     if as_base64:
-        found = orjson.loads(output)
-        if not isinstance(found, list):
+        decoded = orjson.loads(output)
+        if not isinstance(decoded, list):
             raise TypeError("no vector")
-        many = bool(found) and isinstance(found[0], list)
-        vectors = [_base64(vector) for vector in (found if many else [found])]
+        many = bool(decoded) and isinstance(decoded[0], list)
+        vectors = [_base64(vector) for vector in (decoded if many else [decoded])]
     elif output.startswith(b"[["):
         vectors = orjson.loads(output)
     else:

@@ -5,19 +5,18 @@ from typing import Any, Literal, Protocol
 
 from jobs.intake.spool import Intake
 
+OpenIntake = Callable[[str], Intake]
+Lines = Iterable[bytes | None]
+Row = Mapping[str, Any]
+BatchRequest = Mapping[str, Any]
 Part = Literal["results", "errors"]
 """File that a result line goes into, where a dialect has two."""
 
 
 class Dialect(Protocol):
-    """Format of items and results. asked: request of the compatible API, from the job's row."""
+    """Format of items and results. batch: request of the compatible API, from the job's row."""
 
-    def read_items(
-        self,
-        open_intake: Callable[[str], Intake],
-        lines: Iterable[bytes | None],
-        asked: Mapping[str, Any],
-    ) -> Intake:
+    def read_items(self, open_intake: OpenIntake, lines: Lines, batch: BatchRequest) -> Intake:
         """Reads the items of an input into a finished intake.
 
         open_intake: opens it, once, for the model of that name ("": the job's). lines: None for
@@ -25,13 +24,11 @@ class Dialect(Protocol):
         """
         ...
 
-    def result_line(
-        self, row: Mapping[str, Any], unit: str, asked: Mapping[str, Any]
-    ) -> tuple[Part, bytes]:
+    def result_line(self, row: Row, unit: str, batch: BatchRequest) -> tuple[Part, bytes]:
         """Returns the line of one result, without its end, and the file that it goes into.
 
         row: seq, custom_id, outcome, attempts, units and the JSON texts output, error and reply
         (as given to `Intake.add`), with payloads in place of references. unit: unit of sizes.
-        asked: also has the job's model.
+        batch: also has the job's model.
         """
         ...

@@ -86,7 +86,7 @@ def _answered(record: CallRecord) -> list[Diagnosis]:
     verdict = f"answered in {duration(total_s)}, {verdict} {duration(target_s)}"
     stages = _stages(record)
     spent = ", ".join(f"{_ms(ms)} {what}" for what, ms in stages if ms >= 0.05)
-    found = [
+    findings = [
         _diagnosis(
             record,
             "call_late" if late else "call_in_time",
@@ -95,7 +95,7 @@ def _answered(record: CallRecord) -> list[Diagnosis]:
             {"total_ms": record.total_ms, **dict(stages)},
         )
     ]
-    return [*(_causes(record) if late else ()), *found]
+    return [*(_causes(record) if late else ()), *findings]
 
 
 def _stages(record: CallRecord) -> list[tuple[str, float]]:
@@ -116,16 +116,16 @@ def _causes(record: CallRecord) -> list[Diagnosis]:
     timing, total_ms = record.timing, max(1e-9, record.total_ms)
     queue_ms, engine_ms = float(timing.get("queue_ms", 0.0)), float(timing.get("engine_ms", 0.0))
     gateway_ms = _stages(record)[0][1]
-    found = []
+    findings = []
     if queue_ms >= _DOMINANT_SHARE * total_ms:
-        found.append(_queued(record, queue_ms))
+        findings.append(_queued(record, queue_ms))
     if engine_ms >= _DOMINANT_SHARE * total_ms:
-        found.append(_launched(record, engine_ms))
+        findings.append(_launched(record, engine_ms))
     if gateway_ms >= _DOMINANT_SHARE * total_ms:
         words = f"{_ms(gateway_ms)} of it passed in the api and in transit"
         advice = "more api processes, on CPUs of their own; `millrace why` says how busy the api is"
-        found.append(_diagnosis(record, "api_busy", words, advice, {"gateway_ms": gateway_ms}))
-    return found
+        findings.append(_diagnosis(record, "api_busy", words, advice, {"gateway_ms": gateway_ms}))
+    return findings
 
 
 def _queued(record: CallRecord, queue_ms: float) -> Diagnosis:
@@ -165,9 +165,8 @@ def _launched(record: CallRecord, engine_ms: float) -> Diagnosis:
     return _diagnosis(
         record,
         "slow_model",
-        f"its launch took {_ms(engine_ms)} on the device (predicted: "
-        f"{_ms(predicted_ms)}), of a target of {_ms(record.target_ms)}"
-        f"{padded if padding >= _MUCH_PADDING else ''}",
+        f"its launch took {_ms(engine_ms)} on the device (predicted: {_ms(predicted_ms)}), of a "
+        f"target of {_ms(record.target_ms)}{padded if padding >= _MUCH_PADDING else ''}",
         "a faster device; a smaller limits.max_batch or max_tokens if launches are long because "
         "they are full; or a target_ms that the model can meet",
         {"engine_ms": engine_ms, "predicted_ms": predicted_ms, "padding": padding},

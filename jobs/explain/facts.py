@@ -1,6 +1,6 @@
 """Input of the rules: figures of the last minute by model, tenant and service."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.models.model import Limits, Model
@@ -94,7 +94,7 @@ class ModelFacts:
     stuck: float  #: jobs without progress
     items: Mapping[str, float]  #: count by outcome
     errors: Mapping[str, float]  #: failures of items by code
-    standing: ModelObservation  #: its states in live workers
+    observed: ModelObservation  #: its states in live workers
 
     @property
     def about(self) -> str:
@@ -116,24 +116,13 @@ class TenantFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseFacts:
-    """Figures of PostgreSQL."""
+class ServiceFacts:
+    """Figures of PostgreSQL or Redis."""
 
-    transactions: float
-    p95_s: float  #: of transactions
+    operations: float  #: transactions or commands
+    p95_s: float  #: of operations
     errors: float
-    probe_s: float  #: duration of a minimal committed write
-    unanswered_s: float  #: time for which our query has had no answer
-
-
-@dataclass(frozen=True, slots=True)
-class RedisFacts:
-    """Figures of Redis."""
-
-    commands: float
-    p95_s: float  #: of commands
-    errors: float
-    probe_s: float  #: duration of a PING
+    probe_s: float  #: duration of a minimal committed write, or of a PING
     unanswered_s: float  #: time for which our query has had no answer
 
 
@@ -181,8 +170,8 @@ class Facts:
     models: tuple[ModelFacts, ...]
     tenants: tuple[TenantFacts, ...]
     upstreams: tuple[UpstreamFacts, ...]
-    database: DatabaseFacts
-    redis: RedisFacts
+    database: ServiceFacts
+    redis: ServiceFacts
     webhooks: WebhookFacts
     keepers: KeeperFacts
     deaths: Mapping[str, float]  #: unclean ends of workers by cause
@@ -219,8 +208,8 @@ class Facts:
                 for name, share in reports.gauge_by("millrace_tenant_share_ratio", "tenant").items()
             ),
             upstreams=tuple(_upstreams(reports)),
-            database=_database(reports, unanswered_s),
-            redis=_redis(reports, redis_unanswered_s),
+            database=_service(reports, "database", "database_transaction", unanswered_s),
+            redis=_service(reports, "redis", "redis", redis_unanswered_s),
             webhooks=_webhooks(reports),
             keepers=_keepers(reports),
             deaths=reports.increase_by("millrace_worker_deaths_total", "how"),
@@ -279,7 +268,7 @@ def _model(
         stuck=reports.gauge("millrace_jobs_stuck", model=key) or 0.0,
         items=reports.increase_by("millrace_items_total", "outcome", model=key),
         errors=reports.increase_by("millrace_item_errors_total", "code", model=key),
-        standing=observations.models.get(key, ModelObservation()),
+        observed=observations.models.get(key, ModelObservation()),
     )
 
 
@@ -320,26 +309,27 @@ def _launches(reports: ReportSet, key: str) -> Launches:
 
 def _lanes(reports: ReportSet, key: str) -> tuple[Lane, ...]:
     """Returns the lanes, longest total wait first."""
-    entries = reports.increase_by("millrace_lane_entries_total", "lane", model=key)
-    launches = reports.increase_by("millrace_lane_launches_total", "lane", model=key)
-    waits = reports.increase_by("millrace_lane_wait_seconds_total", "lane", model=key)
-    lanes = (
-        Lane(name, count, launches.get(name, 0.0), waits.get(name, 0.0))
-        for name, count in entries.items()
-    )
+    metrics = ("lane_entries_total", "lane_launches_total", "lane_wait_seconds_total")
+    lanes = (Lane(*row) for row in _table(reports, key, "lane", metrics))
     return tuple(sorted(lanes, key=lambda lane: -lane.wait_s))
 
 
 def _uses(reports: ReportSet, key: str) -> tuple[Use, ...]:
     """Returns the uses, largest first."""
-    entries = reports.increase_by("millrace_tenant_entries_total", "tenant", model=key)
-    units = reports.increase_by("millrace_tenant_units_total", "tenant", model=key)
-    device = reports.increase_by("millrace_tenant_device_seconds_total", "tenant", model=key)
-    uses = (
-        Use(tenant, count, units.get(tenant, 0.0), device.get(tenant, 0.0))
-        for tenant, count in entries.items()
-    )
+    metrics = ("tenant_entries_total", "tenant_units_total", "tenant_device_seconds_total")
+    uses = (Use(*row) for row in _table(reports, key, "tenant", metrics))
     return tuple(sorted(uses, key=lambda use: -use.units))
+
+
+def _table(
+    reports: ReportSet, key: str, label: str, metrics: tuple[str, str, str]
+) -> Iterator[tuple[str, float, float, float]]:
+    """Yields each value of a label that the first counter has, with the increases of all three."""
+    first, second, third = (
+        reports.increase_by(f"millrace_{metric}", label, model=key) for metric in metrics
+    )
+    for name, count in first.items():
+        yield name, count, second.get(name, 0.0), third.get(name, 0.0)
 
 
 def _upstreams(reports: ReportSet) -> Iterable[UpstreamFacts]:
@@ -351,24 +341,13 @@ def _upstreams(reports: ReportSet) -> Iterable[UpstreamFacts]:
         yield UpstreamFacts(name, requests, limits.get(name, 0.0), opened.get(name, 0.0) > 0)
 
 
-def _database(reports: ReportSet, unanswered_s: float) -> DatabaseFacts:
-    metric = "millrace_database_transaction_seconds"
-    return DatabaseFacts(
-        transactions=reports.increase(f"{metric}_count"),
+def _service(reports: ReportSet, name: str, operation: str, unanswered_s: float) -> ServiceFacts:
+    metric = f"millrace_{operation}_seconds"
+    return ServiceFacts(
+        operations=reports.increase(f"{metric}_count"),
         p95_s=reports.quantile(metric, 0.95) or 0.0,
-        errors=reports.increase("millrace_database_errors_total"),
-        probe_s=reports.gauge("millrace_database_probe_seconds") or 0.0,
-        unanswered_s=unanswered_s,
-    )
-
-
-def _redis(reports: ReportSet, unanswered_s: float) -> RedisFacts:
-    metric = "millrace_redis_seconds"
-    return RedisFacts(
-        commands=reports.increase(f"{metric}_count"),
-        p95_s=reports.quantile(metric, 0.95) or 0.0,
-        errors=reports.increase("millrace_redis_errors_total"),
-        probe_s=reports.gauge("millrace_redis_probe_seconds") or 0.0,
+        errors=reports.increase(f"millrace_{name}_errors_total"),
+        probe_s=reports.gauge(f"millrace_{name}_probe_seconds") or 0.0,
         unanswered_s=unanswered_s,
     )
 

@@ -44,8 +44,7 @@ def explain_item(job: JobRow, row: ItemRow, before: EarlierJobs) -> list[Diagnos
     timing = ItemTiming.from_row(row)
     if row.outcome is None:
         return _open(about, job, row, timing, before)
-    findings = [*_retries(about, row), *_stages(about, row, timing, before)]
-    return findings or [Diagnosis("item_waits", "info", about, f"it ended as {row.outcome}")]
+    return [*_retries(about, row), *_stages(about, timing, before)]
 
 
 def _open(
@@ -97,56 +96,49 @@ def _retries(about: str, row: ItemRow) -> list[Diagnosis]:
     ]
 
 
-def _stages(about: str, row: ItemRow, timing: ItemTiming, before: EarlierJobs) -> list[Diagnosis]:
+def _stages(about: str, timing: ItemTiming, before: EarlierJobs) -> list[Diagnosis]:
     """Returns a finding for each stage that dominates."""
-    parts: dict[str, float] = {
-        "waiting": (timing.waiting_ms or 0.0) / 1000,
-        "preprocess": (timing.preprocess_ms or 0.0) / 1000,
-        "queue": (timing.queue_ms or 0.0) / 1000,
-        "engine": (timing.engine_ms or 0.0) / 1000,
-        "record": (timing.record_ms or 0.0) / 1000,
-    }
-    total_s = max(sum(parts.values()), 1e-9)
-    texts: dict[str, tuple[Code, str, str]] = {
-        "waiting": (
+    parts: list[tuple[float | None, Code, str, str]] = [
+        (
+            timing.waiting_ms,
             "item_waits",
             f"waiting for a device: {before.in_words()}",
             "more workers in the model's pool; within a tenant, a higher priority goes first",
         ),
-        "preprocess": (
+        (
+            timing.preprocess_ms,
             "item_waits",
             "in preprocessing (reading, tokenization), with its whole slice",
             "smaller slices (limits.slice_items); payloads in the blob store take longer to read",
         ),
-        "queue": (
+        (
+            timing.queue_ms,
             "waiting_for_device",
             "in its lane, behind other work for the device",
             "smaller slices (limits.slice_items) spread a job over more workers",
         ),
-        "engine": (
+        (
+            timing.engine_ms,
             "slow_model",
             "on the device, in its launch",
             "a faster device, or a smaller limits.max_batch if full launches take long",
         ),
-        "record": (
+        (
+            timing.record_ms,
             "recording",
             "waiting for the rest of its slice, which is recorded together",
             "smaller slices (limits.slice_items) are recorded sooner; `millrace why` says if the "
             "database stalls",
         ),
-    }
-    return [
-        Diagnosis(
-            texts[part][0],
-            "info",
-            about,
-            f"it spent {duration(took_s)} of {duration(total_s)} ({percent(took_s / total_s)}) "
-            f"{texts[part][1]}",
-            texts[part][2],
-            {"seconds": took_s, "total_s": total_s},
-        )
-        for part, took_s in sorted(parts.items(), key=lambda part: -part[1])
-        if took_s >= _NEGLIGIBLE_S and took_s >= _DOMINANT_SHARE * total_s
-    ] or [
-        Diagnosis("item_waits", "info", about, f"it took {duration(total_s)}, no stage of it long")
     ]
+    total_s = max(sum((ms or 0.0) / 1000 for ms, *_ in parts), 1e-9)
+    findings = []
+    for ms, code, stage, advice in sorted(parts, key=lambda part: -(part[0] or 0.0)):
+        took_s = (ms or 0.0) / 1000
+        if took_s >= max(_NEGLIGIBLE_S, _DOMINANT_SHARE * total_s):
+            share = f"{duration(took_s)} of {duration(total_s)} ({percent(took_s / total_s)})"
+            evidence = {"seconds": took_s, "total_s": total_s}
+            words = f"it spent {share} {stage}"
+            findings.append(Diagnosis(code, "info", about, words, advice, evidence))
+    words = f"it took {duration(total_s)}, no stage of it long"
+    return findings or [Diagnosis("item_waits", "info", about, words)]

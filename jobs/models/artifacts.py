@@ -14,12 +14,12 @@ def verified(path: Path, sha256: str) -> Path:
     """Returns the path after checking its SHA-256 (hexadecimal). Raises Untrusted."""
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise Untrusted(f"{path} can't be read: {error.strerror}") from error
-    if found != sha256.lower():
+    if actual != sha256.lower():
         raise Untrusted(
-            f"{path} is not the file that was declared: its SHA-256 is {found}, not {sha256}; "
+            f"{path} is not the file that was declared: its SHA-256 is {actual}, not {sha256}; "
             "install it again, or declare the new one"
         )
     return path

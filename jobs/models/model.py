@@ -4,22 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SkipValidation, StrictBool
 
-from jobs.models.degradation import Degrade
 from jobs.models.engines import upstream_options
 from jobs.models.engines.builtin_engines import spec_of
 from jobs.models.engines.engine_spec import EngineSpec, Param, Task
 from jobs.models.inputs import embeddings
 from jobs.models.pricing import Price
-from jobs.models.tables import Flag, whole
+from jobs.problems import fits
 
 _MOST_ESCAPED = 6  # bytes of one character as \uXXXX
 _ENVELOPE_BYTES = 65_536  # custom_id, parameters, names
 
-_Name = Annotated[str, Field(pattern="^[^@]+$", description="a string without '@'")]
-_Whole0 = Annotated[int, whole(0)]
-_Whole1 = Annotated[int, whole(1)]
+_Name = Annotated[str, fits(lambda name: name and "@" not in name, "a text without '@'")]
+_Whole0 = Annotated[int, Field(strict=True, ge=0)]
+_Whole1 = Annotated[int, Field(strict=True, ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Degrade:
+    """Measures that may be taken with a call under load, before it is rejected."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    shed: StrictBool = False  #: rejects calls of lower classes earlier
+    #: tokens that a text is cut to; 0: it isn't cut; checked as the engine's parameter
+    truncate: Annotated[int, SkipValidation] = 0
+    fallback: str = ""  #: version (name@version) that answers in place of this one; "": none
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """One version of one model: an entry of the models file."""
 
@@ -51,10 +62,12 @@ class Model:
     version: _Name
     engine: _Name
     target_ms: _Whole1 = 250  #: latency target of calls
-    pool: Annotated[str, Field(min_length=1, description="a string")] = "default"
+    pool: Annotated[str, Field(min_length=1)] = "default"
     #: share of MILLRACE_MEMORY_MB, MiB; 0: what the engine reports once it is loaded
     memory_mb: _Whole0 = 0
-    bucketing: Flag = True  #: only inputs of similar length share a launch, where length matters
+    bucketing: StrictBool = (
+        True  #: only inputs of similar length share a launch, where length matters
+    )
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: of the engine
     limits: Limits = field(default_factory=Limits)
     degrade: Degrade = field(default_factory=Degrade)  #: measures before a call is rejected
@@ -114,7 +127,7 @@ class Model:
         """Returns what is wrong with the files that its options name; loads none."""
         if self.spec.options is None:
             return []
-        problems = self.spec.options(**self.options).file_problems()
+        problems = self.spec.options(**self.options).file_problems(self.effective_task)
         return [f"{self.key}: {problem}" for problem in problems]
 
     def size(self, value: Any, params: Mapping[str, Any]) -> int:

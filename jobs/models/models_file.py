@@ -1,18 +1,23 @@
 """Reads the models file (TOML) and reports all its problems at once."""
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jobs.models import tables
+from pydantic import TypeAdapter, ValidationError
+
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines.builtin_engines import ENGINES
-from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec
+from jobs.models.engines.engine_spec import GENERAL_TASKS, EngineSpec, EntryContext
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from jobs.models.tables import TableError
+from jobs.problems import described
 from jobs.settings import SettingsError
+
+_adapter = cache(TypeAdapter)
 
 
 def load(path: Path | None) -> Registry:
@@ -23,59 +28,63 @@ def load(path: Path | None) -> Registry:
 def read(path: Path) -> Registry:
     """Reads the models file as it is now. Raises SettingsError with all its problems."""
     try:
-        document = tomllib.loads(path.read_text())
+        entries = tomllib.loads(path.read_text()).get("model", [])
     except OSError as error:
         raise SettingsError([f"models file {path} can't be read: {error.strerror}"]) from error
     except ValueError as error:
         raise SettingsError([f"models file {path} is not valid TOML: {error}"]) from error
-    problems: list[str] = []
-    entries = document.get("model", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise SettingsError([f"{path}: a model is declared under [[model]], in double brackets"])
-    models = [
-        model
-        for n, entry in enumerate(entries, start=1)
-        if (model := _model(entry, path.parent, f"{path}: [[model]] number {n}", problems))
-    ]
-    if not models and not problems:
-        problems.append(f"{path} declares no [[model]]")
-    seen: set[str] = set()
-    for model in models:
-        if model.key in seen:
-            problems.append(f"{path} declares {model.key} twice")
-        seen.add(model.key)
+    problems = [] if entries else [f"{path} declares no [[model]]"]
+    models: list[Model] = []
+    for n, entry in enumerate(entries, start=1):
+        try:
+            models.append(_model(entry, path.parent.absolute()))
+        except SettingsError as error:
+            problems += [f"{path}: [[model]] number {n}: {problem}" for problem in error.problems]
+    keys = Counter(model.key for model in models)
+    problems += [f"{path} declares {key} twice" for key, count in keys.items() if count > 1]
     problems += [f"{path}: {problem}" for problem in problems_of(models)]
     if problems:
         raise SettingsError(problems)
     return Registry(models)
 
 
-def _model(entry: Mapping[str, Any], folder: Path, where: str, problems: list[str]) -> Model | None:
-    """Reads one entry; paths among its options begin at the folder."""
-    found: list[str] = []
-    spec = _spec(entry, found)
+def read_table(kind: Any, table: Any, path: str = "", context: EntryContext | None = None) -> Any:
+    """Reads a table of the file as a dataclass or a pydantic model.
+
+    path: dotted name of the table. Raises SettingsError with all its problems.
+    """
+    try:
+        return _adapter(kind).validate_python(table, context=context)
+    except ValidationError as error:
+        raise SettingsError(described(error, kind, path)) from None
+
+
+def _model(entry: Mapping[str, Any], folder: Path) -> Model:
+    problems: list[str] = []
+    spec = _spec(entry, problems)
     table = dict(entry)
-    options, limits = entry.get("options", {}), entry.get("limits", {})
+    limits = entry.get("limits", {})
     if spec is None:
         table.pop("task", None)
-    elif spec.options and isinstance(options, dict):
+    elif spec.options and isinstance(limits, dict):
+        context = EntryContext(folder, spec.task, limits)
         try:
-            parsed = tables.read(spec.options, options, "options", folder.absolute())
-        except TableError as error:
-            found += error.problems
+            options = read_table(spec.options, entry.get("options", {}), "options", context)
+        except SettingsError as error:
+            problems += error.problems
         else:
-            table["options"] = parsed.model_dump(exclude_unset=True)
-            if isinstance(limits, dict):
-                found += parsed.limit_problems(limits, spec.task)
-                table["limits"] = parsed.limits(spec.task) | limits
+            table["options"] = options.model_dump(exclude_unset=True)
+            table["limits"] = options.limits(spec.task) | limits
     try:
-        model = tables.read(Model, table)
-    except TableError as error:
-        found += error.problems
-    else:
-        found += _truncate_problems(model, spec)
-    problems += [f"{where}: {problem}" for problem in found]
-    return None if found else model
+        model: Model = read_table(Model, table)
+        problems += _truncate_problems(model, spec)
+    except SettingsError as error:
+        problems += error.problems
+    if problems:
+        raise SettingsError(list(dict.fromkeys(problems)))
+    return model
 
 
 def _spec(entry: Mapping[str, Any], problems: list[str]) -> EngineSpec | None:

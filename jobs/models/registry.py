@@ -23,21 +23,21 @@ class Registry:
         """Returns the model with this `name@version`, or None."""
         return self._by_key.get(key)
 
-    def resolve(self, asked: str) -> Model:
+    def resolve(self, name: str) -> Model:
         """Returns the model for "name" or "name@version". Raises UnknownModel."""
-        return self.versions(asked)[0]
+        return self.versions(name)[0]
 
-    def versions(self, asked: str) -> list[Model]:
+    def versions(self, name: str) -> list[Model]:
         """Returns the versions of "name", the last declared first, or the one of "name@version".
 
         Raises UnknownModel.
         """
-        if model := self._by_key.get(asked):
+        if model := self._by_key.get(name):
             return [model]
-        if asked not in self._versions:
+        if name not in self._versions:
             names = ", ".join(sorted(self._by_key))
-            raise UnknownModel(f"no model {asked!r} is served here; there are: {names}")
-        return self._versions[asked]
+            raise UnknownModel(f"no model {name!r} is served here; there are: {names}")
+        return self._versions[name]
 
     def unit(self, name: str, version: str) -> str:
         """Returns the unit of a stored job's sizes; "units" if its model is not served any more."""

@@ -34,11 +34,11 @@ class ModelsFile:
             return False
         self._stamp = stamp
         try:
-            found = models_file.read(self._path)
+            declared = models_file.read(self._path)
         except SettingsError as error:
             _log.error("what was declared before stays in force: %s", error)
             return False
-        models = _with_old_entries(self.models, found)
+        models = _with_old_entries(self.models, declared)
         if problems := models_file.problems_of(models):
             _log.error("what was declared before stays in force: %s", "; ".join(problems))
             return False
@@ -50,18 +50,18 @@ class ModelsFile:
         return (self.models.get(model.key) or model).price
 
 
-def _with_old_entries(before: Registry, found: Registry) -> list[Model]:
+def _with_old_entries(before: Registry, declared: Registry) -> list[Model]:
     """Replaces changed entries by the old ones: a version never changes while it is served."""
     old = {model.key: model for model in before}
-    for model in found:
+    for model in declared:
         if old.get(model.key, model) != model:
             _log.error("%s has changed: give it another version; the old one stays", model.key)
-    return [replace(old.get(model.key, model), price=model.price) for model in found]
+    return [replace(old.get(model.key, model), price=model.price) for model in declared]
 
 
 def _stamp(path: Path | None) -> _Stamp:
     try:
-        found = path and path.stat()
+        stat = path and path.stat()
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
+    return (stat.st_mtime_ns, stat.st_size, stat.st_ino) if stat else None

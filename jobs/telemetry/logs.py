@@ -74,9 +74,11 @@ class _HumanFormatter(logging.Formatter):
         super().__init__(f"%(asctime)s {process} %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
+        """Formats a line, without quoted rows."""
         return _ROWS.sub("", super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Formats the message, with its fields."""
         fields = " ".join(f"{name}={value}" for name, value in record_fields(record).items())
         return super().formatMessage(record) + (f" [{fields}]" if fields else "")
 
@@ -87,6 +89,7 @@ class _JsonFormatter(logging.Formatter):
         self._process = {"process": process, "pid": os.getpid()}
 
     def format(self, record: logging.LogRecord) -> str:
+        """Formats a line as a JSON object."""
         at = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
             "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

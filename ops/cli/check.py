@@ -35,7 +35,7 @@ def explain(found: Settings) -> Iterator[Finding]:
     for name, field in Settings.model_fields.items():
         value = str(getattr(found, name) or "")
         if settings.is_secret(field) and value:
-            value = settings.shown(value) if "://" in value else "(set)"
+            value = settings.redacted(value) if "://" in value else "(set)"
         yield Finding(f"MILLRACE_{name.upper()}", value, field.description or "")
 
 

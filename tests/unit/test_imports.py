@@ -44,6 +44,7 @@ ORDER = {
             "identity",
             "ids",
             "limits",
+            "problems",
             "ssrf",
             "states",
             "version",

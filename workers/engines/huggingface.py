@@ -62,7 +62,7 @@ class HuggingFace:
     ) -> None:
         folder = Path(path)
         options = {"path": path, "max_tokens": max_tokens}
-        if wrong := list(huggingface_folder.file_problems(task, options)):
+        if wrong := list(huggingface_folder.file_problems(task, path)):
             raise ValueError("; ".join(wrong))
         artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
         if threads is not None:

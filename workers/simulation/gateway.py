@@ -110,6 +110,6 @@ class Gateway:
                 bucket = bucket_of(call.size, self._model.buckets)
                 due = due_ms(self._profile, self._model, bucket, self._timeout_ms)
                 took_ms = (self._loop.now_s - arrived_s) * 1000
-                self._margin.note(late=took_ms > due)
+                self._margin.record(late=took_ms > due)
             times = arrived_s - BEGINS_S, launched_s, self._loop.now_s - BEGINS_S
             self.ended.append(CallEnd(*times, call.size, outcome, reason))

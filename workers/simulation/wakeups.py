@@ -22,8 +22,8 @@ class WakeupList:
 
     def notify(self) -> None:
         """Wakes slots if the lanes gave a token."""
-        while self._lanes.rung and self._waiting:
-            self._lanes.rung = False
+        while self._lanes.wakeup_pending and self._waiting:
+            self._lanes.wakeup_pending = False
             self._waiting.popleft().wake()
 
     def add(self, waiter: Waiter) -> None:

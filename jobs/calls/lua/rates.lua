@@ -4,11 +4,11 @@
 local function rates(key, at, count)
     local names, worst, after = {}, nil, {}
     for n = 1, count do names[n] = ARGV[at + 4 * n - 4] end
-    local kept = redis.call('HMGET', key, unpack(names))
+    local stored = redis.call('HMGET', key, unpack(names))
     for n = 1, count do
         local place = at + 4 * n - 4
         local step, burst, cost = ARGV[place + 1], tonumber(ARGV[place + 2]), ARGV[place + 3]
-        local ahead = math.max(0, (kept[n] or 0) - now)
+        local ahead = math.max(0, (stored[n] or 0) - now)
         local over = ahead + (math.min(cost, burst) - burst) * step
         if over > 1e-3 and (not worst or over > worst[2]) then
             worst = {n, over, math.max(0, math.floor(burst - ahead / step))}

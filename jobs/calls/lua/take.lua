@@ -50,7 +50,7 @@ local function next_tenant()
     return least
 end
 
-local taken, gone, units, gone_units = {}, {}, 0, 0
+local taken, removed, units, removed_units = {}, {}, 0, 0
 while #taken < most do
     local n = next_tenant()
     if not n then break end
@@ -72,19 +72,19 @@ while #taken < most do
     else
         forget(entry.id)
     end
-    table.insert(gone, entry.member)
-    gone_units = gone_units + entry.size
+    table.insert(removed, entry.member)
+    removed_units = removed_units + entry.size
     entries.next = entries.next + 1
     if not entries[entries.next] then table.remove(tenants, n) end
 end
 
-for n = 1, #gone, 1000 do
-    redis.call('ZREM', lane_key, unpack(gone, n, math.min(n + 999, #gone)))
+for n = 1, #removed, 1000 do
+    redis.call('ZREM', lane_key, unpack(removed, n, math.min(n + 999, #removed)))
 end
 for tenant, entries in pairs(queues) do
     if entries.next > 1 then count_waiting(tenant, 1 - entries.next) end
 end
-shrink_lane(lane_key, lane, #members, #gone, gone_units)
+shrink_lane(lane_key, lane, #members, #removed, removed_units)
 if redis.call('SCARD', LANES) == 0 then
     redis.call('DEL', SERVED)  -- nobody has to wait
 else

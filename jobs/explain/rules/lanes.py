@@ -32,9 +32,8 @@ def fragmented_lanes(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         model.about,
         f"devices are {percent(model.busy)} busy and p99 rises to "
         f"{duration(model.calls.p99_s or 0.0)} (target {duration(model.target_s)}): "
-        f"{count(lanes, 'lane')} of {model.key} share "
-        f"{count(model.slots, 'launch', 'launches')} at a time, mean launch {launches.rows:.1f} of "
-        f"{model.limits.max_batch}",
+        f"{count(lanes, 'lane')} of {model.key} share {count(model.slots, 'launch', 'launches')} "
+        f"at a time, mean launch {launches.rows:.1f} of {model.limits.max_batch}",
         "merge buckets (bucketing = false, if lengths differ little) or let clients use the same "
         "parameters: each combination has its own lane; or add replicas, about one per two lanes "
         "that are busy at once",

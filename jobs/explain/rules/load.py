@@ -64,9 +64,8 @@ def waiting_for_device(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         "waiting_for_device",
         "warning",
         model.about,
-        f"calls of {model.key} wait {duration(waited_s)} of their "
-        f"{duration(model.calls.mean_s)} for a device: {count(model.slots, 'launch', 'launches')} "
-        "may run at a time, each takes "
+        f"calls of {model.key} wait {duration(waited_s)} of their {duration(model.calls.mean_s)} "
+        f"for a device: {count(model.slots, 'launch', 'launches')} may run at a time, each takes "
         f"{duration(model.launches.seconds)}, and devices are {percent(model.busy)} busy",
         "more workers in its pool; or shorter launches (a smaller limits.max_batch or max_tokens)",
         {"waited_s": waited_s, "total_s": model.calls.mean_s, "busy": model.busy},
@@ -90,14 +89,12 @@ def waiting_to_batch(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         "waiting_to_batch",
         "warning",
         model.about,
-        f"calls of {model.key} wait {duration(waited_s)} of their "
-        f"{duration(model.calls.mean_s)} in lanes while its devices are {percent(model.busy)} "
-        f"busy: {percent(share)} of its launches left "
-        f"because their time was up, not because they were full ({model.launches.rows:.1f} entries "
-        f"of up to {model.limits.max_batch})",
+        f"calls of {model.key} wait {duration(waited_s)} of their {duration(model.calls.mean_s)} "
+        f"in lanes while its devices are {percent(model.busy)} busy: {percent(share)} of its "
+        "launches left because their time was up, not because they were full "
+        f"({model.launches.rows:.1f} entries of up to {model.limits.max_batch})",
         "a shorter target_ms makes launches leave sooner; if calls come in bursts, more replicas "
-        "run "
-        "them in parallel",
+        "run them in parallel",
         {"waited_s": waited_s, "busy": model.busy, "paced": share, "rows": model.launches.rows},
     )
 
@@ -116,8 +113,7 @@ def slow_model(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"a launch of {model.key} takes {duration(engine_s)} on the device, of a target of "
         f"{duration(model.target_s)}: no call that waits for one can be in time",
         "a faster device or a smaller model; a smaller limits.max_batch or max_tokens if launch "
-        "time "
-        "grows with them; or a target_ms that it can meet",
+        "time grows with them; or a target_ms that it can meet",
         {
             "engine_s": engine_s,
             "target_s": model.target_s,
@@ -141,8 +137,7 @@ def overload(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"{percent(share)} of the calls of {model.key} are refused ({total:.0f} of "
         f"{model.calls.count:.0f}, most as {most}): more arrive than it can answer in time",
         "clients should respect Retry-After; more workers take more, degrade.fallback or truncate "
-        "in "
-        "its entry answer some differently, and limits of tenants decide who is rejected",
+        "in its entry answer some differently, and limits of tenants decide who is rejected",
         {"refused": total, "calls": model.calls.count, "share": share},
     )
 

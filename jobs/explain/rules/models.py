@@ -11,7 +11,7 @@ _LOADING = ("loading", "warming")
 
 def no_worker(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     """Finds a backlog, or rejected calls, of a model that no worker has or loads."""
-    states = model.standing.states
+    states = model.observed.states
     refused = model.calls.outcomes.get("no_worker", 0.0)
     if states.get("ready") or model.workers or any(states.get(state) for state in _LOADING):
         return None
@@ -36,7 +36,7 @@ def no_worker(model: ModelFacts, facts: Facts) -> Diagnosis | None:
 
 def model_failed(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     """Finds a model that failed to load."""
-    states = model.standing.states
+    states = model.observed.states
     failed = states.get("failed", 0)
     if not failed:
         return None
@@ -46,16 +46,16 @@ def model_failed(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         "warning" if ready else "critical",
         model.about,
         f"{model.key} can't be loaded in {count(failed, 'worker')}, and is ready in {ready}: "
-        f"{model.standing.error or 'no reason known'}",
+        f"{model.observed.error or 'no reason known'}",
         "fix the cause and restart those workers; `millrace model check` tests an entry without a "
         "platform",
-        {"failed": float(failed), "ready": float(ready), "error": model.standing.error},
+        {"failed": float(failed), "ready": float(ready), "error": model.observed.error},
     )
 
 
 def model_loading(model: ModelFacts, facts: Facts) -> Diagnosis | None:
     """Finds a backlog, or rejected calls, of a model that is still being loaded."""
-    states = model.standing.states
+    states = model.observed.states
     loading = sum(states.get(state, 0) for state in _LOADING)
     refused = model.calls.outcomes.get("no_worker", 0.0)
     if states.get("ready") or not loading or not (model.has_backlog or refused):
@@ -92,8 +92,7 @@ def model_fails(model: ModelFacts, facts: Facts) -> Diagnosis | None:
         f"{percent(min(1.0, failed / max(1.0, total)))} of the inputs of {model.key} failed "
         f"({calls:.0f} calls, {items:.0f} items), most as {most}",
         "the errors of items and the worker's log have the messages; `millrace model check` runs "
-        "it "
-        "alone",
+        "it alone",
         {"calls": calls, "items": items, "code": most},
     )
 

@@ -36,7 +36,7 @@ def database_stalls(facts: Facts) -> Diagnosis | None:
     """Finds a database that doesn't answer, is slow, or whose transactions wait for a lock."""
     database, locks = facts.database, facts.observations.locks
     worst_s = max(database.unanswered_s, locks.longest_s, database.probe_s)
-    slow = database.transactions >= ENOUGH_TRANSACTIONS and database.p95_s >= SLOW_TRANSACTION_S
+    slow = database.operations >= ENOUGH_TRANSACTIONS and database.p95_s >= SLOW_TRANSACTION_S
     if worst_s < STALLED_S and not slow:
         return None
     symptoms = [
@@ -86,7 +86,7 @@ def redis_slow(facts: Facts) -> Diagnosis | None:
             "check that it runs and is reachable; leased work continues",
             {"unanswered_s": redis.unanswered_s},
         )
-    slow = redis.commands >= ENOUGH_COMMANDS and redis.p95_s >= SLOW_REDIS_S
+    slow = redis.operations >= ENOUGH_COMMANDS and redis.p95_s >= SLOW_REDIS_S
     if redis.probe_s < SLOW_REDIS_S and not slow:
         return None
     return Diagnosis(
@@ -158,8 +158,7 @@ def keeper_failing(facts: Facts) -> Diagnosis | None:
         "warning",
         "keeper",
         f"the keeper's service {worst} failed {failing[worst]:.0f} of {runs[worst]:.0f} times in "
-        "the "
-        f"last minute ({count(len(failing), 'service')} fail)",
+        f"the last minute ({count(len(failing), 'service')} fail)",
         "its log has the cause; most often the database or Redis is unreachable",
         {"service": worst, "failed": failing[worst], "runs": runs[worst]},
     )

@@ -38,9 +38,8 @@ def _of_model(model: ModelFacts) -> Diagnosis | None:
         f"tenant:{its.tenant}",
         f"{its.tenant} sends {model.key} inputs that are {long / max(1e-9, short):.0f} times as "
         f"long as others' ({long:,.0f} units against {short:,.0f}): {percent(of_entries)} of the "
-        f"entries, {percent(of_units)} of the work, {percent(of_device)} of the device's time; "
-        f"p99 of calls is {duration(model.calls.p99_s or 0.0)}, the target "
-        f"{duration(model.target_s)}",
+        f"entries, {percent(of_units)} of the work, {percent(of_device)} of the device's time; p99 "
+        f"of calls is {duration(model.calls.p99_s or 0.0)}, the target {duration(model.target_s)}",
         "degrade.truncate for them, or send them as jobs (bulk), which use gaps; a smaller "
         "limits.max_tokens keeps launches short; tokens_per_s in the tenant's limits caps them",
         {

@@ -8,7 +8,13 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from jobs.models.engines import custom_engines
-from jobs.models.engines.engine_spec import TOKEN_BUCKETS, EngineOptions, EngineSpec, Param
+from jobs.models.engines.engine_spec import (
+    TOKEN_BUCKETS,
+    TRUE_OR_FALSE,
+    EngineOptions,
+    EngineSpec,
+    Param,
+)
 from jobs.models.engines.upstream_options import HttpOptions, OpenAIOptions
 from jobs.models.inputs import signature
 from jobs.models.inputs.input_size import (
@@ -27,7 +33,7 @@ def _distinct(specs: list[Spec]) -> list[Spec]:
     names = [spec.name for spec in specs]
     twice = [repr(name) for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
-        raise ValueError(f"declares {' and '.join(twice)} twice")
+        raise ValueError(f"{' and '.join(twice)} is declared twice")
     return specs
 
 
@@ -47,16 +53,12 @@ class TensorOptions(EngineOptions):
     outputs: _Specs
 
 
-def _whole(what: str, least: int, most: int) -> Param:
-    return Param(int, f"a whole number of {what}, {least} to {most}", range(least, most + 1))
-
-
 def _embedding(most_dimensions: int) -> EngineSpec:
     """Returns the spec of embedding models that cut texts by MiniLM's tokenizer."""
     params = {
-        "normalize": Param(bool, "true or false"),
-        "truncate": _whole("tokens", MIN_TOKENS, POSITIONS),
-        "dimensions": _whole("dimensions", 1, most_dimensions),
+        "normalize": TRUE_OR_FALSE,
+        "truncate": Param.whole("tokens", MIN_TOKENS, POSITIONS),
+        "dimensions": Param.whole("dimensions", 1, most_dimensions),
     }
     return EngineSpec(
         True, "tokens", params, minilm_tokens, TOKEN_BUCKETS, "embedding", vocabulary=WORDS
@@ -67,7 +69,7 @@ _CHAT_UPSTREAM = EngineSpec(False, "tokens", {}, guessed_tokens, task="chat", op
 _EMBEDDING_UPSTREAM = EngineSpec(
     False,
     "tokens",
-    {"dimensions": Param(int, "a whole number, 1 or more", range(1, 1_000_000))},
+    {"dimensions": Param.whole("dimensions", 1, 1_000_000)},
     guessed_tokens,
     task="embedding",
     options=OpenAIOptions,

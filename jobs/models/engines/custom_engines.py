@@ -5,29 +5,35 @@ torch        a network of torch: built by Python code, or an archive of torch.ex
 huggingface  a folder as Hugging Face's libraries save it
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictInt
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from jobs.models.artifacts import SAFE
 from jobs.models.engines import huggingface_folder
 from jobs.models.engines.engine_spec import (
     GENERAL_TASKS,
     TOKEN_BUCKETS,
+    TRUE_OR_FALSE,
     EngineOptions,
     EngineSpec,
+    EntryContext,
     Param,
     Task,
 )
 from jobs.models.engines.huggingface_folder import MOST_TOKENS
 from jobs.models.inputs.input_size import MIN_TOKENS, characters
-from jobs.models.tables import FilePath, Flag, Text, whole
 
-_Sha256 = Annotated[str, Field(description="a SHA-256, as `sha256sum` shows it")]
-_Device = Annotated[str, Field(description="a device of torch, as cpu or cuda:1")]
-_Threads = Annotated[int, whole(1, 1024)]
+
+def _below_folder(path: str, info: ValidationInfo) -> str:
+    return str(info.context.folder / path) if info.context else path
+
+
+_Path = Annotated[str, AfterValidator(_below_folder)]
+_Sha256 = Annotated[str, Field(description="SHA-256 of the weights, as `sha256sum` shows it")]
+_Threads = Annotated[int, Field(ge=1, le=1024)]
 _TEXTS = {"text", "embedding", "classification", "tokens"}  # tasks whose inputs are texts
 _LONGER_BUCKETS = (768, 1024, 1536, 2048, 3072, 4096, 6144, MOST_TOKENS)
 _CHARACTER_BUCKETS = tuple(4**n for n in range(4, 10))  # 256 to 262,144
@@ -36,109 +42,83 @@ _CHARACTER_BUCKETS = tuple(4**n for n in range(4, 10))  # 256 to 262,144
 class PythonOptions(EngineOptions):
     """Options of the engine `python`."""
 
-    file: FilePath = ""
-    file_sha256: _Sha256 = ""
-    module: Text = ""
+    requires: ClassVar = {"file_sha256": ("file",)}
+    files: ClassVar[tuple[str, ...]] = ("file",)
 
-    def conflicts(self) -> Iterator[str]:
+    file: _Path = ""
+    file_sha256: str = ""
+    module: str = ""
+
+    def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""
-        yield from self._one_of("file", "module")
-        yield from self._only_with("file", "file_sha256")
-
-    def file_problems(self) -> Iterable[str]:
-        """Implements `EngineOptions.file_problems`."""
-        return self._absent("file")
+        yield from self.one_of("file", "module")
+        yield from super().conflicts(entry)
 
 
-class TorchOptions(EngineOptions):
+class TorchOptions(PythonOptions):
     """Options of the engine `torch`."""
 
-    file: FilePath = ""
-    file_sha256: _Sha256 = ""
-    module: Text = ""
-    build: Text = ""  #: class or function that makes the network
-    arguments: dict[str, Any] = Field({}, description="a table")
-    export: FilePath = ""  #: archive of torch.export
-    export_sha256: _Sha256 = ""
-    weights: FilePath = ""
-    sha256: _Sha256 = ""  #: of the weights
-    dtype: Annotated[
-        Literal["float32", "float16", "int64", "int32"],
-        Field(description="float32, float16, int64 or int32"),
-    ] = "float32"
-    shape: list[StrictInt] = Field([], description="a list of whole numbers")
-    samples: list[Any] = Field([], description="a list of inputs")
-    device: _Device = ""
+    requires: ClassVar = {
+        "file_sha256": ("file",),
+        "arguments": ("build",),
+        "export": ("weights", "export_sha256"),
+        "export_sha256": ("export",),
+        "weights": ("sha256",),
+        "sha256": ("weights",),
+    }
+    files: ClassVar = ("file", "export", "weights")
+
+    build: str = ""  #: class or function that makes the network
+    arguments: dict[str, Any] = Field({})
+    export: _Path = ""  #: archive of torch.export
+    export_sha256: str = ""
+    weights: _Path = ""
+    sha256: str = ""  #: of the weights
+    dtype: Literal["float32", "float16", "int64", "int32"] = "float32"
+    shape: list[int] = Field([])
+    samples: list[Any] = Field([])
+    device: str = ""  #: of torch, as cpu or cuda:1
     threads: _Threads = 1
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""
-        if self.export:
-            yield from self._only_with("weights", "export")
-            yield from self._only_with("export_sha256", "export")
-            yield from self._only_with("build", "arguments")
-            if self.build:
-                yield "options.build makes a network, and options.export is one"
-        else:
-            yield from self._one_of("file", "module", "export")
-            yield from self._only_with("export", "export_sha256")
-            if not self.build:
-                yield "options.build is missing: the class or function that makes the network"
-        yield from self._only_with("file", "file_sha256")
-        yield from self._only_with("weights", "sha256")
-        yield from self._only_with("sha256", "weights")
+        if not self.export:
+            yield from self.one_of("file", "module", "export")
+        if not self.export and not self.build:
+            yield "build is missing: the class or function that makes the network"
+        if self.export and self.build:
+            yield "build makes a network, and export is one"
+        yield from EngineOptions.conflicts(self, entry)
         if self.weights and not self.weights.endswith(SAFE):
-            yield f"options.weights is {self.weights!r}; only {SAFE} is loaded"
-
-    def file_problems(self) -> Iterable[str]:
-        """Implements `EngineOptions.file_problems`."""
-        return self._absent("file", "export", "weights")
+            yield f"weights is {self.weights!r}; only {SAFE} is loaded"
 
 
 class HuggingFaceOptions(EngineOptions):
     """Options of the engine `huggingface`, whatever the task."""
 
-    task: ClassVar[Task] = "any"
-    path: FilePath  #: folder
-    sha256: _Sha256  #: of the weights
-    max_tokens: Annotated[int, whole(MIN_TOKENS, MOST_TOKENS, "tokens")] = MOST_TOKENS
-    dtype: Annotated[
-        Literal["float32", "float16", "bfloat16"],
-        Field(description="float32, float16 or bfloat16"),
-    ] = "float32"
-    device: _Device = ""
+    path: _Path = Field(description="folder of the model")
+    sha256: _Sha256
+    max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    device: str = ""
     threads: _Threads = 1
 
-    def file_problems(self) -> Iterable[str]:
+    def file_problems(self, task: Task) -> Iterator[str]:
         """Implements `EngineOptions.file_problems`."""
-        return huggingface_folder.file_problems(self.task, self.model_dump())
-
-
-class ClassificationOptions(HuggingFaceOptions):
-    """Options of a folder that labels texts."""
-
-    task = "classification"
-
-
-class TokensOptions(HuggingFaceOptions):
-    """Options of a folder that labels tokens."""
-
-    task = "tokens"
+        return huggingface_folder.file_problems(task, self.path)
 
 
 class EmbeddingOptions(HuggingFaceOptions):
     """Options of a folder that embeds texts."""
 
-    task = "embedding"
-    pooling: Annotated[Literal["mean", "cls"], Field(description="mean or cls")] = "mean"
-    normalize: Flag = True
+    pooling: Literal["mean", "cls"] = "mean"
+    normalize: bool = True
 
 
 class RerankingOptions(HuggingFaceOptions):
     """Options of a folder that scores texts against a query."""
 
-    task = "reranking"
-    activation: Annotated[Literal["sigmoid", "none"], Field(description="sigmoid or none")] = "none"
+    activation: Literal["sigmoid", "none"] = "none"
 
 
 def pairs(value: Any) -> str | None:
@@ -166,7 +146,9 @@ def _by_task(spec: EngineSpec) -> EngineSpec:
     return replace(spec, by_task=tasks)
 
 
-def _huggingface(options: type[HuggingFaceOptions], **params: Param) -> EngineSpec:
+def _huggingface(
+    task: Task, options: type[HuggingFaceOptions] = HuggingFaceOptions, **params: Param
+) -> EngineSpec:
     """Returns the spec of texts as tokens, in length buckets, padded."""
     return EngineSpec(
         True,
@@ -174,7 +156,7 @@ def _huggingface(options: type[HuggingFaceOptions], **params: Param) -> EngineSp
         params,
         huggingface_folder.tokens,
         (*TOKEN_BUCKETS, *_LONGER_BUCKETS),
-        options.task,
+        task,
         longest=huggingface_folder.longest,
         pads=True,
         options=options,
@@ -184,21 +166,18 @@ def _huggingface(options: type[HuggingFaceOptions], **params: Param) -> EngineSp
 PYTHON = _by_task(EngineSpec(False, "characters", {}, characters, options=PythonOptions))
 TORCH = _by_task(EngineSpec(False, "items", {}, lambda *_: 1, options=TorchOptions))
 
-_TRUNCATE = Param(
-    int,
-    f"a whole number of tokens, {MIN_TOKENS} to {MOST_TOKENS}",
-    range(MIN_TOKENS, MOST_TOKENS + 1),
-)
-_TOP_K = Param(int, "a whole number of labels, 1 or more", range(1, 1_000_001))
-_NORMALIZE = Param(bool, "true or false")
+_TRUNCATE = Param.whole("tokens", MIN_TOKENS, MOST_TOKENS)
+_TOP_K = Param.whole("labels", 1, 1_000_000)
 HUGGINGFACE = replace(
-    _huggingface(HuggingFaceOptions),
+    _huggingface("any"),
     by_task={
-        "classification": _huggingface(ClassificationOptions, truncate=_TRUNCATE, top_k=_TOP_K),
-        "tokens": _huggingface(TokensOptions, truncate=_TRUNCATE),
-        "embedding": _huggingface(EmbeddingOptions, truncate=_TRUNCATE, normalize=_NORMALIZE),
+        "classification": _huggingface("classification", truncate=_TRUNCATE, top_k=_TOP_K),
+        "tokens": _huggingface("tokens", truncate=_TRUNCATE),
+        "embedding": _huggingface(
+            "embedding", EmbeddingOptions, truncate=_TRUNCATE, normalize=TRUE_OR_FALSE
+        ),
         "reranking": replace(
-            _huggingface(RerankingOptions),
+            _huggingface("reranking", RerankingOptions),
             text_only=False,
             input_problem=pairs,
             # The pairs of an item are rows of their own in whatever launch they are.

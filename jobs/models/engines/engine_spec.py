@@ -1,11 +1,11 @@
 """Properties that models have in common, by their engine and task: inputs, sizes, options."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
 from jobs.models.inputs.input_size import MAX_TOKENS
 
@@ -34,63 +34,66 @@ class Param:
     expected: str  #: completes "must be …"
     span: range | None = None  #: range of a number
 
+    @classmethod
+    def whole(cls, unit: str, least: int, most: int) -> "Param":
+        """Returns a parameter that is a whole number from `least` to `most`."""
+        return cls(int, f"a whole number of {unit}, {least} to {most}", range(least, most + 1))
+
     def accepts(self, value: Any) -> bool:
         """Returns True if the value may be used."""
         # Not isinstance: true and false are no numbers.
         return type(value) is self.type and (self.span is None or value in self.span)
 
 
+TRUE_OR_FALSE = Param(bool, "true or false")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryContext:
+    """Parts of an entry that its options are checked with."""
+
+    folder: Path  #: of the models file; relative paths among the options begin there
+    task: Task
+    limits: Mapping[str, Any]  #: as the file has them
+
+
 class EngineOptions(BaseModel):
     """Options of a model's entry that can be checked without its engine."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    requires: ClassVar[Mapping[str, tuple[str, ...]]] = {}  #: options that an option needs
+    files: ClassVar[tuple[str, ...]] = ()  #: options that are paths of files
 
     @model_validator(mode="after")
-    def _check(self) -> "EngineOptions":
-        if found := list(self.conflicts()):
-            raise ValueError(found)
+    def _check(self, info: ValidationInfo) -> "EngineOptions":
+        if conflicts := list(self.conflicts(info.context)):
+            raise ValueError(*conflicts)
         return self
 
-    def conflicts(self) -> Iterable[str]:
-        """Yields what is wrong between options."""
-        return ()
+    def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
+        """Yields conflicts between options and, where its entry is given, with its limits."""
+        for name, others in self.requires.items():
+            for other in others if name in self.model_fields_set else ():
+                if other not in self.model_fields_set:
+                    yield f"{name} goes with {other}, which is missing"
 
-    def file_problems(self) -> Iterable[str]:
+    def one_of(self, *names: str) -> Iterator[str]:
+        """Yields a conflict unless exactly one of these options is set."""
+        given = [name for name in names if name in self.model_fields_set]
+        if len(given) != 1:
+            set_ones = f"there are {' and '.join(given)}" if given else "there is none"
+            yield f"one of {', '.join(names)} must be set; {set_ones}"
+
+    def file_problems(self, task: Task) -> Iterator[str]:
         """Yields what is wrong with the files that they name, on this machine."""
-        return ()
+        for name in self.files:
+            if (path := getattr(self, name)) and not Path(path).is_file():
+                yield f"options.{name}: there is no file {path}"
 
     def limits(self, task: Task) -> dict[str, Any]:
         """Returns the limits that follow from the options."""
         return {}
-
-    def limit_problems(self, limits: Mapping[str, Any], task: Task) -> Iterable[str]:
-        """Yields what is wrong between the options and the limits of an entry."""
-        return ()
-
-    def _one_of(self, *names: str) -> Iterator[str]:
-        given = [name for name in names if name in self.model_fields_set]
-        if len(given) != 1:
-            found = f"there are {' and '.join(given)}" if given else "there is none"
-            yield f"options takes one of {', '.join(names)}; {found}"
-
-    def _only_with(self, other: str, *names: str) -> Iterator[str]:
-        for name in names:
-            if name in self.model_fields_set and other not in self.model_fields_set:
-                yield f"options.{name} goes with options.{other}, which is missing"
-
-    def _absent(self, *names: str) -> Iterator[str]:
-        for name in names:
-            if (path := getattr(self, name)) and not Path(path).is_file():
-                yield f"options.{name}: there is no file {path}"
-
-
-def _no_problem(value: Any) -> str | None:
-    return None
-
-
-def _declared_tokens(options: Mapping[str, Any]) -> int:
-    longest: int = options.get("max_tokens", MAX_TOKENS)
-    return longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,11 @@ class EngineSpec:
     size: Callable[[Any, Mapping[str, Any], Mapping[str, Any]], int]
     buckets: tuple[int, ...] = ()  #: upper ends of the length buckets; (): length doesn't matter
     task: Task = "any"  #: unless an entry says another
-    input_problem: Callable[[Any], str | None] = _no_problem  #: for inputs that are no texts
+    input_problem: Callable[[Any], str | None] = lambda value: None  #: for inputs that are no texts
     #: size that inputs are cut to, by the model's options
-    longest: Callable[[Mapping[str, Any]], int] = _declared_tokens
+    longest: Callable[[Mapping[str, Any]], int] = lambda options: options.get(
+        "max_tokens", MAX_TOKENS
+    )
     pads: bool = False  #: each row of a launch costs what its longest does, whatever an entry says
     options: type[EngineOptions] | None = None  #: None: only the engine knows them
     by_task: "Mapping[Any, EngineSpec]" = field(default_factory=dict)  #: tasks that entries choose

@@ -33,14 +33,14 @@ _HEADS = {
 def read(folder: Path, name: str) -> dict[str, Any]:
     """Reads a JSON object of the folder; {} where there is no such file. Raises ValueError."""
     try:
-        found = loads((folder / name).read_text())
+        content = loads((folder / name).read_text())
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, JSONDecodeError) as error:
         raise ValueError(f"{folder / name} can't be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{folder / name} holds no JSON object")
-    return found
+    return content
 
 
 def longest(options: Mapping[str, Any]) -> int:
@@ -91,9 +91,9 @@ def _here(file: Path) -> Path:
     return file
 
 
-def file_problems(task: str, options: Mapping[str, Any]) -> Iterator[str]:
+def file_problems(task: str, path: str) -> Iterator[str]:
     """Yields what is wrong with the folder for this task."""
-    folder = Path(options["path"])
+    folder = Path(path)
     if not folder.is_dir():
         yield f"options.path: there is no folder {folder}"
         return

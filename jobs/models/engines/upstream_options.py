@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from jobs.models.engines.engine_spec import EngineOptions, Task
-from jobs.models.tables import fits, whole
+from jobs.models.engines.engine_spec import EngineOptions, EntryContext, Task
+from jobs.problems import fits
 
 INPUT, PARAMS = "$input", "$params"
 """Placeholders in a template: the input and the parameters take their place."""
@@ -35,31 +35,26 @@ class Concurrency:
     max: int = 32
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerOptions:
+class BreakerOptions(BaseModel):
     """Circuit breaker of one upstream."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    failures: Annotated[int, whole(1, 1000)] = 5  #: failures in a row that open it
-    open_s: Annotated[float, Field(strict=True, ge=0.1, le=3600)] = (
-        10.0  #: seconds without requests
-    )
+    failures: Annotated[int, Field(ge=1, le=1000)] = 5  #: failures in a row that open it
+    open_s: Annotated[float, Field(ge=0.1, le=3600)] = 10.0  #: seconds without requests
 
 
 def _concurrency(given: Any) -> Concurrency:
     """Reads a table; a part that is missing is the nearest to its default that fits the others."""
-    if not isinstance(given, dict) or not given.keys() <= {"min", "start", "max"}:
-        raise ValueError
-    if not all(type(n) is int and 1 <= n <= _MOST_AT_ONCE for n in given.values()):
-        raise ValueError
-    usual = Concurrency()
-    least = given.get("min", min(usual.min, given.get("max", usual.max)))
-    most = given.get("max", max(usual.max, least, given.get("start", 1)))
-    start = given.get("start", min(max(usual.start, least), most))
-    if not least <= start <= most:
-        raise ValueError
-    return Concurrency(least, start, most)
+    whole = isinstance(given, dict) and all(type(n) is int for n in given.values())
+    if whole and given.keys() <= {"min", "start", "max"}:
+        usual = Concurrency()
+        least = given.get("min", min(usual.min, given.get("max", usual.max)))
+        most = given.get("max", max(usual.max, least, given.get("start", 1)))
+        start = given.get("start", min(max(usual.start, least), most))
+        if 1 <= least <= start <= most <= _MOST_AT_ONCE:
+            return Concurrency(least, start, most)
+    raise ValueError(f"must be a table of whole numbers, 1 to {_MOST_AT_ONCE}: min ≤ start ≤ max")
 
 
 def _is_address(value: str) -> bool:
@@ -78,6 +73,10 @@ def _is_header(name: str, value: str) -> bool:
         return False
     secret = _HEADER_OF_SECRETS.search(name)
     return bool(_SECRET.fullmatch(value) or (not secret and _HEADER_VALUE.fullmatch(value)))
+
+
+def _are_headers(headers: Mapping[str, str]) -> bool:
+    return all(_is_header(name, value) for name, value in headers.items())
 
 
 def _mentions(template: Any, word: str) -> bool:
@@ -99,96 +98,71 @@ _HEADERS = (
     'comes from "env:NAME" or "file:/path", also with a word before it ("Bearer env:NAME"); '
     f"{', '.join(_OURS)} are set by the engine"
 )
-_TABLE = f"a table of whole numbers, 1 to {_MOST_AT_ONCE}: min ≤ start ≤ max"
-_Seconds = Annotated[
-    float, Field(strict=True, ge=0.01, le=86_400, description="a number of seconds")
-]
+_Address = Annotated[str, fits(_is_address, _ADDRESS)]
+_Seconds = Annotated[float, Field(ge=0.01, le=86_400)]
 
 
 class UpstreamOptions(EngineOptions):
     """Options that both engines take."""
 
-    url: Annotated[str, fits(_is_address), Field(description=_ADDRESS)]
+    url: _Address = Field(description=_ADDRESS)
     #: by name; the worker alone reads what `env:NAME` or `file:/path` stand for
-    headers: Annotated[
-        dict[str, str],
-        fits(lambda headers: all(map(_is_header, headers, headers.values()))),
-    ] = Field({}, description=_HEADERS)
+    headers: Annotated[dict[str, str], fits(_are_headers, _HEADERS)] = Field({})
     timeout_s: _Seconds = 30.0  #: of one request in all
     connect_timeout_s: _Seconds = 5.0
-    concurrency: Annotated[
-        Concurrency, BeforeValidator(_concurrency), Field(description=_TABLE)
-    ] = Concurrency()
-    breaker: Annotated[
-        BreakerOptions,
-        Field(description="a table: failures (1 to 1000), open_s (0.1 to 3600)"),
-    ] = BreakerOptions()
+    concurrency: Annotated[Concurrency, BeforeValidator(_concurrency)] = Concurrency()
+    breaker: BreakerOptions = BreakerOptions()
     #: path that answers 200 while the upstream is healthy; "": none
-    health: Annotated[
-        str, fits(_PATH.fullmatch), Field(description="a path that begins with /")
-    ] = ""
-    #: certificates (PEM) to trust in place of the system's; "": those
-    ca: Annotated[str, Field(description="the path of a PEM file")] = ""
-    max_answer_mb: Annotated[int, whole(1, 1024, "MiB")] = 16
+    health: Annotated[str, fits(_PATH.fullmatch, "a path that begins with /")] = ""
+    ca: str = ""  #: path of certificates (PEM) to trust in place of the system's; "": those
+    max_answer_mb: int = Field(16, ge=1, le=1024)  #: MiB
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self, entry: EntryContext | None) -> Iterator[str]:
         """Implements `EngineOptions.conflicts`."""
+        limits = entry.limits if entry else {}
+        if "in_flight" in limits:
+            yield "concurrency.max says how many are in flight at most, not limits.in_flight"
+        if entry and entry.task != "embedding" and limits.get("max_batch", 1) != 1:
+            yield "limits.max_batch is 1: a request takes one input"
         given = "connect_timeout_s" in self.model_fields_set  # the default may be longer
+        longest_s = limits.get("max_launch_s", 60) if entry else None
         if given and self.connect_timeout_s > self.timeout_s:
-            yield "options.connect_timeout_s must be at most options.timeout_s"
+            yield "connect_timeout_s must be at most timeout_s"
+        elif isinstance(longest_s, int) and self.timeout_s + self.connect_timeout_s >= longest_s:
+            yield (
+                "timeout_s and connect_timeout_s together must be less than limits.max_launch_s "
+                f"({longest_s} s), after which the worker is taken to hang"
+            )
 
     def limits(self, task: Task) -> dict[str, Any]:
         """Implements `EngineOptions.limits`."""
         follows = {"in_flight": self.concurrency.max, "slice_items": _IN_FLIGHT_SLICES}
         return follows | ({} if task == "embedding" else {"max_batch": 1})
 
-    def limit_problems(self, limits: Mapping[str, Any], task: Task) -> Iterator[str]:
-        """Implements `EngineOptions.limit_problems`."""
-        if "in_flight" in limits:
-            yield "options.concurrency.max says how many are in flight at most"
-        if task != "embedding" and limits.get("max_batch", 1) != 1:
-            yield "limits.max_batch is 1: a request takes one input"
-        longest_s = limits.get("max_launch_s", 60)
-        if isinstance(longest_s, int) and self.timeout_s + self.connect_timeout_s >= longest_s:
-            yield (
-                "options.timeout_s and connect_timeout_s together must be less than "
-                f"limits.max_launch_s ({longest_s} s), after which the worker is taken to hang"
-            )
-
 
 class HttpOptions(UpstreamOptions):
     """Options of the engine `http`: one input a request."""
 
-    method: Annotated[Literal["POST", "PUT"], Field(description="POST or PUT")] = "POST"
+    method: Literal["POST", "PUT"] = "POST"
     #: template of the request, in which INPUT and PARAMS stand for themselves
     body: Annotated[
         Any,
-        fits(lambda body: _mentions(body, INPUT)),
-        Field(description=f'a template with "{INPUT}" where the input goes'),
+        fits(
+            lambda body: _mentions(body, INPUT), f'a template with "{INPUT}" where the input goes'
+        ),
     ] = INPUT
     #: place of the output in the answer (JSON pointer, RFC 6901); "": all of it
-    output: Annotated[
-        str, fits(_POINTER.fullmatch), Field(description="a JSON pointer, as in /results/0")
-    ] = ""
+    output: Annotated[str, fits(_POINTER.fullmatch, "a JSON pointer, as in /results/0")] = ""
 
 
 class OpenAIOptions(UpstreamOptions):
     """Options of the engine `openai`."""
 
-    #: address with the /v1 at its end
-    url: Annotated[
-        str,
-        fits(lambda url: _is_address(url) and "?" not in url),
-        Field(description=f"{_ADDRESS} or query: what ends in /v1"),
-    ]
-    #: name of the model at the upstream
-    model: Annotated[str, Field(min_length=1, description="the model's name at the upstream")]
+    url: Annotated[_Address, fits(lambda url: "?" not in url, "an address without a query")] = (
+        Field(description=f"{_ADDRESS} or query: what ends in /v1")
+    )
+    model: str = Field(min_length=1, description="the model's name at the upstream")
     api_key: Annotated[
-        str,
-        fits(_SECRET.fullmatch),
-        Field(description='"env:NAME" or "file:/path": a secret has no place here'),
+        str, fits(_SECRET.fullmatch, '"env:NAME" or "file:/path": a secret has no place here')
     ] = ""
-    #: encoding of vectors in answers
-    encoding_format: Annotated[
-        Literal["base64", "float"], Field(description='"base64" or "float"')
-    ] = "base64"
+    encoding_format: Literal["base64", "float"] = "base64"  #: of vectors in answers

@@ -3,7 +3,6 @@
 Each input of a list is embedded by itself; the output is the list of their vectors.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 MOST_INPUTS = 2048  # of a list
@@ -45,13 +44,9 @@ def _refuse_token_ids(value: Any, vocabulary: int) -> tuple[str, str] | None:
         return "type", "it must be a string, or a list of token ids that is not empty"
     if len(value) > MOST_TOKEN_IDS:
         return "too_long", f"{len(value)} token ids; a text may have {MOST_TOKEN_IDS}"
-    return _refuse_ids(value, vocabulary)
-
-
-def _refuse_ids(ids: Sequence[Any], vocabulary: int) -> tuple[str, str] | None:
-    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < vocabulary:
+    if set(map(type, value)) == {int} and min(value) >= 0 and max(value) < vocabulary:
         return None  # by far the most
-    for place, id in enumerate(ids):
+    for place, id in enumerate(value):
         if type(id) is not int:  # true and false are no numbers
             return "type", f"token id {place} is not a whole number"
         if not 0 <= id < vocabulary:

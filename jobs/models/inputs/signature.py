@@ -24,21 +24,19 @@ from jobs.models.inputs.tensors import (
     shape_of,
     type_name,
 )
-from jobs.models.tables import fits
+from jobs.problems import fits
 
 _KEYS = frozenset({"inputs", "outputs"})
-_DATATYPES = f"a datatype: {', '.join(DTYPES)}"
 _SHAPE = f"a list of at most {MAX_RANK} whole numbers, -1 for any size, and begin with -1: the rows"
 
 
 def _declared_shape(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
-        raise ValueError
-    if not all(-1 <= size <= MAX_SIZE and size for size in shape) or tuple(shape[:1]) != (-1,):
-        raise ValueError
-    if len(shape) > MAX_RANK:
-        raise ValueError
-    return tuple(shape)
+    if isinstance(shape, list | tuple) and len(shape) <= MAX_RANK:
+        sizes = tuple(shape)
+        whole = all(type(size) is int and -1 <= size <= MAX_SIZE and size for size in sizes)
+        if whole and sizes[:1] == (-1,):
+            return sizes
+    raise ValueError(f"must be {_SHAPE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class Spec:
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    name: Annotated[str, Field(min_length=1, description="a string")]
-    datatype: Annotated[str, fits(DTYPES.__contains__), Field(description=_DATATYPES)]
+    name: Annotated[str, Field(min_length=1)]
+    datatype: Annotated[str, fits(DTYPES.__contains__, f"a datatype: {', '.join(DTYPES)}")]
     #: -1 is any size; the first dimension counts rows
     shape: Annotated[tuple[int, ...], BeforeValidator(_declared_shape), Field(description=_SHAPE)]
 

@@ -57,9 +57,9 @@ class Tensor:
         """Checks bytes. Raises TensorError where they don't fill this shape."""
         count = math.prod(shape)
         if datatype == BYTES:
-            found = sum(1 for _ in islice(_texts(raw), min(count, len(raw)) + 1))
-            if found != count:
-                more = "more" if found > count else f"{found} elements"
+            elements = sum(1 for _ in islice(_texts(raw), min(count, len(raw)) + 1))
+            if elements != count:
+                more = "more" if elements > count else f"{elements} elements"
                 raise TensorError(f"has {more}; the shape {list(shape)} has {count}")
         elif len(raw) != (expected := count * _dtype(datatype).itemsize):
             raise TensorError(f"has {len(raw)} bytes; {datatype} {list(shape)} has {expected}")
@@ -106,10 +106,10 @@ class Tensor:
 
     def as_json(self, *, plain: bool = False) -> dict[str, Any]:
         """Returns the JSON object; plain: with `data`, where JSON can hold it."""
-        found: dict[str, Any] = {"datatype": self.datatype, "shape": list(self.shape)}
+        header: dict[str, Any] = {"datatype": self.datatype, "shape": list(self.shape)}
         if plain and (data := self._storable()) is not None:
-            return {**found, "data": data}
-        return {**found, "base64": b64encode(self.raw).decode()}
+            return {**header, "data": data}
+        return {**header, "base64": b64encode(self.raw).decode()}
 
     def _storable(self) -> list[Any] | None:
         """Returns `data` where a row of the database can hold it too."""

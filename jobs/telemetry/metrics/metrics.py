@@ -6,6 +6,7 @@ are capped by a `LabelLimit`. Each process exports its own work; a keeper export
 whole system.
 """
 
+import re
 from typing import TypeAlias, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
@@ -52,18 +53,27 @@ def _section(process: str, title: str = "") -> None:
     SECTIONS[process, title] = []
 
 
-def _counter(name: str, help: str, labels: str = "") -> Counter:
-    COUNTERS[name] = _listed(Counter(name, help, labels.split(), registry=REGISTRY))
+def _counter(series: str, help: str) -> Counter:
+    """Defines a counter; `series`: its name, and its labels in braces, as Prometheus shows them."""
+    name, labels = _parse(series)
+    COUNTERS[name] = _listed(Counter(name, help, labels, registry=REGISTRY))
     return COUNTERS[name]
 
 
-def _gauge(name: str, help: str, labels: str = "") -> Gauge:
-    return _listed(Gauge(name, help, labels.split(), registry=REGISTRY))
+def _gauge(series: str, help: str) -> Gauge:
+    name, labels = _parse(series)
+    return _listed(Gauge(name, help, labels, registry=REGISTRY))
 
 
-def _histogram(name: str, help: str, buckets: tuple[float, ...], labels: str = "") -> Histogram:
+def _histogram(series: str, help: str, buckets: tuple[float, ...]) -> Histogram:
+    name, labels = _parse(series)
     EDGES[name] = buckets
-    return _listed(Histogram(name, help, labels.split(), registry=REGISTRY, buckets=buckets))
+    return _listed(Histogram(name, help, labels, registry=REGISTRY, buckets=buckets))
+
+
+def _parse(series: str) -> tuple[str, list[str]]:
+    name, *labels = re.findall(r"\w+", series)
+    return name, labels
 
 
 def _listed(metric: M) -> M:
@@ -74,9 +84,7 @@ def _listed(metric: M) -> M:
 _section("every process")
 
 BUILD = _gauge(
-    "millrace_build_info",
-    "1, labelled with the release and the kind of process.",
-    "version process",
+    "millrace_build_info{version,process}", "1, labelled with the release and the kind of process."
 )
 DATABASE_S = _histogram(
     "millrace_database_transaction_seconds",
@@ -85,7 +93,7 @@ DATABASE_S = _histogram(
 )
 DATABASE_ERRORS = _counter("millrace_database_errors_total", "Failed statements and connections.")
 DATABASE_CONNECTIONS = _gauge(
-    "millrace_database_connections", "Database connections, by state: used, idle.", "state"
+    "millrace_database_connections{state}", "Database connections, by state: used, idle."
 )
 REDIS_S = _histogram(
     "millrace_redis_seconds",
@@ -97,140 +105,121 @@ REDIS_ERRORS = _counter("millrace_redis_errors_total", "Failed Redis commands.")
 _section("api")
 
 HTTP = _counter(
-    "millrace_http_requests_total", "HTTP requests, by route and status.", "method route status"
+    "millrace_http_requests_total{method,route,status}", "HTTP requests, by route and status."
 )
 HTTP_S = _histogram(
-    "millrace_http_request_seconds",
+    "millrace_http_request_seconds{route}",
     "Duration of HTTP requests, except calls (millrace_call_seconds).",
     _SERVER_S,
-    "route",
 )
 CALLS = _counter(
-    "millrace_calls_total",
+    "millrace_calls_total{model,class,outcome}",
     "Calls ended, by outcome: succeeded, cancelled (by the client) or an error code.",
-    "model class outcome",
 )
-CALL_S = _histogram("millrace_call_seconds", "Latency of succeeded calls.", _CALL_S, "model class")
+CALL_S = _histogram("millrace_call_seconds{model,class}", "Latency of succeeded calls.", _CALL_S)
 CALL_STAGE_S = _histogram(
-    "millrace_call_stage_seconds",
+    "millrace_call_stage_seconds{model,stage}",
     "Time that succeeded calls spent in each stage.",
     _STAGE_S,
-    "model stage",
 )
 CALL_TARGET = _counter(
-    "millrace_call_target_total",
+    "millrace_call_target_total{model,met}",
     "Calls, by whether they met the model's latency target. Server-side refusals and "
     "failures miss it; client errors don't count.",
-    "model met",
 )
-TARGET_S = _gauge("millrace_model_target_seconds", "Latency target of the model.", "model")
+TARGET_S = _gauge("millrace_model_target_seconds{model}", "Latency target of the model.")
 CALLS_WAITING = _gauge("millrace_calls_in_flight", "Unanswered calls in this process.")
-ITEMS_SUBMITTED = _counter("millrace_items_submitted_total", "Items submitted in jobs.", "model")
-JOBS_SUBMITTED = _counter("millrace_jobs_submitted_total", "Jobs submitted.", "model class")
+ITEMS_SUBMITTED = _counter("millrace_items_submitted_total{model}", "Items submitted in jobs.")
+JOBS_SUBMITTED = _counter("millrace_jobs_submitted_total{model,class}", "Jobs submitted.")
 LOOP_LAG_S = _gauge(
     "millrace_event_loop_lag_seconds", "Maximum lag of the api's event loop over the last second."
 )
 
 _section("worker")
 
-LAUNCHES = _counter("millrace_launches_total", "Batches launched, by flush reason.", "model reason")
+LAUNCHES = _counter("millrace_launches_total{model,reason}", "Batches launched, by flush reason.")
 LAUNCH_ROWS = _histogram(
-    "millrace_launch_rows", "Entries (calls and items) per launch.", _ROWS, "model"
+    "millrace_launch_rows{model}", "Entries (calls and items) per launch.", _ROWS
 )
 LAUNCH_FILL = _histogram(
-    "millrace_launch_fill_ratio", "Entries per launch, as a share of the maximum.", _TENTHS, "model"
+    "millrace_launch_fill_ratio{model}", "Entries per launch, as a share of the maximum.", _TENTHS
 )
-LAUNCH_S = _histogram("millrace_launch_seconds", "Device time per launch.", _STAGE_S, "model")
+LAUNCH_S = _histogram("millrace_launch_seconds{model}", "Device time per launch.", _STAGE_S)
 LAUNCH_PREDICTION = _histogram(
-    "millrace_launch_prediction_ratio",
+    "millrace_launch_prediction_ratio{model}",
     "Actual over predicted launch time, each rounded up to 1 ms.",
     _RATIOS,
-    "model",
 )
 LAUNCH_STAGE_S = _histogram(
-    "millrace_launch_stage_seconds",
+    "millrace_launch_stage_seconds{model,stage}",
     "Mean time of the entries of a launch in each stage (no gateway).",
     _STAGE_S,
-    "model stage",
 )
-ENTRIES = _counter("millrace_entries_total", "Entries launched, by kind: call, item.", "model kind")
+ENTRIES = _counter("millrace_entries_total{model,kind}", "Entries launched, by kind: call, item.")
 UNITS = _counter(
-    "millrace_launch_units_total",
+    "millrace_launch_units_total{model}",
     "Input size launched, in the model's unit, without padding.",
-    "model",
 )
 PADDED_UNITS = _counter(
-    "millrace_launch_padded_units_total",
+    "millrace_launch_padded_units_total{model}",
     "Input size launched, in the model's unit, with padding.",
-    "model",
 )
 DEVICE_BUSY_S = _counter(
-    "millrace_device_busy_seconds_total", "Time with at least one launch on the device.", "device"
+    "millrace_device_busy_seconds_total{device}", "Time with at least one launch on the device."
 )
 DEVICE_MEMORY = _gauge(
-    "millrace_device_memory_bytes",
+    "millrace_device_memory_bytes{device,kind}",
     "Device memory, by kind: used, total. CPU: of the process and of the machine.",
-    "device kind",
 )
 MODEL_BUSY_S = _counter(
-    "millrace_model_device_seconds_total", "Device time of the launches of a model.", "model"
+    "millrace_model_device_seconds_total{model}", "Device time of the launches of a model."
 )
-MODEL_MEMORY = _gauge("millrace_model_memory_bytes", "Measured memory use of a model.", "model")
+MODEL_MEMORY = _gauge("millrace_model_memory_bytes{model}", "Measured memory use of a model.")
 MODEL_STATE = _gauge(
-    "millrace_model_state", "1 for the current state of the model in this worker.", "model state"
+    "millrace_model_state{model,state}", "1 for the current state of the model in this worker."
 )
 MODEL_LOADS = _counter(
-    "millrace_model_loads_total", "Model loads, by outcome: ready, failed.", "model outcome"
+    "millrace_model_loads_total{model,outcome}", "Model loads, by outcome: ready, failed."
 )
 MODEL_LOAD_S = _gauge(
-    "millrace_model_load_seconds", "Duration of the last load, including warm-up.", "model"
+    "millrace_model_load_seconds{model}", "Duration of the last load, including warm-up."
 )
 REPLICA_SLOTS = _gauge(
-    "millrace_model_slots",
+    "millrace_model_slots{model}",
     "Launches of the model that may run at the same time in this worker.",
-    "model",
 )
 LANES_WAITING = _gauge(
-    "millrace_lanes_waiting",
-    "Non-empty lanes: those of calls, and of this worker's items.",
-    "model",
+    "millrace_lanes_waiting{model}", "Non-empty lanes: those of calls, and of this worker's items."
 )
 LANE_ENTRIES = _counter(
-    "millrace_lane_entries_total",
-    "Entries launched, by lane (parameters and bucket).",
-    "model lane",
+    "millrace_lane_entries_total{model,lane}", "Entries launched, by lane (parameters and bucket)."
 )
 LANE_WAIT_S = _counter(
-    "millrace_lane_wait_seconds_total",
-    "Total wait of launched entries in their lane.",
-    "model lane",
+    "millrace_lane_wait_seconds_total{model,lane}", "Total wait of launched entries in their lane."
 )
-LANE_LAUNCHES = _counter("millrace_lane_launches_total", "Launches, by lane.", "model lane")
+LANE_LAUNCHES = _counter("millrace_lane_launches_total{model,lane}", "Launches, by lane.")
 TENANT_ENTRIES = _counter(
-    "millrace_tenant_entries_total", "Entries launched, by tenant.", "tenant model kind"
+    "millrace_tenant_entries_total{tenant,model,kind}", "Entries launched, by tenant."
 )
 TENANT_UNITS = _counter(
-    "millrace_tenant_units_total",
+    "millrace_tenant_units_total{tenant,model}",
     "Input size launched, in the model's unit, by tenant.",
-    "tenant model",
 )
 TENANT_DEVICE_S = _counter(
-    "millrace_tenant_device_seconds_total", "Device time, by tenant.", "tenant model"
+    "millrace_tenant_device_seconds_total{tenant,model}", "Device time, by tenant."
 )
 TENANT_WAIT_S = _counter(
-    "millrace_tenant_wait_seconds_total",
+    "millrace_tenant_wait_seconds_total{tenant,model}",
     "Total wait of launched entries in lanes, by tenant.",
-    "tenant model",
 )
-ITEMS = _counter("millrace_items_total", "Items with a final result, by outcome.", "model outcome")
+ITEMS = _counter("millrace_items_total{model,outcome}", "Items with a final result, by outcome.")
 ITEM_ERRORS = _counter(
-    "millrace_item_errors_total", "Item failures, final or retried, by error code.", "model code"
+    "millrace_item_errors_total{model,code}", "Item failures, final or retried, by error code."
 )
-ITEM_RETRIES = _counter("millrace_item_retries_total", "Item failures that are retried.", "model")
+ITEM_RETRIES = _counter("millrace_item_retries_total{model}", "Item failures that are retried.")
 CLAIMS = _counter(
-    "millrace_slices_claimed_total",
+    "millrace_slices_claimed_total{model,suspect}",
     "Slices claimed, by whether they are suspect: such a slice runs alone.",
-    "model suspect",
 )
 CLAIM_S = _histogram(
     "millrace_claim_seconds", "Duration of a claim, including empty ones.", _SERVER_S
@@ -242,87 +231,75 @@ LEASES_LOST = _counter(
     "millrace_leases_lost_total",
     "Leases that had been taken away before their results were recorded.",
 )
-IN_HAND = _gauge("millrace_slices_in_hand", "Slices leased by this worker.", "model")
+IN_HAND = _gauge("millrace_slices_in_hand{model}", "Slices leased by this worker.")
 UPSTREAM = _counter(
-    "millrace_upstream_requests_total",
+    "millrace_upstream_requests_total{upstream,outcome}",
     "Requests to upstream servers, by outcome.",
-    "upstream outcome",
 )
 UPSTREAM_LIMIT = _gauge(
-    "millrace_upstream_limit", "Current concurrency limit for the upstream server.", "upstream"
+    "millrace_upstream_limit{upstream}", "Current concurrency limit for the upstream server."
 )
 UPSTREAM_OPEN = _gauge(
-    "millrace_upstream_breaker_open",
+    "millrace_upstream_breaker_open{upstream}",
     "1 while the circuit breaker of the upstream server is open.",
-    "upstream",
 )
 
 _section("keeper", "its own work")
 
 KEEPER_RUNS = _counter(
-    "millrace_keeper_runs_total",
+    "millrace_keeper_runs_total{service,outcome}",
     "Runs of keeper services, by outcome: done, failed.",
-    "service outcome",
 )
 KEEPER_RUN_S = _histogram(
-    "millrace_keeper_run_seconds", "Duration of a run of a keeper service.", _SERVER_S, "service"
+    "millrace_keeper_run_seconds{service}", "Duration of a run of a keeper service.", _SERVER_S
 )
 REAPED = _counter(
     "millrace_leases_reaped_total", "Leases reaped from workers that ended or stopped responding."
 )
 WORKER_DEATHS = _counter(
-    "millrace_worker_deaths_total",
+    "millrace_worker_deaths_total{how}",
     "Unclean ends of workers, by cause: killed, crashed, hung, silent.",
-    "how",
 )
 CALLS_RECOVERED = _counter("millrace_calls_recovered_total", "Calls recovered from dead workers.")
-NUDGES = _counter("millrace_nudges_total", "Nudges sent through the broker.", "pool")
+NUDGES = _counter("millrace_nudges_total{pool}", "Nudges sent through the broker.")
 WEBHOOKS = _counter(
-    "millrace_webhook_attempts_total",
+    "millrace_webhook_attempts_total{outcome}",
     "Webhook delivery attempts, by outcome: delivered, failed, given_up.",
-    "outcome",
 )
 WEBHOOK_S = _histogram(
     "millrace_webhook_seconds", "Duration of a webhook delivery attempt.", _CALL_S
 )
 TRANSFERS = _counter(
-    "millrace_transfers_total",
-    "Imports and exports ended, by outcome: done, failed.",
-    "kind outcome",
+    "millrace_transfers_total{kind,outcome}", "Imports and exports ended, by outcome: done, failed."
 )
 
 _section("keeper", "state of the whole system; with several keepers, take the max")
 
-JOBS = _gauge("millrace_jobs", "Jobs in the database, by state.", "state")
+JOBS = _gauge("millrace_jobs{state}", "Jobs in the database, by state.")
 JOBS_STUCK = _gauge(
-    "millrace_jobs_stuck",
+    "millrace_jobs_stuck{model}",
     "Open jobs with runnable work and no progress for ten minutes although a worker was ready.",
-    "model",
 )
-QUEUE_ITEMS = _gauge("millrace_queue_items", "Items without a result in open jobs.", "model")
-QUEUE_CALLS = _gauge("millrace_queue_calls", "Calls waiting in lanes.", "model")
-QUEUE_AGE_S = _gauge("millrace_queue_oldest_seconds", "Age of the oldest claimable slice.", "model")
+QUEUE_ITEMS = _gauge("millrace_queue_items{model}", "Items without a result in open jobs.")
+QUEUE_CALLS = _gauge("millrace_queue_calls{model}", "Calls waiting in lanes.")
+QUEUE_AGE_S = _gauge("millrace_queue_oldest_seconds{model}", "Age of the oldest claimable slice.")
 DRAIN_S = _gauge(
-    "millrace_predicted_drain_seconds",
+    "millrace_predicted_drain_seconds{pool,model}",
     "Predicted time until the backlog of the model is done, by its current workers and "
     "measured item times.",
-    "pool model",
 )
-WORKERS = _gauge("millrace_workers", "Live workers, by state.", "pool state")
-READY = _gauge("millrace_model_ready_workers", "Workers in which the model is ready.", "model")
+WORKERS = _gauge("millrace_workers{pool,state}", "Live workers, by state.")
+READY = _gauge("millrace_model_ready_workers{model}", "Workers in which the model is ready.")
 WEBHOOKS_PENDING = _gauge(
     "millrace_webhooks_pending", "Webhook deliveries waiting for their next attempt."
 )
 WEBHOOK_AGE_S = _gauge(
     "millrace_webhook_oldest_seconds", "Age of the oldest webhook delivery that is due."
 )
-TRANSFERS_WAITING = _gauge(
-    "millrace_transfers_waiting", "Imports and exports not yet done.", "kind"
-)
+TRANSFERS_WAITING = _gauge("millrace_transfers_waiting{kind}", "Imports and exports not yet done.")
 TENANT_SHARE = _gauge(
-    "millrace_tenant_share_ratio",
+    "millrace_tenant_share_ratio{tenant}",
     "Device time of a tenant with a backlog over the last minute, relative to its fair share.",
-    "tenant",
 )
 FAIRNESS = _gauge(
     "millrace_fairness_jain", "Jain's fairness index of millrace_tenant_share_ratio: 1 is fair."

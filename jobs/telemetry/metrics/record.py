@@ -40,6 +40,7 @@ def run_later(act: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(act)
     def later(*args: P.args, **kwargs: P.kwargs) -> None:
+        """Defers the call."""
         if _on:
             deferred.defer(act, *args, **kwargs)
 
@@ -49,8 +50,13 @@ def run_later(act: Callable[P, None]) -> Callable[P, None]:
 # Looking up a series by its labels takes longer than counting: frequent ones are cached.
 
 
-@lru_cache(16384)
+@lru_cache(32768)
 def _counter(metric: Counter, *labels: str) -> Counter:
+    return metric.labels(*labels)
+
+
+@lru_cache(8192)
+def _histogram(metric: Histogram, *labels: str) -> Histogram:
     return metric.labels(*labels)
 
 
@@ -183,7 +189,7 @@ def item_retries(model: str, count: int) -> None:
 @run_later
 def postprocessed(model: str, seconds: float) -> None:
     """Counts the time from the end of a launch until its results are sent or recorded."""
-    _stages(model)["postprocess"].observe(seconds)
+    _histogram(metrics.LAUNCH_STAGE_S, model, "postprocess").observe(seconds)
 
 
 @run_later
@@ -201,30 +207,29 @@ def launch(
 ) -> None:
     """Counts a launch; `entries`: by kind; `stages`: mean seconds of its entries."""
     _counter(metrics.LAUNCHES, model, reason).inc()
-    rows, full, took, prediction, counted, padded, busy = _launched(model)
-    rows.observe(sum(entries.values()))
-    full.observe(fill)
-    took.observe(seconds)
+    _histogram(metrics.LAUNCH_ROWS, model).observe(sum(entries.values()))
+    _histogram(metrics.LAUNCH_FILL, model).observe(fill)
+    _histogram(metrics.LAUNCH_S, model).observe(seconds)
     if predicted_s:
-        prediction.observe(max(seconds, _BRIEF_S) / max(predicted_s, _BRIEF_S))
-    counted.inc(units)
-    padded.inc(padded_units)
-    busy.inc(device_s)
+        ratio = max(seconds, _BRIEF_S) / max(predicted_s, _BRIEF_S)
+        _histogram(metrics.LAUNCH_PREDICTION, model).observe(ratio)
+    _counter(metrics.UNITS, model).inc(units)
+    _counter(metrics.PADDED_UNITS, model).inc(padded_units)
+    _counter(metrics.MODEL_BUSY_S, model).inc(device_s)
     for kind, count in entries.items():
         if count:
             _counter(metrics.ENTRIES, model, kind).inc(count)
-    histograms = _stages(model)
     for stage, part in stages.items():
-        histograms[stage].observe(max(0.0, part))
+        _histogram(metrics.LAUNCH_STAGE_S, model, stage).observe(max(0.0, part))
 
 
 @run_later
 def lane_launch(model: str, lane: str, count: int, waited_s: float) -> None:
     """Counts the entries of one lane in a launch; `waited_s`: their total wait."""
-    launches, entries, waited = _lane(model, LANES(lane[:_MAX_LANE]))
-    launches.inc()
-    entries.inc(count)
-    waited.inc(waited_s)
+    lane = LANES(lane[:_MAX_LANE])
+    _counter(metrics.LANE_LAUNCHES, model, lane).inc()
+    _counter(metrics.LANE_ENTRIES, model, lane).inc(count)
+    _counter(metrics.LANE_WAIT_S, model, lane).inc(waited_s)
 
 
 @run_later
@@ -232,46 +237,11 @@ def tenant_launch(
     model: str, tenant: str, kind: str, count: int, units: int, device_s: float, waited_s: float
 ) -> None:
     """Counts the entries of one tenant and kind in a launch, with totals over them."""
-    entries, sizes, device, waited = _tenant(model, TENANTS(tenant), kind)
-    entries.inc(count)
-    sizes.inc(units)
-    device.inc(device_s)
-    waited.inc(waited_s)
-
-
-@lru_cache(4096)
-def _lane(model: str, lane: str) -> tuple[Counter, Counter, Counter]:
-    counters = metrics.LANE_LAUNCHES, metrics.LANE_ENTRIES, metrics.LANE_WAIT_S
-    launches, entries, waited = (metric.labels(model, lane) for metric in counters)
-    return launches, entries, waited
-
-
-@lru_cache(16384)
-def _tenant(model: str, tenant: str, kind: str) -> tuple[Counter, Counter, Counter, Counter]:
-    counters = metrics.TENANT_UNITS, metrics.TENANT_DEVICE_S, metrics.TENANT_WAIT_S
-    units, device, waited = (metric.labels(tenant, model) for metric in counters)
-    return metrics.TENANT_ENTRIES.labels(tenant, model, kind), units, device, waited
-
-
-@lru_cache(1024)
-def _launched(model: str) -> tuple[
-    Histogram, Histogram, Histogram, Histogram,
-    Counter, Counter, Counter,
-]:  # fmt: skip
-    return (
-        metrics.LAUNCH_ROWS.labels(model),
-        metrics.LAUNCH_FILL.labels(model),
-        metrics.LAUNCH_S.labels(model),
-        metrics.LAUNCH_PREDICTION.labels(model),
-        metrics.UNITS.labels(model),
-        metrics.PADDED_UNITS.labels(model),
-        metrics.MODEL_BUSY_S.labels(model),
-    )
-
-
-@lru_cache(1024)
-def _stages(model: str) -> dict[str, Histogram]:
-    return {stage: metrics.LAUNCH_STAGE_S.labels(model, stage) for stage in metrics.STAGES[1:]}
+    tenant = TENANTS(tenant)
+    _counter(metrics.TENANT_ENTRIES, tenant, model, kind).inc(count)
+    _counter(metrics.TENANT_UNITS, tenant, model).inc(units)
+    _counter(metrics.TENANT_DEVICE_S, tenant, model).inc(device_s)
+    _counter(metrics.TENANT_WAIT_S, tenant, model).inc(waited_s)
 
 
 @run_later

@@ -15,6 +15,8 @@ from jobs.telemetry.metrics.metrics import EDGES
 from jobs.telemetry.reports.window import EVERY_S, Series, WindowDelta, from_rows, to_rows
 
 ProcessKind = Literal["api", "worker", "keeper"]
+Fold = Callable[[list[float]], float]
+"""Joins the values of a gauge in several processes."""
 
 KEY = "millrace:reports"
 """Redis hash: process name → `Report.pack()`."""
@@ -122,19 +124,13 @@ class ReportSet:
             tops[top] = tops.get(top, 0.0) + value
         return _quantile(sorted(tops.items()), q)
 
-    def gauge(
-        self, metric: str, fold: Callable[[list[float]], float] = max, **labels: str
-    ) -> float | None:
+    def gauge(self, metric: str, fold: Fold = max, **labels: str) -> float | None:
         """Returns a gauge, folded over processes and omitted labels; None if no process has it."""
         values = [value for _, value, _ in self._gauges(metric, labels)]
         return fold(values) if values else None
 
     def gauge_by(
-        self,
-        metric: str,
-        label: str,
-        fold: Callable[[list[float]], float] = max,
-        **labels: str,
+        self, metric: str, label: str, fold: Fold = max, **labels: str
     ) -> dict[str, float]:
         """Returns a gauge by values of a label."""
         groups: dict[str, list[float]] = {}

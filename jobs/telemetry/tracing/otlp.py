@@ -20,7 +20,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.span import TraceState
 
 from jobs import clock
-from jobs.settings import shown
+from jobs.settings import redacted
 from jobs.telemetry.tracing.context import TraceContext
 from jobs.telemetry.tracing.spans import Span
 
@@ -42,7 +42,7 @@ class OtlpReceiver:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         url = endpoint.rstrip("/")
         url = url if urlsplit(url).path else url + _PATH
-        exporter = _LoggedExporter(OTLPSpanExporter(url), shown(url))
+        exporter = _LoggedExporter(OTLPSpanExporter(url), redacted(url))
         self._batches = BatchSpanProcessor(exporter)
         self._scope = InstrumentationScope("millrace", version("millrace"))
         self._resource = _resource(process)

@@ -20,8 +20,7 @@ from jobs.calls.messages import Reply
 from jobs.calls.profile import Profile, Times
 from jobs.calls.redis import RedisLanes, reply_key
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
-from jobs.models.degradation import Degrade
-from jobs.models.model import Model
+from jobs.models.model import Degrade, Model
 from jobs.models.registry import Registry
 from ops.embedded import EmbeddedServers
 from tests.support.wait import eventually_async, slowdown
@@ -267,7 +266,7 @@ def test_a_call_that_a_worker_finds_too_late_is_told_so_and_counts_as_no_answer_
     async def test(stage: Stage) -> None:
         stage.ready(NEW)
         pool, lanes = await stage.gateway.model_statuses.get(NEW), stage.lanes(NEW)
-        pool.margin.note(late=True)
+        pool.margin.record(late=True)
         before_ms = pool.margin.ms
         task = asyncio.create_task(stage.call(NEW))
         waiting = await eventually_async(lambda: lanes.look("s").lanes)

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from api.gateway.fallbacks import fallback_plans
-from jobs.models.degradation import Degrade
-from jobs.models.model import Limits, Model
+from jobs.models.model import Degrade, Limits, Model
 from jobs.models.registry import Registry
 
 LONG = "one two three four five six seven eight nine ten"

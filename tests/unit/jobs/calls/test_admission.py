@@ -7,8 +7,7 @@ import pytest
 
 from jobs.calls.admission import Margin, terms
 from jobs.calls.profile import Profile, Times
-from jobs.models.degradation import Degrade
-from jobs.models.model import Model
+from jobs.models.model import Degrade, Model
 
 PROFILE = Profile(buckets={0: Times(full_rows=100, full_ms=110, one_ms=100)})
 MODEL = Model("m", "1", "echo", target_ms=200)  # a margin of 5 ms
@@ -61,15 +60,15 @@ def test_late_answers_widen_the_margin_until_few_are_late() -> None:
     late = []
     for _ in range(5000):
         late.append(draw.uniform(0, 30) > margin.ms)
-        margin.note(late=late[-1])
+        margin.record(late=late[-1])
     assert sum(late[1000:]) / 4000 == pytest.approx(0.03, abs=0.01)
     for _ in range(1000):
-        margin.note(late=False)
+        margin.record(late=False)
     assert margin.ms == MODEL.margin_ms
 
 
 def test_a_margin_is_a_quarter_of_the_target_at_most() -> None:
     margin = Margin(MODEL)
     for _ in range(1000):
-        margin.note(late=True)
+        margin.record(late=True)
     assert margin.ms == 50

@@ -7,9 +7,8 @@ import pytest
 from jobs.errors import UnknownModel
 from jobs.models import models_file
 from jobs.models.builtin_models import SAMPLES
-from jobs.models.degradation import Degrade
 from jobs.models.engines.engine_spec import TOKEN_BUCKETS
-from jobs.models.model import Limits, Model
+from jobs.models.model import Degrade, Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
 
@@ -218,7 +217,7 @@ def test_an_entry_may_allow_to_degrade(tmp_path: Path) -> None:
         ("minilm", "{ truncate = 2 }", "truncate must be a whole number of tokens, 3 to"),
         ("minilm", "{ truncate = true }", "truncate must be a whole number of tokens, 3 to"),
         ("echo", "{ truncate = 64 }", "takes no parameter 'truncate'"),
-        ("echo", "{ fallback = 1 }", "fallback must be a string"),
+        ("echo", "{ fallback = 1 }", "fallback must be a valid string"),
         ("echo", '{ fallback = "gone@1" }', "'gone@1' is not declared here; there are: a@1, b@1"),
         ("echo", '{ fallback = "a" }', "'a' is not declared here"),
         ("echo", '{ fallback = "a@1" }', "'a@1' leads back to it"),
@@ -253,7 +252,7 @@ def test_a_model_of_tensors_declares_them(tmp_path: Path) -> None:
     both = f"options = {{ function = 'a:b', inputs = {declared}, outputs = {declared} }}\n"
     assert problems(tmp_path, f'{head}"tensors"\noptions = {{ inputs = {declared} }}\n') == [
         f"{tmp_path}/models.toml: [[model]] number 1: options.outputs is missing: "
-        "it must be a list of { name, datatype, shape }"
+        "a list of { name, datatype, shape }"
     ]
     [_, outputs] = problems(tmp_path, f'{head}"tensors"\n')
     assert "options.outputs" in outputs

@@ -45,7 +45,7 @@ def test_reading_makes_no_home(tmp_path: Path) -> None:
 
 
 def test_a_short_key_is_refused() -> None:
-    with pytest.raises(SettingsError, match="MILLRACE_SECRET_KEY: must have 32"):
+    with pytest.raises(SettingsError, match="MILLRACE_SECRET_KEY: must be 32 characters"):
         load({"MILLRACE_SECRET_KEY": "short"})
 
 

@@ -102,7 +102,8 @@ def test_nothing_else_is(path: str) -> None:
 
 
 def test_a_browser_comes_by_https_to_us_or_to_the_proxy_in_front_of_us(tmp_path: Path) -> None:
-    assert sessions.is_https({}, SETTINGS.evolve(tls_cert=tmp_path))
+    (tmp_path / "cert.pem").touch()
+    assert sessions.is_https({}, SETTINGS.evolve(tls_cert=tmp_path / "cert.pem"))
     assert sessions.is_https({"x-forwarded-proto": "https"}, SETTINGS)
     assert not sessions.is_https({"x-forwarded-proto": "http"}, SETTINGS)
     assert not sessions.is_https({}, SETTINGS)

@@ -68,10 +68,13 @@ def test_own_code_may_do_anything_and_a_folder_what_its_entry_says(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("", ["options takes one of file, module; there is none"]),
-        ('file = "a", module = "b"', ["one of file, module; there are file and module"]),
-        ('module = "b", file_sha256 = "0"', ["file_sha256 goes with options.file, which is"]),
-        ("file = 5", ["options.file must be a string"]),
+        ("", ["options: one of file, module must be set; there is none"]),
+        (
+            'file = "a", module = "b"',
+            ["one of file, module must be set; there are file and module"],
+        ),
+        ('module = "b", file_sha256 = "0"', ["file_sha256 goes with file, which is"]),
+        ("file = 5", ["options.file must be a valid string"]),
         (
             'file = "a", fil = "b", weights = "c"',
             ["unknown key 'fil' in options; there are: file,", "'we"],
@@ -89,21 +92,33 @@ def test_what_is_wrong_with_the_options_of_python_is_named(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("", ["one of file, module, export; there is none", "options.build is missing"]),
-        ('file = "a"', ["options.build is missing"]),
-        ('file = "a", build = "N", weights = "w.safetensors"', ["goes with options.sha256"]),
+        (
+            "",
+            ["one of file, module, export must be set; there is none", "options: build is missing"],
+        ),
+        ('file = "a"', ["options: build is missing"]),
+        ('file = "a", build = "N", weights = "w.safetensors"', ["weights goes with sha256"]),
         ('file = "a", build = "N", weights = "w.bin", sha256 = "0"', ["only .safetensors"]),
-        ('file = "a", build = "N", sha256 = "0"', ["options.sha256 goes with options.weights"]),
-        ('export = "a"', ["export goes with options.weights", "with options.export_sha256"]),
+        ('file = "a", build = "N", sha256 = "0"', ["options: sha256 goes with weights"]),
+        ('export = "a"', ["export goes with weights", "export goes with export_sha256"]),
         (
             'export = "a", export_sha256 = "0", weights = "w.safetensors", sha256 = "0", '
             'build = "N"',
-            ["options.build makes a network, and options.export is one"],
+            ["options: build makes a network, and export is one"],
         ),
-        ('file = "a", build = "N", threads = 0', ["threads must be a whole number, 1 to 1024"]),
-        ('file = "a", build = "N", dtype = "int8"', ["dtype must be float32, float16, int64"]),
-        ('file = "a", build = "N", shape = 4', ["shape must be a list of whole numbers"]),
-        ('file = "a", build = "N", shape = [0.5]', ["shape must be a list of whole numbers"]),
+        (
+            'file = "a", build = "N", threads = 0',
+            ["threads must be greater than or equal to 1, not 0"],
+        ),
+        (
+            'file = "a", build = "N", dtype = "int8"',
+            ["dtype must be 'float32', 'float16', 'int64'"],
+        ),
+        ('file = "a", build = "N", shape = 4', ["shape must be a valid list"]),
+        (
+            'file = "a", build = "N", shape = [0.5]',
+            ["options.shape number 1 must be a valid integer"],
+        ),
     ],
 )
 def test_what_is_wrong_with_the_options_of_torch_is_named(
@@ -119,10 +134,18 @@ def test_what_is_wrong_with_the_options_of_torch_is_named(
     [
         ("tokens", "", ["options.path is missing", "options.sha256 is missing"]),
         ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown key 'pooling' in options"]),
-        ("embedding", HUGGINGFACE + ', pooling = "max"', ["pooling must be mean or cls"]),
+        (
+            "embedding",
+            HUGGINGFACE + ', pooling = "max"',
+            ["pooling must be 'mean' or 'cls', not 'max'"],
+        ),
         ("embedding", HUGGINGFACE + ", normalize = 1", ["normalize must be true or false"]),
-        ("reranking", HUGGINGFACE + ', activation = ""', ["must be sigmoid or none"]),
-        ("tokens", HUGGINGFACE + ", max_tokens = 2", ["must be a whole number of tokens, 3 to"]),
+        ("reranking", HUGGINGFACE + ', activation = ""', ["must be 'sigmoid' or 'none', not"]),
+        (
+            "tokens",
+            HUGGINGFACE + ", max_tokens = 2",
+            ["max_tokens must be greater than or equal to 3, not 2"],
+        ),
     ],
 )
 def test_what_is_wrong_with_the_options_of_a_folder_is_named(

@@ -1,12 +1,18 @@
 """Entries of the models file for models that someone else serves."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.engines.upstream_options import Concurrency, HttpOptions
+from jobs.models.engines.upstream_options import (
+    Concurrency,
+    HttpOptions,
+    OpenAIOptions,
+    UpstreamOptions,
+)
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.settings import SettingsError
@@ -63,10 +69,10 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("", "options.url is missing: it must be an address"),
-        ('url = "ftp://x/"', "options.url must be an address"),
+        ("", "options.url is missing: an address"),
+        ('url = "ftp://x/"', "options.url: must be an address"),
         ('url = "https://user:pw@x/"', "with no user, password"),
-        ('url = "https:///path"', "options.url must be an address"),
+        ('url = "https:///path"', "options.url: must be an address"),
         (URL + 'headers = { Authorization = "Bearer sk-123" }', 'comes from "env:NAME"'),
         (URL + 'headers = { X-Api-Key = "sk-123" }', 'comes from "env:NAME"'),
         (URL + 'headers = { X-A = "a\\nb" }', "printable ASCII"),
@@ -77,15 +83,15 @@ def test_what_concurrency_leaves_out_is_nearest_to_the_usual(
         ),
         (URL + 'output = "results/0"', "must be a JSON pointer"),
         (URL + 'output = "/a~2"', "must be a JSON pointer"),
-        (URL + 'method = "GET"', "must be POST or PUT"),
-        (URL + 'timeout_s = "5"', "must be a number of seconds"),
-        (URL + "connect_timeout_s = 31", "connect_timeout_s must be at most options.timeout_s"),
+        (URL + 'method = "GET"', "must be 'POST' or 'PUT', not 'GET'"),
+        (URL + 'timeout_s = "5"', "options.timeout_s must be a valid number"),
+        (URL + "connect_timeout_s = 31", "options: connect_timeout_s must be at most timeout_s"),
         (URL + "concurrency = { min = 5, max = 4 }", "min ≤ start ≤ max"),
         (URL + "concurrency = { most = 4 }", "min ≤ start ≤ max"),
         (URL + "concurrency = 5", "must be a table of whole numbers"),
         (
             URL + "breaker = { failures = 0 }",
-            "options.breaker.failures must be a whole number, 1 to 1000",
+            "options.breaker.failures must be greater than or equal to 1, not 0",
         ),
         (URL + 'health = "well"', "must be a path that begins with /"),
         (URL + 'modle = "x"', "unknown key 'modle' in options; there are: url, headers"),
@@ -101,7 +107,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     found = problems(
         tmp_path, 'model = ""\napi_key = "sk-1"\nencoding_format = "int8"', "", "openai"
     )
-    assert [problem.split()[0] for problem in found] == [
+    assert [problem.split()[0].rstrip(":") for problem in found] == [
         "options.url", "options.model", "options.api_key", "options.encoding_format"
     ]  # fmt: skip
 
@@ -110,7 +116,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     ("rest", "said"),
     [
         ("limits = { max_batch = 8 }", "limits.max_batch is 1: a request takes one input"),
-        ("limits = { in_flight = 8 }", "options.concurrency.max says how many"),
+        ("limits = { in_flight = 8 }", "options: concurrency.max says how many"),
         ("limits = { max_launch_s = 35 }", "must be less than limits.max_launch_s (35 s)"),
         ('task = "tokens"', "no task 'tokens'; there are: chat, embedding"),
     ],
@@ -136,3 +142,16 @@ def test_parameters_are_taken_where_there_is_a_place_for_them() -> None:
 )
 def test_tokens_are_guessed(value: object, size: int) -> None:
     assert Model("m", "1", "openai").size(value, {}) == size
+
+
+@pytest.mark.parametrize(("engine", "options"), [("http", HttpOptions), ("openai", OpenAIOptions)])
+def test_the_page_has_each_option_with_its_default(
+    engine: str, options: type[UpstreamOptions]
+) -> None:
+    page = Path(__file__).parents[5] / "ops/docs/upstreams.md"
+    rows = re.findall(r"^\| `(\w+)` \| (both|`\w+`) \| (.*?) \|", page.read_text(), re.MULTILINE)
+    defaults = {name: default for name, whose, default in rows if whose in ("both", f"`{engine}`")}
+    assert defaults.keys() == options.model_fields.keys()
+    for name, field in options.model_fields.items():
+        if field.default and isinstance(field.default, str | float | int):
+            assert defaults[name].strip('`"') == str(field.default).removesuffix(".0")

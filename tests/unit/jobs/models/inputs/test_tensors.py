@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from jobs.models import tables
+from jobs.models import models_file
 from jobs.models.builtin_models import SAMPLES
 from jobs.models.engines.builtin_engines import TensorOptions
 from jobs.models.inputs import signature, tensor_inputs, tensors
 from jobs.models.inputs.signature import Signature, Spec
 from jobs.models.inputs.tensors import BYTES, DTYPES, Tensor, TensorError, shape_of
-from jobs.models.tables import TableError
+from jobs.settings import SettingsError
 from tests.support.json_values import json_values
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
@@ -247,19 +247,19 @@ GOOD = {"name": "x", "datatype": "INT32", "shape": [-1, 2]}
 
 
 def declared(**options: Any) -> list[str]:
-    with pytest.raises(TableError) as caught:
-        tables.read(TensorOptions, options, "options")
+    with pytest.raises(SettingsError) as caught:
+        models_file.read_table(TensorOptions, options, "options")
     return caught.value.problems
 
 
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"name": "x", "datatype": "INT8"}, ": shape is missing: it must be a list"),
+        ({"name": "x", "datatype": "INT8"}, "number 1.shape is missing: a list"),
         ({**GOOD, "more": 1}, "unknown key 'more' in options.outputs number 1; there are: name, d"),
-        ({**GOOD, "name": ""}, ": name must be a string"),
-        ({**GOOD, "datatype": "INT"}, ": datatype must be a datatype: BOOL, UINT8"),
-        ({**GOOD, "datatype": []}, ": datatype must be a datatype: BOOL, UINT8"),
+        ({**GOOD, "name": ""}, "number 1.name must have at least 1 character"),
+        ({**GOOD, "datatype": "INT"}, ".datatype: must be a datatype: BOOL, UINT8"),
+        ({**GOOD, "datatype": []}, ".datatype must be a valid string"),
         ({**GOOD, "shape": [1, 2]}, "begin with -1"),
         ({**GOOD, "shape": []}, "begin with -1"),
         ({**GOOD, "shape": [-1, 0]}, "whole numbers"),
@@ -275,8 +275,8 @@ def test_what_is_wrong_with_a_declaration_is_said(entry: Any, said: str) -> None
 
 
 def test_a_declaration_says_all_that_is_wrong_with_it() -> None:
-    tables.read(TensorOptions, {"inputs": [GOOD], "outputs": [GOOD], "function": "a:b"})
+    models_file.read_table(TensorOptions, {"inputs": [GOOD], "outputs": [GOOD], "function": "a:b"})
     assert declared(inputs=[GOOD, GOOD]) == [
-        "options.inputs declares 'x' twice",
-        "options.outputs is missing: it must be a list of { name, datatype, shape }",
+        "options.inputs: 'x' is declared twice",
+        "options.outputs is missing: a list of { name, datatype, shape }",
     ]
