@@ -15,7 +15,9 @@ from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from migrations.run import is_current, migrate
-from ops.embedded import EmbeddedServers, HomeInUse, defaults
+from ops.embedded import defaults
+from ops.embedded.errors import HomeInUse
+from ops.embedded.servers import EmbeddedServers
 
 _STARTS_WITHIN_S = 20.0
 _POLL_S = 0.1

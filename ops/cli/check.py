@@ -30,7 +30,7 @@ class Finding:
     help: str
 
 
-def explain(found: Settings) -> Iterator[Finding]:
+def setting_values(found: Settings) -> Iterator[Finding]:
     """Yields every setting; passwords are not shown."""
     for name, field in Settings.model_fields.items():
         value = str(getattr(found, name) or "")

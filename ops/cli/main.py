@@ -15,7 +15,7 @@ class Cli(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
-        from ops.embedded import EmbeddedError
+        from ops.embedded.errors import EmbeddedError
         from ops.supervisor.platform import PortTaken
 
         try:

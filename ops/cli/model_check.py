@@ -27,7 +27,7 @@ _SHOWN = 200  # characters of an output
 _BAR = 40
 
 
-class Failed(Exception):
+class ModelCheckFailed(Exception):
     """Reports that a model can't be served as it is declared."""
 
 
@@ -56,7 +56,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ModelReport:
     """Result of a check."""
 
     model: str
@@ -74,22 +74,24 @@ class Tried:
         return asdict(self)
 
 
-def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
+def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelReport:
     """Loads a model and measures launches. inputs: default: the engine's samples. Raises Failed."""
     if wrong := model.file_problems():
-        raise Failed("; ".join(wrong))
+        raise ModelCheckFailed("; ".join(wrong))
     since_s = clock.monotonic()
     try:
         engine = engines.load(model, device)
     except (Exception, SystemExit) as error:
-        raise Failed(f"{model.key} can't be loaded: {type(error).__name__}: {error}") from error
+        raise ModelCheckFailed(
+            f"{model.key} can't be loaded: {type(error).__name__}: {error}"
+        ) from error
     load_s = clock.monotonic() - since_s
     try:
         given = list(inputs) or list(engine.samples())
         entries = _entries(model, engine, given)
         output = _checked(model, engine, entries)
         curves = [_curve(model, engine, alike) for alike in _by_bucket(entries)]
-        return Tried(
+        return ModelReport(
             model=model.key,
             load_s=round(load_s, 3),
             memory_mb=engine.memory_mb(),
@@ -104,7 +106,7 @@ def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
         engine.close()
 
 
-def lines(tried: Tried) -> Iterator[str]:
+def lines(tried: ModelReport) -> Iterator[str]:
     """Yields the lines of a report."""
     memory = (
         f"{tried.memory_mb:.1f} MiB of weights"
@@ -118,7 +120,7 @@ def lines(tried: Tried) -> Iterator[str]:
         if curve.bucket:
             yield f"inputs of up to {curve.bucket} {tried.unit}"
         yield from _table(curve)
-        yield _judged(curve, tried.target_ms)
+        yield _verdict(curve, tried.target_ms)
     limits = ("max_batch", "max_tokens")
     said = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
     yield ""
@@ -130,11 +132,13 @@ def lines(tried: Tried) -> Iterator[str]:
 
 def _entries(model: Model, engine: Engine, inputs: Sequence[Any]) -> list[Entry]:
     if not inputs:
-        raise Failed(f"{model.key} has no samples to try it with: give it some with --input")
+        raise ModelCheckFailed(
+            f"{model.key} has no samples to try it with: give it some with --input"
+        )
     entries: list[Entry] = []
     for n, entry in enumerate(prepare(model, engine, inputs, {}), start=1):
         if isinstance(entry, InvalidInput):
-            raise Failed(f"{model.key} refuses input {n}: {entry}")
+            raise ModelCheckFailed(f"{model.key} refuses input {n}: {entry}")
         entries.append(entry)
     return entries
 
@@ -147,7 +151,7 @@ def _checked(model: Model, engine: Engine, entries: Sequence[Entry]) -> str:
         raw, error = outcome(output)
         if raw is None:
             code, message = error or ("", "")
-            raise Failed(f"{model.key} fails on input {n}: {code}: {message}")
+            raise ModelCheckFailed(f"{model.key} fails on input {n}: {code}: {message}")
         first = first or raw.decode()
     return first
 
@@ -163,7 +167,9 @@ def _together(model: Model, engine: Engine, batch: Sequence[Any]) -> None:
         if outputs == len(batch):
             return
         said = f"{outputs} outputs"
-    raise Failed(f"{model.key} fails on {len(batch)} inputs together, though on none alone: {said}")
+    raise ModelCheckFailed(
+        f"{model.key} fails on {len(batch)} inputs together, though on none alone: {said}"
+    )
 
 
 def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
@@ -228,7 +234,7 @@ def _table(curve: Curve) -> Iterator[str]:
         yield f"{p.rows:6} {p.launch_ms:12.2f} {p.items_per_s:10.1f} {p.item_ms:11.3f}  {bar}"
 
 
-def _judged(curve: Curve, target_ms: int) -> str:
+def _verdict(curve: Curve, target_ms: int) -> str:
     last = curve.points[-1].rows
     best = f"best batch size: {curve.best}"
     if curve.best == last > 1:

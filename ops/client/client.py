@@ -21,7 +21,7 @@ _PATIENCE_S = 600.0
 _AWAY = frozenset({429, 502, 503, 504})
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """Reports an error response; `problem` is its body."""
 
     def __init__(self, response: httpx.Response) -> None:
@@ -37,7 +37,7 @@ class Refused(Exception):
         super().__init__("\n".join(lines))
 
 
-class Changed(Exception):
+class JobChanged(Exception):
     """Reports that a job was retried while its results were read."""
 
 
@@ -84,7 +84,7 @@ def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
 
 def _is_away(error: Exception) -> bool:
     """Returns True if the api may answer soon, such as after a restart."""
-    if isinstance(error, Refused):
+    if isinstance(error, ApiError):
         return error.status in _AWAY
     return isinstance(error, httpx.TransportError)
 
@@ -94,7 +94,7 @@ def _is_writing(job: dict[str, Any]) -> bool:
     return output.get("state") in ("pending", "writing")
 
 
-def trusting(found: Settings) -> ssl.SSLContext:
+def tls_context(found: Settings) -> ssl.SSLContext:
     """TLS context of this configuration: its CAs and its client certificate."""
     context = ssl.create_default_context(cafile=found.ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -104,7 +104,7 @@ def trusting(found: Settings) -> ssl.SSLContext:
 
 
 class Client:
-    """HTTP client of one api. verify: TLS context from `trusting`; True: the system's CAs."""
+    """HTTP client of one api. verify: TLS context from `tls_context`; True: the system's CAs."""
 
     def __init__(
         self, url: str, key: str | None = None, verify: ssl.SSLContext | bool = True
@@ -113,7 +113,7 @@ class Client:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers, verify=verify)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
-        """JSON of a response. Raises Refused."""
+        """JSON of a response. Raises ApiError."""
         return self._ok(self._http.request(method, path, **options)).json()
 
     def submit(
@@ -169,7 +169,7 @@ class Client:
         while True:
             try:
                 return self.job(id)
-            except (httpx.TransportError, Refused) as error:
+            except (httpx.TransportError, ApiError) as error:
                 if not _is_away(error) or clock.monotonic() > until_s:
                     raise
             away()
@@ -183,10 +183,10 @@ class Client:
         """Yields NDJSON lines of results."""
         return map(bytes.decode, self._stream(f"/jobs/{id}/results", query))
 
-    def lasting_results(self, id: str, after: int = -1, gaps: bool = False) -> Iterator[bytes]:
+    def resumable_results(self, id: str, after: int = -1, gaps: bool = False) -> Iterator[bytes]:
         """Yields lines of results; resumes after the last one where the connection breaks.
 
-        Raises Changed where the job was retried meanwhile: its results differ then.
+        Raises JobChanged where the job was retried meanwhile: its results differ then.
         """
         generation, tries, last = self.job(id)["generation"], 0, b""
         while True:
@@ -195,13 +195,13 @@ class Client:
                     last, tries = line, 0
                     yield line
                 return
-            except (httpx.TransportError, Refused) as error:
+            except (httpx.TransportError, ApiError) as error:
                 tries += 1
                 if not _is_away(error) or tries == _TRIES:
                     raise
             clock.sleep(_RETRY_S)
             if self._lasting_job(id)["generation"] != generation:
-                raise Changed(f"{id} was retried while its results were read; read them again")
+                raise JobChanged(f"{id} was retried while its results were read; read them again")
             after = json.loads(last)["seq"] if last else after
 
     def usage_csv(self, **query: Any) -> Iterator[str]:
@@ -232,7 +232,7 @@ class Client:
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:
         if response.is_error:
-            raise Refused(response)
+            raise ApiError(response)
         return response
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "
 _MOST_OF_A_FIELD = 1 << 28  # csv's own bound is 128 KiB
 
 
-class Unreadable(Exception):
+class InputError(Exception):
     """Reports an input that can't be submitted."""
 
 
@@ -36,18 +36,18 @@ class Input:
     def lines(self) -> Iterable[bytes]:
         """Lines of the job: an iterator for standard input; a file is read anew each time.
 
-        Raises Unreadable, also while iterating.
+        Raises InputError, also while iterating.
         """
         return iter(_Lines(self)) if self.source == STDIN else _Lines(self)
 
 
 def format_of(source: str) -> Format:
-    """Format by the suffix, without .gz. Raises Unreadable for one that holds no lines."""
+    """Format by the suffix, without .gz. Raises InputError for one that holds no lines."""
     if source == STDIN:
         return "jsonl"
     suffix = Path(source.removesuffix(".gz")).suffix.lower()
     if suffix in (".json", ".parquet"):
-        raise Unreadable(
+        raise InputError(
             f"{source}: {suffix} is not read; make JSON lines of it (.jsonl), one item a line"
         )
     return _SUFFIXES.get(suffix, "text")
@@ -68,7 +68,7 @@ class _Lines:
                 else:
                     yield from (line.rstrip(b"\r\n") + b"\n" for line in file)
             except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-                raise Unreadable(f"{of.source}: no gzip file, or a damaged one: {error}") from error
+                raise InputError(f"{of.source}: no gzip file, or a damaged one: {error}") from error
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _texts(file: IO[bytes], source: str) -> Iterator[bytes]:
         try:
             yield _line(line.rstrip(b"\r\n").decode())
         except UnicodeDecodeError as error:
-            raise Unreadable(f"{source}, line {number}: not UTF-8: {error.reason}") from error
+            raise InputError(f"{source}, line {number}: not UTF-8: {error.reason}") from error
 
 
 def _csv_lines(file: IO[bytes], of: Input) -> Iterator[bytes]:
@@ -96,7 +96,7 @@ def _csv_lines(file: IO[bytes], of: Input) -> Iterator[bytes]:
     try:
         header = next(rows, None)
         if not header:
-            raise Unreadable(f"{of.source}: its first line must name the columns")
+            raise InputError(f"{of.source}: its first line must name the columns")
         named = of.column or (header[0] if len(header) == 1 else "")
         column = _position(of, header, named, "--column")
         ids = _position(of, header, of.id_column, "--id-column") if of.id_column else None
@@ -105,15 +105,15 @@ def _csv_lines(file: IO[bytes], of: Input) -> Iterator[bytes]:
                 continue
             if len(row) != len(header):
                 much = f"{len(row)} fields, where the header has {len(header)}"
-                raise Unreadable(f"{of.source}, line {rows.line_num}: {much}")
+                raise InputError(f"{of.source}, line {rows.line_num}: {much}")
             yield _line(
                 row[column] if ids is None else {"custom_id": row[ids], "input": row[column]}
             )
     except csv.Error as error:
-        raise Unreadable(f"{of.source}, line {rows.line_num}: {error}") from error
+        raise InputError(f"{of.source}, line {rows.line_num}: {error}") from error
     except UnicodeDecodeError as error:
         where = f"{of.source}, after line {rows.line_num}"
-        raise Unreadable(f"{where}: not UTF-8: {error.reason}") from error
+        raise InputError(f"{where}: not UTF-8: {error.reason}") from error
     finally:
         text.detach()  # the file is closed by who opened it
 
@@ -123,7 +123,7 @@ def _position(of: Input, header: list[str], name: str, option: str) -> int:
         return header.index(name)
     columns = ", ".join(header)
     why = f"has no column {name!r}" if name else "has several columns"
-    raise Unreadable(f"{of.source} {why}; name one with {option}: {columns}")
+    raise InputError(f"{of.source} {why}; name one with {option}: {columns}")
 
 
 def _line(item: object) -> bytes:

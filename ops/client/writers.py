@@ -29,7 +29,7 @@ _ROWS = 1000  # that become columns at once
 _GROUP_BYTES = 32 << 20
 
 
-class Unwritable(Exception):
+class OutputError(Exception):
     """Results can't be written there, or not so."""
 
 
@@ -43,26 +43,26 @@ class Target:
 
     @classmethod
     def of(cls, path: Path | None, format: Format | None = None) -> "Target":
-        """format: without one, by the path's suffix. Raises Unwritable for what is sure to fail
+        """format: without one, by the path's suffix. Raises OutputError for what is sure to fail
         later."""
         name = path.name if path else ""
         gzipped, suffix = name.endswith(".gz"), Path(name.removesuffix(".gz")).suffix.lower()
         found = format or SUFFIXES.get(suffix)
         if found is None:
             known = ", ".join(filter(None, SUFFIXES))
-            raise Unwritable(f"{path}: {suffix} is none of {known}; --format names one")
+            raise OutputError(f"{path}: {suffix} is none of {known}; --format names one")
         if found == "parquet":
             _pyarrow()
             if gzipped:
-                raise Unwritable(f"{path}: Parquet is compressed inside; leave .gz away")
+                raise OutputError(f"{path}: Parquet is compressed inside; leave .gz away")
             if path is None and sys.stdout.isatty():
-                raise Unwritable("Parquet is nothing for a terminal; name a file with -o")
+                raise OutputError("Parquet is nothing for a terminal; name a file with -o")
         if path is not None and not path.absolute().parent.is_dir():
-            raise Unwritable(f"{path}: there is no folder {path.parent}")
+            raise OutputError(f"{path}: there is no folder {path.parent}")
         return cls(path, found, gzipped)
 
     def write(self, lines: Iterable[bytes]) -> int:
-        """Result lines, without their ends; returns how many there were. Raises Unwritable, and
+        """Result lines, without their ends; returns how many there were. Raises OutputError, and
         BrokenPipeError where nobody reads any more."""
         counted = _Counted(lines)
         try:
@@ -71,7 +71,7 @@ class Target:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise Unwritable(f"{self.path or 'standard output'}: {error.strerror}") from error
+            raise OutputError(f"{self.path or 'standard output'}: {error.strerror}") from error
         return counted.count
 
 
@@ -159,7 +159,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise Unwritable("Parquet needs pyarrow: pip install 'millrace[parquet]'") from error
+        raise OutputError("Parquet needs pyarrow: pip install 'millrace[parquet]'") from error
     return pyarrow
 
 
@@ -213,7 +213,7 @@ def _batch(arrow: Any, schema: Any, rows: list[list[Any]]) -> Any:
     except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
         between = f"between seq {rows[0][_SEQ]} and {rows[-1][_SEQ]}"
         wanted = schema.field("output").type
-        raise Unwritable(
+        raise OutputError(
             f"an output {between} is no {wanted}, as the first ones are: {error}; "
             "write .jsonl or .csv"
         ) from error

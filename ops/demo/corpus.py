@@ -11,14 +11,14 @@ _NOT_LIBRARY = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtled
 
 
 @dataclass(frozen=True, slots=True)
-class Documented:
+class DocumentedFunction:
     """A function or method, as it is called ("json.loads"), and what it says of itself."""
 
     name: str
     text: str
 
 
-def collect() -> list[Documented]:
+def collect() -> list[DocumentedFunction]:
     """All of them, by name. Files are parsed, nothing is imported."""
     root = Path(sysconfig.get_path("stdlib"))
     found = {}
@@ -30,7 +30,7 @@ def collect() -> list[Documented]:
     return [found[name] for name in sorted(found)]
 
 
-def _documented(path: Path, module: str) -> Iterator[Documented]:
+def _documented(path: Path, module: str) -> Iterator[DocumentedFunction]:
     try:
         tree = ast.parse(path.read_bytes())
     except SyntaxError:
@@ -38,11 +38,11 @@ def _documented(path: Path, module: str) -> Iterator[Documented]:
     yield from _of_body(tree.body, module)
 
 
-def _of_body(body: list[ast.stmt], prefix: str) -> Iterator[Documented]:
+def _of_body(body: list[ast.stmt], prefix: str) -> Iterator[DocumentedFunction]:
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from _of_body(node.body, f"{prefix}.{node.name}")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             text = ast.get_docstring(node, clean=False)
             if text:
-                yield Documented(f"{prefix}.{node.name}", inspect.cleandoc(text))
+                yield DocumentedFunction(f"{prefix}.{node.name}", inspect.cleandoc(text))

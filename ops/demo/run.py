@@ -15,7 +15,7 @@ from jobs.store.jobs import detail
 from ops.client.client import Client
 from ops.client.progress_bar import wait_with_bar
 from ops.demo import corpus
-from ops.demo.corpus import Documented
+from ops.demo.corpus import DocumentedFunction
 from ops.supervisor.platform import Platform, running
 
 QUESTION = "how do I parse a JSON document"
@@ -56,13 +56,13 @@ def _show(platform: Platform, say: Say) -> dict[str, Any]:
     return {"job": job, **launches, "question": QUESTION, "nearest": nearest}
 
 
-def _line(function: Documented) -> bytes:
+def _line(function: DocumentedFunction) -> bytes:
     text = f"{function.name}: {function.text}"
     return orjson.dumps({"custom_id": function.name, "input": text}) + b"\n"
 
 
 def _answer(
-    client: Client, functions: Sequence[Documented], vectors: Any, say: Say
+    client: Client, functions: Sequence[DocumentedFunction], vectors: Any, say: Say
 ) -> list[dict[str, Any]]:
     """Both sides are of unit length: their product is the cosine of the angle between them."""
     answer = client.infer(MODEL, QUESTION)

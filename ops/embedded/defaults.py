@@ -2,7 +2,9 @@
 
 from jobs import settings
 from jobs.settings import Settings
-from ops.embedded import EmbeddedPostgres, EmbeddedRedis, secret_key
+from ops.embedded import secret_key
+from ops.embedded.postgres import EmbeddedPostgres
+from ops.embedded.redis import EmbeddedRedis
 
 
 def load() -> Settings:

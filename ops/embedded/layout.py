@@ -57,7 +57,7 @@ class Layout:
         )
 
 
-def own_folder(path: Path, uid: int, gid: int) -> None:
+def make_private_folder(path: Path, uid: int, gid: int) -> None:
     """Makes a folder that only this user can enter; refuses another user's."""
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()

@@ -13,7 +13,7 @@ PATIENCE_S = 15.0
 _POLL_S = 0.01
 
 
-def processes_of(program: str, tag: str) -> list[int]:
+def find_processes(program: str, tag: str) -> list[int]:
     """Pids whose title begins with the program and holds the tag.
 
     By the command line, which everybody may read: /proc/*/cwd and exe want a capability.
@@ -35,13 +35,13 @@ def end_processes(
     A main process is asked to stop (it may be stopping already) and ends its own; processes
     that have lost theirs are asked one by one.
     """
-    left = processes_of(program, tag)
+    left = find_processes(program, tag)
     if main_pid in left:
         _signal([main_pid], stop_signal)
     else:
         _signal(left, signal.SIGTERM)
     deadline = clock.monotonic() + PATIENCE_S
-    while left := processes_of(program, tag):
+    while left := find_processes(program, tag):
         if clock.monotonic() > deadline:
             raise EmbeddedError(
                 f"An earlier {program} of this home (process {', '.join(map(str, left))}) doesn't "

@@ -16,10 +16,10 @@ import psycopg
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import PORT, POSTGRES_SOCKET, own_folder
+from ops.embedded.layout import PORT, POSTGRES_SOCKET, make_private_folder
 from ops.embedded.leftovers import alive, end_processes
 from ops.embedded.server import Server
-from ops.processes.children import ending
+from ops.processes.children import describe_exit
 
 USER = DATABASE = "millrace"
 _INITDB_WITHIN_S = 120.0
@@ -102,13 +102,13 @@ class EmbeddedPostgres(Server):
             return
         new = self.layout.data.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
-        own_folder(new, account.uid, account.gid)
+        make_private_folder(new, account.uid, account.gid)
         initdb = binary.with_name("initdb")
         command: list[str | Path] = [initdb, "--pgdata", new, *_INITDB_OPTIONS]
         with self.log.open("ab") as output:
             code = _finish(account.launch(command, signal.SIGINT, stdout=output))
         if code != 0:
-            raise self._failure(f"can't be made: initdb ended with {ending(code)}")
+            raise self._failure(f"can't be made: initdb ended with {describe_exit(code)}")
         new.rename(self.layout.data)
         _sync_folder(self.layout.home)
 

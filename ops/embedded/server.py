@@ -10,9 +10,9 @@ from typing import ClassVar
 from jobs import clock
 from ops.embedded.account import Account, account_for, reaching
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import Layout, own_folder
+from ops.embedded.layout import Layout, make_private_folder
 from ops.embedded.leftovers import end_processes
-from ops.processes.children import ending
+from ops.processes.children import describe_exit
 
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
@@ -91,8 +91,8 @@ class Server(ABC):
         layout = self.layout
         layout.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         account = account_for(layout.data)
-        own_folder(layout.logs, os.geteuid(), os.getegid())
-        own_folder(layout.run, account.uid, account.gid)
+        make_private_folder(layout.logs, os.geteuid(), os.getegid())
+        make_private_folder(layout.run, account.uid, account.gid)
         return reaching(account, [binary, layout.home, layout.run])
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -100,7 +100,7 @@ class Server(ABC):
         said, deadline = -1, 0.0
         while not self._is_ready(process.pid):
             if process.poll() is not None:
-                raise self._failure(f"ended with {ending(process.returncode)} as it started")
+                raise self._failure(f"ended with {describe_exit(process.returncode)} as it started")
             size = self.log.stat().st_size
             if size != said:
                 said, deadline = size, clock.monotonic() + READY_WITHIN_S

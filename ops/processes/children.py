@@ -139,12 +139,12 @@ class Child:
         self._start_at = now + self._backoff_s
         log.warning(
             "%s (pid %s) ended with %s after %.1f s; it starts again in %.1f s",
-            *(self.name, self.pid, ending(code), lived_s, self._backoff_s),
+            *(self.name, self.pid, describe_exit(code), lived_s, self._backoff_s),
         )
         self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Describes an exit status."""
     if code >= 0:
         return f"exit code {code}"
@@ -176,11 +176,11 @@ class Supervisor:
             if child.log:
                 log_rotation.bound(child.log)
 
-    def run(self, stop_asked: Callable[[], bool], grace_s: float = GRACE_S) -> None:
+    def run(self, stop_requested: Callable[[], bool], grace_s: float = GRACE_S) -> None:
         """Runs all children until a stop is requested."""
         try:
             self.start()
-            while not stop_asked():
+            while not stop_requested():
                 self.poll()
                 clock.sleep(_POLL_S)
         finally:

@@ -16,8 +16,10 @@ from jobs.settings import Settings, SettingsError
 from jobs.store import db
 from jobs.telemetry.metrics import exposition
 from migrations.run import migrate
-from ops.client.client import trusting
-from ops.embedded import EmbeddedPostgres, EmbeddedServers, defaults, secret_key
+from ops.client.client import tls_context
+from ops.embedded import defaults, secret_key
+from ops.embedded.postgres import EmbeddedPostgres
+from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
 from ops.processes.ports import free_port, free_ports
 from ops.supervisor.worker import WatchedWorker
@@ -80,7 +82,7 @@ class Platform:
         others = [exposition.url(its) for its in self._listening]
         return [f"{self.url}/metrics", *others] if others else []
 
-    def start(self, stop_asked: Callable[[], bool] = lambda: False) -> None:
+    def start(self, stop_requested: Callable[[], bool] = lambda: False) -> None:
         """Returns once calls are answered, or a stop is requested.
 
         Raises EmbeddedError, PortTaken, SettingsError, TimeoutError; then nothing is left running.
@@ -92,15 +94,15 @@ class Platform:
             self.servers.start()
             _prepare(self.settings)
             self.supervisor.start()
-            self._await_ready(stop_asked)
+            self._await_ready(stop_requested)
         except BaseException:
             self.stop()
             raise
 
-    def _await_ready(self, stop_asked: Callable[[], bool]) -> None:
+    def _await_ready(self, stop_requested: Callable[[], bool]) -> None:
         deadline_s = clock.monotonic() + _READY_WITHIN_S
         with httpx.Client(base_url=self.url, timeout=5, verify=_own_api(self.settings)) as client:
-            while not stop_asked() and not _is_ready(client):
+            while not stop_requested() and not _is_ready(client):
                 self.poll()
                 if clock.monotonic() > deadline_s:
                     raise TimeoutError(f"not ready within {_READY_WITHIN_S:g} s; see the log above")
@@ -111,9 +113,9 @@ class Platform:
         self.servers.poll()
         self.supervisor.poll()
 
-    def run(self, stop_asked: Callable[[], bool]) -> None:
+    def run(self, stop_requested: Callable[[], bool]) -> None:
         """Keeps everything running until a stop is requested."""
-        while not stop_asked():
+        while not stop_requested():
             self.poll()
             clock.sleep(_POLL_S)
 
@@ -130,7 +132,7 @@ def _child(name: str, module: str, found: Settings, logs: Path | None) -> Child:
 
 def _own_api(found: Settings) -> ssl.SSLContext:
     """TLS context for our own api: its certificate needn't have the address it listens on."""
-    context = trusting(found)
+    context = tls_context(found)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
@@ -172,7 +174,7 @@ def _metrics_ports(found: Settings, count: int) -> list[int]:
     return list(range(first, first + count)) if first else free_ports(count)
 
 
-class StopAsked:
+class StopSignal:
     """True, when called, once SIGINT or SIGTERM came."""
 
     def __init__(self) -> None:

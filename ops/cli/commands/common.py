@@ -9,10 +9,10 @@ import click
 import httpx
 
 from jobs.settings import Settings, SettingsError
-from ops.client.client import Changed, Client, Refused, trusting
+from ops.client.client import ApiError, Client, JobChanged, tls_context
 from ops.client.progress_bar import wait_with_bar
-from ops.client.readers import Unreadable
-from ops.client.writers import Unwritable
+from ops.client.readers import InputError
+from ops.client.writers import OutputError
 from ops.embedded import defaults
 
 _KEY = "millrace.key"
@@ -54,7 +54,7 @@ def in_words(error: Exception) -> str | None:
         return "no api answers there; start one with `millrace up`, or set its address with --url"
     if isinstance(error, httpx.HTTPError):
         return f"the api: {error}"
-    fixable = (SettingsError, Refused, Changed, Unreadable, Unwritable)
+    fixable = (SettingsError, ApiError, JobChanged, InputError, OutputError)
     return str(error) if isinstance(error, fixable) else None
 
 
@@ -86,7 +86,7 @@ def connect(url: str | None) -> Client:
     found: Settings = defaults.load()
     context = click.get_current_context()
     url = url or found.url
-    verify = trusting(found) if url.startswith("https:") else True
+    verify = tls_context(found) if url.startswith("https:") else True
     client = Client(url, context.meta.get(_KEY), verify)
     context.call_on_close(client.close)
     return client

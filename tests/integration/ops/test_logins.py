@@ -9,8 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.store import db
 from migrations.run import is_current, migrate
-from ops.embedded import EmbeddedPostgres
 from ops.embedded.lock import HomeLock
+from ops.embedded.postgres import EmbeddedPostgres
 
 LOGINS = Path(__file__).parents[3] / "ops" / "deploy" / "postgres" / "logins.sql"
 

@@ -44,7 +44,7 @@ def results(
     state = client.job(id)["state"]
     if state not in TERMINAL:
         click.echo(f"{id} is {state}: these are its results so far", err=True)
-    count = target.write(client.lasting_results(id, after, gaps))
+    count = target.write(client.resumable_results(id, after, gaps))
     if output:
         shown = {"id": id, "file": str(output), "format": target.format, "results": count}
         click.echo(json.dumps(shown) if as_json else f"{output}  {count} results")
@@ -104,8 +104,8 @@ def compare(
     client = connect(url)
     a, b = (_finished(client, id) for id in (job_a, job_b))
     found = diff(
-        client.lasting_results(job_a),
-        client.lasting_results(job_b),
+        client.resumable_results(job_a),
+        client.resumable_results(job_b),
         by=by,
         tolerance=Tolerance(rtol, atol, min_cosine),
         show=show,

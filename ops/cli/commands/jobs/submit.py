@@ -108,7 +108,7 @@ def submit(
         then = f"millrace results {job['id']} -o {output}" if target else ""
         job = await_end(client, job, as_json, then)
     if target:
-        target.write(client.lasting_results(job["id"]))
+        target.write(client.resumable_results(job["id"]))
     show_job(job, as_json)
     if wait or target:
         exit_by_end(job)

@@ -51,8 +51,8 @@ def check(names: tuple[str, ...], path: Path | None, inputs: Path | None, as_jso
     failed = False
     for one in chosen:
         try:
-            tried = model_check.try_out(one, found.device, given)
-        except model_check.Failed as error:
+            tried = model_check.check_model(one, found.device, given)
+        except model_check.ModelCheckFailed as error:
             failed = True
             _show_failure(one, str(error), as_json)
             continue

@@ -19,14 +19,14 @@ WORKER_GRACE_S = 30.0  # a worker that has not stopped by then is killed
 def up(workers: int, as_json: bool) -> None:
     """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
     from jobs import settings
-    from ops.supervisor.platform import Platform, StopAsked
+    from ops.supervisor.platform import Platform, StopSignal
 
     found = settings.load()
     logs.configure("up", found.log_format)
-    stop_asked = StopAsked()
+    stop_requested = StopSignal()
     platform = Platform(found, workers)
-    platform.start(stop_asked)
-    if not stop_asked():
+    platform.start(stop_requested)
+    if not stop_requested():
         docs, dashboard = f"{platform.url}/docs", f"{platform.url}/dashboard"
         shown = json.dumps(
             {
@@ -42,7 +42,7 @@ def up(workers: int, as_json: bool) -> None:
             words += f"\nmetrics: {' '.join(platform.metrics)}"
         click.echo(shown if as_json else words)
     try:
-        platform.run(stop_asked)
+        platform.run(stop_requested)
     finally:
         click.echo("stopping", err=as_json)
         platform.stop()
@@ -66,13 +66,13 @@ def worker(context: click.Context) -> None:
         return
     from jobs.telemetry.metrics import exposition
     from ops.processes.children import Supervisor
-    from ops.supervisor.platform import StopAsked
+    from ops.supervisor.platform import StopSignal
     from ops.supervisor.worker import WatchedWorker
 
     found = defaults.load()
     logs.configure("worker", found.log_format)
     exposition.check_port(found)
-    Supervisor([WatchedWorker("worker", found)]).run(StopAsked(), WORKER_GRACE_S)
+    Supervisor([WatchedWorker("worker", found)]).run(StopSignal(), WORKER_GRACE_S)
 
 
 @click.command(epilog="Example: millrace keeper")
@@ -106,7 +106,7 @@ def check(invariants: bool, as_json: bool) -> None:
     if invariants:
         sys.exit(_check_invariants(as_json))
     wrong = checks.problems()
-    findings = [] if wrong else list(checks.explain(defaults.load()))
+    findings = [] if wrong else list(checks.setting_values(defaults.load()))
     if as_json:
         values = {finding.name: finding.value for finding in findings}
         click.echo(json.dumps({"problems": wrong, "settings": values}))

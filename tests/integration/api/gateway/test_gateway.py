@@ -23,7 +23,7 @@ from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
 from jobs.models.degradation import Degrade
 from jobs.models.model import Model
 from jobs.models.registry import Registry
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from tests.support.wait import eventually_async, slowdown
 
 LONG = "one two three four five six seven eight nine ten"  # 12 tokens: in the bucket of 16
