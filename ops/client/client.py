@@ -1,10 +1,12 @@
-"""A client of the HTTP api, for the command line, the demo and the benchmarks."""
+"""Client of the HTTP api, for the command line, the demo and the benchmarks."""
 
 import json
 import ssl
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
+import click
 import httpx
 
 from jobs import clock, ids
@@ -16,12 +18,11 @@ _TIMEOUT_S = 600.0
 _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
-_PATIENCE_S = 600.0
-"""An api that was there may be away for so long while somebody waits."""
-_AWAY = frozenset({429, 502, 503, 504})
+_OUTAGE_S = 600.0  # longest outage of the api that a wait survives
+_TEMPORARY = frozenset({429, 502, 503, 504})
 
 
-class ApiError(Exception):
+class ApiError(click.ClickException):
     """Reports an error response; `problem` is its body."""
 
     def __init__(self, response: httpx.Response) -> None:
@@ -37,7 +38,7 @@ class ApiError(Exception):
         super().__init__("\n".join(lines))
 
 
-class JobChanged(Exception):
+class JobChanged(click.ClickException):
     """Reports that a job was retried while its results were read."""
 
 
@@ -48,17 +49,12 @@ def _fault_line(fault: dict[str, Any]) -> str:
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Joins lines to larger pieces: each is a chunk on the wire."""
-    block: list[bytes] = []
-    for line in lines:
-        block.append(line)
-        if len(block) == _LINES_A_CHUNK:
-            yield b"".join(block)
-            block = []
-    yield b"".join(block)
+    rest = iter(lines)
+    return iter(lambda: b"".join(islice(rest, _LINES_A_CHUNK)), b"")
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut at newlines alone: a JSON text may hold what else ends a line in Unicode."""
+    """Splits at newlines alone: JSON texts may hold other line ends of Unicode."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -67,25 +63,27 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
-    """Tries again where the answer was lost, or the first request is still at work. Raises
-    httpx.ConnectError at once where there is nobody to begin with."""
-    for tried in range(1, _TRIES):
+def _post_with_retries(post: Callable[[], httpx.Response]) -> httpx.Response:
+    """Retries where the response was lost, or the first request is still processed.
+
+    Raises httpx.ConnectError at once where the first try reaches no server.
+    """
+    for attempt in range(1, _TRIES):
         try:
             response = post()
             if response.status_code != httpx.codes.CONFLICT:
                 return response
         except httpx.TransportError as error:
-            if tried == 1 and isinstance(error, httpx.ConnectError):
+            if attempt == 1 and isinstance(error, httpx.ConnectError):
                 raise
         clock.sleep(_RETRY_S)
     return post()
 
 
-def _is_away(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Returns True if the api may answer soon, such as after a restart."""
     if isinstance(error, ApiError):
-        return error.status in _AWAY
+        return error.status in _TEMPORARY
     return isinstance(error, httpx.TransportError)
 
 
@@ -94,12 +92,12 @@ def _is_writing(job: dict[str, Any]) -> bool:
     return output.get("state") in ("pending", "writing")
 
 
-def tls_context(found: Settings) -> ssl.SSLContext:
+def tls_context(settings: Settings) -> ssl.SSLContext:
     """TLS context of this configuration: its CAs and its client certificate."""
-    context = ssl.create_default_context(cafile=found.ca)
+    context = ssl.create_default_context(cafile=settings.ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if found.client_cert:
-        context.load_cert_chain(found.client_cert, found.client_key)
+    if settings.client_cert:
+        context.load_cert_chain(settings.client_cert, settings.client_key)
     return context
 
 
@@ -115,6 +113,11 @@ class Client:
     def request(self, method: str, path: str, **options: Any) -> Any:
         """JSON of a response. Raises ApiError."""
         return self._ok(self._http.request(method, path, **options)).json()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """JSON of a GET response. Leaves out parameters that are None. Raises ApiError."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self.request("GET", path, params=given)
 
     def submit(
         self, lines: Iterable[bytes], idempotency_key: str | None = None, **order: Any
@@ -134,18 +137,18 @@ class Client:
             """Sends the job."""
             return self._http.post("/jobs", content=_blocks(lines), params=query, headers=headers)
 
-        response = post() if isinstance(lines, Iterator) else _persistently(post)
+        response = post() if isinstance(lines, Iterator) else _post_with_retries(post)
         return dict(self._ok(response).json())
 
     def submit_order(self, order: dict[str, Any], key: str | None = None) -> dict[str, Any]:
         """Submits a job as one JSON object, whose items are in S3."""
         headers = {"Idempotency-Key": f'"{key or ids.new()}"'}
-        response = _persistently(lambda: self._http.post("/jobs", json=order, headers=headers))
+        response = _post_with_retries(lambda: self._http.post("/jobs", json=order, headers=headers))
         return dict(self._ok(response).json())
 
     def job(self, id: str) -> dict[str, Any]:
         """Job object."""
-        return dict(self.request("GET", f"/jobs/{id}"))
+        return dict(self.get(f"/jobs/{id}"))
 
     def wait(
         self,
@@ -165,12 +168,12 @@ class Client:
             clock.sleep(_POLL_S)
 
     def _lasting_job(self, id: str, away: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        until_s = clock.monotonic() + _PATIENCE_S
+        until_s = clock.monotonic() + _OUTAGE_S
         while True:
             try:
                 return self.job(id)
             except (httpx.TransportError, ApiError) as error:
-                if not _is_away(error) or clock.monotonic() > until_s:
+                if not _is_temporary(error) or clock.monotonic() > until_s:
                     raise
             away()
             clock.sleep(_RETRY_S)
@@ -197,7 +200,7 @@ class Client:
                 return
             except (httpx.TransportError, ApiError) as error:
                 tries += 1
-                if not _is_away(error) or tries == _TRIES:
+                if not _is_temporary(error) or tries == _TRIES:
                     raise
             clock.sleep(_RETRY_S)
             if self._lasting_job(id)["generation"] != generation:
@@ -205,7 +208,8 @@ class Client:
             after = json.loads(last)["seq"] if last else after
 
     def usage_csv(self, **query: Any) -> Iterator[str]:
-        """Yields the lines of GET /usage as CSV."""
+        """Yields the lines of GET /usage as CSV. Leaves out parameters that are None."""
+        query = {name: value for name, value in query.items() if value is not None}
         for line in self._stream("/usage", {**query, "format": "csv"}):
             yield line.rstrip(b"\r").decode()
 

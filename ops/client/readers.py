@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast, get_args
 
+import click
+
 Format = Literal["jsonl", "text", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -20,7 +22,7 @@ _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "
 _MOST_OF_A_FIELD = 1 << 28  # csv's own bound is 128 KiB
 
 
-class InputError(Exception):
+class InputError(click.ClickException):
     """Reports an input that can't be submitted."""
 
 

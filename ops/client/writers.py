@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast, get_args
 
+import click
+
 Format = Literal["jsonl", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIXES: dict[str, Format] = {
@@ -29,8 +31,8 @@ _ROWS = 1000  # that become columns at once
 _GROUP_BYTES = 32 << 20
 
 
-class OutputError(Exception):
-    """Results can't be written there, or not so."""
+class OutputError(click.ClickException):
+    """Reports that results can't be written there, or in that format."""
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,16 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import PORT, POSTGRES_SOCKET, make_private_folder
+from ops.embedded.layout import DATABASE, PORT, POSTGRES_SOCKET, USER, make_private_folder
 from ops.embedded.leftovers import alive, end_processes
 from ops.embedded.server import Server
 from ops.processes.children import describe_exit
 
-USER = DATABASE = "millrace"
 _INITDB_WITHIN_S = 120.0
 _READY_LINE = 7  # of postmaster.pid, counted from 0
 _INITDB_OPTIONS = (
@@ -68,13 +66,8 @@ class EmbeddedPostgres(Server):
 
     @property
     def url(self) -> str:
-        """URL for SQLAlchemy, with the port, since libpq would else read PGPORT."""
-        return self.url_of(USER)
-
-    def url_of(self, role: str) -> str:
-        """URL that logs in as one of the roles that the migrations create."""
-        folder = quote(str(self.layout.run))
-        return f"postgresql+psycopg://{role}@/{DATABASE}?host={folder}&port={PORT}"
+        """URL for SQLAlchemy."""
+        return self.layout.postgres_url()
 
     def start(self) -> None:
         """Starts the server and creates its database."""

@@ -10,7 +10,6 @@ import redis
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.server import Server
 
 _CONFIGURATION = """\
@@ -35,16 +34,12 @@ class EmbeddedRedis(Server):
     @property
     def url(self) -> str:
         """URL for redis-py."""
-        return f"unix://{self._socket}?db=0"
+        return self.layout.redis_url
 
     @property
     def broker_url(self) -> str:
         """URL for kombu, without a database number: `?virtual_host=` is a TypeError."""
-        return f"redis+socket://{self._socket}"
-
-    @property
-    def _socket(self) -> Path:
-        return self.layout.run / REDIS_SOCKET
+        return f"redis+socket://{self.layout.redis_socket}"
 
     def _binary(self) -> Path:
         for program in ("redis-server", "valkey-server"):
@@ -67,7 +62,7 @@ class EmbeddedRedis(Server):
             )
         assert process.stdin is not None
         with process.stdin:
-            text = _CONFIGURATION.format(socket=self._socket, tag=self.layout.tag)
+            text = _CONFIGURATION.format(socket=self.layout.redis_socket, tag=self.layout.tag)
             process.stdin.write(text.encode())
         return process
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from jobs import clock
-from ops.embedded.account import Account, account_for, reaching
+from ops.embedded.account import Account, account_for, with_access
 from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import Layout, make_private_folder
 from ops.embedded.leftovers import end_processes
@@ -45,7 +45,7 @@ class Server(ABC):
             return
         binary = self._binary()
         try:
-            account = self._settle(binary)
+            account = self._make_folders(binary)
             self._end_leftovers(binary)
             self._prepare(account, binary)
             self.process = self._launch(account, binary)
@@ -86,24 +86,24 @@ class Server(ABC):
     def _end_leftovers(self, binary: Path) -> None:
         end_processes(binary.name, self.layout.tag, self.stop_signal)
 
-    def _settle(self, binary: Path) -> Account:
+    def _make_folders(self, binary: Path) -> Account:
         """Makes the folders, each with its owner; returns the user that the server runs as."""
         layout = self.layout
         layout.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         account = account_for(layout.data)
         make_private_folder(layout.logs, os.geteuid(), os.getegid())
         make_private_folder(layout.run, account.uid, account.gid)
-        return reaching(account, [binary, layout.home, layout.run])
+        return with_access(account, [binary, layout.home, layout.run])
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         """Waits while the log grows: a recovery after a crash may take long."""
-        said, deadline = -1, 0.0
+        logged, deadline = -1, 0.0
         while not self._is_ready(process.pid):
             if process.poll() is not None:
                 raise self._failure(f"ended with {describe_exit(process.returncode)} as it started")
             size = self.log.stat().st_size
-            if size != said:
-                said, deadline = size, clock.monotonic() + READY_WITHIN_S
+            if size != logged:
+                logged, deadline = size, clock.monotonic() + READY_WITHIN_S
             if clock.monotonic() > deadline:
                 raise self._failure(f"isn't ready, and said nothing for {READY_WITHIN_S:g} s")
             clock.sleep(_POLL_S)

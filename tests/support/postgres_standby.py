@@ -5,8 +5,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ops.embedded.account import Account
-from ops.embedded.layout import PORT, make_private_folder
-from ops.embedded.postgres import DATABASE, USER, EmbeddedPostgres
+from ops.embedded.layout import DATABASE, PORT, USER, make_private_folder
+from ops.embedded.postgres import EmbeddedPostgres
 
 
 class Standby(EmbeddedPostgres):

@@ -1,25 +1,12 @@
-"""Commands that show and measure a platform, which they start themselves."""
+"""Commands that measure a platform, which they start themselves."""
 
-import json
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 import click
 
-from ops.cli.commands.common import as_json_option
-
-
-@click.command(epilog="Example: millrace demo")
-@as_json_option
-def demo(as_json: bool) -> None:
-    """Embeds the standard library's docstrings, and finds functions by meaning."""
-    from ops.demo.run import run
-
-    found = run(partial(click.echo, err=as_json))
-    if as_json:
-        click.echo(json.dumps(found))
+from ops.bench.harness.scale import FULL, QUICK
 
 
 @click.group(epilog="Example: millrace bench echo")
@@ -42,17 +29,11 @@ def _scenario(
     bench.command(name, help=help, epilog=epilog)(run)
 
 
-def _scale(quick: bool) -> Any:
-    from ops.bench.harness.scale import FULL, QUICK
-
-    return QUICK if quick else FULL
-
-
 _QUICK = click.option(
     "--quick",
     "scale",
     is_flag=True,
-    callback=lambda _, __, quick: _scale(quick),
+    callback=lambda _, __, quick: QUICK if quick else FULL,
     help="Run one short round to see that it works; its figures don't count.",
 )
 _SEED = click.option("--seed", default=1, show_default=True, help="Seed of what is random.")
@@ -155,5 +136,3 @@ _scenario(
     _SEED,
     example="--cases 2000",
 )
-
-COMMANDS = (demo, bench)
