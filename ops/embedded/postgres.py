@@ -153,10 +153,8 @@ class EmbeddedPostgres(Server):
             autocommit=True,
             connect_timeout=10,
         ) as connection:
-            found = connection.execute(
-                "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
-            ).fetchone()
-            if found is None:
+            query = "SELECT FROM pg_database WHERE datname = %s"
+            if connection.execute(query, [DATABASE]).fetchone() is None:
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
 
 
