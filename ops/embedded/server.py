@@ -1,9 +1,11 @@
 """Base of the embedded servers: start, readiness, end."""
 
+import importlib.util
 import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,6 +20,13 @@ READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 _POLL_S = 0.005
 _TAIL_BYTES = 2000
+
+
+def packaged_binary(package: str, *path: str) -> Path | None:
+    """Program in the folder of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((file for file in (Path(each, *path) for each in folders) if file.exists()), None)
 
 
 class Server(ABC):
@@ -70,6 +79,13 @@ class Server(ABC):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def _start_process(
+        self, account: Account, argv: Sequence[str | Path], stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        """Starts a command whose output goes to the log."""
+        with self.log.open("ab") as output:
+            return account.launch(argv, self.stop_signal, stdin=stdin, stdout=output)
 
     @abstractmethod
     def _binary(self) -> Path: ...
