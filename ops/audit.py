@@ -22,37 +22,37 @@ def main(lock: str) -> int:
         print(f"audit: the vulnerability service didn't answer in {_WITHIN_S} s", file=sys.stderr)
         return 2
     try:
-        found = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
         last = (done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
         print(f"audit: nothing was audited: {last}", file=sys.stderr)
         return 2
-    status, lines = verdict(found)
+    status, lines = verdict(packages)
     print("\n".join(lines), file=sys.stderr if status else sys.stdout)
     return status
 
 
-def verdict(found: list[dict[str, Any]]) -> tuple[int, list[str]]:
-    """The exit status, and what to say. A package that couldn't be looked up is not well."""
-    vulnerable = [package for package in found if package.get("vulns")]
-    skipped = [package["name"] for package in found if "skip_reason" in package]
+def verdict(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
+    """Exit status and lines. A package that couldn't be looked up is a failure, too."""
+    vulnerable = [package for package in packages if package.get("vulns")]
+    skipped = [package["name"] for package in packages if "skip_reason" in package]
     lines = [
         f"audit: {package['name']} {package['version']}: {vuln['id']}"
         f" (mended in {', '.join(vuln.get('fix_versions') or ['no release yet'])})"
         for package in vulnerable
         for vuln in package["vulns"]
     ]
-    if skipped or not found:
+    if skipped or not packages:
         some = ", ".join(skipped[:5]) + (" …" if len(skipped) > 5 else "")
         lines.append(
-            f"audit: {len(skipped)} of {len(found)} packages couldn't be looked up: the "
+            f"audit: {len(skipped)} of {len(packages)} packages couldn't be looked up: the "
             f"vulnerability service can't be reached from here, or doesn't know them: {some}"
         )
     if vulnerable:
         return 1, lines
-    if skipped or not found:
+    if skipped or not packages:
         return 2, lines
-    return 0, [f"audit: {len(found)} packages, no known vulnerability"]
+    return 0, [f"audit: {len(packages)} packages, no known vulnerability"]
 
 
 if __name__ == "__main__":

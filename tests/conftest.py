@@ -18,7 +18,7 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store import db
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support import custom_models
 from tests.support.platforms import (

@@ -15,7 +15,9 @@ from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
 from migrations.run import is_current, migrate
-from ops.embedded import EmbeddedServers, HomeInUse, defaults
+from ops.embedded import defaults
+from ops.embedded.errors import HomeInUse
+from ops.embedded.servers import EmbeddedServers
 
 _STARTS_WITHIN_S = 20.0
 _POLL_S = 0.1
@@ -28,11 +30,15 @@ def admin_transaction() -> Iterator[Tx]:
     Starts and migrates the embedded database where it doesn't run. Raises EmbeddedError,
     SettingsError.
     """
-    found = settings.load()
-    servers = EmbeddedServers(found.home, postgres=not found.database_url, redis=False)
-    database = db.connect(defaults.fill_in(found).database_url, pool_size=1)
+    configured = settings.load()
+    embedded = not configured.database_url
+    servers = EmbeddedServers(configured.home, postgres=embedded, redis=False)
+    database = db.connect(defaults.fill_in(configured).database_url, pool_size=1)
     try:
-        _prepare(servers, database, embedded=not found.database_url)
+        if embedded:
+            _start(servers, database)
+        elif not is_current(database):
+            raise SettingsError(["the database is not migrated: run `millrace migrate`"])
         with acting(database, EVERYBODY) as tx:
             yield tx
     except OperationalError as error:
@@ -44,18 +50,15 @@ def admin_transaction() -> Iterator[Tx]:
 
 def record(tx: Tx, act: str, target: str, tenant: str, **detail: Any) -> None:
     """Writes to the audit log. detail: ids, names and states; no secret."""
-    what = {**detail, "user": getuser()}
-    name = ids.show("req", ids.new())
     audit.record(
-        tx, tenant=tenant, actor="cli", act=act, target=target, detail=what, request_id=name
+        tx,
+        tenant=tenant,
+        actor="cli",
+        act=act,
+        target=target,
+        detail={**detail, "user": getuser()},
+        request_id=ids.show("req", ids.new()),
     )
-
-
-def _prepare(servers: EmbeddedServers, database: Database, *, embedded: bool) -> None:
-    if embedded:
-        _start(servers, database)
-    elif not is_current(database):
-        raise SettingsError(["the database is not migrated: run `millrace migrate`"])
 
 
 def _start(servers: EmbeddedServers, database: Database) -> None:

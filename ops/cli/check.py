@@ -22,29 +22,29 @@ from ops.embedded.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Setting with its value."""
+class SettingValue:
+    """Setting of the configuration."""
 
-    name: str
-    value: str
+    name: str  #: environment variable
+    value: str  #: as text; empty: not set
     help: str
 
 
-def explain(found: Settings) -> Iterator[Finding]:
+def setting_values(configured: Settings) -> Iterator[SettingValue]:
     """Yields every setting; passwords are not shown."""
     for name, field in Settings.model_fields.items():
-        value = str(getattr(found, name) or "")
+        value = str(getattr(configured, name) or "")
         if settings.is_secret(field) and value:
             value = settings.redacted(value) if "://" in value else "(set)"
-        yield Finding(f"MILLRACE_{name.upper()}", value, field.description or "")
+        yield SettingValue(f"MILLRACE_{name.upper()}", value, field.description or "")
 
 
 _QUERY_TIMEOUT_S = 3600
 
 
-def broken(found: Settings) -> Iterator[tuple[Invariant, list[Violation]]]:
+def violations(configured: Settings) -> Iterator[tuple[Invariant, list[Violation]]]:
     """Yields every invariant with its first violations, in one snapshot of the database."""
-    engine = db.connect(found.database_url, pool_size=1, statement_timeout_s=_QUERY_TIMEOUT_S)
+    engine = db.connect(configured.database_url, pool_size=1, statement_timeout_s=_QUERY_TIMEOUT_S)
     try:
         with invariants.snapshot(engine) as tx:
             for invariant in invariants.INVARIANTS:
@@ -53,23 +53,23 @@ def broken(found: Settings) -> Iterator[tuple[Invariant, list[Violation]]]:
         engine.dispose()
 
 
-def lines(invariant: Invariant, broken: list[Violation]) -> Iterator[str]:
+def lines(invariant: Invariant, violations: list[Violation]) -> Iterator[str]:
     """Yields a line for an invariant, and one for each violation."""
-    word = "BROKEN" if broken else "holds"
+    word = "BROKEN" if violations else "holds"
     yield f"{invariant.number}  {invariant.name:20} {word:7} {invariant.holds}"
-    for violation in broken:
+    for violation in violations:
         yield f"     {_job(violation) or 'database'}: {violation.what}"
-    if len(broken) == invariants.MOST_VIOLATIONS:
+    if len(violations) == invariants.MOST_VIOLATIONS:
         yield "     … and maybe more"
 
 
-def as_json(invariant: Invariant, broken: list[Violation]) -> dict[str, Any]:
+def as_json(invariant: Invariant, violations: list[Violation]) -> dict[str, Any]:
     """Object of an invariant."""
     return {
         "invariant": invariant.number,
         "name": invariant.name,
-        "holds": not broken,
-        "violations": [{"job": _job(found), "what": found.what} for found in broken],
+        "holds": not violations,
+        "violations": [{"job": _job(each), "what": each.what} for each in violations],
     }
 
 
@@ -80,53 +80,50 @@ def _job(violation: Violation) -> str | None:
 def problems() -> list[str]:
     """Problems of the configuration; empty: none."""
     try:
-        found = settings.load()
+        configured = settings.load()
     except SettingsError as error:
         return error.problems
-    wrong: list[str] = []
+    problems = [*_models(configured), *_database(configured)]
+    if configured.redis_url:
+        problems += _redis(configured.redis_url)
+    if configured.blobs:
+        problems += _blobs(configured)
+    return problems
+
+
+def _models(configured: Settings) -> list[str]:
     try:
-        wrong += [no for model in models_file.load(found.models) for no in model.file_problems()]
+        models = models_file.load(configured.models)
     except SettingsError as error:
-        wrong += error.problems
-    filled = defaults.fill_in(found)
-    wrong += _database(filled) if found.database_url else _embedded(filled)
-    if found.redis_url:
-        wrong += _redis(found)
-    if found.blobs:
-        wrong += _blobs(found)
-    return wrong
+        return error.problems
+    return [problem for model in models for problem in model.file_problems()]
 
 
-def _database(found: Settings) -> list[str]:
-    engine = db.connect(found.database_url, pool_size=1)
-    try:
-        if not is_current(engine):
-            return ["MILLRACE_DATABASE_URL: the database is not migrated; run `millrace migrate`"]
-        return bind_check.problems(found, engine)
-    except SQLAlchemyError as error:
-        return [f"MILLRACE_DATABASE_URL: {str(error).splitlines()[0]}"]
-    finally:
-        engine.dispose()
-
-
-def _embedded(found: Settings) -> list[str]:
-    """Problems with keys, as far as known while the database may not run."""
-    if not bind_check.requires_key(found):
+def _database(configured: Settings) -> list[str]:
+    """Problems of the database; of the embedded one, which may not run, those with its keys."""
+    filled = defaults.fill_in(configured)
+    embedded = not configured.database_url
+    if embedded and not bind_check.requires_key(filled):
         return []
-    engine = db.connect(found.database_url, pool_size=1)
+    engine = db.connect(filled.database_url, pool_size=1)
     try:
-        return bind_check.problems(found, engine)
-    except SQLAlchemyError:
-        return [] if Layout.of(found.home).data.exists() else bind_check.missing_key_problems(found)
+        if not embedded and not is_current(engine):
+            return ["MILLRACE_DATABASE_URL: the database is not migrated; run `millrace migrate`"]
+        return bind_check.problems(filled, engine)
+    except SQLAlchemyError as error:
+        if not embedded:
+            return [f"MILLRACE_DATABASE_URL: {str(error).splitlines()[0]}"]
+        is_new = not Layout.of(filled.home).data.exists()
+        return bind_check.missing_key_problems(filled) if is_new else []
     finally:
         engine.dispose()
 
 
-def _blobs(found: Settings) -> list[str]:
+def _blobs(configured: Settings) -> list[str]:
     """Writes, reads and deletes a blob."""
     folder = f"check/{ids.new().hex}/"
     try:
-        store = open_store(found.blobs, found.s3_endpoint)
+        store = open_store(configured.blobs, configured.s3_endpoint)
         store.put(folder + "probe", b"probe")
         store.get(folder + "probe")
         store.delete_prefix(folder)
@@ -135,9 +132,9 @@ def _blobs(found: Settings) -> list[str]:
     return []
 
 
-def _redis(found: Settings) -> list[str]:
+def _redis(url: str) -> list[str]:
     try:
-        call_redis.connect(found.redis_url).ping()
+        call_redis.connect(url).ping()
     except (RedisError, ValueError) as error:
         return [f"MILLRACE_REDIS_URL: {error}"]
     return []

@@ -1,59 +1,86 @@
 """Command `millrace`: each command has an example, and exits non-zero on failure."""
 
+from collections import UserDict
+from importlib import import_module
 from typing import Any
 
 import click
 
-from ops.cli.commands.admin import admin, keys, limits, usage, workers
-from ops.cli.commands.common import INTERRUPTED, in_words
-from ops.cli.commands.jobs import calls, jobs, results, submit, webhooks, why
-from ops.cli.commands.platform import bench, completion, models, processes, simulate
+#: By command: its module in ops/cli/commands, and its line in the list of commands.
+_COMMANDS = {
+    "up": ("platform.up", "Runs everything: embedded services, migrations, api,..."),
+    "api": ("platform.api", "Serves HTTP; several may run."),
+    "worker": ("platform.worker", "Runs a worker of MILLRACE_POOL on one device; starts..."),
+    "keeper": ("platform.keeper", "Runs periodic services: nudges, lapsed leases, expiry."),
+    "check": ("platform.check", "Shows the configuration and all its problems."),
+    "migrate": ("platform.check", "Brings the database's schema up to date."),
+    "model": ("platform.model", "Checks models before they are served."),
+    "simulate": ("platform.simulate", "Replays arrivals against the scheduler, on a virtual..."),
+    "plan": ("platform.simulate", "Finds the number of replicas, by kind of device, and..."),
+    "demo": ("platform.demo", "Embeds the standard library's docstrings, and finds..."),
+    "bench": ("platform.bench", "Runs a benchmark."),
+    "completion": ("platform.completion", "Prints a script that completes commands and options..."),
+    "submit": ("jobs.submit", 'Submits SOURCE as one job: a file, "-" for standard...'),
+    "jobs": ("jobs.jobs", "Lists jobs, the newest first."),
+    "job": ("jobs.jobs", "Shows a job."),
+    "cancel": ("jobs.jobs", "Cancels a job; its results are kept."),
+    "pause": ("jobs.jobs", "Pauses a job."),
+    "resume": ("jobs.jobs", "Resumes a paused job."),
+    "retry": ("jobs.jobs", "Runs the items of a finished job again that did not..."),
+    "delete": ("jobs.jobs", "Deletes a finished job, with its items and results,..."),
+    "results": ("jobs.results", "Prints a job's results in order, as JSON lines; while..."),
+    "diff": ("jobs.diff", "Compares the results of two finished jobs."),
+    "infer": ("jobs.calls", "Makes one call with TEXT and prints its output as..."),
+    "models": ("jobs.calls", "Lists model versions, and their state in the workers."),
+    "why": ("jobs.why", "Diagnoses a call (call_…), a job (job_…, or one item..."),
+    "webhooks": ("jobs.webhooks", "Lists the webhook deliveries of a job."),
+    "redeliver": ("jobs.webhooks", "Sends a job's latest webhook again, under the same..."),
+    "webhook-secret": ("jobs.webhooks", "Shows the secret that verifies webhooks: once, when..."),
+    "webhook-endpoint": (
+        "jobs.webhooks",
+        "Shows or sets the endpoint that is notified near the...",
+    ),
+    "workers": ("admin.workers", "Lists workers that live, and those that ended in the..."),
+    "usage": ("admin.usage", "Sums up usage and its cost."),
+    "limits": ("admin.limits", "Shows a tenant's limits, or changes those that are..."),
+    "keys": ("admin.keys", "Manages API keys on the database itself, before..."),
+    "tenants": ("admin.tenants", "Lists tenants."),
+    "tenant": ("admin.tenants", "Shows a tenant, after changing the given terms."),
+    "tenant-erase": ("admin.tenants", "Revokes a tenant's keys, and erases all its data for..."),
+    "audit": ("admin.tenants", "Shows the audit log, newest first: every admin act,..."),
+}
+
+
+class _Commands(UserDict[str, click.Command]):
+    """Commands by name; one that is looked up is imported from its module."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = import_module(f"ops.cli.commands.{_COMMANDS[name][0]}")
+        command: click.Command = getattr(module, name.replace("-", "_"))
+        return command
 
 
 class Cli(click.Group):
-    """Reports errors that users can fix in one line, and exits non-zero."""
+    """Loads the command that runs alone, and reports errors in one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(_COMMANDS.items())])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
-        from ops.embedded import EmbeddedError
-        from ops.supervisor.platform import PortTaken
+        from ops.cli.errors import reported  # not for the list and for completions
 
-        try:
+        with reported():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
-        except (EmbeddedError, PortTaken) as error:
-            raise click.ClickException(str(error)) from error
-        except Exception as error:
-            message = in_words(error)
-            if message is None:
-                raise
-            raise click.ClickException(message) from error
 
 
-@click.group(cls=Cli, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Cli,
+    commands=_Commands(dict.fromkeys(_COMMANDS, click.Command(None))),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="millrace")
 def main() -> None:
     """Durable batch inference with a low-latency path for single calls."""
-
-
-for command in (
-    *processes.COMMANDS,
-    *submit.COMMANDS,
-    *jobs.COMMANDS,
-    *results.COMMANDS,
-    *webhooks.COMMANDS,
-    *workers.COMMANDS,
-    *usage.COMMANDS,
-    *calls.COMMANDS,
-    *limits.COMMANDS,
-    *keys.COMMANDS,
-    *admin.COMMANDS,
-    *models.COMMANDS,
-    *why.COMMANDS,
-    *bench.COMMANDS,
-    *simulate.COMMANDS,
-    *completion.COMMANDS,
-):
-    main.add_command(command)

@@ -1,10 +1,11 @@
-"""One model, tried out in this process: does it load, does it answer, how fast is it by the size
-of its launches, and what should its entry say."""
+"""Check of one model in this process: loads it, runs it, measures its launches by size, and advises
+limits for its entry."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import cycle, groupby, islice
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -20,20 +21,20 @@ from workers.scheduler.entries import Entry
 from workers.scheduler.snapshot import LaneView, Rules
 
 #: Share of the best throughput that suffices: larger launches only add latency.
-GOOD_ENOUGH = 0.95
+_GOOD_SHARE = 0.95
 _ROUNDS = 5
-_MOST_S = 1.0  # bound of measuring one size of launch
-_SHOWN = 200  # characters of an output
-_BAR = 40
+_MEASURE_S = 1.0  # bound of measuring one size of launch
+_OUTPUT_CHARS = 200  # of the output that is shown
+_BAR_CHARS = 40
 
 
-class Failed(Exception):
+class ModelCheckFailed(Exception):
     """Reports that a model can't be served as it is declared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Launches of one size."""
+    """Figures of launches of one size."""
 
     rows: int
     launch_ms: float  #: median
@@ -47,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Launches of inputs of one bucket."""
+    """Figures of launches of inputs of one bucket."""
 
     bucket: int  #: longest input; 0 without buckets
     points: Sequence[Point]
@@ -56,7 +57,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ModelReport:
     """Result of a check."""
 
     model: str
@@ -74,27 +75,32 @@ class Tried:
         return asdict(self)
 
 
-def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
-    """Loads a model and measures launches. inputs: default: the engine's samples. Raises Failed."""
-    if wrong := model.file_problems():
-        raise Failed("; ".join(wrong))
+def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelReport:
+    """Loads a model and measures launches. inputs: default: the engine's samples.
+
+    Raises ModelCheckFailed.
+    """
+    if problems := model.file_problems():
+        raise ModelCheckFailed("; ".join(problems))
     since_s = clock.monotonic()
     try:
         engine = engines.load(model, device)
     except (Exception, SystemExit) as error:
-        raise Failed(f"{model.key} can't be loaded: {type(error).__name__}: {error}") from error
+        raise ModelCheckFailed(
+            f"{model.key} can't be loaded: {type(error).__name__}: {error}"
+        ) from error
     load_s = clock.monotonic() - since_s
     try:
-        given = list(inputs) or list(engine.samples())
-        entries = _entries(model, engine, given)
-        output = _checked(model, engine, entries)
-        curves = [_curve(model, engine, alike) for alike in _by_bucket(entries)]
-        return Tried(
+        inputs = inputs or list(engine.samples())
+        entries = _entries(model, engine, inputs)
+        output = _first_output(model, engine, entries)
+        curves = [_curve(model, engine, group) for group in _by_bucket(entries)]
+        return ModelReport(
             model=model.key,
             load_s=round(load_s, 3),
             memory_mb=engine.memory_mb(),
-            inputs=len(given),
-            output=output[:_SHOWN],
+            inputs=len(inputs),
+            output=output[:_OUTPUT_CHARS],
             unit=model.spec.unit,
             target_ms=model.target_ms,
             curves=curves,
@@ -104,7 +110,7 @@ def try_out(model: Model, device: str, inputs: Sequence[Any] = ()) -> Tried:
         engine.close()
 
 
-def lines(tried: Tried) -> Iterator[str]:
+def lines(tried: ModelReport) -> Iterator[str]:
     """Yields the lines of a report."""
     memory = (
         f"{tried.memory_mb:.1f} MiB of weights"
@@ -118,61 +124,61 @@ def lines(tried: Tried) -> Iterator[str]:
         if curve.bucket:
             yield f"inputs of up to {curve.bucket} {tried.unit}"
         yield from _table(curve)
-        yield _judged(curve, tried.target_ms)
+        yield _verdict(curve, tried.target_ms)
     limits = ("max_batch", "max_tokens")
-    said = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
+    values = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
     yield ""
     yield "for its entry in the models file:"
-    yield f"limits = {{ {said} }}"
+    yield f"limits = {{ {values} }}"
     if memory_mb := tried.advice.get("memory_mb"):
         yield f"memory_mb = {memory_mb}"
 
 
 def _entries(model: Model, engine: Engine, inputs: Sequence[Any]) -> list[Entry]:
     if not inputs:
-        raise Failed(f"{model.key} has no samples to try it with: give it some with --input")
+        raise ModelCheckFailed(
+            f"{model.key} has no samples to try it with: give it some with --input"
+        )
     entries: list[Entry] = []
     for n, entry in enumerate(prepare(model, engine, inputs, {}), start=1):
         if isinstance(entry, InvalidInput):
-            raise Failed(f"{model.key} refuses input {n}: {entry}")
+            raise ModelCheckFailed(f"{model.key} refuses input {n}: {entry}")
         entries.append(entry)
     return entries
 
 
-def _checked(model: Model, engine: Engine, entries: Sequence[Entry]) -> str:
-    """The first output, once each input was answered, alone, with what can be stored."""
+def _first_output(model: Model, engine: Engine, entries: Sequence[Entry]) -> str:
+    """Runs each input alone; returns the first output, as JSON."""
     first = ""
     for n, entry in enumerate(entries, start=1):
         [output] = bisection.run(engine.run, [entry.data], {})
         raw, error = outcome(output)
         if raw is None:
             code, message = error or ("", "")
-            raise Failed(f"{model.key} fails on input {n}: {code}: {message}")
+            raise ModelCheckFailed(f"{model.key} fails on input {n}: {code}: {message}")
         first = first or raw.decode()
     return first
 
 
-def _together(model: Model, engine: Engine, batch: Sequence[Any]) -> None:
-    """Raises Failed where they are not answered together: each launch would be halved until they
-    stand alone."""
+def _check_batch(model: Model, engine: Engine, batch: Sequence[Any]) -> None:
+    """Raises ModelCheckFailed unless one launch runs all inputs: bisection would split each."""
     try:
         outputs = len(list(engine.run(batch, {})))
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
     else:
         if outputs == len(batch):
             return
-        said = f"{outputs} outputs"
-    raise Failed(f"{model.key} fails on {len(batch)} inputs together, though on none alone: {said}")
+        reason = f"{outputs} outputs"
+    raise ModelCheckFailed(
+        f"{model.key} fails on {len(batch)} inputs together, though on none alone: {reason}"
+    )
 
 
 def _by_bucket(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    def bucket(entry: Entry) -> int:
-        """Key of the groups."""
-        return entry.bucket
-
-    for _, alike in groupby(sorted(entries, key=bucket), key=bucket):
-        yield list(alike)
+    bucket = attrgetter("bucket")
+    for _, group in groupby(sorted(entries, key=bucket), key=bucket):
+        yield list(group)
 
 
 def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
@@ -183,7 +189,7 @@ def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
     view = LaneView(entries[0].lane, bucket, items=len(entries), items_units=units)
     full = rules.full_rows(view)
     batch = [entry.data for entry in islice(cycle(entries), full)]
-    _together(model, engine, batch)
+    _check_batch(model, engine, batch)
     with ThreadPoolExecutor(model.limits.in_flight) as slots:
         points = [_point(model, engine, batch[:rows], slots) for rows in _sizes(full)]
     fastest = max(point.items_per_s for point in points)
@@ -191,44 +197,44 @@ def _curve(model: Model, engine: Engine, entries: Sequence[Entry]) -> Curve:
     return Curve(
         bucket,
         points,
-        next(p.rows for p in points if p.items_per_s >= GOOD_ENOUGH * fastest),
+        next(p.rows for p in points if p.items_per_s >= _GOOD_SHARE * fastest),
         max((p.rows for p in points if p.launch_ms <= allowed_ms), default=0),
     )
 
 
 def _point(model: Model, engine: Engine, batch: Sequence[Any], slots: ThreadPoolExecutor) -> Point:
     launches = model.limits.in_flight
-    until_s = clock.monotonic() + _MOST_S
+    until_s = clock.monotonic() + _MEASURE_S
     launch_s = max(1e-9, median(timed(engine, batch, slots, launches, _ROUNDS, until_s)))
     return Point(len(batch), round(launch_s * 1000, 4), round(launches * len(batch) / launch_s, 2))
 
 
 def _sizes(most: int) -> list[int]:
-    """1, 2, 4, …, and the most."""
+    """Powers of two below `most`, and `most`."""
     powers = [1 << n for n in range(most.bit_length())]
     return sorted({*powers, most})
 
 
 def _advice(engine: Engine, curves: Sequence[Curve]) -> dict[str, int]:
-    """Launches as large as pays, and no larger than the target allows."""
+    """Limits for the largest launches that pay and that the target allows."""
     rows = [(curve, max(1, min(curve.best, curve.in_time))) for curve in curves]
-    found = {"max_batch": max(most for _, most in rows)}
+    advice = {"max_batch": max(most for _, most in rows)}
     if any(curve.bucket for curve in curves):
-        found["max_tokens"] = max(most * curve.bucket for curve, most in rows)
+        advice["max_tokens"] = max(most * curve.bucket for curve, most in rows)
     if weights := engine.memory_mb():
-        found["memory_mb"] = max(1, round(weights))
-    return found
+        advice["memory_mb"] = max(1, round(weights))
+    return advice
 
 
 def _table(curve: Curve) -> Iterator[str]:
     fastest = max(point.items_per_s for point in curve.points)
     yield f"{'batch':>6} {'ms a launch':>12} {'items/s':>10} {'ms an item':>11}"
     for p in curve.points:
-        bar = "#" * max(1, round(_BAR * p.items_per_s / fastest))
+        bar = "#" * max(1, round(_BAR_CHARS * p.items_per_s / fastest))
         yield f"{p.rows:6} {p.launch_ms:12.2f} {p.items_per_s:10.1f} {p.item_ms:11.3f}  {bar}"
 
 
-def _judged(curve: Curve, target_ms: int) -> str:
+def _verdict(curve: Curve, target_ms: int) -> str:
     last = curve.points[-1].rows
     best = f"best batch size: {curve.best}"
     if curve.best == last > 1:

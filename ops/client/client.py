@@ -1,10 +1,12 @@
-"""A client of the HTTP api, for the command line, the demo and the benchmarks."""
+"""Client of the HTTP api, for the command line, the demo and the benchmarks."""
 
 import json
 import ssl
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
+import click
 import httpx
 
 from jobs import clock, ids
@@ -16,12 +18,11 @@ _TIMEOUT_S = 600.0
 _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
-_PATIENCE_S = 600.0
-"""An api that was there may be away for so long while somebody waits."""
-_AWAY = frozenset({429, 502, 503, 504})
+_OUTAGE_S = 600.0  # longest outage of the api that a wait survives
+_TEMPORARY = frozenset({429, 502, 503, 504})
 
 
-class Refused(Exception):
+class ApiError(click.ClickException):
     """Reports an error response; `problem` is its body."""
 
     def __init__(self, response: httpx.Response) -> None:
@@ -37,7 +38,7 @@ class Refused(Exception):
         super().__init__("\n".join(lines))
 
 
-class Changed(Exception):
+class JobChanged(click.ClickException):
     """Reports that a job was retried while its results were read."""
 
 
@@ -48,17 +49,12 @@ def _fault_line(fault: dict[str, Any]) -> str:
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Joins lines to larger pieces: each is a chunk on the wire."""
-    block: list[bytes] = []
-    for line in lines:
-        block.append(line)
-        if len(block) == _LINES_A_CHUNK:
-            yield b"".join(block)
-            block = []
-    yield b"".join(block)
+    rest = iter(lines)
+    return iter(lambda: b"".join(islice(rest, _LINES_A_CHUNK)), b"")
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut at newlines alone: a JSON text may hold what else ends a line in Unicode."""
+    """Splits at newlines alone: JSON texts may hold other line ends of Unicode."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -67,25 +63,27 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _persistently(post: Callable[[], httpx.Response]) -> httpx.Response:
-    """Tries again where the answer was lost, or the first request is still at work. Raises
-    httpx.ConnectError at once where there is nobody to begin with."""
-    for tried in range(1, _TRIES):
+def _post_with_retries(post: Callable[[], httpx.Response]) -> httpx.Response:
+    """Retries where the response was lost, or the first request is still processed.
+
+    Raises httpx.ConnectError at once where the first try reaches no server.
+    """
+    for attempt in range(1, _TRIES):
         try:
             response = post()
             if response.status_code != httpx.codes.CONFLICT:
                 return response
         except httpx.TransportError as error:
-            if tried == 1 and isinstance(error, httpx.ConnectError):
+            if attempt == 1 and isinstance(error, httpx.ConnectError):
                 raise
         clock.sleep(_RETRY_S)
     return post()
 
 
-def _is_away(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Returns True if the api may answer soon, such as after a restart."""
-    if isinstance(error, Refused):
-        return error.status in _AWAY
+    if isinstance(error, ApiError):
+        return error.status in _TEMPORARY
     return isinstance(error, httpx.TransportError)
 
 
@@ -94,17 +92,17 @@ def _is_writing(job: dict[str, Any]) -> bool:
     return output.get("state") in ("pending", "writing")
 
 
-def trusting(found: Settings) -> ssl.SSLContext:
+def tls_context(settings: Settings) -> ssl.SSLContext:
     """TLS context of this configuration: its CAs and its client certificate."""
-    context = ssl.create_default_context(cafile=found.ca)
+    context = ssl.create_default_context(cafile=settings.ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if found.client_cert:
-        context.load_cert_chain(found.client_cert, found.client_key)
+    if settings.client_cert:
+        context.load_cert_chain(settings.client_cert, settings.client_key)
     return context
 
 
 class Client:
-    """HTTP client of one api. verify: TLS context from `trusting`; True: the system's CAs."""
+    """HTTP client of one api. verify: TLS context from `tls_context`; True: the system's CAs."""
 
     def __init__(
         self, url: str, key: str | None = None, verify: ssl.SSLContext | bool = True
@@ -113,8 +111,12 @@ class Client:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers, verify=verify)
 
     def request(self, method: str, path: str, **options: Any) -> Any:
-        """JSON of a response. Raises Refused."""
+        """JSON of a response. Raises ApiError."""
         return self._ok(self._http.request(method, path, **options)).json()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """JSON of a GET response. Leaves out parameters that are None. Raises ApiError."""
+        return self.request("GET", path, params=_without_none(query))
 
     def submit(
         self, lines: Iterable[bytes], idempotency_key: str | None = None, **order: Any
@@ -134,45 +136,47 @@ class Client:
             """Sends the job."""
             return self._http.post("/jobs", content=_blocks(lines), params=query, headers=headers)
 
-        response = post() if isinstance(lines, Iterator) else _persistently(post)
+        response = post() if isinstance(lines, Iterator) else _post_with_retries(post)
         return dict(self._ok(response).json())
 
     def submit_order(self, order: dict[str, Any], key: str | None = None) -> dict[str, Any]:
         """Submits a job as one JSON object, whose items are in S3."""
         headers = {"Idempotency-Key": f'"{key or ids.new()}"'}
-        response = _persistently(lambda: self._http.post("/jobs", json=order, headers=headers))
+        response = _post_with_retries(lambda: self._http.post("/jobs", json=order, headers=headers))
         return dict(self._ok(response).json())
 
     def job(self, id: str) -> dict[str, Any]:
         """Job object."""
-        return dict(self.request("GET", f"/jobs/{id}"))
+        return dict(self.get(f"/jobs/{id}"))
 
     def wait(
         self,
         id: str,
-        each: Callable[[dict[str, Any]], None] = lambda job: None,
-        away: Callable[[], None] = lambda: None,
+        on_poll: Callable[[dict[str, Any]], None] = lambda job: None,
+        on_outage: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Waits until the job has ended and its output is written; survives restarts of the api.
 
-        each: called with the job at every poll; away: called where the api doesn't answer.
+        on_poll: called with the job at every poll; on_outage: called where the api doesn't answer.
         """
         while True:
-            job = self._lasting_job(id, away)
-            each(job)
+            job = self._job_after_outage(id, on_outage)
+            on_poll(job)
             if job["state"] in TERMINAL and not _is_writing(job):
                 return job
             clock.sleep(_POLL_S)
 
-    def _lasting_job(self, id: str, away: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        until_s = clock.monotonic() + _PATIENCE_S
+    def _job_after_outage(
+        self, id: str, on_outage: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        until_s = clock.monotonic() + _OUTAGE_S
         while True:
             try:
                 return self.job(id)
-            except (httpx.TransportError, Refused) as error:
-                if not _is_away(error) or clock.monotonic() > until_s:
+            except (httpx.TransportError, ApiError) as error:
+                if not _is_temporary(error) or clock.monotonic() > until_s:
                     raise
-            away()
+            on_outage()
             clock.sleep(_RETRY_S)
 
     def delete(self, id: str) -> None:
@@ -183,10 +187,10 @@ class Client:
         """Yields NDJSON lines of results."""
         return map(bytes.decode, self._stream(f"/jobs/{id}/results", query))
 
-    def lasting_results(self, id: str, after: int = -1, gaps: bool = False) -> Iterator[bytes]:
+    def resumable_results(self, id: str, after: int = -1, gaps: bool = False) -> Iterator[bytes]:
         """Yields lines of results; resumes after the last one where the connection breaks.
 
-        Raises Changed where the job was retried meanwhile: its results differ then.
+        Raises JobChanged where the job was retried meanwhile: its results differ then.
         """
         generation, tries, last = self.job(id)["generation"], 0, b""
         while True:
@@ -195,18 +199,18 @@ class Client:
                     last, tries = line, 0
                     yield line
                 return
-            except (httpx.TransportError, Refused) as error:
+            except (httpx.TransportError, ApiError) as error:
                 tries += 1
-                if not _is_away(error) or tries == _TRIES:
+                if not _is_temporary(error) or tries == _TRIES:
                     raise
             clock.sleep(_RETRY_S)
-            if self._lasting_job(id)["generation"] != generation:
-                raise Changed(f"{id} was retried while its results were read; read them again")
+            if self._job_after_outage(id)["generation"] != generation:
+                raise JobChanged(f"{id} was retried while its results were read; read them again")
             after = json.loads(last)["seq"] if last else after
 
     def usage_csv(self, **query: Any) -> Iterator[str]:
-        """Yields the lines of GET /usage as CSV."""
-        for line in self._stream("/usage", {**query, "format": "csv"}):
+        """Yields the lines of GET /usage as CSV. Leaves out parameters that are None."""
+        for line in self._stream("/usage", _without_none(query) | {"format": "csv"}):
             yield line.rstrip(b"\r").decode()
 
     def _stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
@@ -232,7 +236,7 @@ class Client:
     @staticmethod
     def _ok(response: httpx.Response) -> httpx.Response:
         if response.is_error:
-            raise Refused(response)
+            raise ApiError(response)
         return response
 
     def close(self) -> None:
@@ -240,6 +244,10 @@ class Client:
         self._http.close()
 
 
+def _without_none(query: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
 def _parameter(value: Any) -> Any:
-    """Query parameter: texts and numbers as they are, all else as JSON."""
+    """Query parameter: texts and numbers unchanged, all else as JSON."""
     return value if isinstance(value, str | int | float) else json.dumps(value)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 By = Literal["custom_id", "seq"]
-_MOST_OF_A_TEXT = 80
+_TEXT_CHARS = 80
 
 
 @dataclass(frozen=True)
@@ -73,21 +73,23 @@ def diff(
     by: key of results that belong together; default: custom_id, or seq without one. show: number
     of differences to keep.
     """
-    found = Diff()
+    result = Diff()
     for key, one, other in _pairs(a, b, by):
         if one is None or other is None:
-            found.only_a += other is None
-            found.only_b += one is None
+            result.only_a += other is None
+            result.only_b += one is None
             what = "only_b" if one is None else "only_a"
-        elif _is_alike(one, other, tolerance, found):
-            found.same += 1
+        elif _is_alike(one, other, tolerance, result):
+            result.same += 1
             continue
         else:
-            found.changed += 1
+            result.changed += 1
             what = "changed"
-        if len(found.shown) < show:
-            found.shown.append({"what": what, "item": key, "a": _said(one), "b": _said(other)})
-    return found
+        if len(result.shown) < show:
+            result.shown.append(
+                {"what": what, "item": key, "a": _describe(one), "b": _describe(other)}
+            )
+    return result
 
 
 Result = dict[str, Any]
@@ -119,38 +121,38 @@ def _key(result: Result, by: By | None) -> str | int:
     id = None if by == "seq" else result["custom_id"]
     if id is None and by == "custom_id":
         return f"seq {result['seq']}, without a custom_id"
-    found: str | int = result["seq"] if id is None else id
-    return found
+    key: str | int = result["seq"] if id is None else id
+    return key
 
 
-def _is_alike(a: Result, b: Result, tolerance: Tolerance, found: Diff) -> bool:
+def _is_alike(a: Result, b: Result, tolerance: Tolerance, result: Diff) -> bool:
     if a["outcome"] != b["outcome"]:
-        found.outcomes[a["outcome"], b["outcome"]] += 1
+        result.outcomes[a["outcome"], b["outcome"]] += 1
         return False
     if a["outcome"] != "succeeded":
         return _code(a) == _code(b)
-    return _equal(a["output"], b["output"], tolerance, found)
+    return _equal(a["output"], b["output"], tolerance, result)
 
 
 def _code(result: Result) -> str | None:
     return (result["error"] or {}).get("code")
 
 
-def _equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
+def _equal(a: Any, b: Any, tolerance: Tolerance, result: Diff) -> bool:
     if _is_number(a) and _is_number(b):
         try:
-            return _arrays_equal(np.array([a]), np.array([b]), tolerance, found)
+            return _arrays_equal(np.array([a]), np.array([b]), tolerance, result)
         except OverflowError:  # no double is that large
             return bool(a == b)
     if isinstance(a, list) and isinstance(b, list):
         one, other = _array(a), _array(b)
         if one is not None and other is not None:
-            return one.shape == other.shape and _arrays_equal(one, other, tolerance, found)
+            return one.shape == other.shape and _arrays_equal(one, other, tolerance, result)
         # All of them: each has its part in the largest difference.
-        alike = [_equal(x, y, tolerance, found) for x, y in zip(a, b, strict=False)]
+        alike = [_equal(x, y, tolerance, result) for x, y in zip(a, b, strict=False)]
         return len(a) == len(b) and all(alike)
     if isinstance(a, dict) and isinstance(b, dict):
-        alike = [_equal(a[name], b[name], tolerance, found) for name in a.keys() & b.keys()]
+        alike = [_equal(a[name], b[name], tolerance, result) for name in a.keys() & b.keys()]
         return a.keys() == b.keys() and all(alike)
     return type(a) is type(b) and bool(a == b)
 
@@ -162,28 +164,27 @@ def _is_number(value: Any) -> bool:
 def _array(values: list[Any]) -> Any:
     """Numbers of any shape; None for anything else."""
     try:
-        found = np.array(values)
+        array = np.array(values)
     except ValueError:  # lists of different lengths
         return None
-    if found.dtype.kind not in "iuf" or found.size == 0 or _holds_booleans(values):
-        return None
-    return found
+    is_numeric = array.dtype.kind in "iuf" and array.size and not _holds_booleans(values)
+    return array if is_numeric else None
 
 
 def _holds_booleans(values: list[Any]) -> bool:
-    """NumPy takes true for 1 where it stands among numbers."""
+    """Returns True if booleans stand among numbers: NumPy reads them as 0 and 1."""
     first = values[0]
     if isinstance(first, list):
         return any(_holds_booleans(inner) for inner in values)
     return bool in set(map(type, values))
 
 
-def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
+def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, result: Diff) -> bool:
     equal = bool((a == b).all())  # large integers are alike as doubles before they are equal
     a, b = a.astype(float), b.astype(float)
     with np.errstate(over="ignore"):  # then they are infinitely far apart
         distance = np.abs(a - b)
-    found.max_abs_diff = max(found.max_abs_diff or 0.0, float(distance.max()))
+    result.max_abs_diff = max(result.max_abs_diff or 0.0, float(distance.max()))
     room = tolerance.atol + tolerance.rtol * np.abs(b)
     close = equal or bool(((distance <= room) & (room > 0)).all())
     if a.shape[-1] < 2:
@@ -191,12 +192,12 @@ def _arrays_equal(a: Any, b: Any, tolerance: Tolerance, found: Diff) -> bool:
     cosine = _least_cosine(a, b)
     if cosine is None:
         return close
-    found.min_cosine = cosine if found.min_cosine is None else min(found.min_cosine, cosine)
+    result.min_cosine = cosine if result.min_cosine is None else min(result.min_cosine, cosine)
     return close or (tolerance.min_cosine is not None and cosine >= tolerance.min_cosine)
 
 
 def _least_cosine(a: Any, b: Any) -> float | None:
-    """Least cosine of vectors along the last axis; None where one is zero."""
+    """Least cosine of vectors along the last axis; None where a vector is zero."""
     one, other = _directions(a), _directions(b)
     if one is None or other is None:
         return None
@@ -204,7 +205,10 @@ def _least_cosine(a: Any, b: Any) -> float | None:
 
 
 def _directions(vectors: Any) -> Any:
-    """Vectors of length 1; None where one is zero. Scales first, since squares may overflow."""
+    """Scales vectors to length 1, at first by their largest number, since squares may overflow.
+
+    None where a vector is zero.
+    """
     largest = np.abs(vectors).max(axis=-1, keepdims=True)
     if not largest.all():
         return None
@@ -212,11 +216,11 @@ def _directions(vectors: Any) -> Any:
     return scaled / np.linalg.norm(scaled, axis=-1, keepdims=True)
 
 
-def _said(result: Result | None) -> str | None:
+def _describe(result: Result | None) -> str | None:
     """Describes a result in a few words."""
     if result is None:
         return None
     if result["outcome"] != "succeeded":
         return " ".join(filter(None, (result["outcome"], _code(result))))
     text = json.dumps(result["output"], ensure_ascii=False)
-    return text if len(text) <= _MOST_OF_A_TEXT else text[: _MOST_OF_A_TEXT - 1] + "…"
+    return text if len(text) <= _TEXT_CHARS else text[: _TEXT_CHARS - 1] + "…"

@@ -24,7 +24,7 @@ def wait_with_bar(client: Client, job: dict[str, Any]) -> dict[str, Any]:
         def show(job: dict[str, Any]) -> None:
             """Updates the bar."""
             bar.total = job["counts"]["total"] or None
-            bar.set_postfix_str(_said(job), refresh=False)
+            bar.set_postfix_str(_postfix(job), refresh=False)
             bar.update(_ended(job) - bar.n)
 
         return client.wait(job["id"], show, lambda: bar.set_postfix_str("the api is away"))
@@ -35,7 +35,7 @@ def _ended(job: dict[str, Any]) -> int:
     return int(counts["total"] - counts["pending"] - counts["running"])
 
 
-def _said(job: dict[str, Any]) -> str:
+def _postfix(job: dict[str, Any]) -> str:
     failed = job["counts"]["failed"]
     state = "" if job["state"] in ("queued", "running", "completed") else job["state"]
     return ", ".join(filter(None, (state, f"{failed} failed" if failed else "")))

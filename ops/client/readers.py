@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast, get_args
 
+import click
+
 Format = Literal["jsonl", "text", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 STDIN = "-"
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
-_MOST_OF_A_FIELD = 1 << 28  # csv's own bound is 128 KiB
+_MAX_FIELD_CHARS = 1 << 28  # csv's own bound is 128 KiB
 
 
-class Unreadable(Exception):
+class InputError(click.ClickException):
     """Reports an input that can't be submitted."""
 
 
@@ -36,39 +38,35 @@ class Input:
     def lines(self) -> Iterable[bytes]:
         """Lines of the job: an iterator for standard input; a file is read anew each time.
 
-        Raises Unreadable, also while iterating.
+        Raises InputError, also while iterating.
         """
-        return iter(_Lines(self)) if self.source == STDIN else _Lines(self)
+        return iter(self) if self.source == STDIN else self
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _opened(self.source) as file:
+            try:
+                if self.format == "csv":
+                    yield from _csv_lines(file, self)
+                elif self.format == "text":
+                    yield from _texts(file, self.source)
+                else:
+                    yield from (line.rstrip(b"\r\n") + b"\n" for line in file)
+            except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+                raise InputError(
+                    f"{self.source}: no gzip file, or a damaged one: {error}"
+                ) from error
 
 
 def format_of(source: str) -> Format:
-    """Format by the suffix, without .gz. Raises Unreadable for one that holds no lines."""
+    """Format by the suffix, without .gz. Raises InputError for one that holds no lines."""
     if source == STDIN:
         return "jsonl"
     suffix = Path(source.removesuffix(".gz")).suffix.lower()
     if suffix in (".json", ".parquet"):
-        raise Unreadable(
+        raise InputError(
             f"{source}: {suffix} is not read; make JSON lines of it (.jsonl), one item a line"
         )
     return _SUFFIXES.get(suffix, "text")
-
-
-class _Lines:
-    def __init__(self, of: Input) -> None:
-        self._of = of
-
-    def __iter__(self) -> Iterator[bytes]:
-        of = self._of
-        with _opened(of.source) as file:
-            try:
-                if of.format == "csv":
-                    yield from _csv_lines(file, of)
-                elif of.format == "text":
-                    yield from _texts(file, of.source)
-                else:
-                    yield from (line.rstrip(b"\r\n") + b"\n" for line in file)
-            except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-                raise Unreadable(f"{of.source}: no gzip file, or a damaged one: {error}") from error
 
 
 @contextmanager
@@ -85,45 +83,45 @@ def _texts(file: IO[bytes], source: str) -> Iterator[bytes]:
         try:
             yield _line(line.rstrip(b"\r\n").decode())
         except UnicodeDecodeError as error:
-            raise Unreadable(f"{source}, line {number}: not UTF-8: {error.reason}") from error
+            raise InputError(f"{source}, line {number}: not UTF-8: {error.reason}") from error
 
 
-def _csv_lines(file: IO[bytes], of: Input) -> Iterator[bytes]:
-    csv.field_size_limit(_MOST_OF_A_FIELD)
+def _csv_lines(file: IO[bytes], table: Input) -> Iterator[bytes]:
+    csv.field_size_limit(_MAX_FIELD_CHARS)
     # A file from a spreadsheet may begin with a byte order mark.
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
     rows = csv.reader(text, strict=True)
     try:
         header = next(rows, None)
         if not header:
-            raise Unreadable(f"{of.source}: its first line must name the columns")
-        named = of.column or (header[0] if len(header) == 1 else "")
-        column = _position(of, header, named, "--column")
-        ids = _position(of, header, of.id_column, "--id-column") if of.id_column else None
+            raise InputError(f"{table.source}: its first line must name the columns")
+        named = table.column or (header[0] if len(header) == 1 else "")
+        column = _position(table, header, named, "--column")
+        ids = _position(table, header, table.id_column, "--id-column") if table.id_column else None
         for row in rows:
             if not row:  # an empty line
                 continue
             if len(row) != len(header):
-                much = f"{len(row)} fields, where the header has {len(header)}"
-                raise Unreadable(f"{of.source}, line {rows.line_num}: {much}")
+                counts = f"{len(row)} fields, where the header has {len(header)}"
+                raise InputError(f"{table.source}, line {rows.line_num}: {counts}")
             yield _line(
                 row[column] if ids is None else {"custom_id": row[ids], "input": row[column]}
             )
     except csv.Error as error:
-        raise Unreadable(f"{of.source}, line {rows.line_num}: {error}") from error
+        raise InputError(f"{table.source}, line {rows.line_num}: {error}") from error
     except UnicodeDecodeError as error:
-        where = f"{of.source}, after line {rows.line_num}"
-        raise Unreadable(f"{where}: not UTF-8: {error.reason}") from error
+        where = f"{table.source}, after line {rows.line_num}"
+        raise InputError(f"{where}: not UTF-8: {error.reason}") from error
     finally:
-        text.detach()  # the file is closed by who opened it
+        text.detach()  # _opened closes the file
 
 
-def _position(of: Input, header: list[str], name: str, option: str) -> int:
+def _position(table: Input, header: list[str], name: str, option: str) -> int:
     if name in header:
         return header.index(name)
     columns = ", ".join(header)
     why = f"has no column {name!r}" if name else "has several columns"
-    raise Unreadable(f"{of.source} {why}; name one with {option}: {columns}")
+    raise InputError(f"{table.source} {why}; name one with {option}: {columns}")
 
 
 def _line(item: object) -> bytes:

@@ -10,11 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast, get_args
+
+import click
 
 Format = Literal["jsonl", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -22,20 +24,20 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", "": "jsonl", ".csv": "csv", ".parquet": "parquet"
 }  # fmt: skip
 
+#: Columns of CSV and Parquet; errors are JSON.
 COLUMNS = ("seq", "custom_id", "outcome", "output", "error", "attempts", "units")
-"""Of CSV and Parquet. error: as JSON."""
 
-_ROWS = 1000  # that become columns at once
+_ROWS = 1000  # rows that become columns at once
 _GROUP_BYTES = 32 << 20
 
 
-class Unwritable(Exception):
-    """Results can't be written there, or not so."""
+class OutputError(click.ClickException):
+    """Reports that results can't be written there, or in that format."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A file, or standard output where path is None."""
+    """File, or standard output where path is None."""
 
     path: Path | None
     format: Format
@@ -43,46 +45,38 @@ class Target:
 
     @classmethod
     def of(cls, path: Path | None, format: Format | None = None) -> "Target":
-        """format: without one, by the path's suffix. Raises Unwritable for what is sure to fail
-        later."""
+        """Checks a target. format: default: by the path's suffix. Raises OutputError."""
         name = path.name if path else ""
         gzipped, suffix = name.endswith(".gz"), Path(name.removesuffix(".gz")).suffix.lower()
-        found = format or SUFFIXES.get(suffix)
-        if found is None:
+        format = format or SUFFIXES.get(suffix)
+        if format is None:
             known = ", ".join(filter(None, SUFFIXES))
-            raise Unwritable(f"{path}: {suffix} is none of {known}; --format names one")
-        if found == "parquet":
+            raise OutputError(f"{path}: {suffix} is none of {known}; --format names one")
+        if format == "parquet":
             _pyarrow()
             if gzipped:
-                raise Unwritable(f"{path}: Parquet is compressed inside; leave .gz away")
+                raise OutputError(f"{path}: Parquet is compressed inside; leave .gz away")
             if path is None and sys.stdout.isatty():
-                raise Unwritable("Parquet is nothing for a terminal; name a file with -o")
+                raise OutputError("Parquet is nothing for a terminal; name a file with -o")
         if path is not None and not path.absolute().parent.is_dir():
-            raise Unwritable(f"{path}: there is no folder {path.parent}")
-        return cls(path, found, gzipped)
+            raise OutputError(f"{path}: there is no folder {path.parent}")
+        return cls(path, format, gzipped)
 
     def write(self, lines: Iterable[bytes]) -> int:
-        """Result lines, without their ends; returns how many there were. Raises Unwritable, and
-        BrokenPipeError where nobody reads any more."""
-        counted = _Counted(lines)
+        """Writes result lines, which have no line ends; returns their number.
+
+        Raises OutputError, and BrokenPipeError where the reader has left.
+        """
+        number = count()
+        counted = (line for line, _ in zip(lines, number, strict=False))
         try:
             with _opened(self.path) as raw, _compressed(raw, self.gzipped) as file:
                 _WRITERS[self.format](counted, file)
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise Unwritable(f"{self.path or 'standard output'}: {error.strerror}") from error
-        return counted.count
-
-
-class _Counted:
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        self._lines, self.count = lines, 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in self._lines:
-            self.count += 1
-            yield line
+            raise OutputError(f"{self.path or 'standard output'}: {error.strerror}") from error
+        return next(number)
 
 
 @contextmanager
@@ -91,36 +85,32 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    place = path.resolve()  # of a link, what it leads to
-    if place.exists() and not place.is_file():  # a pipe, a device: nothing to put into its place
-        with place.open("wb") as file:
+    path = path.resolve()  # the target of a link
+    if path.exists() and not path.is_file():  # a pipe or a device, which can't be replaced
+        with path.open("wb") as file:
             yield file
         return
-    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
+        with part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(place)
+        part.replace(path)
     except BaseException:
-        with suppress(FileNotFoundError):
-            beside.unlink()
+        part.unlink(missing_ok=True)
         raise
 
 
-@contextmanager
-def _compressed(raw: IO[bytes], gzipped: bool) -> Iterator[IO[bytes]]:
+def _compressed(raw: IO[bytes], gzipped: bool) -> AbstractContextManager[IO[bytes]]:
     if not gzipped:
-        yield raw
-        return
+        return nullcontext(raw)
     # Without the name and the time: the same results give the same bytes.
-    with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
-        yield cast(IO[bytes], file)
+    return cast(IO[bytes], gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0))
 
 
 def _row(line: bytes) -> list[Any]:
-    """The values of COLUMNS; the output as it is."""
+    """Values of COLUMNS; the output unchanged."""
     result = json.loads(line)
     [units] = result.pop("usage").values()
     result["error"] = _as_text(result["error"])
@@ -131,7 +121,7 @@ _SEQ, _OUTPUT = COLUMNS.index("seq"), COLUMNS.index("output")
 
 
 def _as_text(value: Any) -> str | None:
-    """A text as it is, all else as JSON."""
+    """Texts unchanged, all else as JSON."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
@@ -152,19 +142,19 @@ def _write_csv(lines: Iterable[bytes], file: IO[bytes]) -> None:
         text.flush()
     finally:
         with suppress(OSError):
-            text.detach()  # the file is closed by who opened it
+            text.detach()  # _opened closes the file
 
 
 def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise Unwritable("Parquet needs pyarrow: pip install 'millrace[parquet]'") from error
+        raise OutputError("Parquet needs pyarrow: pip install 'millrace[parquet]'") from error
     return pyarrow
 
 
 def _write_parquet(lines: Iterable[bytes], file: IO[bytes]) -> None:
-    """Row groups of about _GROUP_BYTES. The first rows decide what the outputs are."""
+    """Writes row groups of about _GROUP_BYTES; the first rows give the type of outputs."""
     arrow, rest = _pyarrow(), iter(lines)
     rows = [_row(line) for line in islice(rest, _ROWS)]
     schema = _schema(arrow, [row[_OUTPUT] for row in rows])
@@ -183,21 +173,20 @@ def _write_parquet(lines: Iterable[bytes], file: IO[bytes]) -> None:
 def _schema(arrow: Any, outputs: Sequence[Any]) -> Any:
     numbers = dict.fromkeys(("seq", "attempts", "units"), arrow.int32())
     types = dict.fromkeys(COLUMNS, arrow.string()) | numbers
-    found = [output for output in outputs if output is not None]
-    deep = _depth(found[0]) if found else None
-    if deep is not None and all(_depth(output) == deep for output in found):
+    depths = {_depth(output) for output in outputs if output is not None}
+    if len(depths) == 1 and (depth := depths.pop()) is not None:
         types["output"] = arrow.float64()
-        for _ in range(deep):
+        for _ in range(depth):
             types["output"] = arrow.list_(types["output"])
     return arrow.schema(list(types.items()))
 
 
 def _depth(value: Any) -> int | None:
-    """0 for a number, 1 for a list of numbers, and so on; None for anything else."""
-    deep = 0
+    """Returns 0 for a number, 1 for a list of numbers, and so on; None for anything else."""
+    depth = 0
     while isinstance(value, list) and value:
-        value, deep = value[0], deep + 1
-    return deep if isinstance(value, int | float) and not isinstance(value, bool) else None
+        value, depth = value[0], depth + 1
+    return depth if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _batch(arrow: Any, schema: Any, rows: list[list[Any]]) -> Any:
@@ -211,11 +200,10 @@ def _batch(arrow: Any, schema: Any, rows: list[list[Any]]) -> Any:
             arrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)
         ]
     except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
-        between = f"between seq {rows[0][_SEQ]} and {rows[-1][_SEQ]}"
-        wanted = schema.field("output").type
-        raise Unwritable(
-            f"an output {between} is no {wanted}, as the first ones are: {error}; "
-            "write .jsonl or .csv"
+        span = f"between seq {rows[0][_SEQ]} and {rows[-1][_SEQ]}"
+        kind = schema.field("output").type
+        raise OutputError(
+            f"an output {span} is no {kind}, as the first ones are: {error}; write .jsonl or .csv"
         ) from error
     return arrow.record_batch(arrays, schema=schema)
 

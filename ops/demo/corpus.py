@@ -1,4 +1,4 @@
-"""The docstrings of the standard library's public functions: real texts, on every machine."""
+"""Docstrings of the standard library's public functions."""
 
 import ast
 import inspect
@@ -11,38 +11,38 @@ _NOT_LIBRARY = {"test", "tests", "idlelib", "lib2to3", "site-packages", "turtled
 
 
 @dataclass(frozen=True, slots=True)
-class Documented:
-    """A function or method, as it is called ("json.loads"), and what it says of itself."""
+class DocumentedFunction:
+    """Public function or method."""
 
-    name: str
-    text: str
+    name: str  #: with its module, such as json.loads
+    text: str  #: docstring
 
 
-def collect() -> list[Documented]:
-    """All of them, by name. Files are parsed, nothing is imported."""
+def collect() -> list[DocumentedFunction]:
+    """Collects all of them, sorted by name. Parses files and imports none."""
     root = Path(sysconfig.get_path("stdlib"))
-    found = {}
+    functions = {}
     for path in sorted(root.rglob("*.py")):
         module = path.relative_to(root).with_suffix("")
-        if not _NOT_LIBRARY & set(module.parts) and not any(p[0] == "_" for p in module.parts[:1]):
+        if not _NOT_LIBRARY & set(module.parts) and not module.parts[0].startswith("_"):
             for each in _documented(path, ".".join(module.parts).removesuffix(".__init__")):
-                found[each.name] = each
-    return [found[name] for name in sorted(found)]
+                functions[each.name] = each
+    return [functions[name] for name in sorted(functions)]
 
 
-def _documented(path: Path, module: str) -> Iterator[Documented]:
+def _documented(path: Path, module: str) -> Iterator[DocumentedFunction]:
     try:
         tree = ast.parse(path.read_bytes())
     except SyntaxError:
         return
-    yield from _of_body(tree.body, module)
+    yield from _functions(tree.body, module)
 
 
-def _of_body(body: list[ast.stmt], prefix: str) -> Iterator[Documented]:
+def _functions(body: list[ast.stmt], prefix: str) -> Iterator[DocumentedFunction]:
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield from _of_body(node.body, f"{prefix}.{node.name}")
+            yield from _functions(node.body, f"{prefix}.{node.name}")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             text = ast.get_docstring(node, clean=False)
             if text:
-                yield Documented(f"{prefix}.{node.name}", inspect.cleandoc(text))
+                yield DocumentedFunction(f"{prefix}.{node.name}", inspect.cleandoc(text))

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,56 +16,54 @@ from jobs.store.jobs import detail
 from ops.client.client import Client
 from ops.client.progress_bar import wait_with_bar
 from ops.demo import corpus
-from ops.demo.corpus import Documented
+from ops.demo.corpus import DocumentedFunction
 from ops.supervisor.platform import Platform, running
 
 QUESTION = "how do I parse a JSON document"
 MODEL = "minilm"
 
-
 Say = Callable[[str], None]
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs a platform in a folder of its own; returns the job, its launches and the findings."""
+    """Runs a platform in a temporary folder; returns the job, its launches and the best matches."""
     since_s = clock.monotonic()
     with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder:
         say("starting PostgreSQL, Redis, the api, the keeper and a worker …")
         with running(Path(folder)) as platform:
             say(f"ready after {clock.monotonic() - since_s:.1f} s at {platform.url}\n")
-            found = _show(platform, say)
+            result = _show(platform, say)
         say("\nEverything is stopped. `make up` leaves it running; the API docs are then at")
         say("http://127.0.0.1:8000/docs")
-    return found
+    return result
 
 
 def _show(platform: Platform, say: Say) -> dict[str, Any]:
-    client = Client(platform.url)
     functions = corpus.collect()
     lengths = sorted(len(function.text) for function in functions)
     say(
         f"{len(functions):,} docstrings of the standard library: half are shorter than "
         f"{lengths[len(lengths) // 2]} characters, the longest has {lengths[-1]:,}"
     )
-    job = client.submit(map(_line, functions), model=MODEL)
-    say(f"POST /jobs → {job['id']}")
-    job = wait_with_bar(client, job)
-    vectors = np.array([orjson.loads(line)["output"] for line in client.results(job["id"])])
-    nearest = _answer(client, functions, vectors, say)
+    with closing(Client(platform.url)) as client:
+        job = client.submit(map(_line, functions), model=MODEL)
+        say(f"POST /jobs → {job['id']}")
+        job = wait_with_bar(client, job)
+        vectors = np.array([orjson.loads(line)["output"] for line in client.results(job["id"])])
+        nearest = _answer(client, functions, vectors, say)
     launches = _launches(platform, job, say)
-    client.close()
     return {"job": job, **launches, "question": QUESTION, "nearest": nearest}
 
 
-def _line(function: Documented) -> bytes:
+def _line(function: DocumentedFunction) -> bytes:
     text = f"{function.name}: {function.text}"
     return orjson.dumps({"custom_id": function.name, "input": text}) + b"\n"
 
 
 def _answer(
-    client: Client, functions: Sequence[Documented], vectors: Any, say: Say
+    client: Client, functions: Sequence[DocumentedFunction], vectors: Any, say: Say
 ) -> list[dict[str, Any]]:
-    """Both sides are of unit length: their product is the cosine of the angle between them."""
+    """Finds the nearest functions: vectors have length 1, so products are cosines."""
     answer = client.infer(MODEL, QUESTION)
     scores = vectors @ np.array(answer["output"])
     say(f"\nPOST /infer: “{QUESTION}” ({answer['timing']['total_ms']:.0f} ms)")

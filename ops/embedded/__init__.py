@@ -12,18 +12,3 @@ A home holds:
     run/        the sockets; where that path is too long, they lie in millrace-<hash> in the
                 temporary folder
 """
-
-from ops.embedded.errors import EmbeddedError, HomeInUse
-from ops.embedded.lock import HomeLock
-from ops.embedded.postgres import EmbeddedPostgres
-from ops.embedded.redis import EmbeddedRedis
-from ops.embedded.servers import EmbeddedServers
-
-__all__ = [
-    "EmbeddedError",
-    "EmbeddedPostgres",
-    "EmbeddedRedis",
-    "EmbeddedServers",
-    "HomeInUse",
-    "HomeLock",
-]

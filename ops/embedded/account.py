@@ -1,4 +1,4 @@
-"""The user that the servers run as. PostgreSQL refuses root, so root lends them another."""
+"""User that the servers run as: PostgreSQL refuses root, so root switches to another."""
 
 import os
 import pwd
@@ -12,8 +12,8 @@ from typing import IO
 from ops.embedded.errors import EmbeddedError
 from ops.processes.children import die_with_parent, setpriv
 
-_LENT_BY_ROOT = ("postgres", "nobody")
-# What opens folders that only root may enter; containers often grant only the second.
+_USERS_FOR_ROOT = ("postgres", "nobody")
+# Capabilities to enter root's folders; containers often grant dac_override alone.
 _CAPABILITIES = (None, "dac_read_search", "dac_override")
 _FIRST_UNREACHABLE = 'for p; do test -x "$p" || { echo "$p"; exit 1; }; done'
 
@@ -65,11 +65,11 @@ class Account:
 
 
 def account_for(data: Path) -> Account:
-    """Ourselves; as root, the owner of the data, else one of the users that can be lent."""
+    """Account of this process; as root, the owner of the data, or one of _USERS_FOR_ROOT."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     owner = data.stat().st_uid if data.exists() else 0
-    for user in (owner, *_LENT_BY_ROOT):
+    for user in (owner, *_USERS_FOR_ROOT):
         try:
             entry = pwd.getpwnam(user) if isinstance(user, str) else pwd.getpwuid(user)
         except KeyError:
@@ -77,21 +77,21 @@ def account_for(data: Path) -> Account:
         if entry.pw_uid != 0:
             return Account(entry.pw_uid, entry.pw_gid)
     raise EmbeddedError(
-        f"PostgreSQL refuses to run as root, and none of the users {', '.join(_LENT_BY_ROOT)} "
+        f"PostgreSQL refuses to run as root, and none of the users {', '.join(_USERS_FOR_ROOT)} "
         "exists. Add one, or start as another user."
     )
 
 
-def reaching(account: Account, paths: Sequence[Path]) -> Account:
-    """The account, with the capability (as root) that it needs to get at these paths."""
+def with_access(account: Account, paths: Sequence[Path]) -> Account:
+    """Account with the capability (as root) that it needs to enter these paths."""
     can_grant = account.uid != os.geteuid() and setpriv() is not None
     unreachable = ""
     for capability in _CAPABILITIES if can_grant else (None,):
         candidate = replace(account, capability=capability)
-        found = _first_unreachable(candidate, paths)
-        if found is None:
+        path = _first_unreachable(candidate, paths)
+        if path is None:
             return candidate
-        unreachable = unreachable or found
+        unreachable = unreachable or path
     raise EmbeddedError(
         f"User id {account.uid} can't get at {unreachable or paths[0]}. Let others pass through "
         "the folders above it (chmod o+x), or put the home (MILLRACE_HOME) and the installation "

@@ -1,8 +1,11 @@
 """Settings with every address filled in: what is not configured is the embedded service."""
 
+import re
+
 from jobs import settings
 from jobs.settings import Settings
-from ops.embedded import EmbeddedPostgres, EmbeddedRedis, secret_key
+from ops.embedded import secret_key
+from ops.embedded.layout import Layout
 
 
 def load() -> Settings:
@@ -10,22 +13,16 @@ def load() -> Settings:
     return fill_in(settings.load())
 
 
-def fill_in(found: Settings) -> Settings:
-    """The same, with the embedded services' addresses where none are given, and the key that
-    belongs to the embedded database."""
-    database = found.database_url or EmbeddedPostgres(found.home).url
-    redis = found.redis_url or EmbeddedRedis(found.home).url
-    # A folder here serves one machine: with a database elsewhere there may be others.
-    blobs = found.blobs or ("" if found.database_url else f"file:{found.home.resolve()}/blobs")
-    key = found.secret_key or ("" if found.database_url else secret_key.read(found.home))
-    return found.evolve(
-        database_url=_with_driver(database), redis_url=redis, blobs=blobs, secret_key=key
+def fill_in(configured: Settings) -> Settings:
+    """Fills in the embedded services' addresses where none are given, and their database's key."""
+    layout, given = Layout.of(configured.home), configured.database_url
+    return configured.evolve(
+        # SQLAlchemy's name of the driver
+        database_url=re.sub(
+            r"^postgres(ql)?://", "postgresql+psycopg://", given or layout.postgres_url()
+        ),
+        redis_url=configured.redis_url or layout.redis_url,
+        # A folder here serves one machine: with a database elsewhere there may be others.
+        blobs=configured.blobs or ("" if given else f"file:{configured.home.resolve()}/blobs"),
+        secret_key=configured.secret_key or ("" if given else secret_key.read(configured.home)),
     )
-
-
-def _with_driver(url: str) -> str:
-    """The URL as SQLAlchemy takes it: with the driver that we use."""
-    for scheme in ("postgresql://", "postgres://"):
-        if url.startswith(scheme):
-            return "postgresql+psycopg://" + url.removeprefix(scheme)
-    return url

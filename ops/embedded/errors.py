@@ -1,7 +1,9 @@
 """Errors of the embedded servers."""
 
+import click
 
-class EmbeddedError(Exception):
+
+class EmbeddedError(click.ClickException):
     """Reports that an embedded server can't run. The message says how to fix it."""
 
 

@@ -7,12 +7,14 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from ops.embedded.errors import EmbeddedError
 
 PORT = 5432  # only names the socket file
 POSTGRES_SOCKET = f".s.PGSQL.{PORT}"
 REDIS_SOCKET = "redis.sock"
+USER = DATABASE = "millrace"
 
 _MAX_SOCKET_BYTES = 107  # sun_path, less its final zero
 # libpq splits a host at commas, Redis' configuration at blanks.
@@ -56,16 +58,34 @@ class Layout:
             f"{folder} is too long or too odd for a socket. Set TMPDIR to a short, plain path."
         )
 
+    def postgres_url(self, role: str = USER) -> str:
+        """URL for SQLAlchemy, which logs in as one of the roles that the migrations create.
 
-def own_folder(path: Path, uid: int, gid: int) -> None:
+        It has the port, since libpq would else read PGPORT.
+        """
+        folder = quote(str(self.run))
+        return f"postgresql+psycopg://{role}@/{DATABASE}?host={folder}&port={PORT}"
+
+    @property
+    def redis_socket(self) -> Path:
+        """Socket of Redis."""
+        return self.run / REDIS_SOCKET
+
+    @property
+    def redis_url(self) -> str:
+        """URL for redis-py."""
+        return f"unix://{self.redis_socket}?db=0"
+
+
+def make_private_folder(path: Path, uid: int, gid: int) -> None:
     """Makes a folder that only this user can enter; refuses another user's."""
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (uid, os.geteuid()):
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (uid, os.geteuid()):
         raise EmbeddedError(
-            f"{path} belongs to user id {found.st_uid}, not {uid}, or is no folder. "
+            f"{path} belongs to user id {status.st_uid}, not {uid}, or is no folder. "
             "Move it away, or start as its owner."
         )
-    if found.st_uid != uid:
+    if status.st_uid != uid:
         os.chown(path, uid, gid)
     path.chmod(0o700)

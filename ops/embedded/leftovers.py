@@ -1,4 +1,4 @@
-"""Servers that an owner before us left behind: killed, it could not stop them."""
+"""Servers that a killed owner of the home left running."""
 
 import os
 import re
@@ -9,14 +9,14 @@ from pathlib import Path
 from jobs import clock
 from ops.embedded.errors import EmbeddedError
 
-PATIENCE_S = 15.0
+_END_WITHIN_S = 15.0
 _POLL_S = 0.01
 
 
-def processes_of(program: str, tag: str) -> list[int]:
+def find_processes(program: str, tag: str) -> list[int]:
     """Pids whose title begins with the program and holds the tag.
 
-    By the command line, which everybody may read: /proc/*/cwd and exe want a capability.
+    Reads command lines, which every user may: /proc/*/cwd and exe need a capability.
     """
     title = re.compile(rf"([^\0]*/)?{re.escape(program)}[\0: ].*{re.escape(tag)}", re.DOTALL)
     pids = []
@@ -32,33 +32,21 @@ def end_processes(
 ) -> None:
     """Ends processes that an earlier start left. The caller holds the lock of the home.
 
-    A main process is asked to stop (it may be stopping already) and ends its own; processes
-    that have lost theirs are asked one by one.
+    A main process gets stop_signal and ends its children; without one, each process gets SIGTERM.
     """
-    left = processes_of(program, tag)
+    left = find_processes(program, tag)
     if main_pid in left:
         _signal([main_pid], stop_signal)
     else:
         _signal(left, signal.SIGTERM)
-    deadline = clock.monotonic() + PATIENCE_S
-    while left := processes_of(program, tag):
+    deadline = clock.monotonic() + _END_WITHIN_S
+    while left := find_processes(program, tag):
         if clock.monotonic() > deadline:
             raise EmbeddedError(
                 f"An earlier {program} of this home (process {', '.join(map(str, left))}) doesn't "
                 "end. Kill it (kill -9), then start again."
             )
         clock.sleep(_POLL_S)
-
-
-def alive(pid: int) -> bool:
-    """Returns True if a process has this pid."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:

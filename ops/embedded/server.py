@@ -1,23 +1,32 @@
 """Base of the embedded servers: start, readiness, end."""
 
+import importlib.util
 import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from jobs import clock
-from ops.embedded.account import Account, account_for, reaching
+from ops.embedded.account import Account, account_for, with_access
 from ops.embedded.errors import EmbeddedError
-from ops.embedded.layout import Layout, own_folder
+from ops.embedded.layout import Layout, make_private_folder
 from ops.embedded.leftovers import end_processes
-from ops.processes.children import ending
+from ops.processes.children import describe_exit
 
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 _POLL_S = 0.005
 _TAIL_BYTES = 2000
+
+
+def packaged_binary(package: str, *path: str) -> Path | None:
+    """Program in the folder of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((file for file in (Path(each, *path) for each in folders) if file.exists()), None)
 
 
 class Server(ABC):
@@ -45,7 +54,7 @@ class Server(ABC):
             return
         binary = self._binary()
         try:
-            account = self._settle(binary)
+            account = self._make_folders(binary)
             self._end_leftovers(binary)
             self._prepare(account, binary)
             self.process = self._launch(account, binary)
@@ -71,6 +80,13 @@ class Server(ABC):
             process.kill()
             process.wait()
 
+    def _start_process(
+        self, account: Account, argv: Sequence[str | Path], stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        """Starts a command whose output goes to the log."""
+        with self.log.open("ab") as output:
+            return account.launch(argv, self.stop_signal, stdin=stdin, stdout=output)
+
     @abstractmethod
     def _binary(self) -> Path: ...
 
@@ -86,24 +102,24 @@ class Server(ABC):
     def _end_leftovers(self, binary: Path) -> None:
         end_processes(binary.name, self.layout.tag, self.stop_signal)
 
-    def _settle(self, binary: Path) -> Account:
+    def _make_folders(self, binary: Path) -> Account:
         """Makes the folders, each with its owner; returns the user that the server runs as."""
         layout = self.layout
         layout.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         account = account_for(layout.data)
-        own_folder(layout.logs, os.geteuid(), os.getegid())
-        own_folder(layout.run, account.uid, account.gid)
-        return reaching(account, [binary, layout.home, layout.run])
+        make_private_folder(layout.logs, os.geteuid(), os.getegid())
+        make_private_folder(layout.run, account.uid, account.gid)
+        return with_access(account, [binary, layout.home, layout.run])
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         """Waits while the log grows: a recovery after a crash may take long."""
-        said, deadline = -1, 0.0
+        logged, deadline = -1, 0.0
         while not self._is_ready(process.pid):
             if process.poll() is not None:
-                raise self._failure(f"ended with {ending(process.returncode)} as it started")
+                raise self._failure(f"ended with {describe_exit(process.returncode)} as it started")
             size = self.log.stat().st_size
-            if size != said:
-                said, deadline = size, clock.monotonic() + READY_WITHIN_S
+            if size != logged:
+                logged, deadline = size, clock.monotonic() + READY_WITHIN_S
             if clock.monotonic() > deadline:
                 raise self._failure(f"isn't ready, and said nothing for {READY_WITHIN_S:g} s")
             clock.sleep(_POLL_S)

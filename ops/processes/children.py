@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from jobs import clock
 from ops.processes import log_rotation
@@ -84,13 +85,7 @@ class Child:
         command = die_with_parent(self.argv, signal.SIGKILL)
         environ = {**os.environ, **self.env}
         self._started_at, self._start_at = clock.monotonic(), None
-        if self.log is None:
-            self.process = subprocess.Popen(
-                command, env=environ, start_new_session=True, pass_fds=self.pass_fds
-            )
-            return
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
+        with self._output() as output:
             self.process = subprocess.Popen(
                 command,
                 env=environ,
@@ -99,6 +94,12 @@ class Child:
                 stdout=output,
                 stderr=output,
             )
+
+    def _output(self) -> AbstractContextManager[IO[bytes] | None]:
+        if self.log is None:
+            return nullcontext()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        return self.log.open("ab")
 
     def terminate(self) -> None:
         """Sends SIGTERM."""
@@ -139,12 +140,12 @@ class Child:
         self._start_at = now + self._backoff_s
         log.warning(
             "%s (pid %s) ended with %s after %.1f s; it starts again in %.1f s",
-            *(self.name, self.pid, ending(code), lived_s, self._backoff_s),
+            *(self.name, self.pid, describe_exit(code), lived_s, self._backoff_s),
         )
         self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Describes an exit status."""
     if code >= 0:
         return f"exit code {code}"
@@ -176,11 +177,11 @@ class Supervisor:
             if child.log:
                 log_rotation.bound(child.log)
 
-    def run(self, stop_asked: Callable[[], bool], grace_s: float = GRACE_S) -> None:
+    def run(self, stop_requested: Callable[[], bool], grace_s: float = GRACE_S) -> None:
         """Runs all children until a stop is requested."""
         try:
             self.start()
-            while not stop_asked():
+            while not stop_requested():
                 self.poll()
                 clock.sleep(_POLL_S)
         finally:
@@ -199,3 +200,18 @@ class Supervisor:
                     "%s (pid %s) didn't end in %g s: killed", child.name, child.pid, grace_s
                 )
             child.kill()
+
+
+class StopSignal:
+    """Returns True, when called, after SIGINT or SIGTERM."""
+
+    def __init__(self) -> None:
+        self._received = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._receive)
+
+    def _receive(self, *_: object) -> None:
+        self._received = True
+
+    def __call__(self) -> bool:
+        return self._received

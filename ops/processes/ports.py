@@ -1,4 +1,4 @@
-"""Free ports of loopback, that no outgoing connection takes before they are listened on."""
+"""Free ports of loopback, outside the range of outgoing connections."""
 
 import random
 import socket
@@ -18,11 +18,11 @@ def free_port() -> int:
 def free_ports(count: int) -> list[int]:
     """Consecutive free ports of loopback, below those that the kernel gives to connections.
 
-    They are picked at random: two processes that ask at one time hardly get the same. A port of
-    the ephemeral range, as `bind(0)` gives one, may be an outgoing connection's a moment later.
+    They are random, so that two processes rarely get the same. A port of the ephemeral range, as
+    from `bind(0)`, may be taken by an outgoing connection a moment later.
     """
     while True:
-        first = random.SystemRandom().randrange(_FIRST, _last() - count)
+        first = random.SystemRandom().randrange(_FIRST, _first_ephemeral() - count)
         ports = list(range(first, first + count))
         if _are_free(ports):
             return ports
@@ -39,10 +39,10 @@ def _are_free(ports: list[int]) -> bool:
     return True
 
 
-def _last() -> int:
-    """First port of the ephemeral range; where it leaves too little below, the usual one."""
+def _first_ephemeral() -> int:
+    """First port of the ephemeral range; the usual one where that leaves too few below."""
     try:
-        found = int(_EPHEMERAL.read_text().split()[0])
+        first = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return _USUAL_EPHEMERAL
-    return found if found >= 2 * _FIRST else _USUAL_EPHEMERAL
+    return first if first >= 2 * _FIRST else _USUAL_EPHEMERAL

@@ -1,8 +1,8 @@
-"""A worker and its guardian: ended when it hangs or grows, and its death told to everybody.
+"""Worker process under supervision: ends it when it hangs or grows, and reports its death.
 
-How a worker died decides what becomes of its slices. Killed from outside, nobody is to blame; a
-crash, a hang or the kernel's out-of-memory killer make what it ran suspect
-(jobs/store/queue/reap.py).
+The cause of death decides about its slices (jobs/store/queue/reap.py). After a crash, a hang or a
+kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside,
+none is.
 """
 
 import logging
@@ -26,14 +26,14 @@ from ops.processes.children import Child
 from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
-_GRACE_S = 30.0  # for one that grew too large
+_GRACE_S = 30.0  # to end by itself, for a worker that grew too large
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
 
 
 class WatchedWorker(Child):
-    """One worker process of these settings, over all its incarnations."""
+    """Worker process of these settings, over all its incarnations."""
 
     def __init__(self, name: str, settings: Settings, log: Path | None = None) -> None:
         self._watch = watchdog.Watch()
@@ -45,17 +45,17 @@ class WatchedWorker(Child):
         self._file, self._known = ModelsFile(settings.models), set[str]()
         self._out_of_memory_kills = _out_of_memory_kills()
         self._hung = self._reported = False
-        self._pulse: threading.Thread | None = None
-        self._leave_by_s: float | None = None
+        self._heartbeat: threading.Thread | None = None
+        self._kill_at_s: float | None = None
 
     def start(self) -> None:
         """Starts the worker, and the thread that reports it alive."""
         self._watch.reset()
-        self._hung, self._reported, self._leave_by_s = False, False, None
+        self._hung, self._reported, self._kill_at_s = False, False, None
         super().start()
-        if self._pulse is None:
-            self._pulse = threading.Thread(target=self._watch_over, daemon=True)
-            self._pulse.start()
+        if self._heartbeat is None:
+            self._heartbeat = threading.Thread(target=self._report_alive, daemon=True)
+            self._heartbeat.start()
 
     def keep_alive(self) -> None:
         """Kills a worker that hangs, ends one that has grown, restarts one that has ended."""
@@ -79,7 +79,7 @@ class WatchedWorker(Child):
         """Reports the death on a thread: the database may be down."""
         if self.ready():
             self._reported = True
-            arguments = (self._settings, self._models(), self._watch.incarnation, self._how(code))
+            arguments = (self._settings, self._models(), self._watch.incarnation, self._cause(code))
             threading.Thread(target=report, args=arguments, daemon=True).start()
 
     def kill(self) -> None:
@@ -91,12 +91,12 @@ class WatchedWorker(Child):
             report(self._settings, self._models(), self._watch.incarnation, "killed", for_s=1.0)
 
     def _models(self) -> set[str]:
-        """Models that it may have served: all that were ever declared."""
+        """Models that the worker may have served: all that were declared since it began."""
         self._file.poll()
         self._known |= {model.key for model in self._file.models.of_pool(self._settings.pool)}
         return self._known
 
-    def _watch_over(self) -> None:
+    def _report_alive(self) -> None:
         """Reports the worker alive while it is.
 
         A launch that holds the GIL for longer than a lease loses its slices, but is not dead.
@@ -114,13 +114,13 @@ class WatchedWorker(Child):
                 except SQLAlchemyError as error:
                     _log.warning("can't report %s alive: %s", self.name, error)
 
-    def _how(self, code: int) -> Death:
-        # Who leaves as it should lets the engine finish: an exit in the midst of it is an item's.
-        left = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
+    def _cause(self, code: int) -> Death:
+        # An orderly exit lets the engine finish: one during a launch was caused by an item.
+        orderly = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
-        load = self._hung and not self._watch.busy()  # what hung was no launch
-        if self._watch.only_calls() or left or load or (outside and not self._hung):
-            return "killed"  # at any rate by no item
+        hung_idle = self._hung and not self._watch.busy()  # loading a model, not in a launch
+        if self._watch.only_calls() or orderly or hung_idle or (outside and not self._hung):
+            return "killed"  # by no item
         return "hung" if self._hung else "crashed"
 
     def _end_hung(self) -> None:
@@ -131,13 +131,13 @@ class WatchedWorker(Child):
 
     def _end_grown(self) -> None:
         """Terminates a worker that has grown, and kills it after a grace."""
-        if self._leave_by_s is None:
+        if self._kill_at_s is None:
             size_mb = _resident_mb(self.pid)
             if size_mb > self._settings.worker_max_mb:
                 _log.warning("%s (pid %s) has grown to %d MiB", self.name, self.pid, size_mb)
-                self._leave_by_s = clock.monotonic() + _GRACE_S
+                self._kill_at_s = clock.monotonic() + _GRACE_S
                 self.terminate()
-        elif clock.monotonic() > self._leave_by_s:
+        elif clock.monotonic() > self._kill_at_s:
             super().kill()
 
 
@@ -195,5 +195,5 @@ def _resident_mb(pid: int | None) -> float:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0.0
-    found = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0")
-    return int(found.split()[1]) / 1024
+    line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0")
+    return int(line.split()[1]) / 1024

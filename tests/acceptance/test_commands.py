@@ -13,7 +13,7 @@ import redis
 from sqlalchemy import text
 
 from jobs.store import db
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from ops.processes.ports import free_port
 from tests.support.wait import eventually
 

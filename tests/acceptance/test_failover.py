@@ -14,9 +14,10 @@ from jobs.calls import redis as call_redis
 from jobs.store import db
 from migrations.run import migrate
 from ops.client.client import Client
-from ops.embedded import EmbeddedPostgres, EmbeddedRedis
 from ops.embedded.layout import REDIS_SOCKET
 from ops.embedded.lock import HomeLock
+from ops.embedded.postgres import EmbeddedPostgres
+from ops.embedded.redis import EmbeddedRedis
 from tests.support.platforms import Platforms, no_durability, spec
 from tests.support.postgres_standby import Standby, kill, url_of_both
 from tests.support.tcp_forwarder import Forwarder

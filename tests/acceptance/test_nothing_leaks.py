@@ -12,7 +12,7 @@ import pytest
 from jobs import settings as configuration
 from jobs.settings import Settings, is_secret
 from ops.client.client import Client
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually

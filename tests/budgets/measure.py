@@ -37,7 +37,7 @@ from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from workers.process.runtime import Runtime
 
 BUDGETS = Path(__file__).with_name("budgets.json")

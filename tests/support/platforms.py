@@ -26,7 +26,8 @@ import pytest
 from jobs.store import db
 from migrations.run import migrate
 from ops.bench.harness.models_files import models_file, sample
-from ops.embedded import EmbeddedServers, postgres
+from ops.embedded import postgres
+from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from ops.supervisor.platform import running as running_platform
 from tests.support.keys import make_key_at

@@ -4,10 +4,9 @@ import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
-from ops.embedded import EmbeddedPostgres
 from ops.embedded.account import Account
-from ops.embedded.layout import PORT, own_folder
-from ops.embedded.postgres import DATABASE, USER
+from ops.embedded.layout import DATABASE, PORT, USER, make_private_folder
+from ops.embedded.postgres import EmbeddedPostgres
 
 
 class Standby(EmbeddedPostgres):
@@ -18,7 +17,7 @@ class Standby(EmbeddedPostgres):
         self._primary = primary
 
     def _prepare(self, account: Account, binary: Path) -> None:
-        own_folder(self.layout.data, account.uid, account.gid)
+        make_private_folder(self.layout.data, account.uid, account.gid)
         source = f"host={self._primary.layout.run} port={PORT} user={USER}"
         command: list[str | Path] = [binary.with_name("pg_basebackup"), "-D", self.layout.data]
         command += ["-d", source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]

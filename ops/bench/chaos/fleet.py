@@ -17,7 +17,8 @@ from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
 from ops.bench.chaos.workload import MODELS
-from ops.embedded import EmbeddedServers, defaults
+from ops.embedded import defaults
+from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
 from ops.processes.ports import free_port
 

@@ -14,9 +14,12 @@ from kombu.connection import Connection
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from ops.embedded import EmbeddedError, EmbeddedPostgres, EmbeddedServers, HomeLock
 from ops.embedded.account import account_for
-from ops.embedded.leftovers import processes_of
+from ops.embedded.errors import EmbeddedError
+from ops.embedded.leftovers import find_processes
+from ops.embedded.lock import HomeLock
+from ops.embedded.postgres import EmbeddedPostgres
+from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import setpriv
 from tests.support.wait import eventually, gone
 
@@ -24,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 OWNER = """
 import json, signal, sys
 from pathlib import Path
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 servers = EmbeddedServers(Path(sys.argv[1]))
 servers.start()
 print(json.dumps([servers.postgres.process.pid, servers.redis.process.pid]), flush=True)
@@ -41,7 +44,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     yield home
     layout = EmbeddedPostgres(home).layout
     for program in ("postgres", "redis-server", "valkey-server"):
-        kill_all(processes_of(program, layout.tag))
+        kill_all(find_processes(program, layout.tag))
     if layout.run.parent != layout.home:
         shutil.rmtree(layout.run, ignore_errors=True)
 
@@ -106,7 +109,7 @@ def test_a_killed_postgres_starts_again_with_its_data(home: Path) -> None:
 def test_a_start_after_everything_was_killed_finds_the_data(home: Path) -> None:
     with EmbeddedServers(home).running() as servers:
         keep_something(servers)
-        kill_all(processes_of("postgres", servers.postgres.layout.tag))
+        kill_all(find_processes("postgres", servers.postgres.layout.tag))
     with EmbeddedServers(home).running() as servers:
         assert_kept(servers)
 

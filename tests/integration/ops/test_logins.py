@@ -9,8 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.store import db
 from migrations.run import is_current, migrate
-from ops.embedded import EmbeddedPostgres
 from ops.embedded.lock import HomeLock
+from ops.embedded.postgres import EmbeddedPostgres
 
 LOGINS = Path(__file__).parents[3] / "ops" / "deploy" / "postgres" / "logins.sql"
 
@@ -40,7 +40,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 
 @pytest.fixture(scope="module")
 def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
-    engine = db.connect(postgres.url_of("millrace_owner"), pool_size=1)
+    engine = db.connect(postgres.layout.postgres_url("millrace_owner"), pool_size=1)
     migrate(engine)
     assert is_current(engine)
     engine.dispose()
@@ -51,13 +51,13 @@ def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
 def test_what_the_owner_migrated_is_used_in_ones_role_and_no_other(
     migrated: EmbeddedPostgres, login: str, role: str
 ) -> None:
-    engine = db.connect(migrated.url_of(login), pool_size=1, role=role)
+    engine = db.connect(migrated.layout.postgres_url(login), pool_size=1, role=role)
     with engine.begin() as tx:
         assert tx.exec_driver_sql("SELECT current_user").scalar() == role
         assert tx.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
     engine.dispose()
     other = {db.API: db.WORKER, db.WORKER: db.API}[role]
-    engine = db.connect(migrated.url_of(login), pool_size=1, role=other)
+    engine = db.connect(migrated.layout.postgres_url(login), pool_size=1, role=other)
     with pytest.raises(SQLAlchemyError, match="permission denied"):
         engine.connect()
     engine.dispose()

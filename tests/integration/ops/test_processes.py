@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ops.processes import log_rotation
-from ops.processes.children import Child, Supervisor, ending, setpriv
+from ops.processes.children import Child, Supervisor, describe_exit, setpriv
 from tests.support.wait import eventually, gone
 
 ROOT = Path(__file__).parents[3]
@@ -159,7 +159,7 @@ def test_a_killed_supervisor_takes_its_children_with_it() -> None:
     ("code", "words"), [(0, "exit code 0"), (-9, "SIGKILL"), (-99, "signal 99")]
 )
 def test_an_ending_is_told_in_words(code: int, words: str) -> None:
-    assert ending(code) == words
+    assert describe_exit(code) == words
 
 
 def test_a_log_that_grows_moves_aside_and_its_child_writes_on(

@@ -28,7 +28,7 @@ from ops.bench.chaos.faults.targets import (
     until,
 )
 from ops.bench.chaos.fleet import LEASE_S, send
-from ops.processes.children import Child, ending
+from ops.processes.children import Child, describe_exit
 
 _RECOVERED_WITHIN_S = 120.0
 _CALM_S = 3.0  # between two shutdowns of PostgreSQL, so that work progresses
@@ -190,8 +190,8 @@ def _kill(process: "Popen[bytes]", number: signal.Signals = signal.SIGKILL) -> S
     process.send_signal(number)
     code = yield from until(process.poll)
     if number == signal.SIGKILL and code != -number:
-        raise Unfired(f"it ended with {ending(code)}")
-    return ending(code)
+        raise Unfired(f"it ended with {describe_exit(code)}")
+    return describe_exit(code)
 
 
 # -- servers

@@ -1,12 +1,12 @@
 """Command that shows and changes the limits of a tenant."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_options, connect
+from ops.cli.commands.common import client_options, show
+from ops.client.client import Client
 
 _NUMBERS = {
     "requests_per_s": (float, "Calls a second; without --model, with submissions of jobs"),
@@ -35,26 +35,16 @@ def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 @_numbers
 @client_options("--api-key")
 def limits(
-    tenant: str,
-    model: str,
-    key: str,
-    clear: bool,
-    url: str | None,
-    as_json: bool,
-    **numbers: Any,
+    client: Client, tenant: str, model: str, key: str, clear: bool, as_json: bool, **numbers: Any
 ) -> None:
     """Shows a tenant's limits, or changes those that are named."""
-    client, path = connect(url), f"/tenants/{tenant}/limits"
-    found = client.request("GET", path)
+    path = f"/tenants/{tenant}/limits"
+    limits = client.get(path)
     changes = {name: value or None for name, value in numbers.items() if value is not None}
     if changes or clear:
-        data = _changed(found["data"], model, key, {} if clear else changes, clear)
-        found = client.request("PUT", path, json={"data": data})
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    for limit in found["data"]:
-        _show(limit)
+        data = _changed(limits["data"], model, key, {} if clear else changes, clear)
+        limits = client.request("PUT", path, json={"data": data})
+    show(limits, map(_line, limits["data"]), as_json)
 
 
 def _changed(
@@ -68,10 +58,7 @@ def _changed(
     return [*others, after] if any(after.get(name) for name in _NUMBERS) else others
 
 
-def _show(limit: dict[str, Any]) -> None:
+def _line(limit: dict[str, Any]) -> str:
     model, key = limit["model"] or "all models", limit["key"] or "all keys"
     values = [f"{name}={limit[name]:g}" for name in _NUMBERS if limit[name] is not None]
-    click.echo("  ".join([model, key, *values]))
-
-
-COMMANDS = (limits,)
+    return "  ".join([model, key, *values])

@@ -1,11 +1,12 @@
 """Command that sums up usage."""
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, connect
+from ops.cli.commands.common import client_command, show
+from ops.client.client import Client
 
 
 @click.command(epilog="Example: millrace usage --by model,day --from 2026-11-01 --csv > usage.csv")
@@ -17,25 +18,22 @@ from ops.cli.commands.common import client_command, connect
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @client_command
 def usage(
-    by: str, since: str | None, until: str | None, tenant: str | None, as_csv: bool,
-    url: str | None, as_json: bool,
+    client: Client, by: str, since: str | None, until: str | None, tenant: str | None,
+    as_csv: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Sums up usage and its cost."""
-    parameters = {"by": by, "from": since, "to": until, "tenant": tenant}
-    query = {name: value for name, value in parameters.items() if value is not None}
-    client = connect(url)
+    query = {"by": by, "from": since, "to": until, "tenant": tenant}
     if as_csv:
-        for line in client.usage_csv(**query):
-            click.echo(line)
+        show(None, client.usage_csv(**query), as_json=False)
         return
-    found = client.request("GET", "/usage", params=query)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    names = [name for name in by.split(",") if name]
-    for group in found["data"]:
-        click.echo(_words([group[name] for name in names], group))
-    click.echo(_words(["total"], found["total"]))
+    sums = client.get("/usage", **query)
+    show(sums, _lines(sums, list(filter(None, by.split(",")))), as_json)
+
+
+def _lines(usage: dict[str, Any], columns: list[str]) -> Iterator[str]:
+    for group in usage["data"]:
+        yield _words([group[name] for name in columns], group)
+    yield _words(["total"], usage["total"])
 
 
 def _words(names: list[str], sums: dict[str, Any]) -> str:
@@ -43,6 +41,3 @@ def _words(names: list[str], sums: dict[str, Any]) -> str:
     ended = f"{sums['succeeded']:,} succeeded, {sums['failed']:,} failed"
     took = f"{sums['device_ms'] / 1000:,.3f} s on the device"
     return "  ".join(filter(None, (*names, ended, units, took, sums["amount"])))
-
-
-COMMANDS = (usage,)

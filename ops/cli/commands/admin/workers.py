@@ -1,52 +1,46 @@
 """Commands that list, drain and resume workers."""
 
-import json
 from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, connect
-from ops.cli.commands.platform.processes import worker
+from ops.cli.commands.common import client_command, show
+from ops.client.client import Client
 
 
 @click.command(epilog="Example: millrace workers --json")
 @client_command
-def workers(url: str | None, as_json: bool) -> None:
+def workers(client: Client, as_json: bool) -> None:
     """Lists workers that live, and those that ended in the last hour."""
-    found = connect(url).request("GET", "/workers")
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    for one in found["data"]:
-        _show(one, False)
+    page = client.get("/workers")
+    show(page, map(line, page["data"]), as_json)
 
 
-@worker.command(epilog="Example: millrace worker drain 12")
-@click.argument("id", type=click.IntRange(1))
-@client_command
-def drain(id: int, url: str | None, as_json: bool) -> None:
-    """Stops a worker from claiming; it stays alive until it is resumed."""
-    _show(connect(url).request("POST", f"/workers/{id}/drain"), as_json)
+def _verb(name: str, route: str, help: str) -> click.Command:
+    @click.command(name, help=help, epilog=f"Example: millrace worker {name} 12")
+    @click.argument("id", type=click.IntRange(1))
+    @client_command
+    def run(client: Client, id: int, as_json: bool) -> None:
+        """Calls the route."""
+        worker = client.request("POST", f"/workers/{id}/{route}")
+        show(worker, line(worker), as_json)
+
+    return run
 
 
-@worker.command(epilog="Example: millrace worker resume 12")
-@click.argument("id", type=click.IntRange(1))
-@client_command
-def resume(id: int, url: str | None, as_json: bool) -> None:
-    """Ends the draining of a worker: it exits, and its supervisor starts another."""
-    _show(connect(url).request("POST", f"/workers/{id}/undrain"), as_json)
+#: Commands of the group `millrace worker`.
+VERBS = (
+    _verb("drain", "drain", "Stops a worker from claiming; it stays alive until it is resumed."),
+    _verb("resume", "undrain", "Ends the draining of a worker: it exits, and its supervisor starts "
+          "another."),
+)  # fmt: skip
 
 
-def _show(worker: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(worker))
-        return
+def line(worker: dict[str, Any]) -> str:
+    """Describes a worker in a line."""
     ended = worker["state"] in ("lost", "stopped")
     held = () if ended else worker["models"]
     models = ",".join(f"{one['model']}:{one['state']}" for one in held)
     notes = [worker["died"] or "", "drain asked" if worker["drain_asked"] else ""]
     words = (str(worker["id"]), worker["name"], worker["pool"], worker["device"], worker["state"])
-    click.echo("  ".join(filter(None, (*words, *notes, models))))
-
-
-COMMANDS = (workers,)
+    return "  ".join(filter(None, (*words, *notes, models)))

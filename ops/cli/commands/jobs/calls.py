@@ -1,12 +1,14 @@
 """Commands that make a call and list models."""
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from jobs import ids
-from ops.cli.commands.common import JsonObject, client_command, connect
+from ops.cli.commands.common import JsonObject, client_command, show
+from ops.client.client import Client
 
 
 @click.command(epilog='Example: millrace infer --model minilm "how do I parse JSON"')
@@ -17,32 +19,30 @@ from ops.cli.commands.common import JsonObject, client_command, connect
 @click.option("--timeout-ms", default=10_000, show_default=True, help="Deadline.")
 @client_command
 def infer(
-    text: str, model: str, is_json: bool, params: dict[str, Any] | None, timeout_ms: int,
-    url: str | None, as_json: bool,
+    client: Client, text: str, model: str, is_json: bool, params: dict[str, Any] | None,
+    timeout_ms: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Makes one call with TEXT and prints its output as JSON; --json prints the whole response."""
     try:
         value = json.loads(text) if is_json else text
     except ValueError as error:
         raise click.BadParameter(f"not valid JSON: {error}", param_hint="TEXT") from None
-    response = connect(url).infer(model, value, timeout_ms, key=str(ids.new()), params=params or {})
+    response = client.infer(model, value, timeout_ms, key=str(ids.new()), params=params or {})
     click.echo(json.dumps(response if as_json else response["output"]))
 
 
 @click.command(epilog="Example: millrace models")
 @client_command
-def models(url: str | None, as_json: bool) -> None:
+def models(client: Client, as_json: bool) -> None:
     """Lists model versions, and their state in the workers."""
-    found = connect(url).request("GET", "/models")["data"]
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    for model in found:
+    versions = client.get("/models")["data"]
+    show(versions, _lines(versions), as_json)
+
+
+def _lines(versions: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for model in versions:
         states = ", ".join(f"{count} {state}" for state, count in model["states"].items())
         load = f", loads in {model['load_ms'] / 1000:.1f} s" if model["load_ms"] else ""
-        click.echo(f"{model['name']}@{model['version']}: {states or 'no worker'}{load}")
+        yield f"{model['name']}@{model['version']}: {states or 'no worker'}{load}"
         if model["error"]:
-            click.echo(f"    {model['error']}")
-
-
-COMMANDS = (infer, models)
+            yield f"    {model['error']}"

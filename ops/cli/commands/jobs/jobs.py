@@ -1,30 +1,27 @@
 """Commands that list, show and change jobs."""
 
-import json
 from typing import Any
 
 import click
 
 from jobs.states import JOB_STATES
-from ops.cli.commands.common import await_end, client_command, connect, exit_by_end, show_job
+from ops.cli.commands.common import client_command, show
+from ops.cli.errors import INTERRUPTED
+from ops.client.client import Client
+from ops.client.progress_bar import wait_with_bar
 
 
-@click.command("jobs", epilog="Example: millrace jobs --state running")
+@click.command(epilog="Example: millrace jobs --state running")
 @click.option("--state", type=click.Choice(JOB_STATES), help="Only jobs in this state.")
 @click.option("--model", help="Only jobs of this model.")
 @click.option("--limit", default=20, show_default=True, help="Number of jobs.")
 @click.option("--after", help="Only jobs older than this one.")
 @client_command
-def list_jobs(url: str | None, as_json: bool, **query: Any) -> None:
+def jobs(client: Client, as_json: bool, **query: Any) -> None:
     """Lists jobs, the newest first."""
-    params = {name: value for name, value in query.items() if value is not None}
-    page = connect(url).request("GET", "/jobs", params=params)
-    if as_json:
-        click.echo(json.dumps(page))
-        return
-    for job in page["data"]:
-        show_job(job, False)
-    if page["next"]:
+    page = client.get("/jobs", **query)
+    show(page, map(_line, page["data"]), as_json)
+    if page["next"] and not as_json:
         click.echo(f"there are more: --after {page['next']}", err=True)
 
 
@@ -32,41 +29,80 @@ def list_jobs(url: str | None, as_json: bool, **query: Any) -> None:
 @click.argument("id")
 @click.option("--follow", is_flag=True, help="Show progress until it has ended.")
 @client_command
-def job(id: str, follow: bool, url: str | None, as_json: bool) -> None:
+def job(client: Client, id: str, follow: bool, as_json: bool) -> None:
     """Shows a job. Ctrl-C while following leaves it running."""
-    client = connect(url)
-    found = client.job(id)
+    state = client.job(id)
     if follow:
-        found = await_end(client, found, as_json)
-    show_job(found, as_json)
-    if follow:
-        exit_by_end(found)
+        show_ended_job(await_end(client, state, as_json), as_json)
+    else:
+        show_job(state, as_json)
 
 
 def _verb(name: str, help: str) -> click.Command:
     @click.command(name, help=help, epilog=f"Example: millrace {name} job_01kajf…")
     @click.argument("id")
     @client_command
-    def run(id: str, url: str | None, as_json: bool) -> None:
+    def run(client: Client, id: str, as_json: bool) -> None:
         """Calls the route of that name."""
-        show_job(connect(url).request("POST", f"/jobs/{id}/{name}"), as_json)
+        show_job(client.request("POST", f"/jobs/{id}/{name}"), as_json)
 
     return run
+
+
+cancel = _verb("cancel", "Cancels a job; its results are kept.")
+pause = _verb("pause", "Pauses a job.")
+resume = _verb("resume", "Resumes a paused job.")
+retry = _verb("retry", "Runs the items of a finished job again that did not succeed.")
 
 
 @click.command(epilog="Example: millrace delete job_01kajf…")
 @click.argument("id")
 @client_command
-def delete(id: str, url: str | None, as_json: bool) -> None:
+def delete(client: Client, id: str, as_json: bool) -> None:
     """Deletes a finished job, with its items and results, for ever."""
-    connect(url).delete(id)
-    click.echo(json.dumps({"id": id, "deleted": True}) if as_json else f"{id}  deleted")
+    client.delete(id)
+    show({"id": id, "deleted": True}, f"{id}  deleted", as_json)
 
 
-VERBS = (
-    _verb("cancel", "Cancels a job; its results are kept."),
-    _verb("pause", "Pauses a job."),
-    _verb("resume", "Resumes a paused job."),
-    _verb("retry", "Runs the items of a finished job again that did not succeed."),
-)
-COMMANDS = (list_jobs, job, *VERBS, delete)
+def await_end(client: Client, job: dict[str, Any], as_json: bool, then: str = "") -> dict[str, Any]:
+    """Waits for a job's end, with a progress bar unless JSON is printed.
+
+    Ctrl-C leaves the job running. then: command to suggest after it.
+    """
+    try:
+        return client.wait(job["id"]) if as_json else wait_with_bar(client, job)
+    except KeyboardInterrupt:
+        back = " && ".join(filter(None, (f"millrace job {job['id']} --follow", then)))
+        click.echo(f"\n{job['id']} goes on without you; come back with `{back}`", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def show_job(job: dict[str, Any], as_json: bool) -> None:
+    """Prints a job as a line or as JSON."""
+    show(job, _line(job), as_json)
+
+
+def show_ended_job(job: dict[str, Any], as_json: bool) -> None:
+    """Prints a job; exits with 1 unless it completed and could write its results."""
+    show_job(job, as_json)
+    if job["state"] != "completed" or (job.get("output") or {}).get("state") == "failed":
+        raise click.exceptions.Exit(1)
+
+
+def _line(job: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {name}" for name, count in job["counts"].items() if count)
+    words = [job["id"], f"{job['model']}@{job['version']}", job["state"], counts, _pace(job)]
+    output = job.get("output") or {}
+    if output.get("url"):
+        words.append(f"{output['url']} {output['state']}")
+    errors = filter(None, (job["error"], output.get("error")))
+    words += [str(error.get("message") or error) for error in errors]
+    return "  ".join(filter(None, words))
+
+
+def _pace(job: dict[str, Any]) -> str:
+    rate, eta_s = job["progress"]["items_per_s"], job["progress"]["eta_s"]
+    if not rate:
+        return ""
+    left = f", {eta_s[0]:.0f} to {eta_s[1]:.0f} s left" if eta_s else ""
+    return f"{rate:g} items/s{left}"

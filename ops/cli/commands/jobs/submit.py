@@ -6,28 +6,23 @@ from typing import Any, TypeGuard
 import click
 
 from jobs.states import JOB_CLASSES
-from ops.cli.commands.common import (
-    JsonObject,
-    await_end,
-    client_command,
-    connect,
-    exit_by_end,
-    show_job,
-)
+from ops.cli.commands.common import JsonObject, client_command
+from ops.cli.commands.jobs.jobs import await_end, show_ended_job, show_job
 from ops.client import readers
+from ops.client.client import Client
 from ops.client.readers import Input
 from ops.client.writers import Target
 
 _S3 = "s3://"
 _NEVER = "never"
-_OF_S3 = {
+_S3_FORMATS = {
     "jsonl": {"format": "jsonl", "compression": "none"},
     "jsonl.gz": {"format": "jsonl", "compression": "gzip"},
     "parquet": {"format": "parquet", "compression": "none"},
 }
 
 
-class _Place(click.Path):
+class _PathOrUrl(click.Path):
     """Path, or an s3:// URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -53,7 +48,9 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
 
 
 @click.command(epilog="Example: millrace submit texts.jsonl --model minilm --wait -o out.parquet")
-@click.argument("source", type=_Place(exists=True, dir_okay=False, readable=True, allow_dash=True))
+@click.argument(
+    "source", type=_PathOrUrl(exists=True, dir_okay=False, readable=True, allow_dash=True)
+)
 @click.option("--model", required=True, help="Name, or name@version.")
 @click.option(
     "--format",
@@ -73,14 +70,16 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
 @click.option("--idempotency-key", help="Repeating key and input returns the same job.")
 @click.option("--wait", is_flag=True, help="Show progress until it has ended.")
 @click.option(
-    "-o", "--output", type=_Place(dir_okay=False), help="File of the results, or s3://…/."
+    "-o", "--output", type=_PathOrUrl(dir_okay=False), help="File of the results, or s3://…/."
 )
-@click.option("--output-format", type=click.Choice(list(_OF_S3)), help="Format of results in S3.")
+@click.option(
+    "--output-format", type=click.Choice(list(_S3_FORMATS)), help="Format of results in S3."
+)
 @client_command
 def submit(
-    source: str, format_: readers.Format | None, column: str, id_column: str,
+    client: Client, source: str, format_: readers.Format | None, column: str, id_column: str,
     idempotency_key: str | None, wait: bool, output: str | None, output_format: str | None,
-    url: str | None, as_json: bool, **terms: Any,
+    as_json: bool, **terms: Any,
 ) -> None:  # fmt: skip
     """Submits SOURCE as one job: a file, "-" for standard input, or an object s3://bucket/key that
     the platform reads itself.
@@ -97,21 +96,20 @@ def submit(
         raise click.UsageError("--output-format is for S3; a file's suffix says it")
     elif output:
         target = Target.of(Path(output))
-    client = connect(url)
     if _in_s3(source):
         order["input"] = _source_in_s3(source, format_, column or id_column)
         job = client.submit_order(order, idempotency_key)
     else:
-        given = _input(source, format_, column, id_column)
-        job = client.submit(given.lines(), idempotency_key, **order)
-    if wait or target:
-        then = f"millrace results {job['id']} -o {output}" if target else ""
-        job = await_end(client, job, as_json, then)
+        lines = _input(source, format_, column, id_column).lines()
+        job = client.submit(lines, idempotency_key, **order)
+    if not (wait or target):
+        show_job(job, as_json)
+        return
+    then = f"millrace results {job['id']} -o {output}" if target else ""
+    job = await_end(client, job, as_json, then)
     if target:
-        target.write(client.lasting_results(job["id"]))
-    show_job(job, as_json)
-    if wait or target:
-        exit_by_end(job)
+        target.write(client.resumable_results(job["id"]))
+    show_ended_job(job, as_json)
 
 
 def _order(terms: dict[str, Any]) -> dict[str, Any]:
@@ -129,10 +127,10 @@ def _in_s3(place: str | None) -> TypeGuard[str]:
 
 
 def _input(source: str, format_: readers.Format | None, column: str, id_column: str) -> Input:
-    found = Input(source, format_ or readers.format_of(source), column, id_column)
-    if found.format != "csv" and (column or id_column):
+    format_ = format_ or readers.format_of(source)
+    if format_ != "csv" and (column or id_column):
         raise click.UsageError("--column and --id-column are for CSV; see --format")
-    return found
+    return Input(source, format_, column, id_column)
 
 
 def _source_in_s3(url: str, format_: readers.Format | None, column: str) -> dict[str, str]:
@@ -148,7 +146,4 @@ def _target_in_s3(folder: str, format_: str | None) -> dict[str, str]:
     if Path(folder).suffix:
         why = "results go into a folder of the job, below a prefix: s3://bucket/prefix/"
         raise click.UsageError(f"{folder}: {why}; --output-format says what they are")
-    return {"url": folder, **_OF_S3[format_ or "jsonl"]}
-
-
-COMMANDS = (submit,)
+    return {"url": folder, **_S3_FORMATS[format_ or "jsonl"]}

@@ -1,11 +1,10 @@
 """Command that diagnoses slow or stalled work."""
 
-import json
 from typing import Any
 
 import click
 
-from ops.cli.commands.common import client_command, connect
+from ops.cli.commands.common import client_command, show
 from ops.client.client import Client
 
 _MARKS = {"critical": "!!", "warning": "! ", "info": "  "}
@@ -16,22 +15,15 @@ _JOBS = ("job_", "batch_", "msgbatch_")
 @click.argument("about", required=False, metavar="[CALL|JOB|MODEL]")
 @click.argument("seq", required=False, type=click.IntRange(min=0))
 @client_command
-def why(about: str | None, seq: int | None, url: str | None, as_json: bool) -> None:
+def why(client: Client, about: str | None, seq: int | None, as_json: bool) -> None:
     """Diagnoses a call (call_…), a job (job_…, or one item by its SEQ) or a model; operators: all.
 
     Shows where the time went and what to change.
     """
-    client = connect(url)
-    found = _request(client, about or "", seq)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    findings = found.get("diagnoses", found.get("why", []))
-    click.echo(_heading(found))
-    for finding in findings:
-        click.echo(_words(finding))
-    if not findings:
-        click.echo("   no findings: it is healthy")
+    diagnosis = _request(client, about or "", seq)
+    findings = diagnosis.get("diagnoses", diagnosis.get("why", []))
+    words = map(_words, findings) if findings else ["   no findings: it is healthy"]
+    show(diagnosis, [_heading(diagnosis), *words], as_json)
 
 
 def _request(client: Client, about: str, seq: int | None) -> dict[str, Any]:
@@ -43,20 +35,22 @@ def _request(client: Client, about: str, seq: int | None) -> dict[str, Any]:
         path = f"/jobs/{about}/why" if seq is None else f"/jobs/{about}/items/{seq}"
     else:
         path = f"/models/{about}/why" if about else "/why"
-    return dict(client.request("GET", path))
+    return dict(client.get(path))
 
 
-def _heading(found: dict[str, Any]) -> str:
-    if "diagnoses" in found:
-        return str(found["about"])
-    timing = found["timing"]
+def _heading(diagnosis: dict[str, Any]) -> str:
+    if "diagnoses" in diagnosis:
+        return str(diagnosis["about"])
+    timing = diagnosis["timing"]
     shown = ", ".join(
         f"{name.removesuffix('_ms')} {value:,.1f} ms"
         for name, value in timing.items()
         if name.endswith("_ms") and value is not None
     )
-    what = found["id"] if "id" in found else f"item {found['seq']}"
-    return "  ".join(filter(None, (what, found.get("outcome") or found.get("state"), shown)))
+    what = diagnosis["id"] if "id" in diagnosis else f"item {diagnosis['seq']}"
+    return "  ".join(
+        filter(None, (what, diagnosis.get("outcome") or diagnosis.get("state"), shown))
+    )
 
 
 def _words(finding: dict[str, Any]) -> str:
@@ -65,6 +59,3 @@ def _words(finding: dict[str, Any]) -> str:
     if finding["advice"]:
         lines.append(f"   → {finding['advice']}")
     return "\n".join(lines)
-
-
-COMMANDS = (why,)

@@ -1,25 +1,12 @@
-"""Commands that show and measure a platform, which they start themselves."""
+"""Commands that measure a platform, which they start themselves."""
 
-import json
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 import click
 
-from ops.cli.commands.common import as_json_option
-
-
-@click.command(epilog="Example: millrace demo")
-@as_json_option
-def demo(as_json: bool) -> None:
-    """Embeds the standard library's docstrings, and finds functions by meaning."""
-    from ops.demo.run import run
-
-    found = run(partial(click.echo, err=as_json))
-    if as_json:
-        click.echo(json.dumps(found))
+from ops.bench.harness.scale import FULL, QUICK
 
 
 @click.group(epilog="Example: millrace bench echo")
@@ -30,11 +17,15 @@ def bench() -> None:
 def _scenario(
     name: str, help: str, module: str = "", *options: Callable[[Any], Any], example: str = ""
 ) -> None:
-    """Declares a command that passes its options to `run` of a module of ops.bench."""
+    """Declares a command that passes its options to `run` of a module of ops.bench.
+
+    module: default: the scenario of that name.
+    """
+    path = module if "." in module else f"scenarios.{module or name}"
 
     def run(**values: Any) -> None:
         """Runs the scenario."""
-        import_module(f"ops.bench.{module or f'scenarios.{name}'}").run(**values)
+        import_module(f"ops.bench.{path}").run(**values)
 
     for option in reversed(options):
         run = option(run)
@@ -42,26 +33,18 @@ def _scenario(
     bench.command(name, help=help, epilog=epilog)(run)
 
 
-def _scale(quick: bool) -> Any:
-    from ops.bench.harness.scale import FULL, QUICK
-
-    return QUICK if quick else FULL
-
-
 _QUICK = click.option(
     "--quick",
     "scale",
     is_flag=True,
-    callback=lambda _, __, quick: _scale(quick),
+    callback=lambda _, __, quick: QUICK if quick else FULL,
     help="Run one short round to see that it works; its figures don't count.",
 )
 _SEED = click.option("--seed", default=1, show_default=True, help="Seed of what is random.")
 
 _scenario("echo", "Measures the cost of the platform itself, in time and in memory.")
 _scenario(
-    "spacing",
-    "Simulates four policies for how long a call waits for others.",
-    "scenarios.batching_delay",
+    "spacing", "Simulates four policies for how long a call waits for others.", "batching_delay"
 )
 _scenario("embed", "Compares a job of embeddings with the library alone.")
 for _name, _help, _module in (
@@ -69,30 +52,22 @@ for _name, _help, _module in (
     (
         "together",
         "Measures calls and a job on the same processes, and each alone.",
-        "scenarios.calls_and_jobs",
+        "calls_and_jobs",
     ),
     ("overload", "Measures one worker under three times its capacity.", ""),
     (
         "lengths",
         "Measures calls of mixed length: padding, buckets, the latency model.",
-        "scenarios.mixed_lengths",
+        "mixed_lengths",
     ),
-    (
-        "compat",
-        "Measures the cost of a call through other routes than /infer.",
-        "scenarios.compat_routes",
-    ),
+    ("compat", "Measures the cost of a call through other routes than /infer.", "compat_routes"),
     ("instrumentation", "Measures the cost of metrics, traces and logs.", ""),
     ("dashboard", "Measures pages over 100,000 jobs of 1,000,000 items.", ""),
-    (
-        "trace",
-        "Replays the arrivals of a real service, live and in the simulator.",
-        "scenarios.trace_replay",
-    ),
+    ("trace", "Replays the arrivals of a real service, live and in the simulator.", "trace_replay"),
     (
         "batches",
         "Measures a large file through OpenAI's Batch API, and calls meanwhile.",
-        "scenarios.openai_batch",
+        "openai_batch",
     ),
     (
         "fairness",
@@ -105,7 +80,7 @@ for _name, _help, _module in (
 _scenario(
     "gpu",
     "Compares jobs on a GPU with a bare loop there, and measures calls during a job.",
-    "scenarios.gpu",
+    "gpu",
     click.option(
         "--device", default="cuda", show_default=True, help="Device: cuda, or cpu for a trial."
     ),
@@ -114,7 +89,7 @@ _scenario(
 _scenario(
     "durable",
     "Compares the durable path with bare SQL and plain Celery; measures its growth.",
-    "scenarios.durable",
+    "durable",
     click.option(
         "--scale", "share", type=click.FloatRange(0.001, 1), default=1.0, help="Share of its items."
     ),
@@ -140,7 +115,7 @@ _scenario(
 _scenario(
     "fuzz",
     "Feeds hostile inputs to everything that reads what clients send.",
-    "scenarios.fuzz",
+    "fuzz",
     click.option("--inputs", default=1_000_000, show_default=True, help="Number of inputs."),
     _SEED,
     example="--seed 7",
@@ -148,12 +123,10 @@ _scenario(
 _scenario(
     "schema",
     "Sends requests generated from /openapi.json, and checks each response against it.",
-    "scenarios.schemathesis",
+    "schemathesis",
     click.option(
         "--cases", default=10_000, show_default=True, help="Requests with a key, and without."
     ),
     _SEED,
     example="--cases 2000",
 )
-
-COMMANDS = (demo, bench)

@@ -16,9 +16,6 @@ def completion(context: click.Context, shell: str) -> None:
     bash and zsh: the example, in ~/.bashrc or ~/.zshrc. fish: millrace completion fish >
     ~/.config/fish/completions/millrace.fish
     """
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(context.find_root().command, {}, _NAME, _VARIABLE).source())
-
-
-COMMANDS = (completion,)
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(context.find_root().command, {}, _NAME, _VARIABLE).source())

@@ -18,7 +18,7 @@ from jobs.identity import OPEN, ROLES, Caller, Limit
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.tenants import api_keys, limits, tenants
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from tests.support.identity_provider import running
 from tests.support.keys import make_key
 from tests.support.wait import eventually_async

@@ -16,7 +16,7 @@ from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.records import RETENTION_S, CallRecord, record_key
 from jobs.errors import Fault, MillraceError, NoWorker, TooLate
 from jobs.models.model import Model
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from tests.support.wait import eventually_async
 
 MODEL = Model("m", "1", "echo", target_ms=250)

@@ -22,7 +22,7 @@ from jobs.calls.redis import RedisLanes, reply_key
 from jobs.errors import DeadlinePassed, NoWorker, Overloaded, TooLate
 from jobs.models.model import Degrade, Model
 from jobs.models.registry import Registry
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from tests.support.wait import eventually_async, slowdown
 
 LONG = "one two three four five six seven eight nine ten"  # 12 tokens: in the bucket of 16

@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import ConnectionError, ResponseError
 
 from api.gateway.redis_pipeline import PipelineScript, RedisPipeline
-from ops.embedded import EmbeddedServers
+from ops.embedded.servers import EmbeddedServers
 from tests.support.wait import eventually_async
 
 

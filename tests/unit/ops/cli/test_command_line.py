@@ -42,6 +42,26 @@ def test_every_command_explains_itself_with_an_example(name: str) -> None:
     assert "Example: " in shown.output
 
 
+def test_the_list_of_commands_has_their_own_summaries() -> None:
+    listed = CliRunner().invoke(main, ["--help"]).output.partition("Commands:\n")[2].splitlines()
+    width = 2 + max(map(len, main.commands)) + 2
+    shown = {line[:width].strip(): line[width:] for line in listed}
+    lengths = 78 - width - 2
+    assert shown == {name: c.get_short_help_str(lengths) for name, c in main.commands.items()}
+
+
+def test_the_help_of_a_command_loads_no_other_one() -> None:
+    heavy = {"alembic", "celery", "fastapi", "numpy", "psycopg", "redis", "sqlalchemy", "torch"}
+    code = f"""
+import sys
+from ops.cli.main import main
+main(["jobs", "--help"], standalone_mode=False)
+sys.exit(", ".join({heavy} & sys.modules.keys()) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_that_prints_prints_json_when_asked(name: str) -> None:
     if name in ("api", "worker", "keeper") or isinstance(COMMANDS[name], click.Group):

@@ -12,7 +12,7 @@ from jobs.models import models_file
 from jobs.models.model import Limits, Model
 from ops.cli import model_check
 from ops.cli.main import main
-from ops.cli.model_check import Curve, Failed, Point
+from ops.cli.model_check import Curve, ModelCheckFailed, Point
 from tests.support import custom_models
 
 SLOW = """
@@ -40,7 +40,7 @@ def slow(tmp_path: Path) -> Path:
 
 
 def test_the_curve_names_the_best_size_and_the_largest_in_time(slow: Path) -> None:
-    tried = model_check.try_out(models_file.load(slow).resolve("slow"), "cpu")
+    tried = model_check.check_model(models_file.load(slow).resolve("slow"), "cpu")
     [curve] = tried.curves
     assert [point.rows for point in curve.points] == [1, 2, 4, 8, 16]
     for point in curve.points:
@@ -54,7 +54,7 @@ def test_launches_are_measured_as_many_at_a_time_as_there_will_be(slow: Path) ->
     entry = models_file.load(slow).resolve("slow")
     limits = Limits(max_batch=1, in_flight=3)
     model = Model(entry.name, "2", entry.engine, options=entry.options, limits=limits)
-    [point] = model_check.try_out(model, "cpu").curves[0].points
+    [point] = model_check.check_model(model, "cpu").curves[0].points
     assert point.items_per_s == pytest.approx(3000 / point.launch_ms, rel=1e-3)
 
 
@@ -150,7 +150,9 @@ def test_what_is_asked_for_wrongly_is_said(slow: Path, tmp_path: Path) -> None:
 
 def test_a_target_that_no_launch_keeps_is_said() -> None:
     curve = Curve(0, [Point(1, 30.0, 33.3), Point(2, 31.0, 64.5)], 2, 0)
-    assert model_check._judged(curve, 20).endswith("not even one is answered within target_ms = 20")
+    assert model_check._verdict(curve, 20).endswith(
+        "not even one is answered within target_ms = 20"
+    )
 
 
 # -- ops/docs/models.md
@@ -194,7 +196,7 @@ def test_the_entries_of_the_page_are_right(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_told_in_words() -> None:
-    with pytest.raises(Failed, match="has no samples"):
-        model_check.try_out(
+    with pytest.raises(ModelCheckFailed, match="has no samples"):
+        model_check.check_model(
             Model("a", "1", "function", options={"function": "builtins:list"}), "cpu"
         )

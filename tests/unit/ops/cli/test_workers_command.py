@@ -2,7 +2,7 @@
 
 import pytest
 
-from ops.cli.commands.admin.workers import _show
+from ops.cli.commands.admin.workers import line
 
 WORKER = {
     "id": 7, "name": "vm:5", "pool": "default", "device": "auto", "state": "ready", "died": None,
@@ -19,8 +19,5 @@ WORKER = {
         ({"state": "stopped"}, "7  vm:5  default  auto  stopped"),
     ],
 )
-def test_a_worker_that_ended_has_no_model_ready(
-    changed: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _show(WORKER | changed, False)
-    assert capsys.readouterr().out == said + "\n"
+def test_a_worker_that_ended_has_no_model_ready(changed: dict[str, object], said: str) -> None:
+    assert line(WORKER | changed) == said

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from jobs import clock
-from ops.client.client import Changed, Client, Refused
+from ops.client.client import ApiError, Client, JobChanged
 
 Handler = Callable[[httpx.Request], httpx.Response]
 LINES = [b'"x"\n', b'"y"\n']
@@ -54,7 +54,7 @@ def test_each_job_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "raised"), [(httpx.ConnectError("nobody"), httpx.ConnectError), (422, Refused)]
+    ("end", "raised"), [(httpx.ConnectError("nobody"), httpx.ConnectError), (422, ApiError)]
 )
 def test_where_nobody_listens_or_it_is_refused_it_is_not_sent_again(
     monkeypatch: pytest.MonkeyPatch, end: int | Exception, raised: type[Exception]
@@ -84,9 +84,9 @@ def test_an_order_goes_into_the_query_objects_as_json() -> None:
 def test_what_the_detail_says_already_is_not_said_again() -> None:
     fault = {"loc": ["path", "job_id"], "message": "'x' is no id"}
     problem = {"title": "Wrong", "detail": "path.job_id: 'x' is no id", "errors": [fault]}
-    assert str(Refused(httpx.Response(422, json=problem))) == "Wrong: path.job_id: 'x' is no id"
+    assert str(ApiError(httpx.Response(422, json=problem))) == "Wrong: path.job_id: 'x' is no id"
     problem["detail"] = "1 fault, nothing was stored"
-    assert "path.job_id: 'x' is no id" in str(Refused(httpx.Response(422, json=problem)))
+    assert "path.job_id: 'x' is no id" in str(ApiError(httpx.Response(422, json=problem)))
 
 
 def test_a_stream_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ SEVEN = [b'{"seq":%d,"output":"a\xe2\x80\xa8b"}' % seq for seq in range(7)]
 def read(server: Breaking) -> list[bytes]:
     made = Client(server.url)
     try:
-        return list(made.lasting_results("job_1"))
+        return list(made.resumable_results("job_1"))
     finally:
         made.close()
 
@@ -181,7 +181,10 @@ def test_results_go_on_where_the_connection_broke(monkeypatch: pytest.MonkeyPatc
 
 def test_results_of_two_generations_are_never_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    with breaking(SEVEN, [3, 7], 1, 2) as server, pytest.raises(Changed, match="read them again"):
+    with (
+        breaking(SEVEN, [3, 7], 1, 2) as server,
+        pytest.raises(JobChanged, match="read them again"),
+    ):
         read(server)
 
 
@@ -214,5 +217,5 @@ def test_a_job_that_is_not_there_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     answer = httpx.Response(404, json={"title": "Not found", "detail": "there is none"})
     transport = httpx.MockTransport(lambda request: answer)
     made._http = httpx.Client(base_url="http://x", transport=transport)
-    with pytest.raises(Refused, match="there is none"):
+    with pytest.raises(ApiError, match="there is none"):
         made.wait("job_1")

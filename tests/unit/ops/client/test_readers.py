@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ops.client.readers import Input, Unreadable, format_of
+from ops.client.readers import Input, InputError, format_of
 
 
 def items(path: Path, content: bytes, **how: str) -> list[Any]:
@@ -18,7 +18,7 @@ def items(path: Path, content: bytes, **how: str) -> list[Any]:
 
 
 def refused(path: Path, content: bytes, **how: str) -> str:
-    with pytest.raises(Unreadable) as found:
+    with pytest.raises(InputError) as found:
         items(path, content, **how)
     return str(found.value)
 

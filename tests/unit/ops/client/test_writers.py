@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from ops.client.writers import Target, Unwritable
+from ops.client.writers import OutputError, Target
 
 
 def line(seq: int, output: Any = None, code: str = "", id: str | None = None) -> bytes:
@@ -86,7 +86,7 @@ def test_parquet_without_results_is_a_table(tmp_path: Path) -> None:
 
 def test_an_output_that_does_not_fit_the_first_ones_is_named(tmp_path: Path) -> None:
     lines = [*(line(seq, [0.5]) for seq in range(1000)), line(1000, "text")]
-    with pytest.raises(Unwritable, match=r"between seq 1000 and 1000 .*write .jsonl or .csv"):
+    with pytest.raises(OutputError, match=r"between seq 1000 and 1000 .*write .jsonl or .csv"):
         Target.of(tmp_path / "out.parquet").write(lines)
     assert list(tmp_path.iterdir()) == []
 
@@ -130,7 +130,7 @@ def test_a_link_stays_one_and_a_pipe_is_written_into(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, why: str) -> None:
-    with pytest.raises(Unwritable, match=why):
+    with pytest.raises(OutputError, match=why):
         Target.of(tmp_path / name)
 
 
@@ -138,7 +138,7 @@ def test_without_pyarrow_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(Unwritable, match=r"pip install 'millrace\[parquet\]'"):
+    with pytest.raises(OutputError, match=r"pip install 'millrace\[parquet\]'"):
         Target.of(tmp_path / "out.parquet")
 
 

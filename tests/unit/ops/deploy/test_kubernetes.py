@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from jobs.models import models_file
-from ops.cli.commands.platform.processes import WORKER_GRACE_S
+from ops.cli.commands.platform.worker import WORKER_GRACE_S
 from tests.unit.ops.deploy.kit import DEPLOY, wrong
 from tests.unit.ops.deploy.settings import SETTINGS, is_command
 from workers.app import SHUTDOWN_S

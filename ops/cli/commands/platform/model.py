@@ -1,6 +1,5 @@
 """Commands that check models of the models file."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from jobs import settings
 from jobs.errors import Malformed, UnknownModel
 from jobs.intake import validation
 from jobs.models import models_file
-from jobs.models.model import Model
-from ops.cli.commands.common import as_json_option
+from ops.cli import model_check
+from ops.cli.commands.common import as_json_option, show
 
 
 @click.group(epilog="Example: millrace model check mine --file models.toml")
@@ -30,46 +29,41 @@ def model() -> None:
 )
 @click.option(
     "--input",
-    "inputs",
+    "inputs_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Inputs as JSON, one a line; default: the model's samples.",
 )
 @as_json_option
-def check(names: tuple[str, ...], path: Path | None, inputs: Path | None, as_json: bool) -> None:
+def check(
+    names: tuple[str, ...], path: Path | None, inputs_path: Path | None, as_json: bool
+) -> None:
     """Loads models, warms them up, finds their best batch sizes and prints their curves."""
-    from ops.cli import model_check
-
-    found = settings.load()
-    declared = models_file.load(path or found.models)
+    configured = settings.load()
+    declared = models_file.load(path or configured.models)
     try:
-        chosen = [declared.resolve(name) for name in names] or list(declared)
+        models = [declared.resolve(name) for name in names] or list(declared)
     except UnknownModel as error:
         raise click.UsageError(str(error)) from error
-    if inputs and len(chosen) != 1:
+    if inputs_path and len(models) != 1:
         raise click.UsageError("--input goes with the name of one model")
-    given = _inputs(inputs) if inputs else []
+    inputs = _inputs(inputs_path) if inputs_path else []
     failed = False
-    for one in chosen:
+    for model in models:
         try:
-            tried = model_check.try_out(one, found.device, given)
-        except model_check.Failed as error:
+            report = model_check.check_model(model, configured.device, inputs)
+        except model_check.ModelCheckFailed as error:
             failed = True
-            _show_failure(one, str(error), as_json)
-            continue
-        click.echo(json.dumps(tried.as_json()) if as_json else "\n".join(model_check.lines(tried)))
+            show({"model": model.key, "error": str(error)}, (), as_json)
+            if not as_json:
+                click.echo(f"problem: {error}", err=True)
+        else:
+            show(report.as_json(), model_check.lines(report), as_json)
     sys.exit(1 if failed else 0)
-
-
-def _show_failure(model: Model, error: str, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"model": model.key, "error": error}))
-    else:
-        click.echo(f"problem: {error}", err=True)
 
 
 def _inputs(path: Path) -> list[Any]:
     """Reads inputs: values, or the `input` of objects."""
-    found = []
+    inputs = []
     for n, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
@@ -77,10 +71,7 @@ def _inputs(path: Path) -> list[Any]:
             value = validation.parse_json(line)
         except Malformed as error:
             raise click.ClickException(f"{path}, line {n}: {error}") from error
-        found.append(value["input"] if isinstance(value, dict) and "input" in value else value)
-    if not found:
+        inputs.append(value["input"] if isinstance(value, dict) and "input" in value else value)
+    if not inputs:
         raise click.ClickException(f"{path} holds no input")
-    return found
-
-
-COMMANDS = (model,)
+    return inputs

@@ -1,0 +1,97 @@
+"""Command that compares results."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import click
+
+from jobs.states import TERMINAL
+from ops.cli.commands.common import Number, client_command, show
+from ops.cli.errors import reported
+from ops.client import diff as comparison
+from ops.client.client import Client
+from ops.client.diff import Diff, Tolerance
+
+_DIFFERENT = 1
+
+
+class _Incomparable(click.ClickException):
+    exit_code = 2
+
+
+class _Comparison(click.Command):
+    """Exits as diff(1) does: with 2 where a comparison fails."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            with reported():
+                return super().invoke(ctx)
+        except click.ClickException as error:
+            raise _Incomparable(error.message) from error
+
+
+@click.command(cls=_Comparison, epilog="Example: millrace diff job_01kajf… job_01kajg… --atol 1e-6")
+@click.argument("job_a")
+@click.argument("job_b")
+@click.option("--by", type=click.Choice(["custom_id", "seq"]), help="Key of results that belong "
+              "together; default: custom_id, or seq without one.")  # fmt: skip
+@click.option("--rtol", type=Number(0), default=0.0, show_default=True,
+              help="Tolerance relative to B's numbers.")  # fmt: skip
+@click.option("--atol", type=Number(0), default=0.0, show_default=True,
+              help="Absolute tolerance of numbers.")  # fmt: skip
+@click.option(
+    "--min-cosine", type=Number(-1, 1), help="Vectors with this cosine are the same, too."
+)
+@click.option("--show", "shown", default=10, show_default=True,
+              help="Number of differences to show.")  # fmt: skip
+@client_command
+def diff(
+    client: Client, job_a: str, job_b: str, by: Literal["custom_id", "seq"] | None, shown: int,
+    as_json: bool, **bounds: Any,
+) -> None:  # fmt: skip
+    """Compares the results of two finished jobs.
+
+    Exits with 0 if they are the same, 1 if not, 2 if they can't be compared.
+    Numbers a and b are the same where |a - b| <= atol + rtol * |b|.
+    """
+    a, b = (_finished(client, id) for id in (job_a, job_b))
+    result = comparison.diff(
+        client.resumable_results(job_a),
+        client.resumable_results(job_b),
+        by=by,
+        tolerance=Tolerance(**bounds),
+        show=shown,
+    )
+    value = {"a": a["id"], "b": b["id"], "is_same": result.is_same, **result.as_json()}
+    show(value, [_side("A", a), _side("B", b), *_lines(result)], as_json)
+    if not result.is_same:
+        raise click.exceptions.Exit(_DIFFERENT)
+
+
+def _finished(client: Client, id: str) -> dict[str, Any]:
+    job = client.job(id)
+    if job["state"] in TERMINAL:
+        return job
+    raise click.ClickException(f"{id} is {job['state']}: its results are not all there yet")
+
+
+def _side(name: str, job: dict[str, Any]) -> str:
+    return f"{name}  {job['id']}  {job['model']}@{job['version']}  {job['counts']['total']} items"
+
+
+def _lines(result: Diff) -> Iterator[str]:
+    counts = f"{result.same} same, {result.changed} changed"
+    yield f"{counts}, {result.only_a} only in A, {result.only_b} only in B"
+    for (a, b), count in result.outcomes.most_common():
+        yield f"{count} {a} in A, {b} in B"
+    if result.max_abs_diff is not None:
+        yield f"numbers differ by {result.max_abs_diff:g} at most"
+    if result.min_cosine is not None:
+        yield f"cosine of vectors: {result.min_cosine:.9g} at least"
+    for one in result.shown:
+        a, b = (one[side] if one[side] is not None else "-" for side in ("a", "b"))
+        yield f"  {one['item']}: {a} | {b}"
+    hidden = result.changed + result.only_a + result.only_b - len(result.shown)
+    if hidden:
+        yield f"  … and {hidden} more"

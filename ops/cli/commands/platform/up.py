@@ -1,0 +1,41 @@
+"""Command that runs the whole platform."""
+
+import click
+
+from jobs import settings
+from jobs.telemetry import logs
+from ops.cli.commands.common import as_json_option, show
+from ops.processes.children import StopSignal
+from ops.supervisor.platform import Platform
+
+
+@click.command(epilog="Example: millrace up --workers 2")
+@click.option("--workers", default=1, show_default=True, help="Number of worker processes.")
+@as_json_option
+def up(workers: int, as_json: bool) -> None:
+    """Runs everything: embedded services, migrations, api, keeper, workers. Ctrl-C stops it."""
+    configured = settings.load()
+    logs.configure("up", configured.log_format)
+    stop_requested = StopSignal()
+    platform = Platform(configured, workers)
+    platform.start(stop_requested)
+    if not stop_requested():
+        _show_addresses(platform, as_json)
+    try:
+        platform.run(stop_requested)
+    finally:
+        click.echo("stopping", err=as_json)
+        platform.stop()
+
+
+def _show_addresses(platform: Platform, as_json: bool) -> None:
+    url = platform.url
+    pages = {"dashboard": f"{url}/dashboard", "docs": f"{url}/docs"}
+    lines = [
+        f"ready: {url}; Ctrl-C stops it",
+        f"dashboard: {pages['dashboard']}",
+        f"API docs: {pages['docs']}",
+    ]
+    if platform.metrics:
+        lines.append(f"metrics: {' '.join(platform.metrics)}")
+    show({"ready": True, "url": url, **pages, "metrics": platform.metrics}, lines, as_json)
