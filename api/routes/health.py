@@ -8,8 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
-from api.schemas import examples
-from api.schemas.common import Health
+from api.schemas.common import MODEL, Health
 from api.schemas.fleet import ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
 from jobs.models.model import Model
@@ -45,8 +44,13 @@ async def readyz(context: ContextDep) -> dict[str, str]:
     return {"status": "ok"}
 
 
+_EXAMPLE = (
+    "# HELP millrace_calls_in_flight Calls of this process that have no answer yet\n"
+    "# TYPE millrace_calls_in_flight gauge\n"
+    "millrace_calls_in_flight 3.0\n"
+)
 _SAMPLES: dict[str, Any] = {
-    "content": {"text/plain": {"schema": {"type": "string"}, "example": examples.METRICS}},
+    "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
     "description": "every metric of this process; ops/docs/metrics.md says what each means",
 }
 
@@ -76,7 +80,7 @@ def list_models(context: ContextDep, caller: Reader) -> dict[str, list[ModelStat
 def model_ready(
     context: ContextDep,
     caller: Reader,
-    model: Annotated[str, Path(description="name, or name@version", examples=[examples.MODEL])],
+    model: Annotated[str, Path(description="name, or name@version", examples=[MODEL])],
 ) -> ModelState:
     """Returns 200 once the model is loaded and warm in a worker; 503 before. A name without a
     version means any version."""

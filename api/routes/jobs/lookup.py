@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import Path, Request
 
-from api.schemas import examples
+from api.schemas import common
 from api.services.resources import Resources
 from jobs import ids
 from jobs.api_keys import TENANT
@@ -25,7 +25,7 @@ PREFIXES = ("job", "batch", "msgbatch")
 JOB_ID = ids.pattern(*PREFIXES)
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[
-    str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[examples.JOB_ID])
+    str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[common.JOB_ID])
 ]
 
 
