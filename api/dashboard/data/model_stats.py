@@ -21,19 +21,19 @@ class Row:
 
     key: str
     model: Model | None  #: None: no longer declared
-    standing: ModelStatus
+    status: ModelStatus
     target_s: float
     figures: Mapping[str, Any]
 
     @property
     def ready(self) -> int:
         """Number of workers in which it is ready."""
-        return self.standing.states.get("ready", 0)
+        return self.status.states.get("ready", 0)
 
     @property
     def condition(self) -> tuple[str, str]:
         """State in words, and its colour class."""
-        states = self.standing.states
+        states = self.status.states
         if states.get("ready"):
             return "ready", "good"
         for state, kind in (("failed", "bad"), ("loading", "busy"), ("warming", "busy")):
@@ -42,26 +42,26 @@ class Row:
         return ("at rest", "") if states.get("absent") else ("no worker", "warning")
 
 
-def standing(shared: Context) -> Mapping[str, ModelStatus]:
+def statuses(context: Context) -> Mapping[str, ModelStatus]:
     """Returns the states of models in workers by name@version; {} without the database."""
     try:
-        with shared.database.connect() as tx:
-            return workers.model_statuses(tx, 2 * shared.settings.lease_s)
+        with context.database.connect() as tx:
+            return workers.model_statuses(tx, 2 * context.settings.lease_s)
     except CONNECTION_ERRORS:
         return {}
 
 
-def rows(shared: Context, found: Mapping[str, ModelStatus], reports: ReportSet) -> list[Row]:
-    """Returns rows of all models that are declared or still in workers (`found`)."""
-    declared = {model.key: model for model in shared.models}
-    keys = (*declared, *sorted(found.keys() - declared.keys()))
-    return [row(key, declared.get(key), found.get(key, NOWHERE), reports) for key in keys]
+def rows(context: Context, statuses: Mapping[str, ModelStatus], reports: ReportSet) -> list[Row]:
+    """Returns rows of all models that are declared or still in workers (`statuses`)."""
+    declared = {model.key: model for model in context.models}
+    keys = (*declared, *sorted(statuses.keys() - declared.keys()))
+    return [row(key, declared.get(key), statuses.get(key, NOWHERE), reports) for key in keys]
 
 
-def row(key: str, model: Model | None, standing: ModelStatus, reports: ReportSet) -> Row:
+def row(key: str, model: Model | None, status: ModelStatus, reports: ReportSet) -> Row:
     """Returns the row of one version."""
     target_s = model.target_ms / 1000 if model else 0.0
-    return Row(key, model, standing, target_s, figures(reports, key))
+    return Row(key, model, status, target_s, figures(reports, key))
 
 
 def figures(now: ReportSet, key: str) -> dict[str, Any]:
@@ -102,14 +102,14 @@ def stages(reports: ReportSet, **labels: str) -> dict[str, float]:
 
 def launch_sizes(reports: ReportSet, **labels: str) -> dict[str, float]:
     """Returns launches by number of entries, in ranges."""
-    found, low = {}, 0
+    counts, low = {}, 0
     for top in EDGES[_ROWS]:
         name = f"{top:.0f}" if top - low <= 1 else f"{low + 1}–{top:.0f}"
-        found[name] = reports.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
+        counts[name] = reports.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
         low = int(top)
     if rest := reports.increase(f"{_ROWS}_bucket", le="+Inf", **labels):
-        found[f"{low + 1}+"] = rest
-    return trimmed(found)
+        counts[f"{low + 1}+"] = rest
+    return trimmed(counts)
 
 
 def trimmed(counts: dict[str, float]) -> dict[str, float]:

@@ -46,7 +46,7 @@ def answer(request: Request, error: Exception) -> Response:
     other = _SERVER_ERROR if known.status >= 500 else _CLIENT_ERROR
     remedy = next((words for kind, words in _REMEDIES if isinstance(known, kind)), other)
     viewer = getattr(request.state, "viewer", None)
-    return layout.page(
+    return layout.render(
         request, "failure.html", viewer=viewer, status=known.status, error=known, remedy=remedy,
         path=request.url.path,
     )  # fmt: skip
@@ -82,5 +82,5 @@ def _sign_in(request: Request) -> Response:
     if request.method != "GET":
         return layout.redirect(layout.to_sign_in(layout.PREFIX))
     if request.headers.get("sec-fetch-site") == "cross-site":
-        return layout.page(request, "again.html", viewer=None, path=path)
+        return layout.render(request, "again.html", viewer=None, path=path)
     return layout.redirect(layout.to_sign_in(path))
