@@ -22,7 +22,7 @@ for module in (
 ):  # what is not served first: its paths are more special
     router.include_router(module.router)
 
-route_of, serve = infer.route_of, infer.serve
+route_of, answer = infer.route_of, infer.answer
 
 
 def _worded(error: MillraceError, id: str) -> dict[str, str]:
