@@ -60,7 +60,7 @@ def _note(span: Span, scope: Scope, status: int) -> None:
 
 def route_of(scope: Scope) -> str | None:
     """Returns the route's template; None where there is none."""
-    if found := getattr(scope.get("route"), "path", None):
-        return str(found)
+    if template := getattr(scope.get("route"), "path", None):
+        return str(template)
     path: str = scope["path"]
     return path if path in _SHORT else oip.route_of(path) or None

@@ -112,9 +112,9 @@ def _without_worker(context: Context) -> list[str]:
     ]
 
 
-def _state(key: str, model: Model | None, standing: ModelStatus) -> ModelState:
+def _state(key: str, model: Model | None, status: ModelStatus) -> ModelState:
     name, _, version = key.partition("@")
-    ready = standing.states.get("ready", 0)
+    ready = status.states.get("ready", 0)
     return ModelState(
         name=name,
         version=version,
@@ -123,7 +123,7 @@ def _state(key: str, model: Model | None, standing: ModelStatus) -> ModelState:
         unit=model.spec.unit if model else None,
         ready=ready > 0,
         workers=ready,
-        states=dict(standing.states),
-        load_ms=standing.load_ms or None,
-        error=standing.error or None,
+        states=dict(status.states),
+        load_ms=status.load_ms or None,
+        error=status.error or None,
     )

@@ -11,6 +11,7 @@ from api.schemas.common import (
     NO_NUL,
     Body,
     KeyId,
+    Page,
     RequestId,
     TenantName,
     Timestamp,
@@ -113,11 +114,8 @@ class CreatedKey(Key):
     key: str = Field(description="`mk_…`, shown once", examples=["mk_4pQ0…"])
 
 
-class KeyPage(BaseModel):
+class KeyPage(Page[Key]):
     """Page of keys."""
-
-    data: list[Key]
-    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class TenantTerms(Body):
@@ -147,11 +145,8 @@ class Tenant(TenantTerms):
     erased_at: str | None
 
 
-class TenantPage(BaseModel):
+class TenantPage(Page[Tenant]):
     """Page of tenants."""
-
-    data: list[Tenant]
-    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class ErasureRemainder(BaseModel):

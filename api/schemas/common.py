@@ -4,10 +4,11 @@ Schemas check requests without their items (`jobs.intake.validation` checks thos
 describe both in /openapi.json.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
+T = TypeVar("T")
 NO_NUL = r"^[^\x00]*$"
 _ID = "01kajf7q5rf0h8zq2m4w6y8a0b"
 JOB_ID, KEY_ID, CALL_ID = f"job_{_ID}", f"key_{_ID}", f"call_{_ID}"  #: examples
@@ -43,6 +44,13 @@ class Body(BaseModel):
     """Body of a request; a field that it doesn't have is refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Page(BaseModel, Generic[T]):
+    """Page of objects, and the place of the next one."""
+
+    data: list[T]
+    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class Health(BaseModel):

@@ -15,6 +15,7 @@ from api.schemas.common import (
     Metadata,
     ModelName,
     ModelVersion,
+    Page,
     Timestamp,
     WholeNumber,
 )
@@ -240,11 +241,8 @@ class Job(BaseModel):
     output: OutputState | None
 
 
-class JobPage(BaseModel):
+class JobPage(Page[Job]):
     """Page of jobs."""
-
-    data: list[Job]
-    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class ItemTiming(BaseModel):

@@ -53,7 +53,7 @@ def show_job(
                 return layout.redirect(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
         details = _details(tx, row)
         pruned = row.items_pruned or row.results_pruned
-        found = [] if pruned else detail.items(
+        item_rows = [] if pruned else detail.items(
             tx, row.tenant_id, row.id, outcome=_outcome(outcome, code), code=code,
             after=after, limit=_ITEMS + 1,
         )  # fmt: skip
@@ -61,8 +61,8 @@ def show_job(
         "job.html", row=row, job=job, causes=causes, fitting=_applicable(job["state"]),
         timeline=timeline(details.pop("runs"), row.read_at), **details, outcomes=OUTCOMES,
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
-        items=[items.summary(item) for item in found[:_ITEMS]],
-        next=found[_ITEMS - 1].seq if len(found) > _ITEMS else None,
+        items=[items.summary(item) for item in item_rows[:_ITEMS]],
+        next=item_rows[_ITEMS - 1].seq if len(item_rows) > _ITEMS else None,
         params=items.pretty(job["params"]), metadata=items.pretty(job["metadata"]),
     )  # fmt: skip
 
@@ -74,15 +74,15 @@ def _outcome(outcome: str, code: str) -> Outcome | None:
 
 def _details(tx: Tx, row: JobRow) -> dict[str, Any]:
     """Loads the parts whose queries grow with the job, cached."""
-    its, key = (tx, row.tenant_id, row.id), (row.id, row.generation, row.state)
+    job, key = (tx, row.tenant_id, row.id), (row.id, row.generation, row.state)
     queries = {
-        "runs": lambda: detail.runs(*its, MOST_RUNS),
-        "slices": lambda: detail.slice_states(*its),
-        "codes": lambda: detail.error_codes(*its) if row.failed else [],
-        "launches": lambda: detail.launches(*its, _LAUNCHES),
+        "runs": lambda: detail.runs(*job, MOST_RUNS),
+        "slices": lambda: detail.slice_states(*job),
+        "codes": lambda: detail.error_codes(*job) if row.failed else [],
+        "launches": lambda: detail.launches(*job, _LAUNCHES),
     }
     rows: dict[str, Any] = {name: _rows.get((name, *key), query) for name, query in queries.items()}
-    return rows | {"deliveries": deliveries.of_job(*its)}
+    return rows | {"deliveries": deliveries.of_job(*job)}
 
 
 def _applicable(state: Any) -> list[Verb]:
@@ -96,10 +96,10 @@ def _applicable(state: Any) -> list[Verb]:
 def show_slices(page: layout.ReaderPage, job_id: JobId, after: _Seq = -1) -> Response:
     """Shows a job's slices."""
     with find_job(page.context, page.caller, job_id) as (tx, row):
-        found = detail.slices(tx, row.tenant_id, row.id, after=after, limit=_SLICES + 1)
+        slices = detail.slices(tx, row.tenant_id, row.id, after=after, limit=_SLICES + 1)
     return page.render(
-        "slices.html", job=jobs.job_object(row), slices=found[:_SLICES], after=after,
-        next=found[_SLICES - 1].start if len(found) > _SLICES else None,
+        "slices.html", job=jobs.job_object(row), slices=slices[:_SLICES], after=after,
+        next=slices[_SLICES - 1].start if len(slices) > _SLICES else None,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from fastapi import Path, Response
 
 from api.dashboard.auth.viewer import Form
 from api.dashboard.rendering import forms, layout, page_router
+from api.http.errors import validated
 from api.routes.admin import keys
 from api.routes.admin.keys import KEY_ID
 from api.schemas.admin import KeyRequest
@@ -28,7 +29,7 @@ def make(page: layout.AdminPage, form: Form) -> Response:
         "scopes": ["read"] if form.get("read_only") else None,
         "expires_in_s": None if days is None else days * _DAY_S,
     }
-    key = keys.create(*page.arguments, forms.validate(KeyRequest, body))
+    key = keys.create(*page.arguments, validated(KeyRequest, body))
     return page.render("key_made.html", key=key, instead_of="")
 
 

@@ -10,6 +10,7 @@ from fastapi import Path, Query, Response
 from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.rendering import forms, layout, page_router
+from api.http.errors import validated
 from api.routes.admin import limits as limit_routes
 from api.routes.admin import tenants as tenant_routes
 from api.schemas.admin import LimitList, TenantTerms
@@ -61,14 +62,14 @@ def show_tenant(page: layout.ReaderPage, tenant: Tenant) -> Response:
     with page.context.acting(tenant) as tx:
         rows = stats.page(tx, tenant, limit=1)
         used = usage.sums(tx, tenant, ["model"], today.replace(day=1), today + timedelta(days=1))
-        found = limits.get(tx, tenant)
+        limit_rows = limits.get(tx, tenant)
         keys = api_keys.page(tx, tenant, None, _KEYS) if own or page.may("admin") else None
     if not rows:
         raise NotFound(f"there is no tenant {tenant}")
     return page.render(
         "tenant.html", tenant=tenant, row=rows[0], numbers=_NUMBERS,
         usage=Report(["model"], used, page.context.models).as_json(),
-        limits=[asdict(limit) for limit in found], now=clock.now(), rights=ROLES,
+        limits=[asdict(limit) for limit in limit_rows], now=clock.now(), rights=ROLES,
         keys=None if keys is None else [(row, key_object(row)) for row in keys],
     )  # fmt: skip
 
@@ -78,7 +79,7 @@ def set_terms(page: layout.AdminPage, form: Form, tenant: Tenant) -> Response:
     """Sets weight and caps."""
     names = ("weight", "soft_cap", "hard_cap")
     typed = {name: _float(form, name) for name in names if form.get(name, "").strip()}
-    body = forms.validate(TenantTerms, typed)
+    body = validated(TenantTerms, typed)
     tenant_routes.put_tenant(*page.arguments, tenant, body)
     return layout.redirect(_path(tenant), "Share and caps have been set")
 
@@ -91,7 +92,7 @@ def _float(form: Mapping[str, str], name: str) -> float | None:
 @router.post("/tenants/{tenant}/limits")
 def set_limits(page: layout.AdminPage, form: Form, tenant: Tenant) -> Response:
     """Replaces all limits; a row without a number is deleted."""
-    body = forms.validate(LimitList, {"data": list(_typed(form))})
+    body = validated(LimitList, {"data": list(_typed(form))})
     limit_routes.put_limits(*page.arguments, tenant, body)
     return layout.redirect(_path(tenant), "The limits have been set, for new requests")
 

@@ -8,7 +8,8 @@ from fastapi import Path, Query, Response
 from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import tenant_scope
-from api.dashboard.rendering import forms, layout, page_router
+from api.dashboard.rendering import layout, page_router
+from api.http.errors import validated
 from api.routes.jobs import webhooks
 from api.routes.jobs.lookup import TENANT_OR_ALL, JobId
 from api.schemas.common import NO_NUL
@@ -76,14 +77,13 @@ def secret(
 ) -> Response:
     """Shows the signing secret if it has never been shown, or rotates it."""
     action = webhooks.rotate_secret if act == "rotate" else webhooks.look_at_secret
-    found = action(*page.arguments)
-    return page.render("secret.html", found=found)
+    return page.render("secret.html", secret=action(*page.arguments))
 
 
 @router.post("/webhooks/endpoint")
 def set_endpoint(page: layout.SubmitterPage, form: Form) -> Response:
     """Sets the tenant's default endpoint."""
-    endpoint = forms.validate(Endpoint, {"url": form.get("url", "").strip() or None})
+    endpoint = validated(Endpoint, {"url": form.get("url", "").strip() or None})
     webhooks.set_endpoint(*page.arguments, endpoint)
     return layout.redirect(
         _PATH, "Your endpoint has been set" if endpoint.url else "Your endpoint has been removed"
