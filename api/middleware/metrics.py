@@ -1,6 +1,5 @@
 """Requests counted by their route's template."""
 
-
 from starlette.types import Message, Scope, Send
 
 from jobs import clock

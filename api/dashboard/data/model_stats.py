@@ -61,33 +61,33 @@ def rows(context: Context, statuses: Mapping[str, ModelStatus], reports: ReportS
 def row(key: str, model: Model | None, status: ModelStatus, reports: ReportSet) -> Row:
     """Returns the row of one version."""
     target_s = model.target_ms / 1000 if model else 0.0
-    return Row(key, model, status, target_s, figures(reports, key))
+    return Row(key, model, status, target_s, figures(reports, model=key))
 
 
-def figures(now: ReportSet, key: str) -> dict[str, Any]:
-    """Returns the figures of a model over the last minute."""
-    met = now.increase_by("millrace_call_target_total", "met", model=key)
-    units = now.increase("millrace_launch_units_total", model=key)
-    padded = now.increase("millrace_launch_padded_units_total", model=key)
+def figures(now: ReportSet, **labels: Any) -> dict[str, Any]:
+    """Returns the figures of a model, or of all, over the last minute."""
+    met = now.increase_by("millrace_call_target_total", "met", **labels)
+    units = now.increase("millrace_launch_units_total", **labels)
+    padded = now.increase("millrace_launch_padded_units_total", **labels)
     return {
-        "calls_s": now.rate("millrace_calls_total", model=key),
-        "items_s": now.rate("millrace_items_total", model=key),
+        "calls_s": now.rate("millrace_calls_total", **labels),
+        "items_s": now.rate("millrace_items_total", **labels),
         **{
-            f"p{q}_s": now.quantile("millrace_call_seconds", q / 100, model=key)
+            f"p{q}_s": now.quantile("millrace_call_seconds", q / 100, **labels)
             for q in (50, 95, 99)
         },
         "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,
-        "queue_calls": now.gauge("millrace_queue_calls", model=key),
-        "queue_items": now.gauge("millrace_queue_items", model=key),
-        "oldest_s": now.gauge("millrace_queue_oldest_seconds", model=key),
-        "drain_s": now.gauge("millrace_predicted_drain_seconds", model=key),
-        "launches_s": now.rate("millrace_launches_total", model=key),
-        "rows": now.mean(_ROWS, model=key),
-        "fill": now.mean("millrace_launch_fill_ratio", model=key),
+        "queue_calls": now.gauge("millrace_queue_calls", **labels),
+        "queue_items": now.gauge("millrace_queue_items", **labels),
+        "oldest_s": now.gauge("millrace_queue_oldest_seconds", **labels),
+        "drain_s": now.gauge("millrace_predicted_drain_seconds", **labels),
+        "launches_s": now.rate("millrace_launches_total", **labels),
+        "rows": now.mean(_ROWS, **labels),
+        "fill": now.mean("millrace_launch_fill_ratio", **labels),
         "padding": 1 - units / padded if padded else None,
-        "launch_s": now.mean("millrace_launch_seconds", model=key),
-        "prediction": now.quantile("millrace_launch_prediction_ratio", 0.5, model=key),
-        "lanes": now.gauge("millrace_lanes_waiting", model=key),
+        "launch_s": now.mean("millrace_launch_seconds", **labels),
+        "prediction": now.quantile("millrace_launch_prediction_ratio", 0.5, **labels),
+        "lanes": now.gauge("millrace_lanes_waiting", **labels),
     }
 
 

@@ -83,7 +83,7 @@ def _for_operators(
     return page.render(
         "overview.html",
         telemetry=telemetry,
-        figures=figures(telemetry),
+        figures=figures(telemetry.reports),
         causes=causes,
         parts=health.parts(page.context, telemetry, states, observations.took_s),
         models=model_stats.rows(page.context, observations.models, telemetry.reports),
@@ -139,28 +139,13 @@ def busy_of(reports: ReportSet, incarnation: int) -> float | None:
     return min(1.0, one.rate("millrace_device_busy_seconds_total"))
 
 
-def figures(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+def figures(reports: ReportSet) -> dict[str, Any]:
     """Returns the totals for the tiles."""
-    now = telemetry.reports
-    units = now.increase("millrace_launch_units_total")
-    padded = now.increase("millrace_launch_padded_units_total")
-    met = now.increase_by("millrace_call_target_total", "met")
-    return {
-        "calls_s": now.rate("millrace_calls_total"),
-        "items_s": now.rate("millrace_items_total"),
-        "failures_s": history.failure_rate(now),
-        "retries_s": now.rate("millrace_item_retries_total"),
-        "queue_calls": now.gauge_by("millrace_queue_calls", "model"),
-        "queue_items": now.gauge_by("millrace_queue_items", "model"),
-        "oldest_s": now.gauge("millrace_queue_oldest_seconds"),
-        "drain_s": now.gauge("millrace_predicted_drain_seconds"),
-        "rows": now.mean("millrace_launch_rows"),
-        "fill": now.mean("millrace_launch_fill_ratio"),
-        "padding": 1 - units / padded if padded else None,
-        "launches_s": now.rate("millrace_launches_total"),
-        "reasons": now.increase_by("millrace_launches_total", "reason"),
-        "busy": history.device_busy_share(now),
-        "p50_s": now.quantile("millrace_call_seconds", 0.5),
-        "p99_s": now.quantile("millrace_call_seconds", 0.99),
-        "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,
+    return model_stats.figures(reports) | {
+        "failures_s": history.failure_rate(reports),
+        "retries_s": reports.rate("millrace_item_retries_total"),
+        "queue_calls": reports.gauge_by("millrace_queue_calls", "model"),
+        "queue_items": reports.gauge_by("millrace_queue_items", "model"),
+        "reasons": reports.increase_by("millrace_launches_total", "reason"),
+        "busy": history.device_busy_share(reports),
     }
