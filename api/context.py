@@ -1,5 +1,8 @@
 """Objects that routes share for the life of an api process."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -8,6 +11,7 @@ from fastapi import Depends, Request
 from api.auth.authenticator import Authenticator
 from api.gateway.call_log import CallLog
 from api.gateway.gateway import CallGateway
+from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.http.idempotency import Uploads
 from api.services.diagnostics import DiagnosticsService
@@ -15,6 +19,8 @@ from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from jobs.identity import Caller
+from jobs.states import JobClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +36,35 @@ class Context(Resources):
     reports: Reports  #: what the platform's processes report
     call_log: CallLog  #: calls that ended within the last hour
     diagnostics: DiagnosticsService  #: findings of `why`
+
+    @contextmanager
+    def inference_session(
+        self,
+        request: Request,
+        caller: Caller,
+        job_class: JobClass,
+        timeout_ms: int,
+        since_s: float,
+        rate_limit_headers: dict[str, str],
+    ) -> Iterator[InferenceSession]:
+        """Yields the session in which a request makes its calls; its body must have been read.
+
+        A client that leaves withdraws its calls.
+        """
+        client_disconnected = asyncio.ensure_future(request.receive())
+        try:
+            yield InferenceSession(
+                gateway=self.gateway,
+                call_log=self.call_log,
+                caller=caller,
+                job_class=job_class,
+                timeout_ms=timeout_ms,
+                since_s=since_s,
+                client_disconnected=client_disconnected,
+                rate_limit_headers=rate_limit_headers,
+            )
+        finally:
+            client_disconnected.cancel()
 
 
 async def _context(request: Request) -> Context:

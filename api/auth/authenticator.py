@@ -81,10 +81,9 @@ class Authenticator:
         credential = _credential(headers)
         if not self._is_well_formed(credential):
             raise Unauthenticated(_NOT_VALID)
-        found = await self._cache.get(sha256(credential).digest(), credential)
-        if found is None:
-            raise Unauthenticated(_NOT_VALID)
-        return found
+        if caller := await self._cache.get(sha256(credential).digest(), credential):
+            return caller
+        raise Unauthenticated(_NOT_VALID)
 
     def _is_well_formed(self, credential: bytes) -> bool:
         """Returns True if it can be a key or a token; anything else is not looked up."""
@@ -120,25 +119,17 @@ class Authenticator:
         return LookupResult(Caller(tenant, row.role, scopes, key_id, **terms._asdict()), ends_s)
 
     def _token_caller(self, token: str) -> LookupResult:
-        token_claims = self._tokens.read(token) if self._tokens else None
-        if token_claims is None:
+        claims = self._tokens.read(token) if self._tokens else None
+        if claims is None:
             return LookupResult(None)
-        with acting(self._database, token_claims.tenant) as tx:
-            if tenants.is_erased(tx, token_claims.tenant):  # its provider may go on to name it
+        tenant, actor = claims.tenant, f"oidc:{claims.subject}"
+        with acting(self._database, tenant) as tx:
+            if tenants.is_erased(tx, tenant):  # its provider may go on to name it
                 return LookupResult(None)
-            terms = tenants.terms(tx, token_claims.tenant)
-        actor = f"oidc:{token_claims.subject}"
-        ends_s = clock.monotonic() + token_claims.ends - clock.now().timestamp()
-        return LookupResult(
-            Caller(
-                token_claims.tenant,
-                token_claims.role,
-                token_claims.scopes,
-                actor,
-                **terms._asdict(),
-            ),
-            ends_s,
-        )
+            terms = tenants.terms(tx, tenant)
+        ends_s = clock.monotonic() + claims.ends - clock.now().timestamp()
+        caller = Caller(tenant, claims.role, claims.scopes, actor, **terms._asdict())
+        return LookupResult(caller, ends_s)
 
 
 def _is_token(credential: bytes) -> bool:
@@ -172,15 +163,15 @@ def _host(authority: bytes) -> bytes:
 
 def _credential(headers: Headers) -> bytes:
     """Raises Unauthenticated where there is none, more than one, or one that is too long."""
-    found = None
+    credential = None
     for name, value in headers:
         if name in _HEADERS:
-            if found is not None or len(value) > _MAX_BYTES:
+            if credential is not None or len(value) > _MAX_BYTES:
                 raise Unauthenticated(_NOT_VALID)
-            found = _bearer(value) if name == b"authorization" else value
-    if found is None:
+            credential = _bearer(value) if name == b"authorization" else value
+    if credential is None:
         raise Unauthenticated(_MISSING)
-    return found
+    return credential
 
 
 def _bearer(value: bytes) -> bytes:

@@ -131,9 +131,7 @@ class CredentialCache:
         loop = asyncio.get_running_loop()
         threads = self._threads[name in self._entries, self._is_slow(credential)]
         invalidations = -1
-        while (
-            invalidations != self._invalidations
-        ):  # what is found is older than a change that we heard of
+        while invalidations != self._invalidations:  # a change may be newer than the result
             invalidations = self._invalidations
             result = await loop.run_in_executor(threads, self._look_up_now, credential)
         if clock.monotonic() >= result.ends_s:
@@ -149,10 +147,8 @@ class CredentialCache:
             self._extend_stale(entry)
         if bool(error) != self._failing:
             self._failing = bool(error)
-            state = (
-                f"can't be looked up: {type(error).__name__}" if error else "are looked up again"
-            )
-            _log.warning("credentials %s", state)
+            failure = f"can't be looked up: {type(error).__name__}"
+            _log.warning("credentials %s", failure if error else "are looked up again")
 
     def _store(self, name: bytes, result: LookupResult) -> None:
         now_s = clock.monotonic()

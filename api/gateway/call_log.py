@@ -19,9 +19,8 @@ from jobs.errors import MillraceError
 _EVERY_S = 0.5
 #: Records that a process may write in the long run: half a kilobyte each, for an hour, are 18 MB.
 _PER_SECOND = 10.0
-_MAX_BURST = (
-    300.0  #: Records at once after a quiet half minute: a few milliseconds of the event loop.
-)
+#: Records at once after a quiet half minute: a few milliseconds of the event loop.
+_MAX_BURST = 300.0
 _MARGIN_S = 120  #: A record lives for an hour although its key is of a minute that began earlier.
 
 

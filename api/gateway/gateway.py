@@ -44,6 +44,8 @@ _PATIENCE_S = 0.5
 
 #: Output, error, units and timing of a call.
 InferenceResult = tuple[Any, list[str] | None, int, dict[str, Any]]
+#: End of a call, or the reason why it was not admitted.
+_ResultFuture = asyncio.Future[InferenceResult | Rejection]
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ class _Waiting:
 
     call: Call
     status: ModelStatus
-    result: "asyncio.Future[InferenceResult | Rejection]"  #: its end, or why it was not admitted
+    result: _ResultFuture
 
 
 class CallGateway:
@@ -137,11 +139,11 @@ class CallGateway:
             return
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                found = await self._charge.ask([], charge_arguments(quota))
+                reply = await self._charge.ask([], charge_arguments(quota))
         except (RedisError, TimeoutError) as error:
             _log.warning("couldn't count a request of %s: %s", quota.tenant, error)
             return
-        rejected = refused(found, quota)
+        rejected = refused(reply, quota)
         if rejected and rejected.exceeded:
             raise quota_exceeded(quota, rejected.exceeded)
 
@@ -189,7 +191,7 @@ class CallGateway:
         terms: Terms,
     ) -> InferenceResult | Rejection:
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[InferenceResult | Rejection] = loop.create_future()
+        result: _ResultFuture = loop.create_future()
         left_s = request.deadline_s - clock.monotonic()
         timer = loop.call_later(left_s, _expire, result, request.timeout_ms)
         request.client_disconnected.add_done_callback(partial(_leave, result))
@@ -219,9 +221,9 @@ class CallGateway:
     def _take_back(self, waiting: _Waiting) -> None:
         """Withdraws a call in the background: Redis may be why there was no result."""
 
-        def note(found: Any) -> None:
-            if isinstance(found, RedisError):
-                _log.warning("couldn't take back %s: %s", waiting.call.id, found)
+        def note(reply: Any) -> None:
+            if isinstance(reply, RedisError):
+                _log.warning("couldn't take back %s: %s", waiting.call.id, reply)
 
         arguments = drop_arguments(waiting.status.keys, waiting.call)
         self._drop.send(note, waiting.status.names, arguments)
@@ -231,13 +233,13 @@ class CallGateway:
         key = reply_key(self.name)
         while True:
             try:
-                found = await self._replies.ask("BLPOP", key, _BLOCK_S)
+                reply = await self._replies.ask("BLPOP", key, _BLOCK_S)
             except RedisError as error:
                 _log.warning("can't read replies: %s", error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
-                self._hand_out(found[1] if found else b"[]")
+                self._hand_out(reply[1] if reply else b"[]")
             except Exception:  # nobody else reads replies: the next ones are awaited too
                 _log.exception("a message of replies can't be read")
 
@@ -273,37 +275,29 @@ class CallGateway:
         return {id for (id, _), exists in zip(waiting, known, strict=True) if not exists}
 
 
-def _admit(
-    result: "asyncio.Future[InferenceResult | Rejection]",
-    request: InferenceRequest,
-    quota: Quota,
-    found: Any,
-) -> None:
+def _admit(result: _ResultFuture, request: InferenceRequest, quota: Quota, reply: Any) -> None:
     """Handles the reply of PUT: only a rejection ends the wait."""
-    if isinstance(found, RedisError):
-        _end(result, found)
-    elif rejected := refused(found, quota):
+    if isinstance(reply, RedisError):
+        _end(result, reply)
+    elif rejected := refused(reply, quota):
         if not result.done():
             result.set_result(rejected)
     else:
         if quota is not FREE:
-            request.rate_limit_headers.update(rate_limit_headers(quota, read_remaining(found)))
+            request.rate_limit_headers.update(rate_limit_headers(quota, read_remaining(reply)))
         if request.on_admitted:
             request.on_admitted()
 
 
-def _expire(result: "asyncio.Future[InferenceResult | Rejection]", timeout_ms: int) -> None:
+def _expire(result: _ResultFuture, timeout_ms: int) -> None:
     _end(result, DeadlinePassed(f"no answer within {timeout_ms} ms"))
 
 
-def _leave(
-    result: "asyncio.Future[InferenceResult | Rejection]",
-    client_disconnected: "asyncio.Future[Any]",
-) -> None:
+def _leave(result: _ResultFuture, client_disconnected: "asyncio.Future[Any]") -> None:
     if not result.done():
         result.set_exception(ClientDisconnect())
 
 
-def _end(result: "asyncio.Future[InferenceResult | Rejection]", error: Exception) -> None:
+def _end(result: _ResultFuture, error: Exception) -> None:
     if not result.done():
         result.set_exception(error)

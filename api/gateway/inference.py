@@ -3,12 +3,9 @@ rejected."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
-
-from fastapi import Request
 
 from api.gateway import metrics
 from api.gateway.call_log import CallLog
@@ -30,7 +27,6 @@ from jobs.errors import (
     WorkerLost,
 )
 from jobs.identity import Caller
-from jobs.models.registry import Registry
 from jobs.states import JobClass
 from jobs.telemetry.tracing import spans
 
@@ -50,7 +46,6 @@ class InferenceSession:
 
     gateway: CallGateway
     call_log: CallLog
-    models: Registry
     caller: Caller
     job_class: JobClass
     timeout_ms: int
@@ -134,19 +129,6 @@ class CallResult:
     output: Any
     units: int
     timing: Mapping[str, Any]
-
-
-@contextmanager
-def watch_disconnect(request: Request) -> "Iterator[asyncio.Future[Any]]":
-    """Yields a future that is done once the client has left; the body must have been read.
-
-    A client that leaves withdraws its calls.
-    """
-    client_disconnected = asyncio.ensure_future(request.receive())
-    try:
-        yield client_disconnected
-    finally:
-        client_disconnected.cancel()
 
 
 def is_temporary(error: BaseException) -> bool:

@@ -23,9 +23,9 @@ _IN_FLIGHT, _DONE = b"?", b"="
 
 # KEYS: key. ARGV: mark, ttl ms. Returns the stored value.
 _CLAIM = """
-local kept = redis.call('GET', KEYS[1])
-if not kept then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
-return kept
+local stored = redis.call('GET', KEYS[1])
+if not stored then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+return stored
 """
 
 # KEYS: key. ARGV: mark, its replacement ('' to delete), ttl ms

@@ -82,22 +82,24 @@ def problem_response(error: MillraceError, id: str, path: str = "") -> Response:
 
 
 def error_response(error: Exception, id: str, path: str = "") -> Response:
-    """Returns the response of any exception; unknown ones are logged, and are a 500."""
+    """Returns the response of any exception."""
+    return problem_response(to_error(error, id), id, path)
+
+
+def to_error(error: Exception, id: str) -> MillraceError:
+    """Returns the error that an exception stands for; unknown ones are logged, and are a 500."""
     if isinstance(error, MillraceError):
-        return problem_response(error, id, path)
+        return error
+    if isinstance(error, RequestValidationError):
+        return _invalid(error.errors())
     if isinstance(error, ClientDisconnect):
-        return problem_response(Malformed("the body ended early"), id, path)
+        return Malformed("the body ended early")
     if isinstance(error, (*CONNECTION_ERRORS, RedisError)):
         _log.warning("%s", error, extra={"request_id": id})
         service = "Redis" if isinstance(error, RedisError) else "the database"
-        retry_s = 1 + clock.jitter(1)
-        return problem_response(
-            Unavailable(f"{service} can't be reached", retry_after_s=retry_s), id, path
-        )
+        return Unavailable(f"{service} can't be reached", retry_after_s=1 + clock.jitter(1))
     _log.error("unexpected", exc_info=error, extra={"request_id": id})
-    return problem_response(
-        MillraceError("internal error; the log of the api has details"), id, path
-    )
+    return MillraceError("internal error; the log of the api has details")
 
 
 def validated(schema: type[M], value: Any) -> M:
@@ -165,11 +167,6 @@ def _methods(request: Request) -> set[str]:
 def install(app: FastAPI) -> None:
     """Makes every error that leaves a route a problem."""
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        rejection = _invalid(error.errors())
-        return problem_response(rejection, request_id(request.scope), request.url.path)
-
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         translated = (
@@ -186,5 +183,6 @@ def install(app: FastAPI) -> None:
     async def other(request: Request, error: Exception) -> Response:
         return error_response(error, request_id(request.scope), request.url.path)
 
-    for kind in (MillraceError, *CONNECTION_ERRORS, RedisError, ClientDisconnect, Exception):
+    known = (MillraceError, RequestValidationError, RedisError, ClientDisconnect)
+    for kind in (*known, *CONNECTION_ERRORS, Exception):
         app.add_exception_handler(kind, other)

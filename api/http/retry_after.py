@@ -2,15 +2,8 @@
 
 from jobs import clock
 
-_MIN_MS = 20.0
-
-
-_MAX_S = 120.0
-
-
+_MIN_MS, _MAX_S = 20.0, 120.0
 _JITTER = 0.5  #: Spreads retries over half as long again.
-
-
 _DEFAULT_MS = 500.0  #: Used where the time is not known.
 
 

@@ -3,7 +3,7 @@ would be most of the time that a call takes in this process; counts, traces and 
 
 from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from api.compat import oip
@@ -12,19 +12,21 @@ from api.compat.openai import batches as openai_batches
 from api.compat.openai import embeddings
 from api.compat.openai import files as openai_files
 from api.context import Context
+from api.dependencies import authorize
 from api.http import bodies, errors
-from api.http.request_id import request_id, with_request_id
+from api.http.request_id import HEADER, request_id, with_request_id
 from api.middleware import tracing
 from api.middleware.metrics import CountedResponse
 from api.routes import calls
 from api.routes.jobs import submit
 from jobs.errors import Malformed
+from jobs.identity import Caller
 
 MAX_QUERY_PARAMETERS = 64
 #: Paths whose handlers authenticate first and bound and spool the body themselves.
 _SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 
-CallHandler = Callable[[Scope, Receive, Send, Context], Awaitable[None]]
+CallHandler = Callable[[Request, Context, Caller], Awaitable[Response]]
 
 
 class FastPath:
@@ -50,11 +52,23 @@ class FastPath:
         response = CountedResponse(scope, send, route)
         try:
             if handler:
-                await handler(scope, receive, response.send, self.app.state.context)
+                await self._serve_call(handler, scope, receive, response.send)
             else:
                 await self._serve_by_fastapi(scope, receive, response.send)
         finally:
             response.count()
+
+    async def _serve_call(
+        self, handler: CallHandler, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        request, context = Request(scope, receive), self.app.state.context
+        id = request_id(scope)
+        try:
+            response = await handler(request, context, await authorize(request, context, "infer"))
+            response.raw_headers.append((HEADER, id.encode()))
+        except Exception as error:
+            response = errors.error_response(error, id, scope["path"])
+        await response(scope, receive, send)
 
     async def _serve_by_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["query_string"].count(b"&") >= MAX_QUERY_PARAMETERS:
@@ -71,9 +85,9 @@ def _call_handler(scope: Scope) -> tuple[str, CallHandler | None]:
     """Route template and handler of an inference call; ("", None) for every other request."""
     if scope["method"] == "POST":
         if scope["path"] == calls.PATH:
-            return calls.PATH, calls.serve
+            return calls.PATH, calls.infer
         if scope["path"] == embeddings.PATH:
-            return embeddings.PATH, embeddings.serve
+            return embeddings.PATH, embeddings.create_embeddings
         if route := oip.route_of(scope["path"]):
-            return route, oip.serve
+            return route, oip.answer
     return "", None

@@ -1,7 +1,5 @@
 """Requests counted by their route's template."""
 
-from typing import Any
-
 from starlette.types import Message, Scope, Send
 
 from jobs import clock
@@ -40,5 +38,4 @@ def _is_stream(message: Message) -> bool:
 
 
 def _template(scope: Scope) -> str:
-    found: Any = scope.get("route")
-    return getattr(found, "path", UNKNOWN)
+    return getattr(scope.get("route"), "path", UNKNOWN)

@@ -32,14 +32,14 @@ async def serve(span: Span, app: ASGIApp, scope: Scope, receive: Receive, send: 
     assert span.context
     header = span.context.header.encode()
 
-    async def tell(message: Message) -> None:
+    async def send_traced(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", ()), (_PARENT, header)]
             _note(span, scope, message["status"])
         await send(message)
 
     with span:
-        await app(scope, receive, tell)
+        await app(scope, receive, send_traced)
 
 
 def _note(span: Span, scope: Scope, status: int) -> None:
@@ -60,7 +60,7 @@ def _note(span: Span, scope: Scope, status: int) -> None:
 
 def route_of(scope: Scope) -> str | None:
     """Returns the route's template; None where there is none."""
-    if found := getattr(scope.get("route"), "path", None):
-        return str(found)
+    if template := getattr(scope.get("route"), "path", None):
+        return str(template)
     path: str = scope["path"]
     return path if path in _SHORT else oip.route_of(path) or None

@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from starlette.types import Receive, Scope, Send
 
-from api.context import Context, ContextDep
-from api.dependencies import Inferrer, authorize
+from api.context import ContextDep
+from api.dependencies import Inferrer
 from api.gateway import metrics
 from api.gateway.fallbacks import FallbackPlan, fallback_plans
-from api.gateway.inference import InferenceSession, watch_disconnect
+from api.gateway.inference import InferenceSession
 from api.http import bodies, idempotency
-from api.http.errors import error_response, validated
-from api.http.request_id import request_id
+from api.http.errors import validated
 from api.schemas.calls import CallRequest, CallResponse
 from jobs import clock
 from jobs.errors import Fault, Invalid
@@ -45,18 +43,9 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
 
     async def answer() -> bytes:
         plans = fallback_plans(models, model, call.input, call.params)
-        with watch_disconnect(request) as client_disconnected:
-            session = InferenceSession(
-                gateway=context.gateway,
-                call_log=context.call_log,
-                models=models,
-                caller=caller,
-                job_class=call.call_class,
-                timeout_ms=call.timeout_ms,
-                since_s=since_s,
-                client_disconnected=client_disconnected,
-                rate_limit_headers=rate_limit_headers,
-            )
+        with context.inference_session(
+            request, caller, call.call_class, call.timeout_ms, since_s, rate_limit_headers
+        ) as session:
             return await _call(session, call, plans)
 
     if key is None:
@@ -66,18 +55,6 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     body, replayed = await context.response_cache.once(upload.finish(), call.timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else rate_limit_headers
     return Response(body, headers=headers, media_type=bodies.JSON)
-
-
-async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
-    """Serves a call on the fast path, without FastAPI."""
-    request = Request(scope, receive)
-    id = request_id(scope)
-    try:
-        response = await infer(request, context, await authorize(request, context, "infer"))
-        response.raw_headers.append((b"x-request-id", id.encode()))
-    except Exception as error:
-        response = error_response(error, id)
-    await response(scope, receive, send)
 
 
 async def _call(

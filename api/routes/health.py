@@ -8,8 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
-from api.schemas import examples
-from api.schemas.common import Health
+from api.schemas.common import MODEL, Health
 from api.schemas.fleet import ModelList, ModelState
 from jobs.errors import NoWorker, Unavailable
 from jobs.models.model import Model
@@ -45,8 +44,13 @@ async def readyz(context: ContextDep) -> dict[str, str]:
     return {"status": "ok"}
 
 
+_EXAMPLE = (
+    "# HELP millrace_calls_in_flight Calls of this process that have no answer yet\n"
+    "# TYPE millrace_calls_in_flight gauge\n"
+    "millrace_calls_in_flight 3.0\n"
+)
 _SAMPLES: dict[str, Any] = {
-    "content": {"text/plain": {"schema": {"type": "string"}, "example": examples.METRICS}},
+    "content": {"text/plain": {"schema": {"type": "string"}, "example": _EXAMPLE}},
     "description": "every metric of this process; ops/docs/metrics.md says what each means",
 }
 
@@ -76,7 +80,7 @@ def list_models(context: ContextDep, caller: Reader) -> dict[str, list[ModelStat
 def model_ready(
     context: ContextDep,
     caller: Reader,
-    model: Annotated[str, Path(description="name, or name@version", examples=[examples.MODEL])],
+    model: Annotated[str, Path(description="name, or name@version", examples=[MODEL])],
 ) -> ModelState:
     """Returns 200 once the model is loaded and warm in a worker; 503 before. A name without a
     version means any version."""
@@ -108,9 +112,9 @@ def _without_worker(context: Context) -> list[str]:
     ]
 
 
-def _state(key: str, model: Model | None, standing: ModelStatus) -> ModelState:
+def _state(key: str, model: Model | None, status: ModelStatus) -> ModelState:
     name, _, version = key.partition("@")
-    ready = standing.states.get("ready", 0)
+    ready = status.states.get("ready", 0)
     return ModelState(
         name=name,
         version=version,
@@ -119,7 +123,7 @@ def _state(key: str, model: Model | None, standing: ModelStatus) -> ModelState:
         unit=model.spec.unit if model else None,
         ready=ready > 0,
         workers=ready,
-        states=dict(standing.states),
-        load_ms=standing.load_ms or None,
-        error=standing.error or None,
+        states=dict(status.states),
+        load_ms=status.load_ms or None,
+        error=status.error or None,
     )

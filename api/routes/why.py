@@ -12,8 +12,8 @@ from api.context import Context, ContextDep
 from api.dependencies import Operator, Reader
 from api.http.responses import json_response
 from api.routes.jobs.lookup import JobId, find_job, work_ahead
-from api.schemas import examples
 from api.schemas.calls import EndedCall
+from api.schemas.common import CALL_ID, MODEL
 from api.schemas.fleet import Explanation
 from jobs import ids
 from jobs.calls.records import RETENTION_S, CallRecord
@@ -30,11 +30,9 @@ router = APIRouter(tags=["why"])
 #: Parts of the platform that every model depends on.
 _SHARED_PARTS = frozenset({"api", "database", "redis", "reports"})
 
-CallId = Annotated[
-    str, Path(description="call_…", pattern=ids.pattern("call"), examples=[examples.CALL_ID])
-]
+CallId = Annotated[str, Path(description="call_…", pattern=ids.pattern("call"), examples=[CALL_ID])]
 ModelName = Annotated[
-    str, Path(description="name, or name@version", max_length=200, examples=[examples.MODEL])
+    str, Path(description="name, or name@version", max_length=200, examples=[MODEL])
 ]
 
 

@@ -1,1 +1,1 @@
-"""Pydantic schemas and examples of the native API, one file per resource."""
+"""Pydantic schemas of the native API with examples, one file per resource."""

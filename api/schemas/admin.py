@@ -2,33 +2,49 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from api.schemas.common import NO_NUL, WholeNumber
+from api.schemas.common import (
+    AT,
+    JOB_ID,
+    MODEL,
+    NO_NUL,
+    Body,
+    KeyId,
+    Page,
+    RequestId,
+    TenantName,
+    Timestamp,
+    WholeNumber,
+)
 from jobs import ids
 from jobs.api_keys import MAX_OVERLAP_S, OVERLAP_S, TENANT
 from jobs.identity import SCOPES, Role, Scope
+
+_Amount = Annotated[float, Field(ge=0, le=1e12, strict=True)]
 
 
 class UsageSum(BaseModel):
     """Sums of usage."""
 
-    succeeded: int
-    failed: int
-    units: dict[str, int] = Field(description="of successful work, by unit")
-    device_ms: float = Field(description="of successful and failed work")
-    amount: str = Field(description="exact decimal")
+    succeeded: int = Field(examples=[998])
+    failed: int = Field(examples=[2])
+    units: dict[str, int] = Field(
+        description="of successful work, by unit", examples=[{"tokens": 18340}]
+    )
+    device_ms: float = Field(description="of successful and failed work", examples=[4750.2])
+    amount: str = Field(description="exact decimal", examples=["0.4668"])
 
 
 class UsageGroup(UsageSum):
     """Sums of one group, and the columns that it was grouped by."""
 
     tenant: str = ""
-    model: str = ""
+    model: str = Field(default="", examples=[MODEL])
     version: str = ""
     job_class: str = Field(default="", alias="class")
     kind: Literal["items", "calls"] = "items"
-    day: str = ""
+    day: str = Field(default="", examples=["2026-11-20"])
     month: str = ""
 
 
@@ -39,13 +55,13 @@ class Usage(BaseModel):
     total: UsageSum
 
 
-class KeyRequest(BaseModel):
+class KeyRequest(Body):
     """The body of POST /keys."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    tenant: str = Field(pattern=TENANT, description="owner")
-    name: str = Field(default="", max_length=200, pattern=NO_NUL, description="label")
+    tenant: TenantName = Field(pattern=TENANT, description="owner")
+    name: str = Field(
+        default="", max_length=200, pattern=NO_NUL, description="label", examples=["nightly import"]
+    )
     role: Role = "tenant"
     scopes: list[Scope] | None = Field(
         default=None,
@@ -54,14 +70,17 @@ class KeyRequest(BaseModel):
         description="default: all scopes of the role",
     )
     expires_in_s: float | None = Field(
-        default=None, gt=0, le=315_360_000, strict=True, description="default: never"
+        default=None,
+        gt=0,
+        le=315_360_000,
+        strict=True,
+        description="default: never",
+        examples=[7_776_000.0],
     )
 
 
-class KeyOverlap(BaseModel):
+class KeyOverlap(Body):
     """The body of POST /keys/{key_id}/rotate."""
-
-    model_config = ConfigDict(extra="forbid")
 
     overlap_s: float = Field(
         default=OVERLAP_S,
@@ -69,92 +88,82 @@ class KeyOverlap(BaseModel):
         le=MAX_OVERLAP_S,
         strict=True,
         description="seconds for which the old key stays valid",
+        examples=[3600.0],
     )
 
 
 class Key(BaseModel):
     """API key, without its secret."""
 
-    id: str
-    tenant: str
-    name: str
-    hint: str = Field(description="first characters of the key")
+    id: KeyId
+    tenant: TenantName
+    name: str = Field(examples=["nightly import"])
+    hint: str = Field(description="first characters of the key", examples=["mk_4pQ0"])
     role: Role
-    scopes: list[Scope]
-    created_at: str
+    scopes: list[Scope] = Field(examples=[["read", "submit", "infer"]])
+    created_at: Timestamp
     expires_at: str | None
     revoked_at: str | None
-    last_used_at: str | None
+    last_used_at: str | None = Field(examples=[AT])
     replaced_by: str | None = Field(description="the key that it was rotated to")
 
 
 class CreatedKey(Key):
     """API key with its secret."""
 
-    key: str = Field(description="`mk_…`, shown once")
+    key: str = Field(description="`mk_…`, shown once", examples=["mk_4pQ0…"])
 
 
-class KeyPage(BaseModel):
+class KeyPage(Page[Key]):
     """Page of keys."""
 
-    data: list[Key]
-    next: str | None = Field(description="`after` of the next page; null on the last one")
 
-
-class TenantTerms(BaseModel):
+class TenantTerms(Body):
     """Terms of a tenant."""
 
-    model_config = ConfigDict(extra="forbid")
-
     weight: float = Field(
-        default=1, ge=0.001, le=1000, strict=True, description="fair-share weight"
-    )
-    soft_cap: float | None = Field(
-        default=None,
-        ge=0,
-        le=1e12,
+        default=1,
+        ge=0.001,
+        le=1000,
         strict=True,
-        description="monthly spend that sends a webhook; null: none",
+        description="fair-share weight",
+        examples=[2.0],
     )
-    hard_cap: float | None = Field(
-        default=None,
-        ge=0,
-        le=1e12,
-        strict=True,
-        description="monthly spend that ends all work; null: none",
+    soft_cap: _Amount | None = Field(
+        default=None, description="monthly spend that sends a webhook; null: none", examples=[80.0]
+    )
+    hard_cap: _Amount | None = Field(
+        default=None, description="monthly spend that ends all work; null: none", examples=[100.0]
     )
 
 
 class Tenant(TenantTerms):
     """Tenant and its terms."""
 
-    tenant: str
-    created_at: str
+    tenant: TenantName
+    created_at: Timestamp
     erased_at: str | None
 
 
-class TenantPage(BaseModel):
+class TenantPage(Page[Tenant]):
     """Page of tenants."""
-
-    data: list[Tenant]
-    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class ErasureRemainder(BaseModel):
     """Rows that an erased tenant still has."""
 
     open: int
-    jobs: int
-    erasing: int = Field(description="jobs whose rows or payloads are being removed")
-    items: int = Field(description="rows of those jobs")
-    others: int = Field(description="rows of all other kinds")
+    jobs: int = Field(examples=[2])
+    erasing: int = Field(description="jobs whose rows or payloads are being removed", examples=[1])
+    items: int = Field(description="rows of those jobs", examples=[1000])
+    others: int = Field(description="rows of all other kinds", examples=[3])
 
 
 class Erasure(BaseModel):
     """Progress of a tenant's erasure."""
 
-    tenant: str
-    erased_at: str = Field(description="when its keys were revoked")
+    tenant: TenantName
+    erased_at: Timestamp = Field(description="when its keys were revoked")
     complete: bool
     left: ErasureRemainder
 
@@ -162,14 +171,14 @@ class Erasure(BaseModel):
 class AuditEntry(BaseModel):
     """One act."""
 
-    id: int
-    at: str
-    tenant: str = Field(description="owner of the target")
-    actor: str
-    act: str
-    target: str
-    detail: dict[str, Any]
-    request_id: str = Field(description="X-Request-Id of the response")
+    id: int = Field(examples=[41])
+    at: Timestamp
+    tenant: TenantName = Field(description="owner of the target")
+    actor: KeyId
+    act: str = Field(examples=["job.cancel"])
+    target: str = Field(examples=[JOB_ID])
+    detail: dict[str, Any] = Field(examples=[{"was": "running"}])
+    request_id: RequestId = Field(description="X-Request-Id of the response")
 
 
 class AuditPage(BaseModel):
@@ -184,10 +193,8 @@ _AtMost = Annotated[WholeNumber, Field(gt=0, le=2**31 - 1)]
 _AtMostBig = Annotated[WholeNumber, Field(gt=0, le=2**53)]
 
 
-class LimitObject(BaseModel):
+class LimitObject(Body):
     """Limits of a tenant, one of its keys, or one model; null means unlimited."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str = Field(
         default="", max_length=200, pattern=r"^[A-Za-z0-9._-]*$",
@@ -213,9 +220,15 @@ class LimitObject(BaseModel):
     job_items: _AtMost | None = Field(default=None, description="items of one job")
 
 
-class LimitList(BaseModel):
+class LimitList(Body):
     """All limits of a tenant."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    data: list[LimitObject] = Field(max_length=1000)
+    data: list[LimitObject] = Field(
+        max_length=1000,
+        examples=[
+            [
+                {"requests_per_s": 50.0, "queued_items": 1_000_000},
+                {"model": MODEL, "calls_in_flight": 8},
+            ]
+        ],
+    )

@@ -2,29 +2,54 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from api.schemas.common import WholeNumber
+from api.schemas.common import (
+    CALL_ID,
+    MODEL,
+    VECTOR,
+    Body,
+    CallId,
+    ModelName,
+    ModelVersion,
+    TenantName,
+    Timestamp,
+    WholeNumber,
+)
 from api.schemas.fleet import Finding
 from jobs.states import JobClass
 
 MAX_CALL_TIMEOUT_MS = 600_000
+_TIMING = {
+    "gateway_ms": 0.2,
+    "preprocess_ms": 0.2,
+    "queue_ms": 3.1,
+    "batch_ms": 0.8,
+    "engine_ms": 9.7,
+    "post_ms": 0.2,
+    "total_ms": 14.2,
+    "batch_size": 7,
+    "flush": "pace",
+}
 
 
-class CallRequest(BaseModel):
+class CallRequest(Body):
     """The body of POST /infer."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str = Field(
         min_length=1,
         max_length=200,
         description="name@version; or a name: its newest version that a worker is ready for",
+        examples=[MODEL],
     )
-    input: Any
+    input: Any = Field(examples=["how do I parse JSON"])
     params: dict[str, Any] = Field(default_factory=dict)
     timeout_ms: WholeNumber = Field(
-        default=10_000, ge=1, le=MAX_CALL_TIMEOUT_MS, description="deadline of the whole response"
+        default=10_000,
+        ge=1,
+        le=MAX_CALL_TIMEOUT_MS,
+        description="deadline of the whole response",
+        examples=[5000],
     )
     call_class: JobClass = Field(
         default="interactive",
@@ -38,27 +63,43 @@ class EndedCall(BaseModel):
     """Record of a call that ended, with the reasons for its latency or failure. Times are in
     milliseconds."""
 
-    id: str
-    tenant: str
-    model: str
-    version: str
+    id: CallId
+    tenant: TenantName
+    model: ModelName
+    version: ModelVersion
     job_class: JobClass
     outcome: str = Field(
-        description="succeeded, cancelled (its client left) or the code of the error"
+        description="succeeded, cancelled (its client left) or the code of the error",
+        examples=["succeeded"],
     )
-    ended_at: str
-    target_ms: int
-    timeout_ms: int
-    size: int
-    lane: str = Field(description="parameters and length bucket")
-    timing: dict[str, float | int | str]
+    ended_at: Timestamp
+    target_ms: int = Field(examples=[250])
+    timeout_ms: int = Field(examples=[5000])
+    size: int = Field(examples=[7])
+    lane: str = Field(description="parameters and length bucket", examples=["{}/16"])
+    timing: dict[str, float | int | str] = Field(examples=[_TIMING])
     needed_ms: float | None = Field(
         description="predicted time of a call that was rejected as late"
     )
     allowed_ms: float | None = Field(
         description="time that was left to a call that was rejected as late"
     )
-    why: list[Finding]
+    why: list[Finding] = Field(
+        examples=[
+            [
+                {
+                    "code": "call_in_time",
+                    "severity": "info",
+                    "about": f"call:{CALL_ID}",
+                    "words": "answered in 14.2 ms, its target is 250 ms: 0.4 ms in the api and on "
+                    "the way, 3.1 ms in its lane, 0.8 ms from closing the launch to the device, "
+                    "9.7 ms on the device, 0.2 ms after it",
+                    "advice": "",
+                    "evidence": {"total_ms": 14.2},
+                }
+            ]
+        ]
+    )
 
 
 class Degraded(BaseModel):
@@ -71,14 +112,15 @@ class Degraded(BaseModel):
 class CallResponse(BaseModel):
     """The response of POST /infer. Times are in milliseconds."""
 
-    id: str
-    model: str
-    version: str = Field(description="version of the model that served the call")
-    output: Any
-    usage: dict[str, int]
+    id: CallId
+    model: ModelName
+    version: ModelVersion = Field(description="version of the model that served the call")
+    output: Any = Field(examples=[VECTOR])
+    usage: dict[str, int] = Field(examples=[{"tokens": 7}])
     timing: dict[str, float | int | str] = Field(
         description="where the time went: gateway_ms, preprocess_ms, queue_ms, batch_ms, "
-        "engine_ms and post_ms add up to total_ms; and the size and flush reason of its launch"
+        "engine_ms and post_ms add up to total_ms; and the size and flush reason of its launch",
+        examples=[_TIMING],
     )
     degraded: Degraded = Field(
         default_factory=Degraded, description="absent where it was not degraded"

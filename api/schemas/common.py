@@ -1,14 +1,31 @@
-"""Types and schemas that resources share.
+"""Types and schemas that resources share, with their examples.
 
 Schemas check requests without their items (`jobs.intake.validation` checks those one by one), and
 describe both in /openapi.json.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, Strict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, StringConstraints
 
+T = TypeVar("T")
 NO_NUL = r"^[^\x00]*$"
+_ID = "01kajf7q5rf0h8zq2m4w6y8a0b"
+JOB_ID, KEY_ID, CALL_ID = f"job_{_ID}", f"key_{_ID}", f"call_{_ID}"  #: examples
+TENANT, MODEL, VECTOR = "globex", "minilm", [0.0123, -0.0456, 0.0789]  #: examples
+AT, NEXT_DAY = "2026-11-20T09:00:00.120000Z", "2026-11-21T09:00:00.120000Z"  #: examples
+
+JobId = Annotated[str, Field(examples=[JOB_ID])]
+KeyId = Annotated[str, Field(examples=[KEY_ID])]
+CallId = Annotated[str, Field(examples=[CALL_ID])]
+TenantName = Annotated[str, Field(examples=[TENANT])]
+ModelName = Annotated[str, Field(examples=[MODEL])]
+ModelVersion = Annotated[str, Field(examples=["1"])]
+Unit = Annotated[str, Field(examples=["tokens"])]
+Timestamp = Annotated[str, Field(examples=[AT])]
+RequestId = Annotated[str, Field(examples=[f"req_{_ID}"])]
+MessageId = Annotated[str, Field(examples=[f"msg_{_ID}"])]
+MessageBatchId = Annotated[str, Field(examples=[f"msgbatch_{_ID}"])]
 _Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=NO_NUL)]
 _Value = Annotated[str, StringConstraints(max_length=512, pattern=NO_NUL)]
 
@@ -23,10 +40,23 @@ def whole(value: Any) -> Any:
 WholeNumber = Annotated[int, BeforeValidator(whole), Strict()]
 
 
+class Body(BaseModel):
+    """Body of a request; a field that it doesn't have is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(BaseModel, Generic[T]):
+    """Page of objects, and the place of the next one."""
+
+    data: list[T]
+    next: str | None = Field(description="`after` of the next page; null on the last one")
+
+
 class Health(BaseModel):
     """Result of a health check."""
 
-    status: str
+    status: str = Field(examples=["ok"])
 
 
 class FaultObject(BaseModel):
@@ -50,13 +80,13 @@ class LimitReached(BaseModel):
 class Problem(BaseModel):
     """RFC 9457 problem."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
+    type: str = Field(examples=["https://millrace.dev/problems/not-found"])
+    title: str = Field(examples=["Not found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=[f"there is no job {JOB_ID}"])
+    code: str = Field(examples=["not_found"])
     retryable: bool
-    request_id: str
+    request_id: RequestId
     call_id: str | None = Field(
         default=None, description="id of the call, for GET /calls/{call_id}"
     )

@@ -4,41 +4,60 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from api.schemas.common import MODEL, ModelName, ModelVersion, Timestamp
 from jobs.explain.diagnosis import Code, Severity
+
+_State = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
+_DECLARED = "null once the version is no longer declared"
 
 
 class Finding(BaseModel):
     """One cause, in words and figures."""
 
-    code: Code = Field(description="cause; ops/docs/why.md has a line for each")
-    severity: Severity
-    about: str = Field(description="model:m@1, tenant:t, worker:12, database, job:job_…, …")
-    words: str
-    advice: str
-    evidence: dict[str, float | str] = Field(description="the figures, in base units")
+    code: Code = Field(
+        description="cause; ops/docs/why.md has a line for each", examples=["device_saturated"]
+    )
+    severity: Severity = Field(examples=["warning"])
+    about: str = Field(
+        description="model:m@1, tenant:t, worker:12, database, job:job_…, …",
+        examples=[f"model:{MODEL}@1"],
+    )
+    words: str = Field(
+        examples=[
+            f"the devices of {MODEL}@1 are 97 % busy, and the api's CPUs have time to spare (its "
+            "loop is 1 ms late): 18 % of its calls miss the target of 250 ms"
+        ]
+    )
+    advice: str = Field(examples=["more workers of its pool, or a faster device"])
+    evidence: dict[str, float | str] = Field(
+        description="the figures, in base units",
+        examples=[{"busy": 0.97, "missed": 0.18, "loop_lag_s": 0.001}],
+    )
 
 
 class Explanation(BaseModel):
     """Findings about something, the most severe first; an empty list means no problem."""
 
-    about: str
+    about: str = Field(examples=[f"model:{MODEL}@1"])
     diagnoses: list[Finding]
 
 
 class ModelState(BaseModel):
     """One version of a model."""
 
-    name: str
-    version: str
-    engine: str | None = Field(description="null once the version is no longer declared")
-    target_ms: int | None = Field(description="null once the version is no longer declared")
-    unit: str | None = Field(description="null once the version is no longer declared")
-    ready: bool
-    workers: int = Field(description="workers in which it is ready")
-    states: dict[Literal["absent", "loading", "warming", "ready", "draining", "failed"], int] = (
-        Field(description="workers by state of the model")
+    name: ModelName
+    version: ModelVersion
+    engine: str | None = Field(description=_DECLARED, examples=[MODEL])
+    target_ms: int | None = Field(description=_DECLARED, examples=[250])
+    unit: str | None = Field(description=_DECLARED, examples=["tokens"])
+    ready: bool = Field(examples=[True])
+    workers: int = Field(description="workers in which it is ready", examples=[1])
+    states: dict[_State, int] = Field(
+        description="workers by state of the model", examples=[{"ready": 1}]
     )
-    load_ms: float | None = Field(description="longest time to load and warm up; null: not known")
+    load_ms: float | None = Field(
+        description="longest time to load and warm up; null: not known", examples=[1840.5]
+    )
     error: str | None = Field(description="error of a worker that can't load it")
 
 
@@ -51,28 +70,28 @@ class ModelList(BaseModel):
 class WorkerModel(BaseModel):
     """Model in one worker."""
 
-    model: str
-    state: Literal["absent", "loading", "warming", "ready", "draining", "failed"]
-    memory_mb: float | None = Field(description="null: not known yet")
-    load_ms: float | None = Field(description="null: not known yet")
+    model: str = Field(examples=[f"{MODEL}@1"])
+    state: _State = Field(examples=["ready"])
+    memory_mb: float | None = Field(description="null: not known yet", examples=[410.5])
+    load_ms: float | None = Field(description="null: not known yet", examples=[1840.5])
     error: str | None
 
 
 class Worker(BaseModel):
     """One incarnation of a worker process."""
 
-    id: int
-    name: str
-    pool: str
-    device: str
-    state: Literal["loading", "ready", "draining", "stopped", "lost"]
+    id: int = Field(examples=[12])
+    name: str = Field(examples=["gpu-3:4711"])
+    pool: str = Field(examples=["default"])
+    device: str = Field(examples=["cuda:0"])
+    state: Literal["loading", "ready", "draining", "stopped", "lost"] = Field(examples=["ready"])
     drain_asked: bool = Field(description="it is to take no more work")
     died: Literal["killed", "crashed", "hung"] | None = Field(
         description="how it ended, where it did not stop by itself"
     )
     models: list[WorkerModel]
-    started_at: str
-    heartbeat_at: str
+    started_at: Timestamp
+    heartbeat_at: Timestamp
     ended_at: str | None
 
 

@@ -4,7 +4,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from api.schemas.common import NO_NUL, Metadata, WholeNumber
+from api.schemas.common import (
+    AT,
+    JOB_ID,
+    NEXT_DAY,
+    NO_NUL,
+    VECTOR,
+    Body,
+    JobId,
+    Metadata,
+    ModelName,
+    ModelVersion,
+    Page,
+    Timestamp,
+    WholeNumber,
+)
 from api.schemas.fleet import Finding
 from api.schemas.webhooks import Webhook
 from jobs import ids
@@ -15,13 +29,20 @@ _Compression = Literal["none", "gzip"]
 _ONE_OF_INPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["file"]}]}
 _ONE_OF_OUTPUT: Any = {"oneOf": [{"required": ["url"]}, {"required": ["files"]}]}
 
+_ITEM = {"custom_id": "a-1", "input": "how do I parse JSON"}
+_WEBHOOK = {"url": "https://globex.example/millrace"}
 
-class JobInput(BaseModel):
+
+class JobInput(Body):
     """Source of a job's items; `url` or `file`."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_INPUT)
+    model_config = ConfigDict(json_schema_extra=_ONE_OF_INPUT)
 
-    url: _Url = Field(default="", description="s3://bucket/key that the platform may read")
+    url: _Url = Field(
+        default="",
+        description="s3://bucket/key that the platform may read",
+        examples=["s3://bucket/items.jsonl"],
+    )
     file: str = Field(default="", pattern=ids.pattern("file"), description="file_… of your tenant")
     format: Literal["jsonl", "csv", "parquet"] | None = Field(
         default=None, description="default: by the name's suffix, else jsonl"
@@ -35,20 +56,16 @@ class JobInput(BaseModel):
         return self
 
 
-class FilesOutput(BaseModel):
+class FilesOutput(Body):
     """Results written to files of the tenant."""
-
-    model_config = ConfigDict(extra="forbid")
 
     expires_in_s: float | None = Field(
         default=None, gt=0, le=315_360_000, strict=True, description="default: never"
     )
 
 
-class Encryption(BaseModel):
+class Encryption(Body):
     """Encryption at rest, by S3."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sse: Literal["AES256", "aws:kms"]
     kms_key: str | None = Field(
@@ -56,13 +73,15 @@ class Encryption(BaseModel):
     )
 
 
-class JobOutput(BaseModel):
+class JobOutput(Body):
     """Destination of a job's results when it ends; `url` or `files`."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_OF_OUTPUT)
+    model_config = ConfigDict(json_schema_extra=_ONE_OF_OUTPUT)
 
     url: _Url = Field(
-        default="", description="s3://bucket/prefix/ below which a folder of the job is written"
+        default="",
+        description="s3://bucket/prefix/ below which a folder of the job is written",
+        examples=["s3://bucket/results/"],
     )
     files: FilesOutput | None = Field(
         default=None, description="written to files of your tenant, file_…"
@@ -88,19 +107,17 @@ class JobOutput(BaseModel):
         return self
 
 
-class JobRequest(BaseModel):
+class JobRequest(Body):
     """Job without its items."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    model: str = Field(min_length=1, max_length=200, description="name, or name@version")
+    model: ModelName = Field(min_length=1, max_length=200, description="name, or name@version")
     params: dict[str, Any] = Field(default_factory=dict)
-    metadata: Metadata = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict, examples=[{"batch": "monday"}])
     job_class: JobClass = Field(default="standard", alias="class")
     priority: WholeNumber = Field(default=0, ge=-100, le=100)
     expires_in_s: float | None = Field(default=86_400, gt=0, le=315_360_000, strict=True)
     on_invalid: str = Field(default="reject", pattern="^(reject|fail_item)$")
-    webhook: Webhook | None = None
+    webhook: Webhook | None = Field(default=None, examples=[_WEBHOOK])
     output: JobOutput | None = Field(
         default=None, description="where results are written, besides GET …/results"
     )
@@ -111,10 +128,8 @@ class JobRequest(BaseModel):
         return self.webhook.url if self.webhook else None
 
 
-class Item(BaseModel):
+class Item(Body):
     """One item."""
-
-    model_config = ConfigDict(extra="forbid")
 
     custom_id: str | None = Field(default=None, min_length=1, max_length=512)
     input: Any
@@ -125,22 +140,23 @@ class JobWithItems(JobRequest):
     """The JSON body of POST /jobs; with `items`, or with the `input` that they are read from."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"oneOf": [{"required": ["items"]}, {"required": ["input"]}]},
+        json_schema_extra={"oneOf": [{"required": ["items"]}, {"required": ["input"]}]}
     )
 
-    items: list[Item | str] = Field(default_factory=list, min_length=1)
+    items: list[Item | str] = Field(
+        default_factory=list, min_length=1, examples=[[_ITEM, "a text alone is an item too"]]
+    )
     input: JobInput = Field(default_factory=JobInput)
 
 
 class Counts(BaseModel):
     """Items by state."""
 
-    total: int
-    pending: int
-    running: int
-    succeeded: int
-    failed: int
+    total: int = Field(examples=[1000])
+    pending: int = Field(examples=[300])
+    running: int = Field(examples=[100])
+    succeeded: int = Field(examples=[598])
+    failed: int = Field(examples=[2])
     cancelled: int
     expired: int
 
@@ -148,8 +164,10 @@ class Counts(BaseModel):
 class Progress(BaseModel):
     """Rate and remaining time of a job."""
 
-    items_per_s: float | None
-    eta_s: list[float] | None = Field(description="remaining seconds: lower and upper estimate")
+    items_per_s: float | None = Field(examples=[210.5])
+    eta_s: list[float] | None = Field(
+        description="remaining seconds: lower and upper estimate", examples=[[1.6, 2.4]]
+    )
 
 
 class InputState(BaseModel):
@@ -203,62 +221,76 @@ class OutputState(BaseModel):
 class Job(BaseModel):
     """The job object."""
 
-    id: str
-    model: str
-    version: str
-    state: JobState
-    job_class: JobClass = Field(alias="class")
+    id: JobId
+    model: ModelName
+    version: ModelVersion
+    state: JobState = Field(examples=["running"])
+    job_class: JobClass = Field(alias="class", examples=["standard"])
     priority: int
     params: dict[str, Any]
-    metadata: dict[str, str]
-    generation: int
+    metadata: dict[str, str] = Field(examples=[{"batch": "monday"}])
+    generation: int = Field(examples=[1])
     counts: Counts
-    created_at: str
-    started_at: str | None
+    created_at: Timestamp
+    started_at: str | None = Field(examples=["2026-11-20T09:00:00.250000Z"])
     finished_at: str | None
-    expires_at: str | None
+    expires_at: str | None = Field(examples=[NEXT_DAY])
     progress: Progress
     error: dict[str, Any] | None
     input: InputState | None
     output: OutputState | None
 
 
-class JobPage(BaseModel):
+class JobPage(Page[Job]):
     """Page of jobs."""
-
-    data: list[Job]
-    next: str | None = Field(description="`after` of the next page; null on the last one")
 
 
 class ItemTiming(BaseModel):
     """Times of an item, in milliseconds; null: not reached yet, or unknown."""
 
-    waiting_ms: float | None = Field(description="until a worker claimed its slice")
-    preprocess_ms: float | None = Field(description="until it was in its lane")
-    queue_ms: float | None = Field(description="until its launch was closed")
-    batch_ms: float | None = Field(description="until the device had it")
-    engine_ms: float | None = Field(description="launch on the device")
-    record_ms: float | None = Field(description="until its slice was recorded")
-    total_ms: float | None
-    wait_ms: float | None = Field(description="queue_ms and batch_ms together")
+    waiting_ms: float | None = Field(
+        description="until a worker claimed its slice", examples=[130.4]
+    )
+    preprocess_ms: float | None = Field(description="until it was in its lane", examples=[28.9])
+    queue_ms: float | None = Field(description="until its launch was closed", examples=[12.1])
+    batch_ms: float | None = Field(description="until the device had it", examples=[0.4])
+    engine_ms: float | None = Field(description="launch on the device", examples=[9.7])
+    record_ms: float | None = Field(description="until its slice was recorded", examples=[212.5])
+    total_ms: float | None = Field(examples=[394.0])
+    wait_ms: float | None = Field(description="queue_ms and batch_ms together", examples=[12.5])
 
 
 class ItemState(BaseModel):
     """One item: its input, its outcome, its launch, and where its time went."""
 
     seq: int
-    custom_id: str | None
-    input: Any
+    custom_id: str | None = Field(examples=[_ITEM["custom_id"]])
+    input: Any = Field(examples=[_ITEM["input"]])
     params: dict[str, Any]
-    state: str
-    outcome: Outcome | None
-    output: Any
+    state: str = Field(examples=["succeeded"])
+    outcome: Outcome | None = Field(examples=["succeeded"])
+    output: Any = Field(examples=[VECTOR])
     error: dict[str, Any] | None
-    usage: dict[str, int] | None
-    attempts: int
-    deliveries: int
+    usage: dict[str, int] | None = Field(examples=[{"tokens": 7}])
+    attempts: int = Field(examples=[1])
+    deliveries: int = Field(examples=[1])
     timing: ItemTiming
     launch: dict[str, Any] | None = Field(
-        description="worker, start and time; operators see the whole launch"
+        description="worker, start and time; operators see the whole launch",
+        examples=[{"worker": 3, "engine_ms": 9.7, "started_at": AT}],
     )
-    why: list[Finding]
+    why: list[Finding] = Field(
+        examples=[
+            [
+                {
+                    "code": "recording",
+                    "severity": "info",
+                    "about": f"job:{JOB_ID}",
+                    "words": "it spent 212 ms of 394 ms (54 %) for the rest of its slice to be "
+                    "done and recorded together",
+                    "advice": "smaller slices (limits.slice_items) are recorded sooner",
+                    "evidence": {"seconds": 0.212, "total_s": 0.394},
+                }
+            ]
+        ]
+    )

@@ -2,32 +2,34 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from api.schemas.common import NO_NUL
+from api.schemas.common import NO_NUL, Body, MessageId, Timestamp
 
 
-class Webhook(BaseModel):
+class Webhook(Body):
     """Webhook of a job."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    url: str = Field(max_length=2000, description="https://…, called when the job has ended")
+    url: str = Field(
+        max_length=2000,
+        description="https://…, called when the job has ended",
+        examples=["https://globex.example/millrace"],
+    )
 
 
 class Delivery(BaseModel):
     """Delivery of one webhook event."""
 
-    id: str = Field(description="`webhook-id` of all its tries")
-    type: str
-    generation: int | None = Field(description="of the job; null: an event of no job")
-    url: str
-    state: Literal["pending", "delivered", "failed", "disabled"]
-    tries: int
-    created_at: str
-    delivered_at: str | None
+    id: MessageId = Field(description="`webhook-id` of all its tries")
+    type: str = Field(examples=["job.completed"])
+    generation: int | None = Field(description="of the job; null: an event of no job", examples=[1])
+    url: str = Field(examples=["https://globex.example/millrace"])
+    state: Literal["pending", "delivered", "failed", "disabled"] = Field(examples=["delivered"])
+    tries: int = Field(examples=[1])
+    created_at: Timestamp
+    delivered_at: str | None = Field(examples=["2026-11-20T09:00:05.480000Z"])
     next_try_at: str | None
-    last_status: int | None
+    last_status: int | None = Field(examples=[204])
     last_error: str | None
 
 
@@ -37,12 +39,15 @@ class DeliveryList(BaseModel):
     data: list[Delivery]
 
 
-class Endpoint(BaseModel):
+class Endpoint(Body):
     """URL that gets events of no job: `usage.threshold`."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    url: str | None = Field(max_length=2000, pattern=NO_NUL, description="null: none")
+    url: str | None = Field(
+        max_length=2000,
+        pattern=NO_NUL,
+        description="null: none",
+        examples=["https://globex.example/usage"],
+    )
 
 
 class EndpointState(Endpoint):
@@ -54,6 +59,6 @@ class EndpointState(Endpoint):
 class SigningSecret(BaseModel):
     """Secret that signs webhooks."""
 
-    secret: str | None = Field(description="`whsec_…`, shown once, then null")
-    created_at: str
+    secret: str | None = Field(description="`whsec_…`, shown once, then null", examples=["whsec_…"])
+    created_at: Timestamp
     previous_signs_until: str | None = Field(description="end of validity of the previous secret")

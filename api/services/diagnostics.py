@@ -69,9 +69,8 @@ class DiagnosticsService:
         done, _ = await asyncio.wait({self._query}, timeout=_DATABASE_WAIT_S)
         waiting_s = clock.monotonic() - self._queried_s
         if not done:
-            self._observations = replace(
-                self._observations, locks=LockWait()
-            )  # earlier locks are stale
+            # Earlier locks are stale.
+            self._observations = replace(self._observations, locks=LockWait())
             return waiting_s
         query, self._query = self._query, None
         if query.exception():

@@ -2,6 +2,7 @@
 live, and so are results."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import IO, Annotated, Any
 
@@ -10,7 +11,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from api.auth import audit
 from api.compat.anthropic.schemas import (
     CREATE,
     CREATED,
@@ -20,18 +20,18 @@ from api.compat.anthropic.schemas import (
     MessageBatch,
     MessageBatchPage,
 )
-from api.context import ContextDep
+from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter
 from api.http import bodies, idempotency
 from api.http.responses import json_response
-from api.routes.jobs.jobs import delete_job
+from api.routes.jobs.jobs import cancel_job, delete_job
 from api.routes.jobs.lookup import find_job, is_retry
 from api.services.resources import Resources
 from jobs import ids
 from jobs.blobs import lines
 from jobs.calls.quotas import requests_of
 from jobs.dialects.anthropic import Anthropic, item_of, model_of
-from jobs.errors import Fault, Invalid, Malformed, NotFound
+from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
@@ -40,7 +40,6 @@ from jobs.store.db import Tx
 from jobs.store.jobs import read as reading
 from jobs.store.jobs.idempotency import find, find_batch
 from jobs.store.jobs.read import JobRow
-from jobs.usecases.cancel import cancel
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
 
@@ -186,8 +185,8 @@ def get_message_batch(
     request: Request, context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
     """Returns the batch, with live counts."""
-    with find_job(context, caller, message_batch_id) as (_, job):
-        return json_response(_batch_object(_require_batch(job, message_batch_id), request))
+    with _find(context, caller, message_batch_id) as (_, job):
+        return json_response(_batch_object(job, request))
 
 
 @router.post(PATH + "/{message_batch_id}/cancel", response_model=MessageBatch)
@@ -195,13 +194,9 @@ def cancel_message_batch(
     request: Request, context: ContextDep, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
     """Cancels requests that have not begun; results are kept. Repeating it is harmless."""
-    with find_job(context, caller, message_batch_id) as (_, job):
-        tenant = _require_batch(job, message_batch_id).tenant_id
-
-    def note(tx: Tx, before: str) -> None:
-        audit.record(tx, request, caller, "job.cancel", message_batch_id, tenant, was=before)
-
-    cancel(context.database, job.id, tenant, note)
+    with _find(context, caller, message_batch_id):
+        pass
+    cancel_job(request, context, caller, message_batch_id)
     return get_message_batch(request, context, caller, message_batch_id)
 
 
@@ -210,8 +205,8 @@ def delete_message_batch(
     request: Request, context: ContextDep, caller: Submitter, message_batch_id: _BatchId
 ) -> Response:
     """Deletes a batch that has ended, with its results."""
-    with find_job(context, caller, message_batch_id) as (_, job):
-        _require_batch(job, message_batch_id)
+    with _find(context, caller, message_batch_id):
+        pass
     delete_job(request, context, caller, message_batch_id)
     return json_response({"id": message_batch_id, "type": "message_batch_deleted"})
 
@@ -224,8 +219,7 @@ def get_message_batch_results(
 ) -> Response:
     """Streams one line per request, in their order; while the batch runs, up to the first request
     without a result."""
-    with find_job(context, caller, message_batch_id) as (tx, job):
-        _require_batch(job, message_batch_id)
+    with _find(context, caller, message_batch_id) as (tx, job):
         span = reading.span(
             tx, job.tenant_id, job.id, job.total,
             after=-1, gaps=False, outcome=None, limit=None,
@@ -254,11 +248,11 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **texts, "reply": None}
 
 
-def _require_batch(job: JobRow, message_batch_id: str) -> JobRow:
-    """Returns the row of a message batch. Raises NotFound for other jobs."""
-    if job.dialect != DIALECT:
-        raise NotFound(f"there is no message batch {message_batch_id}")
-    return job
+def _find(
+    context: Context, caller: Caller, message_batch_id: str
+) -> AbstractContextManager[tuple[Tx, JobRow]]:
+    """Yields a transaction and the row of a message batch. Raises NotFound for other jobs."""
+    return find_job(context, caller, message_batch_id, "message batch", DIALECT)
 
 
 def _batch_object(row: Any, request: Request) -> dict[str, Any]:

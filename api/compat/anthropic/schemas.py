@@ -2,17 +2,40 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from api.http import bodies, idempotency
+from api.http import idempotency
+from api.schemas.common import NEXT_DAY, MessageBatchId, Timestamp
+
+
+class BatchedRequest(BaseModel):
+    """One request of a batch."""
+
+    custom_id: str = Field(examples=["a-1"])
+    params: dict[str, Any] = Field(
+        description="the body of a Messages request",
+        examples=[
+            {
+                "model": "chatter",
+                "max_tokens": 100,
+                "messages": [{"role": "user", "content": "Hello"}],
+            }
+        ],
+    )
+
+
+class MessageBatchRequest(BaseModel):
+    """The body of POST /v1/messages/batches."""
+
+    requests: list[BatchedRequest] = Field(min_length=1)
 
 
 class RequestCounts(BaseModel):
     """Requests of a batch by state."""
 
-    processing: int
-    succeeded: int
-    errored: int
+    processing: int = Field(examples=[600])
+    succeeded: int = Field(examples=[398])
+    errored: int = Field(examples=[2])
     canceled: int
     expired: int
 
@@ -20,12 +43,12 @@ class RequestCounts(BaseModel):
 class MessageBatch(BaseModel):
     """Message batch, with the counts of this moment."""
 
-    id: str = Field(description="`job_…` names the same job in the native routes")
+    id: MessageBatchId = Field(description="`job_…` names the same job in the native routes")
     type: Literal["message_batch"]
     processing_status: Literal["in_progress", "canceling", "ended"]
     request_counts: RequestCounts
-    created_at: str
-    expires_at: str | None
+    created_at: Timestamp
+    expires_at: str | None = Field(examples=[NEXT_DAY])
     ended_at: str | None = None
     cancel_initiated_at: str | None = None
     archived_at: None = None
@@ -46,16 +69,7 @@ class MessageBatchPage(BaseModel):
 class DeletedMessageBatch(BaseModel):
     """Deleted message batch."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "id": "msgbatch_01kb4q0m3ve0ar6h4cgq9x9b7s",
-                "type": "message_batch_deleted",
-            }
-        }
-    )
-
-    id: str
+    id: MessageBatchId
     type: Literal["message_batch_deleted"]
 
 
@@ -91,46 +105,4 @@ RESULTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/x-jsonl": {"schema": {"type": "string"}, "example": _LINE}}}
 }
 CREATED: dict[int | str, dict[str, Any]] = {200: idempotency.REPLAY_HEADER_DOC}
-CREATE: dict[str, Any] = {
-    "parameters": [idempotency.PARAMETER],
-    "requestBody": {
-        "required": True,
-        "content": {
-            bodies.JSON: {
-                "schema": {
-                    "type": "object",
-                    "required": ["requests"],
-                    "properties": {
-                        "requests": {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {
-                                "type": "object",
-                                "required": ["custom_id", "params"],
-                                "properties": {
-                                    "custom_id": {"type": "string"},
-                                    "params": {
-                                        "type": "object",
-                                        "description": "the body of a Messages request",
-                                    },
-                                },
-                            },
-                        }
-                    },
-                },
-                "example": {
-                    "requests": [
-                        {
-                            "custom_id": "a-1",
-                            "params": {
-                                "model": "chatter",
-                                "max_tokens": 100,
-                                "messages": [{"role": "user", "content": "Hello"}],
-                            },
-                        }
-                    ]
-                },
-            }
-        },
-    },
-}
+CREATE = idempotency.request_doc("MessageBatchRequest")

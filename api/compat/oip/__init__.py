@@ -15,14 +15,10 @@ _ERROR: dict[str, Any] = {"model": OipError, "description": "What went wrong"}
 _STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
 
 router = APIRouter(tags=["open inference protocol"], responses=dict.fromkeys(_STATUSES, _ERROR))
-for module in (
-    not_implemented,
-    infer,
-    metadata,
-):  # what is not served first: its paths are more special
+for module in (not_implemented, infer, metadata):  # in this order: the first is more special
     router.include_router(module.router)
 
-route_of, serve = infer.route_of, infer.serve
+route_of, answer = infer.route_of, infer.answer
 
 
 def _worded(error: MillraceError, id: str) -> dict[str, str]:

@@ -6,19 +6,16 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from starlette.types import Receive, Scope, Send
 
 from api.compat.oip import signatures, wire
 from api.compat.oip.schemas import InferenceResponse
 from api.compat.oip.wire import Inference
 from api.context import Context, ContextDep
-from api.dependencies import Inferrer, authorize
+from api.dependencies import Inferrer
 from api.gateway.fallbacks import fallback_plans
 from api.gateway.fan_out import fan_out
-from api.gateway.inference import CallResult, InferenceSession, watch_disconnect
+from api.gateway.inference import CallResult, InferenceSession
 from api.http import bodies, compression
-from api.http.errors import error_response
-from api.http.request_id import request_id
 from jobs import clock
 from jobs.errors import Malformed, TooLarge
 from jobs.identity import Caller
@@ -26,6 +23,7 @@ from jobs.intake import validation
 from jobs.models.inputs import tensors
 from jobs.models.inputs.tensors import Tensor
 from jobs.models.model import Model
+from jobs.models.registry import Registry
 
 router = APIRouter(prefix="/v2")
 
@@ -61,7 +59,7 @@ async def infer_version(
     request: Request, context: ContextDep, caller: Inferrer, model: str, version: str
 ) -> Response:
     """Runs one inference on one version, within its timeout, or rejects it."""
-    return await _infer(request, context, caller, model, version)
+    return await answer(request, context, caller)
 
 
 @router.post(
@@ -73,35 +71,21 @@ async def infer_version(
 async def infer(request: Request, context: ContextDep, caller: Inferrer, model: str) -> Response:
     """Runs one inference on the newest version that a worker is ready for, within its timeout, or
     rejects it."""
-    return await _infer(request, context, caller, model, "")
+    return await answer(request, context, caller)
 
 
 def route_of(path: str) -> str:
     """Returns the route template of a path that inference is posted to; "" for any other."""
-    if not (found := _PATH.fullmatch(path)):
+    if not (match := _PATH.fullmatch(path)):
         return ""
-    version = "/versions/{version}" if found[2] else ""
+    version = "/versions/{version}" if match[2] else ""
     return f"/v2/models/{{model}}{version}/infer"
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
-    """Serves a request on the fast path, without FastAPI: see `route_of`."""
-    request = Request(scope, receive)
-    id = request_id(scope)
-    try:
-        model, version = _PATH.fullmatch(scope["path"]).groups("")  # type: ignore[union-attr]
-        caller = await authorize(request, context, "infer")
-        response = await _infer(request, context, caller, model, version)
-        response.raw_headers.append((b"x-request-id", id.encode()))
-    except Exception as error:
-        response = error_response(error, id, scope["path"])
-    await response(scope, receive, send)
-
-
-async def _infer(
-    request: Request, context: Context, caller: Caller, name: str, version: str
-) -> Response:
+async def answer(request: Request, context: Context, caller: Caller) -> Response:
+    """Runs one inference on the model, and the version, that the path names."""
     since_s = clock.monotonic()
+    name, version = _PATH.fullmatch(request.scope["path"]).groups("")  # type: ignore[union-attr]
     versions = signatures.models_of(context.models, name, version)
     model = await context.gateway.model_statuses.choose(versions)
     signature = signatures.call_signature(model)
@@ -111,19 +95,10 @@ async def _infer(
         inference = await run_in_threadpool(wire.read, body, head, signature)
     else:
         inference = wire.read(body, head, signature)
-    with watch_disconnect(request) as client_disconnected:
-        session = InferenceSession(
-            gateway=context.gateway,
-            call_log=context.call_log,
-            models=context.models,
-            caller=caller,
-            job_class=inference.job_class,
-            timeout_ms=inference.timeout_ms,
-            since_s=since_s,
-            client_disconnected=client_disconnected,
-        )
-        answer = _call_with_texts if signatures.takes_texts(model) else _call_with_tensors
-        result, outputs, more = await answer(session, model, inference)
+    terms = inference.job_class, inference.timeout_ms, since_s
+    with context.inference_session(request, caller, *terms, {}) as session:
+        call = _call_with_texts if signatures.takes_texts(model) else _call_with_tensors
+        result, outputs, more = await call(session, context.models, model, inference)
     total_ms = round((clock.monotonic() - since_s) * 1000, 3)
     about = {
         "model_name": result.plan.model.name,
@@ -148,7 +123,7 @@ _Outputs = tuple[CallResult, Mapping[str, Tensor], Mapping[str, Any]]
 
 
 async def _call_with_tensors(
-    session: InferenceSession, model: Model, inference: Inference
+    session: InferenceSession, models: Registry, model: Model, inference: Inference
 ) -> _Outputs:
     """Makes one call of all rows."""
     inputs = {name: tensor.as_json() for name, tensor in inference.inputs.items()}
@@ -156,13 +131,13 @@ async def _call_with_tensors(
     if size > most:
         raise TooLarge(f"the inputs have {size} bytes in base64; {model.key} takes {most}")
     value = {"inputs": inputs, "outputs": [want.name for want in inference.outputs]}
-    result = await session.call(value, fallback_plans(session.models, model, value, {}))
-    outputs = {name: tensors.output(found) for name, found in result.output.items()}
+    result = await session.call(value, fallback_plans(models, model, value, {}))
+    outputs = {name: tensors.output(output) for name, output in result.output.items()}
     return result, outputs, result.timing
 
 
 async def _call_with_texts(
-    session: InferenceSession, model: Model, inference: Inference
+    session: InferenceSession, models: Registry, model: Model, inference: Inference
 ) -> _Outputs:
     """Makes a call of each text. They share launches, and one model answers them all."""
     texts = signatures.decoded_texts(inference.inputs[signatures.TEXT])
@@ -170,10 +145,10 @@ async def _call_with_texts(
         if isinstance(faults := validation.check(text, (), None, model, True), list):
             raise Malformed("; ".join(fault.message for fault in faults))
     if len(texts) > 1:
-        found = await fan_out(session, model, texts, {})
+        results = await fan_out(session, model, texts, {})
     else:
-        found = [await session.call(texts[0], fallback_plans(session.models, model, texts[0], {}))]
-    return found[0], signatures.joined_outputs(model, [result.output for result in found]), {}
+        results = [await session.call(texts[0], fallback_plans(models, model, texts[0], {}))]
+    return results[0], signatures.joined_outputs(model, [each.output for each in results]), {}
 
 
 def _response(request: Request, body: bytes, head: int | None, headers: dict[str, str]) -> Response:

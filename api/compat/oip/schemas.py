@@ -1,114 +1,73 @@
 """Schemas of the Open Inference Protocol, for /openapi.json only: `wire.py` parses the requests."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from jobs.models.inputs.tensors import DTYPES
 from jobs.version import VERSION
 
 _DATATYPE: dict[str, Any] = {"enum": list(DTYPES)}
-_SIMPLE = [-1, 16]
-_INPUTS: list[Any] = [
+_INPUTS = [
     {"name": name, "shape": [1, 16], "datatype": "INT32", "data": list(range(16))}
     for name in ("INPUT0", "INPUT1")
 ]
-
-
-_METADATA = {
-    "name": "simple",
-    "versions": ["1"],
-    "platform": "millrace_tensors",
-    "inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": _SIMPLE}],
-    "outputs": [{"name": "OUTPUT0", "datatype": "INT32", "shape": _SIMPLE}],
-}
-_ANSWER = {
-    "model_name": "simple",
-    "model_version": "1",
-    "id": "42",
-    "parameters": {"total_ms": 4.2},
-    "outputs": [
-        {"name": name, "shape": [1, 16], "datatype": "INT32", "data": data}
-        for name, data in (("OUTPUT0", list(range(0, 32, 2))), ("OUTPUT1", [0] * 16))
-    ],
-}
-INDEX = [{"name": "simple", "version": "1", "state": "READY", "reason": ""}]
-_CONFIG = {
-    "name": "simple",
-    "platform": "",
-    "backend": "millrace_tensors",
-    "max_batch_size": 256,
-    "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [16]}],
-    "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [16]}],
-    "dynamic_batching": {},
-}
-
-
-def _shown(example: Any) -> ConfigDict:
-    """Returns a model configuration with an example."""
-    return ConfigDict(json_schema_extra={"example": example})
+_OUTPUTS = [
+    {"name": name, "shape": [1, 16], "datatype": "INT32", "data": data}
+    for name, data in (("OUTPUT0", list(range(0, 32, 2))), ("OUTPUT1", [0] * 16))
+]
+INDEX = [{"name": "simple", "version": "1", "state": "READY", "reason": ""}]  #: example
+_Name = Annotated[str, Field(examples=["simple"])]
 
 
 class OipError(BaseModel):
     """Response with an error."""
 
-    model_config = _shown({"error": "no model 'x' is served"})
-
-    error: str
+    error: str = Field(examples=["no model 'x' is served"])
 
 
 class Live(BaseModel):
     """Liveness of the server."""
 
-    model_config = _shown({"live": True})
-
-    live: bool
+    live: bool = Field(examples=[True])
 
 
 class Ready(BaseModel):
     """Readiness."""
 
-    model_config = _shown({"ready": True})
-
-    ready: bool
+    ready: bool = Field(examples=[True])
 
 
 class ReadyModel(Ready):
     """Readiness of a model."""
 
-    model_config = _shown({"name": "simple", "ready": True})
-
-    name: str
+    name: _Name
 
 
 class ServerMetadata(BaseModel):
     """Name, version and extensions of the server."""
 
-    model_config = _shown(
-        {"name": "millrace", "version": VERSION, "extensions": ["binary_tensor_data"]}
-    )
-
-    name: str
-    version: str
-    extensions: list[str]
+    name: str = Field(examples=["millrace"])
+    version: str = Field(examples=[VERSION])
+    extensions: list[str] = Field(examples=[["binary_tensor_data"]])
 
 
 class TensorMetadata(BaseModel):
     """Declared tensor."""
 
-    name: str
-    datatype: str = Field(json_schema_extra=_DATATYPE)
-    shape: list[int] = Field(description="-1 is any size; the first dimension counts rows")
+    name: str = Field(examples=["INPUT0"])
+    datatype: str = Field(json_schema_extra=_DATATYPE, examples=["INT32"])
+    shape: list[int] = Field(
+        description="-1 is any size; the first dimension counts rows", examples=[[-1, 16]]
+    )
 
 
 class ModelMetadata(BaseModel):
     """Model and its tensors."""
 
-    model_config = _shown(_METADATA)
-
-    name: str
-    versions: list[str]
-    platform: str
+    name: _Name
+    versions: list[str] = Field(examples=[["1"]])
+    platform: str = Field(examples=["millrace_tensors"])
     inputs: list[TensorMetadata] = Field(description="empty: this protocol can't call it")
     outputs: list[TensorMetadata]
 
@@ -116,20 +75,18 @@ class ModelMetadata(BaseModel):
 class TensorConfig(BaseModel):
     """Declared tensor, in Triton's model configuration."""
 
-    name: str
-    data_type: str
-    dims: list[int] = Field(description="shape without rows")
+    name: str = Field(examples=["INPUT0"])
+    data_type: str = Field(examples=["TYPE_INT32"])
+    dims: list[int] = Field(description="shape without rows", examples=[[16]])
 
 
 class ModelConfig(BaseModel):
     """Triton's model configuration."""
 
-    model_config = _shown(_CONFIG)
-
-    name: str
-    platform: str
-    backend: str
-    max_batch_size: int = Field(description="rows of one request")
+    name: _Name
+    platform: str = Field(examples=[""])
+    backend: str = Field(examples=["millrace_tensors"])
+    max_batch_size: int = Field(description="rows of one request", examples=[256])
     input: list[TensorConfig]
     output: list[TensorConfig]
     dynamic_batching: dict[str, Any]
@@ -166,15 +123,13 @@ class RequestOutput(BaseModel):
 class InferenceRequest(BaseModel):
     """The body of `infer`, or the JSON that it begins with."""
 
-    model_config = _shown({"id": "42", "inputs": _INPUTS})
-
-    id: str = Field(default="", description="returned in the response")
+    id: str = Field(default="", description="returned in the response", examples=["42"])
     parameters: dict[str, Any] = Field(
         default_factory=dict,
         description="priority (0: default, 1: interactive, 2: standard, more: bulk), timeout (in "
         "microseconds), binary_data_output",
     )
-    inputs: list[RequestInput] = Field(min_length=1)
+    inputs: list[RequestInput] = Field(min_length=1, examples=[_INPUTS])
     outputs: list[RequestOutput] = Field(default_factory=list, description="default: all")
 
 
@@ -192,10 +147,8 @@ class InferenceResponse(BaseModel):
     """The response of `infer`, or the JSON that it begins with. `parameters` says where the time
     went, in ms."""
 
-    model_config = _shown(_ANSWER)
-
-    model_name: str
-    model_version: str
-    id: str = Field(description="id of the request; without one, of the call")
-    parameters: dict[str, Any]
-    outputs: list[ResponseOutput]
+    model_name: _Name
+    model_version: str = Field(examples=["1"])
+    id: str = Field(description="id of the request; without one, of the call", examples=["42"])
+    parameters: dict[str, Any] = Field(examples=[{"total_ms": 4.2}])
+    outputs: list[ResponseOutput] = Field(examples=[_OUTPUTS])

@@ -107,37 +107,37 @@ def _id(request: Mapping[str, Any]) -> str:
 
 
 def _objects(request: Mapping[str, Any], key: str) -> list[Any]:
-    found = request.get(key)
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+    entries = request.get(key)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise TensorError(f"{key} must be a list of objects")
-    return found
+    return entries
 
 
 def _parameters(source: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
-    found = _value_of(source, "parameters", {})
-    if not isinstance(found, dict):
+    parameters = _value_of(source, "parameters", {})
+    if not isinstance(parameters, dict):
         raise TensorError(f"parameters of {owner} must be an object")
     for name, message in _NOT_SERVED.items():
-        if name in found:
+        if name in parameters:
             raise TensorError(message)
-    return found
+    return parameters
 
 
 def _inputs(
     entries: Sequence[Mapping[str, Any]], binary: memoryview, signature: Signature
 ) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     offset = 0
     for entry in entries:
         spec = signature.input(entry.get("name"))
-        if spec.name in found:
+        if spec.name in inputs:
             raise TensorError(f"{spec.name}: sent twice")
         try:
             size = _parameters(entry, "an input").get("binary_data_size")
             shape = shape_of(entry.get("shape"))
             spec.check(entry.get("datatype"), shape)
             if size is None:
-                found[spec.name] = Tensor.from_data(spec.datatype, shape, entry.get("data"))
+                inputs[spec.name] = Tensor.from_data(spec.datatype, shape, entry.get("data"))
                 continue
             if type(size) is not int or size < 0 or "data" in entry:
                 raise TensorError(
@@ -148,13 +148,13 @@ def _inputs(
                     f"binary_data_size is {size}; {len(binary) - offset} bytes are left"
                 )
             raw = bytes(binary[offset : offset + size])
-            found[spec.name] = Tensor.from_bytes(spec.datatype, shape, raw)
+            inputs[spec.name] = Tensor.from_bytes(spec.datatype, shape, raw)
             offset += size
         except TensorError as error:
             raise TensorError(f"{spec.name}: {error}") from None
     if offset < len(binary):
         raise TensorError(f"{len(binary) - offset} bytes of binary data belong to no input")
-    return found
+    return inputs
 
 
 def _outputs(
@@ -164,14 +164,14 @@ def _outputs(
     entries = [] if request.get("outputs") is None else _objects(request, "outputs")
     if not entries:
         return [Wanted(name, default_binary) for name in signature.outputs]
-    found = []
+    wanted = []
     for entry in entries:
         spec = signature.output(entry.get("name"))
         binary = _parameters(entry, "an output").get("binary_data", default_binary)
-        found.append(Wanted(spec.name, _boolean(binary, "binary_data")))
-    if len({output.name for output in found}) < len(found):
+        wanted.append(Wanted(spec.name, _boolean(binary, "binary_data")))
+    if len({output.name for output in wanted}) < len(wanted):
         raise TensorError("outputs: one is requested twice")
-    return found
+    return wanted
 
 
 def _boolean(value: Any, name: str) -> bool:

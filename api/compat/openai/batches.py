@@ -21,7 +21,7 @@ from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
 from jobs import clock, ids
 from jobs.calls.quotas import requests_of
 from jobs.dialects.openai import ENDPOINTS
-from jobs.errors import Fault, Invalid, Malformed, NotFound
+from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
@@ -192,9 +192,7 @@ def cancel_batch(
 
 def _batch(context: Context, caller: Caller, batch_id: str) -> JobRow:
     """Returns the job's row. Raises NotFound, also for a job of another API."""
-    with find_job(context, caller, batch_id, "batch") as (_, row):
-        if row.dialect != DIALECT:
-            raise NotFound(f"there is no batch {batch_id}")
+    with find_job(context, caller, batch_id, "batch", DIALECT) as (_, row):
         return row
 
 

@@ -12,7 +12,7 @@ def seconds(text: str) -> float:
     """Parses a duration. Raises ValueError."""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is no duration; write 24h, 90m, 1h30m or 7d")
-    found = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
-    if not 0 < found <= MAX_S:
+    total_s = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    if not 0 < total_s <= MAX_S:
         raise ValueError(f"{text!r} is nothing, or more than ten years")
-    return found
+    return total_s

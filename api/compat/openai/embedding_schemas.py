@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import BaseModel, BeforeValidator, Field, Strict
 
 from api.schemas.calls import MAX_CALL_TIMEOUT_MS
-from api.schemas.common import whole
+from api.schemas.common import Body, ModelName, whole
 from jobs.models.inputs.embeddings import MOST_INPUTS, MOST_TOKEN_IDS
 
 _TEXT: dict[str, Any] = {"type": "string"}
@@ -30,30 +30,22 @@ _Dimensions = Annotated[int, Field(ge=1), Strict(), BeforeValidator(whole)]
 _Timeout = Annotated[int, Field(ge=1, le=MAX_CALL_TIMEOUT_MS), Strict(), BeforeValidator(whole)]
 
 
-class EmbeddingsRequest(BaseModel):
+class EmbeddingsRequest(Body):
     """The body of POST /v1/embeddings."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {
-                "model": "minilm",
-                "input": ["how do I parse a JSON document", "a black cat"],
-                "encoding_format": "float",
-                "dimensions": 256,
-            }
-        },
-    )
-
-    model: str = Field(
+    model: ModelName = Field(
         min_length=1,
         max_length=200,
         description="name@version; or a name: its newest version that a worker is ready for",
     )
-    input: Any = Field(json_schema_extra=_INPUT)
-    encoding_format: Literal["float", "base64"] | None = None
+    input: Any = Field(
+        json_schema_extra=_INPUT, examples=[["how do I parse a JSON document", "a black cat"]]
+    )
+    encoding_format: Literal["float", "base64"] | None = Field(default=None, examples=["float"])
     dimensions: _Dimensions | None = Field(
-        default=None, description="numbers that each vector is cut to before it is normalized"
+        default=None,
+        description="numbers that each vector is cut to before it is normalized",
+        examples=[256],
     )
     user: str | None = Field(default=None, description="accepted and ignored")
     timeout_ms: _Timeout | None = Field(
@@ -67,33 +59,24 @@ class Embedding(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str = Field(description="numbers, or base64 of 32-bit floats")
+    embedding: list[float] | str = Field(
+        description="numbers, or base64 of 32-bit floats", examples=[[0.018, -0.042]]
+    )
 
 
 class EmbeddingsUsage(BaseModel):
     """Tokens of all inputs."""
 
-    prompt_tokens: int
-    total_tokens: int
+    prompt_tokens: int = Field(examples=[5])
+    total_tokens: int = Field(examples=[5])
 
 
 class EmbeddingsResponse(BaseModel):
     """Vectors in the order of the inputs."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "object": "list",
-                "data": [{"object": "embedding", "index": 0, "embedding": [0.018, -0.042]}],
-                "model": "minilm",
-                "usage": {"prompt_tokens": 5, "total_tokens": 5},
-            }
-        }
-    )
-
     object: Literal["list"]
     data: list[Embedding]
-    model: str
+    model: ModelName
     usage: EmbeddingsUsage
     degraded: dict[str, Any] = Field(
         default_factory=dict, description="how it was degraded instead of rejected"

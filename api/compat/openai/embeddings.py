@@ -8,22 +8,21 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from starlette.types import Receive, Scope, Send
 
 from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsResponse
 from api.compat.openai.schemas import ERRORS
-from api.context import Context, ContextDep
-from api.dependencies import Inferrer, authorize
+from api.context import ContextDep
+from api.dependencies import Inferrer
 from api.gateway.fallbacks import fallback_plans
 from api.gateway.fan_out import fan_out
-from api.gateway.inference import CallResult, InferenceSession, watch_disconnect
+from api.gateway.inference import CallResult, InferenceSession
 from api.http import bodies, idempotency
-from api.http.errors import error_response, validated
-from api.http.request_id import request_id
+from api.http.errors import validated
 from jobs import clock
 from jobs.errors import Fault, Invalid, MillraceError
 from jobs.intake import validation
 from jobs.models.model import Model
+from jobs.models.registry import Registry
 
 router = APIRouter(tags=["openai"])
 PATH = "/v1/embeddings"
@@ -53,19 +52,10 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     rate_limit_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
-        with watch_disconnect(request) as client_disconnected:
-            session = InferenceSession(
-                gateway=context.gateway,
-                call_log=context.call_log,
-                models=context.models,
-                caller=caller,
-                job_class="interactive",
-                timeout_ms=timeout_ms,
-                since_s=since_s,
-                client_disconnected=client_disconnected,
-                rate_limit_headers=rate_limit_headers,
-            )
-            results = await _call_all(session, model, inputs, body)
+        with context.inference_session(
+            request, caller, "interactive", timeout_ms, since_s, rate_limit_headers
+        ) as session:
+            results = await _call_all(session, context.models, model, inputs, body)
         return await _answer(model, body, results)
 
     if key is None:
@@ -75,20 +65,6 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     content, replayed = await context.response_cache.once(upload.finish(), timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else rate_limit_headers
     return Response(content, headers=headers, media_type=bodies.JSON)
-
-
-async def serve(scope: Scope, receive: Receive, send: Send, context: Context) -> None:
-    """Serves a request on the fast path, without FastAPI."""
-    request = Request(scope, receive)
-    id = request_id(scope)
-    try:
-        response = await create_embeddings(
-            request, context, await authorize(request, context, "infer")
-        )
-        response.raw_headers.append((b"x-request-id", id.encode()))
-    except Exception as error:
-        response = error_response(error, id, PATH)
-    await response(scope, receive, send)
 
 
 def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
@@ -119,12 +95,16 @@ def _params(body: EmbeddingsRequest) -> dict[str, Any]:
 
 
 async def _call_all(
-    session: InferenceSession, model: Model, inputs: Sequence[Any], body: EmbeddingsRequest
+    session: InferenceSession,
+    models: Registry,
+    model: Model,
+    inputs: Sequence[Any],
+    body: EmbeddingsRequest,
 ) -> Sequence[CallResult]:
     params = _params(body)
     if len(inputs) > 1:
         return await fan_out(session, model, inputs, params)
-    plans = fallback_plans(session.models, model, inputs[0], params)
+    plans = fallback_plans(models, model, inputs[0], params)
     return [await session.call(inputs[0], plans)]
 
 

@@ -1,15 +1,19 @@
 """Schemas of OpenAI's files, models and batches. Optional fields are left out where they are
 absent: OpenAI's types know no null."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from api.schemas.common import Metadata
+from api.schemas.common import Body, Metadata, ModelName
 from jobs.dialects.openai import ENDPOINTS
 
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 _HOUR_S, _MONTH_S = 3600, 30 * 86_400
+_ID = "01ksqmbjqef9pbsjj5v8v5anmb"  # of examples
+_FileId = Annotated[str, Field(examples=[f"file_{_ID}"])]
+_BatchId = Annotated[str, Field(examples=[f"batch_{_ID}"])]
+_UnixTime = Annotated[int, Field(examples=[1_789_200_000])]
 
 
 class Error(BaseModel):
@@ -33,127 +37,70 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _shown(example: Any) -> ConfigDict:
-    """Returns a model configuration with an example."""
-    return ConfigDict(json_schema_extra={"example": example})
-
-
-def _listed(example: Any) -> ConfigDict:
-    page = {"first_id": example["id"], "last_id": example["id"], "has_more": False}
-    return _shown({"object": "list", "data": [example], **page})
-
-
-_FILE = {
-    "id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
-    "object": "file",
-    "bytes": 1170,
-    "created_at": 1789200000,
-    "expires_at": 1791792000,
-    "filename": "requests.jsonl",
-    "purpose": "batch",
-    "status": "processed",
-}
-_MODEL = {"id": "minilm", "object": "model", "created": 0, "owned_by": "millrace"}
-_BATCH = {
-    "id": "batch_01ksqmbjqef9pbsjj5v8v5anmb",
-    "object": "batch",
-    "endpoint": "/v1/embeddings",
-    "model": "minilm",
-    "input_file_id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
-    "completion_window": "24h",
-    "status": "in_progress",
-    "created_at": 1789200000,
-    "in_progress_at": 1789200003,
-    "expires_at": 1789286400,
-    "request_counts": {"total": 1000, "completed": 400, "failed": 0},
-    "metadata": {"kind": "nightly"},
-}
-
-
-class ExpiresAfter(BaseModel):
+class ExpiresAfter(Body):
     """Lifetime of a file, from its creation."""
 
-    model_config = ConfigDict(extra="forbid")
-
     anchor: Literal["created_at"]
-    seconds: int = Field(ge=_HOUR_S, le=_MONTH_S)
+    seconds: int = Field(ge=_HOUR_S, le=_MONTH_S, examples=[86_400])
 
 
 class File(BaseModel):
     """Uploaded file."""
 
-    model_config = _shown(_FILE)
-
-    id: str
+    id: _FileId
     object: Literal["file"] = "file"
-    bytes: int
-    created_at: int
-    expires_at: int | None = None
-    filename: str
-    purpose: str
+    bytes: int = Field(examples=[1170])
+    created_at: _UnixTime
+    expires_at: int | None = Field(default=None, examples=[1_791_792_000])
+    filename: str = Field(examples=["requests.jsonl"])
+    purpose: str = Field(examples=["batch"])
     status: Literal["processed"] = "processed"
 
 
 class FileList(BaseModel):
     """Page of files."""
 
-    model_config = _listed(_FILE)
-
     object: Literal["list"] = "list"
     data: list[File]
-    first_id: str
-    last_id: str
+    first_id: _FileId
+    last_id: _FileId
     has_more: bool
 
 
 class FileDeleted(BaseModel):
     """Deleted file."""
 
-    model_config = _shown({"id": _FILE["id"], "object": "file", "deleted": True})
-
-    id: str
+    id: _FileId
     object: Literal["file"] = "file"
-    deleted: bool
+    deleted: bool = Field(examples=[True])
 
 
 class OpenAIModel(BaseModel):
     """Model."""
 
-    model_config = _shown(_MODEL)
-
-    id: str
+    id: ModelName
     object: Literal["model"] = "model"
     created: int = Field(description="0: the models file has no date")
-    owned_by: str
+    owned_by: str = Field(examples=["millrace"])
 
 
 class OpenAIModelList(BaseModel):
     """All models."""
 
-    model_config = _shown({"object": "list", "data": [_MODEL]})
-
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
 
 
-class BatchRequest(BaseModel):
+class BatchRequest(Body):
     """The body of POST /v1/batches."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {
-                "input_file_id": "file_01ksqmbjqef9pbsjj5v8v5anmb",
-                "endpoint": "/v1/embeddings",
-                "completion_window": "24h",
-            }
-        },
+    input_file_id: _FileId = Field(max_length=200, description="of a file with the purpose `batch`")
+    endpoint: str = Field(
+        description=f"endpoint of its lines: {' or '.join(ENDPOINTS)}", examples=["/v1/embeddings"]
     )
-
-    input_file_id: str = Field(max_length=200, description="of a file with the purpose `batch`")
-    endpoint: str = Field(description=f"endpoint of its lines: {' or '.join(ENDPOINTS)}")
     completion_window: str = Field(
         max_length=40,
+        examples=["24h"],
         description="a duration: `24h`, `90m`, `1h30m`, `7d`; items that are not done expire",
     )
     metadata: Metadata | None = None
@@ -163,8 +110,8 @@ class BatchRequest(BaseModel):
 class RequestCounts(BaseModel):
     """Items of a batch."""
 
-    total: int
-    completed: int
+    total: int = Field(examples=[1000])
+    completed: int = Field(examples=[400])
     failed: int
 
 
@@ -209,15 +156,13 @@ class BatchErrors(BaseModel):
 class Batch(BaseModel):
     """Job, in OpenAI's form."""
 
-    model_config = _shown(_BATCH)
-
-    id: str
+    id: _BatchId
     object: Literal["batch"] = "batch"
-    endpoint: str
-    model: str | None = None
+    endpoint: str = Field(examples=["/v1/embeddings"])
+    model: str | None = Field(default=None, examples=["minilm"])
     errors: BatchErrors | None = None
-    input_file_id: str
-    completion_window: str
+    input_file_id: _FileId
+    completion_window: str = Field(examples=["24h"])
     status: Literal[
         "validating",
         "failed",
@@ -227,12 +172,12 @@ class Batch(BaseModel):
         "expired",
         "cancelling",
         "cancelled",
-    ]
+    ] = Field(examples=["in_progress"])
     output_file_id: str | None = None
     error_file_id: str | None = None
-    created_at: int
-    in_progress_at: int | None = None
-    expires_at: int | None = None
+    created_at: _UnixTime
+    in_progress_at: int | None = Field(default=None, examples=[1_789_200_003])
+    expires_at: int | None = Field(default=None, examples=[1_789_286_400])
     finalizing_at: int | None = None
     completed_at: int | None = None
     failed_at: int | None = None
@@ -241,16 +186,14 @@ class Batch(BaseModel):
     cancelled_at: int | None = None
     request_counts: RequestCounts
     usage: BatchUsage | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, str] | None = Field(default=None, examples=[{"kind": "nightly"}])
 
 
 class BatchList(BaseModel):
     """Page of batches."""
 
-    model_config = _listed(_BATCH)
-
     object: Literal["list"] = "list"
     data: list[Batch]
-    first_id: str
-    last_id: str
+    first_id: _BatchId
+    last_id: _BatchId
     has_more: bool

@@ -25,57 +25,57 @@ _MAX_NEXT = 2000
 @router.get("/sign-in")
 async def sign_in(
     request: Request,
-    shared: ContextDep,
+    context: ContextDep,
     next: Annotated[str, Query(max_length=_MAX_NEXT)] = layout.PREFIX,
 ) -> Response:
     """Shows the form, or goes on if sign-in isn't needed."""
     try:
-        await viewer.recognize_viewer(request, shared)
+        await viewer.recognize_viewer(request, context)
     except MillraceError as error:
         if not isinstance(error, Unauthenticated):
             raise
-        return form(request, shared, next)
+        return form(request, context, next)
     return layout.redirect(inside(next))
 
 
 def form(
-    request: Request, shared: Context, next: str, problem: str = "", status: int = 200
+    request: Request, context: Context, next: str, problem: str = "", status: int = 200
 ) -> Response:
     """Renders the form, with a token that a cookie repeats against CSRF."""
     id = sessions.new_id()
-    token = sessions.form_token(id, shared.settings)
-    response = layout.page(
+    token = sessions.form_token(id, context.settings)
+    response = layout.render(
         request, "sign_in.html", viewer=None, status=status, token=token, next=inside(next),
-        problem=problem, oidc=bool(shared.settings.oidc_client_id),
+        problem=problem, oidc=bool(context.settings.oidc_client_id),
     )  # fmt: skip
-    sessions.set_cookie(response, _ATTEMPT, id, _ATTEMPT_S, _is_https(request, shared))
+    sessions.set_cookie(response, _ATTEMPT, id, _ATTEMPT_S, _is_https(request, context))
     return response
 
 
 @router.post("/sign-in")
-async def sign_in_by_key(request: Request, shared: ContextDep) -> Response:
+async def sign_in_by_key(request: Request, context: ContextDep) -> Response:
     """Signs in with a key; wrong ones are rate-limited as at any other route."""
     viewer.refuse_other_sites(request)
     sent = await viewer.fields(request)
-    expected = sessions.form_token(request.cookies.get(_ATTEMPT, ""), shared.settings)
+    expected = sessions.form_token(request.cookies.get(_ATTEMPT, ""), context.settings)
     if not sessions.same_token(sent.get("token", ""), expected):
         raise Forbidden("this form has expired; go back, load the page, and try again")
     key, next = sent.get("key", "").strip(), sent.get("next", "")
     if not api_keys.is_key(key):
         problem = "That is not an API key: keys begin with mk_ and have 46 characters."
-        return form(request, shared, next, problem, 401)
-    return await _signed_in(request, shared, key, next)
+        return form(request, context, next, problem, 401)
+    return await _signed_in(request, context, key, next)
 
 
-async def _signed_in(request: Request, shared: Context, credential: str, next: str) -> Response:
+async def _signed_in(request: Request, context: Context, credential: str, next: str) -> Response:
     headers = viewer.with_credential(request.scope["headers"], credential)
     try:
-        caller = await shared.authenticator.authenticate(headers)
+        caller = await context.authenticator.authenticate(headers)
     except Unauthenticated:
         problem = "This key is unknown, expired or revoked."
-        return form(request, shared, next, problem, 401)
-    response, https = layout.redirect(inside(next)), _is_https(request, shared)
-    sessions.set_session(response, sessions.begin(credential, caller), shared.settings, https)
+        return form(request, context, next, problem, 401)
+    response, https = layout.redirect(inside(next)), _is_https(request, context)
+    sessions.set_session(response, sessions.begin(credential, caller), context.settings, https)
     sessions.set_cookie(response, _ATTEMPT, "", 0, https)
     return response
 
@@ -83,19 +83,19 @@ async def _signed_in(request: Request, shared: Context, credential: str, next: s
 @router.get("/sign-in/oidc")
 async def sign_in_by_oidc(
     request: Request,
-    shared: ContextDep,
+    context: ContextDep,
     next: Annotated[str, Query(max_length=_MAX_NEXT)] = layout.PREFIX,
 ) -> Response:
     """Redirects to the identity provider."""
-    if not shared.settings.oidc_client_id:
+    if not context.settings.oidc_client_id:
         raise NotFound("no identity provider is configured: MILLRACE_OIDC_CLIENT_ID")
     attempt = oidc_login.begin(inside(next))
-    provider = oidc_login.provider(shared.settings)
-    url = await run_in_threadpool(provider.sign_in_url, attempt, _back(request, shared))
+    provider = oidc_login.provider(context.settings)
+    url = await run_in_threadpool(provider.sign_in_url, attempt, _back(request, context))
     response = RedirectResponse(url, 303, layout.HEADERS)
-    sealed = sessions.sealed(asdict(attempt), shared.settings, _OWNER)
+    sealed = sessions.sealed(asdict(attempt), context.settings, _OWNER)
     # Lax: the browser returns from another site.
-    https = _is_https(request, shared)
+    https = _is_https(request, context)
     sessions.set_cookie(response, _ATTEMPT, sealed, _ATTEMPT_S, https, "lax")
     return response
 
@@ -103,38 +103,38 @@ async def sign_in_by_oidc(
 @router.get("/sign-in/back")
 async def finish_oidc(
     request: Request,
-    shared: ContextDep,
+    context: ContextDep,
     state: Annotated[str, Query(max_length=200)] = "",
     code: Annotated[str, Query(max_length=4000)] = "",
 ) -> Response:
     """Finishes the sign-in with the code that the identity provider sent."""
-    fields = sessions.unsealed(request.cookies.get(_ATTEMPT, ""), shared.settings, _OWNER)
+    fields = sessions.unsealed(request.cookies.get(_ATTEMPT, ""), context.settings, _OWNER)
     attempt = oidc_login.LoginAttempt(**fields) if fields else None
     if attempt is None or not attempt.matches(state) or not code:
-        return form(request, shared, layout.PREFIX, "That sign-in has expired; try again.", 401)
-    provider = oidc_login.provider(shared.settings)
+        return form(request, context, layout.PREFIX, "That sign-in has expired; try again.", 401)
+    provider = oidc_login.provider(context.settings)
     try:
-        token = await run_in_threadpool(provider.credential, attempt, code, _back(request, shared))
+        token = await run_in_threadpool(provider.credential, attempt, code, _back(request, context))
     except Forbidden as error:
-        return form(request, shared, attempt.next, error.detail, 403)
-    return await _signed_in(request, shared, token, attempt.next)
+        return form(request, context, attempt.next, error.detail, 403)
+    return await _signed_in(request, context, token, attempt.next)
 
 
-def _back(request: Request, shared: Context) -> str:
+def _back(request: Request, context: Context) -> str:
     """Returns the URL to return to, under the host that the browser uses."""
-    scheme = "https" if _is_https(request, shared) else "http"
+    scheme = "https" if _is_https(request, context) else "http"
     return f"{scheme}://{request.headers.get('host', '')}{layout.PREFIX}/sign-in/back"
 
 
-def _is_https(request: Request, shared: Context) -> bool:
-    return sessions.is_https(request.headers, shared.settings)
+def _is_https(request: Request, context: Context) -> bool:
+    return sessions.is_https(request.headers, context.settings)
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, shared: ContextDep, form: Form) -> Response:
+async def sign_out(request: Request, context: ContextDep, form: Form) -> Response:
     """Ends the session."""
     response = layout.redirect(f"{layout.PREFIX}/sign-in", "You are signed out.")
-    sessions.clear_session(response, _is_https(request, shared))
+    sessions.clear_session(response, _is_https(request, context))
     return response
 
 

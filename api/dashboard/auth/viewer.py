@@ -1,6 +1,6 @@
 """Viewer of a page: credential, rights and form token."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,7 +9,6 @@ from fastapi import Depends, Request
 from api.auth.authenticator import Headers
 from api.context import Context, ContextDep
 from api.dashboard.auth import sessions
-from api.dependencies import require
 from jobs.errors import Forbidden, Malformed, Unauthenticated
 from jobs.identity import OPEN, Caller, Scope
 
@@ -35,20 +34,20 @@ class Viewer:
         return self.caller.tenant, self.caller.actor, self.caller.scopes
 
 
-async def recognize_viewer(request: Request, shared: Context) -> Viewer:
+async def recognize_viewer(request: Request, context: Context) -> Viewer:
     """Identifies the viewer by session cookie or by a request's credential. Raises Unauthenticated,
     and what `Authenticator.authenticate` raises."""
-    session = sessions.from_cookies(request.cookies, shared.settings)
+    session = sessions.from_cookies(request.cookies, context.settings)
     headers = request.scope["headers"]
     if session:
         headers = with_credential(headers, session.credential)
-    caller = await shared.authenticator.authenticate(headers)
+    caller = await context.authenticator.authenticate(headers)
     id = session.id if session else caller.actor
     if is_open := caller.actor == OPEN.actor:
         id = _EVERYBODY
     elif session and not sessions.matches(session, caller):
         raise Unauthenticated("the rights of this credential have changed; sign in again")
-    viewer = Viewer(caller, sessions.form_token(id, shared.settings), is_open)
+    viewer = Viewer(caller, sessions.form_token(id, context.settings), is_open)
     request.state.viewer = viewer
     return viewer
 
@@ -59,25 +58,11 @@ def with_credential(headers: Headers, credential: str) -> Headers:
     return [*others, (b"authorization", f"Bearer {credential}".encode())]
 
 
-async def _viewer(request: Request, shared: ContextDep) -> Viewer:
-    return await recognize_viewer(request, shared)
+async def _viewer(request: Request, context: ContextDep) -> Viewer:
+    return await recognize_viewer(request, context)
 
 
 Somebody = Annotated[Viewer, Depends(_viewer)]
-
-
-def _may(scope: Scope) -> Callable[..., Awaitable[Viewer]]:
-    async def check(viewer: Somebody) -> Viewer:
-        require(viewer.caller, scope)
-        return viewer
-
-    return check
-
-
-Viewing = Annotated[Viewer, Depends(_may("read"))]
-Submitting = Annotated[Viewer, Depends(_may("submit"))]
-Operating = Annotated[Viewer, Depends(_may("operate"))]
-Administering = Annotated[Viewer, Depends(_may("admin"))]
 
 
 async def _form(request: Request, viewer: Somebody) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ class Part:
 
 
 def parts(
-    shared: Context,
+    context: Context,
     telemetry: TelemetrySnapshot,
     workers: Mapping[str, int] | None,
     database_s: float | None,
@@ -52,8 +52,8 @@ def parts(
         _workers(workers),
         _database(reports, database_s),
         _redis(reports, telemetry.redis_s),
-        _broker(reports, shared.settings),
-        blobs.part(shared.settings),
+        _broker(reports, context.settings),
+        blobs.part(context.settings),
         _webhooks(reports),
     ]
 

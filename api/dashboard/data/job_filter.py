@@ -8,12 +8,12 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
-from api.dashboard.auth.viewer import Viewer
 from api.dependencies import require
 from api.routes.jobs.lookup import PREFIXES, TENANT_OR_ALL
 from api.schemas.common import NO_NUL
 from jobs import ids
 from jobs.errors import Fault, Invalid
+from jobs.identity import Caller
 from jobs.states import JobState
 from jobs.store.jobs.search import Filter
 from jobs.store.tenancy import EVERYBODY
@@ -126,11 +126,11 @@ def _fault(name: str, why: str) -> Invalid:
     return Invalid(why, faults=[Fault(("query", name), "invalid", why)])
 
 
-def tenant_scope(viewer: Viewer, tenant: str) -> str:
-    """Returns the tenant whose jobs are shown: the viewer's own; for operators the given one, or
+def tenant_scope(caller: Caller, tenant: str) -> str:
+    """Returns the tenant whose jobs are shown: the caller's own; for operators the given one, or
     EVERYBODY. Raises Forbidden."""
-    if viewer.may("operate"):
+    if caller.may("operate"):
         return tenant or EVERYBODY
-    if tenant not in ("", viewer.caller.tenant):
-        require(viewer.caller, "operate")
-    return viewer.caller.tenant
+    if tenant not in ("", caller.tenant):
+        require(caller, "operate")
+    return caller.tenant

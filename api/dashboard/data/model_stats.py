@@ -21,19 +21,19 @@ class Row:
 
     key: str
     model: Model | None  #: None: no longer declared
-    standing: ModelStatus
+    status: ModelStatus
     target_s: float
     figures: Mapping[str, Any]
 
     @property
     def ready(self) -> int:
         """Number of workers in which it is ready."""
-        return self.standing.states.get("ready", 0)
+        return self.status.states.get("ready", 0)
 
     @property
     def condition(self) -> tuple[str, str]:
         """State in words, and its colour class."""
-        states = self.standing.states
+        states = self.status.states
         if states.get("ready"):
             return "ready", "good"
         for state, kind in (("failed", "bad"), ("loading", "busy"), ("warming", "busy")):
@@ -42,52 +42,52 @@ class Row:
         return ("at rest", "") if states.get("absent") else ("no worker", "warning")
 
 
-def standing(shared: Context) -> Mapping[str, ModelStatus]:
+def statuses(context: Context) -> Mapping[str, ModelStatus]:
     """Returns the states of models in workers by name@version; {} without the database."""
     try:
-        with shared.database.connect() as tx:
-            return workers.model_statuses(tx, 2 * shared.settings.lease_s)
+        with context.database.connect() as tx:
+            return workers.model_statuses(tx, 2 * context.settings.lease_s)
     except CONNECTION_ERRORS:
         return {}
 
 
-def rows(shared: Context, found: Mapping[str, ModelStatus], reports: ReportSet) -> list[Row]:
-    """Returns rows of all models that are declared or still in workers (`found`)."""
-    declared = {model.key: model for model in shared.models}
-    keys = (*declared, *sorted(found.keys() - declared.keys()))
-    return [row(key, declared.get(key), found.get(key, NOWHERE), reports) for key in keys]
+def rows(context: Context, statuses: Mapping[str, ModelStatus], reports: ReportSet) -> list[Row]:
+    """Returns rows of all models that are declared or still in workers (`statuses`)."""
+    declared = {model.key: model for model in context.models}
+    keys = (*declared, *sorted(statuses.keys() - declared.keys()))
+    return [row(key, declared.get(key), statuses.get(key, NOWHERE), reports) for key in keys]
 
 
-def row(key: str, model: Model | None, standing: ModelStatus, reports: ReportSet) -> Row:
+def row(key: str, model: Model | None, status: ModelStatus, reports: ReportSet) -> Row:
     """Returns the row of one version."""
     target_s = model.target_ms / 1000 if model else 0.0
-    return Row(key, model, standing, target_s, figures(reports, key))
+    return Row(key, model, status, target_s, figures(reports, model=key))
 
 
-def figures(now: ReportSet, key: str) -> dict[str, Any]:
-    """Returns the figures of a model over the last minute."""
-    met = now.increase_by("millrace_call_target_total", "met", model=key)
-    units = now.increase("millrace_launch_units_total", model=key)
-    padded = now.increase("millrace_launch_padded_units_total", model=key)
+def figures(now: ReportSet, **labels: Any) -> dict[str, Any]:
+    """Returns the figures of a model, or of all, over the last minute."""
+    met = now.increase_by("millrace_call_target_total", "met", **labels)
+    units = now.increase("millrace_launch_units_total", **labels)
+    padded = now.increase("millrace_launch_padded_units_total", **labels)
     return {
-        "calls_s": now.rate("millrace_calls_total", model=key),
-        "items_s": now.rate("millrace_items_total", model=key),
+        "calls_s": now.rate("millrace_calls_total", **labels),
+        "items_s": now.rate("millrace_items_total", **labels),
         **{
-            f"p{q}_s": now.quantile("millrace_call_seconds", q / 100, model=key)
+            f"p{q}_s": now.quantile("millrace_call_seconds", q / 100, **labels)
             for q in (50, 95, 99)
         },
         "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,
-        "queue_calls": now.gauge("millrace_queue_calls", model=key),
-        "queue_items": now.gauge("millrace_queue_items", model=key),
-        "oldest_s": now.gauge("millrace_queue_oldest_seconds", model=key),
-        "drain_s": now.gauge("millrace_predicted_drain_seconds", model=key),
-        "launches_s": now.rate("millrace_launches_total", model=key),
-        "rows": now.mean(_ROWS, model=key),
-        "fill": now.mean("millrace_launch_fill_ratio", model=key),
+        "queue_calls": now.gauge("millrace_queue_calls", **labels),
+        "queue_items": now.gauge("millrace_queue_items", **labels),
+        "oldest_s": now.gauge("millrace_queue_oldest_seconds", **labels),
+        "drain_s": now.gauge("millrace_predicted_drain_seconds", **labels),
+        "launches_s": now.rate("millrace_launches_total", **labels),
+        "rows": now.mean(_ROWS, **labels),
+        "fill": now.mean("millrace_launch_fill_ratio", **labels),
         "padding": 1 - units / padded if padded else None,
-        "launch_s": now.mean("millrace_launch_seconds", model=key),
-        "prediction": now.quantile("millrace_launch_prediction_ratio", 0.5, model=key),
-        "lanes": now.gauge("millrace_lanes_waiting", model=key),
+        "launch_s": now.mean("millrace_launch_seconds", **labels),
+        "prediction": now.quantile("millrace_launch_prediction_ratio", 0.5, **labels),
+        "lanes": now.gauge("millrace_lanes_waiting", **labels),
     }
 
 
@@ -102,14 +102,14 @@ def stages(reports: ReportSet, **labels: str) -> dict[str, float]:
 
 def launch_sizes(reports: ReportSet, **labels: str) -> dict[str, float]:
     """Returns launches by number of entries, in ranges."""
-    found, low = {}, 0
+    counts, low = {}, 0
     for top in EDGES[_ROWS]:
         name = f"{top:.0f}" if top - low <= 1 else f"{low + 1}–{top:.0f}"
-        found[name] = reports.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
+        counts[name] = reports.increase(f"{_ROWS}_bucket", le=f"{top:.1f}", **labels)
         low = int(top)
     if rest := reports.increase(f"{_ROWS}_bucket", le="+Inf", **labels):
-        found[f"{low + 1}+"] = rest
-    return trimmed(found)
+        counts[f"{low + 1}+"] = rest
+    return trimmed(counts)
 
 
 def trimmed(counts: dict[str, float]) -> dict[str, float]:

@@ -25,11 +25,11 @@ class TelemetrySnapshot:
         return [getattr(point, figure) for point in self.history]
 
 
-async def _load(shared: ContextDep) -> TelemetrySnapshot:
-    reports = await shared.reports.read()
+async def _load(context: ContextDep) -> TelemetrySnapshot:
+    reports = await context.reports.read()
     since_s = clock.monotonic()
     try:
-        points = await shared.reports.history()
+        points = await context.reports.history()
     except (RedisError, TimeoutError):
         return TelemetrySnapshot(reports, [], None)
     return TelemetrySnapshot(reports, points, clock.monotonic() - since_s)

@@ -4,10 +4,8 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 import orjson
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Administering
 from api.dashboard.data.job_filter import Moment, Text, moment
 from api.dashboard.rendering import layout, page_router
 from jobs.store.tenancy import EVERYBODY
@@ -19,9 +17,7 @@ _ROWS = 100
 
 @router.get("/audit")
 def read_audit(
-    request: Request,
-    shared: ContextDep,
-    viewer: Administering,
+    page: layout.AdminPage,
     actor: Text = "",
     act: Text = "",
     target: Text = "",
@@ -32,7 +28,7 @@ def read_audit(
 ) -> Response:
     """Shows the audit log, filtered."""
     who = tenant or EVERYBODY
-    with shared.acting(who) as tx:
+    with page.context.acting(who) as tx:
         rows = audit.page(
             tx, who, after=after, limit=_ROWS + 1, actor=actor, act=act, target=target,
             since=moment("since", since), until=moment("until", until),
@@ -40,8 +36,8 @@ def read_audit(
     names = ("actor", "act", "target", "tenant", "since", "until")
     values = (actor, act, target, tenant, since, until)
     filters = dict(zip(names, values, strict=True))
-    return layout.page(
-        request, "audit.html", viewer=viewer, filters=filters, after=after,
+    return page.render(
+        "audit.html", filters=filters, after=after,
         query=urlencode({name: value for name, value in filters.items() if value}),
         entries=[(row, orjson.loads(row.detail)) for row in rows[:_ROWS]],
         next=rows[_ROWS - 1].id if len(rows) > _ROWS else None,

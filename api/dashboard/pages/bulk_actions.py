@@ -14,10 +14,10 @@ from threading import Lock
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Path, Response
 
-from api.context import Context, ContextDep
-from api.dashboard.auth.viewer import Form, Submitting, Viewer
+from api.context import Context
+from api.dashboard.auth.viewer import Form
 from api.dashboard.data.job_filter import Filtered, JobFilter, tenant_scope
 from api.dashboard.rendering import layout, page_router
 from api.routes.jobs import verbs
@@ -66,29 +66,26 @@ class Summary:
 
 
 @router.get("/jobs/all/{verb}")
-def confirm(
-    request: Request, shared: ContextDep, viewer: Submitting, verb: _Verb, filters: Filtered
-) -> Response:
+def confirm(page: layout.SubmitterPage, verb: _Verb, filters: Filtered) -> Response:
     """Shows how many jobs it would change, and some of them."""
-    return _confirmation(request, shared, viewer, verb, filters)
+    return _confirmation(page, verb, filters)
 
 
 @router.post("/jobs/all/{verb}")
 def do(
-    request: Request, shared: ContextDep, viewer: Submitting, form: Form, verb: _Verb,
-    filters: Filtered, after: Annotated[str, Query()] = "",
-) -> Response:  # fmt: skip
+    page: layout.SubmitterPage, form: Form, verb: _Verb, filters: Filtered, after: str = ""
+) -> Response:
     """Applies the verb, or asks again if more jobs match now."""
     made_before, confirmed = _confirmed(form)
-    tenant, filter = tenant_scope(viewer, filters.tenant), _applicable(filters.filter, verb)
+    tenant, filter = tenant_scope(page.caller, filters.tenant), _applicable(filters.filter, verb)
     last = ids.parse(PREFIXES, after)
-    with _slot(viewer.caller.tenant):
-        if last is None and _count(shared, tenant, filter, made_before) > confirmed:
-            return _confirmation(request, shared, viewer, verb, filters, confirmed)
-        job_ids = _each(shared, tenant, filter, made_before, last)
-        summary = _perform(job_ids, partial(_one, request, shared, viewer, verb, filter))
-    return layout.page(
-        request, "many_done.html", viewer=viewer, verb=verb, filters=filters, summary=summary,
+    with _slot(page.caller.tenant):
+        if last is None and _count(page.context, tenant, filter, made_before) > confirmed:
+            return _confirmation(page, verb, filters, confirmed)
+        job_ids = _each(page.context, tenant, filter, made_before, last)
+        summary = _perform(job_ids, partial(_one, page, verb, filter))
+    return page.render(
+        "many_done.html", verb=verb, filters=filters, summary=summary,
         made_before=form["made_before"], count=confirmed,
         after=ids.show("job", summary.last) if summary.last else "",
     )  # fmt: skip
@@ -123,25 +120,24 @@ def _applicable(filter: Filter, verb: Bulk) -> Filter:
     return replace(filter, states=states, unsuccessful=filter.unsuccessful or verb == "retry")
 
 
-def _count(shared: Context, tenant: str, filter: Filter, made_before: datetime) -> int:
-    with shared.acting(tenant) as tx:
+def _count(context: Context, tenant: str, filter: Filter, made_before: datetime) -> int:
+    with context.acting(tenant) as tx:
         return sum(search.counts(tx, tenant, filter, made_before).values()) * bool(filter.states)
 
 
 def _confirmation(
-    request: Request, shared: Context, viewer: Viewer, verb: Bulk, filters: JobFilter,
-    confirmed: int | None = None,
-) -> Response:  # fmt: skip
+    page: layout.Page, verb: Bulk, filters: JobFilter, confirmed: int | None = None
+) -> Response:
     """Renders the confirmation; `confirmed`: number confirmed before, if more match now."""
-    tenant, filter = tenant_scope(viewer, filters.tenant), _applicable(filters.filter, verb)
-    with shared.acting(tenant) as tx:
+    tenant, filter = tenant_scope(page.caller, filters.tenant), _applicable(filters.filter, verb)
+    with page.context.acting(tenant) as tx:
         now = search.now(tx)
         all = search.counts(tx, tenant, filters.filter, now)
         counts = search.counts(tx, tenant, filter, now) if filter.states else {}
         rows = search.page(tx, tenant, filter, limit=_EXAMPLES) if filter.states else []
     count = sum(counts.values())
-    return layout.page(
-        request, "many.html", viewer=viewer, verb=verb, filters=filters, counts=counts, count=count,
+    return page.render(
+        "many.html", verb=verb, filters=filters, counts=counts, count=count,
         left_alone={s: n - counts.get(s, 0) for s, n in all.items() if n > counts.get(s, 0)},
         is_exact=count <= MOST_COUNTED, jobs=[(row, jobs.job_object(row)) for row in rows],
         made_before=now.isoformat(), as_of=now, confirmed=confirmed,
@@ -149,26 +145,24 @@ def _confirmation(
 
 
 def _each(
-    shared: Context, tenant: str, filter: Filter, made_before: datetime, after: UUID | None
+    context: Context, tenant: str, filter: Filter, made_before: datetime, after: UUID | None
 ) -> Iterator[UUID]:
     """Yields the matching jobs, newest first."""
     while filter.states:
-        with shared.acting(tenant) as tx:
-            found = search.matching_ids(tx, tenant, filter, made_before, after=after, limit=_STEP)
-        yield from found
-        if len(found) < _STEP:
+        with context.acting(tenant) as tx:
+            job_ids = search.matching_ids(tx, tenant, filter, made_before, after=after, limit=_STEP)
+        yield from job_ids
+        if len(job_ids) < _STEP:
             return
-        after = found[-1]
+        after = job_ids[-1]
 
 
-def _one(
-    request: Request, shared: Context, viewer: Viewer, verb: Bulk, filter: Filter, id: str
-) -> None:
+def _one(page: layout.Page, verb: Bulk, filter: Filter, id: str) -> None:
     def check(before: str) -> None:
         if before not in filter.states:
             raise _Changed(before)
 
-    verbs.perform(request, shared, viewer.caller, verb, id, check)
+    verbs.perform(*page.arguments, verb, id, check)
 
 
 def _perform(job_ids: Iterator[UUID], act: "partial[None]") -> Summary:

@@ -4,10 +4,8 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import Path, Request, Response
+from fastapi import Path, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Viewing
 from api.dashboard.rendering import layout, page_router
 from api.routes.jobs.lookup import JobId, find_job
 from api.routes.jobs.results import item_detail
@@ -23,28 +21,26 @@ _Seq = Annotated[int, Path(ge=0, le=2**31 - 1)]
 
 
 @router.get("/jobs/{job_id}/items/{seq}")
-def show_item(
-    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId, seq: _Seq
-) -> Response:
+def show_item(page: layout.ReaderPage, job_id: JobId, seq: _Seq) -> Response:
     """Shows an item."""
-    item = item_detail(shared, viewer.caller, job_id, seq)
-    with find_job(shared, viewer.caller, job_id) as (tx, row):
+    item = item_detail(page.context, page.caller, job_id, seq)
+    with find_job(page.context, page.caller, job_id) as (tx, row):
         attempts = detail.attempts(tx, row.tenant_id, row.id, seq)
-    return layout.page(
-        request, "item.html", viewer=viewer, row=row, job=jobs.job_object(row), item=item,
-        input=pretty(item["input"]), output=pretty(item["output"]), error=pretty(item["error"]),
-        params=pretty(item["params"]), most_shown=MOST_SHOWN,
+    return page.render(
+        "item.html", row=row, job=jobs.job_object(row), item=item, input=pretty(item["input"]),
+        output=pretty(item["output"]), error=pretty(item["error"]), params=pretty(item["params"]),
+        most_shown=MOST_SHOWN,
         attempts=[{**asdict(one), "error": orjson.loads(one.error)} for one in attempts],
     )  # fmt: skip
 
 
 @router.get("/jobs/{job_id}/items/{seq}/{side}")
 def download(
-    shared: ContextDep, viewer: Viewing, job_id: JobId, seq: _Seq,
+    page: layout.ReaderPage, job_id: JobId, seq: _Seq,
     side: Annotated[Literal["input", "output"], Path()],
 ) -> Response:  # fmt: skip
     """Sends the whole input or output as JSON."""
-    value = item_detail(shared, viewer.caller, job_id, seq)[side]
+    value = item_detail(page.context, page.caller, job_id, seq)[side]
     name = f"{job_id}-{seq}-{side}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(orjson.dumps(value), headers=headers, media_type="application/json")

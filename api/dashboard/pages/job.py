@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request, Response
+from fastapi import Depends, Query, Response
 
-from api.context import Context, ContextDep
-from api.dashboard.auth.viewer import Form, Submitting, Viewing
+from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Text
 from api.dashboard.pages import item as items
@@ -31,21 +30,22 @@ _Seq = Annotated[int, Query(ge=-1, le=2**31 - 1)]
 _rows: AdaptiveCache[Sequence[Any]] = AdaptiveCache()
 
 
-async def _causes(shared: ContextDep, viewer: Viewing, job_id: JobId) -> list[Diagnosis]:
-    return await why.diagnose_job(shared, viewer.caller, job_id)
+async def _causes(page: layout.ReaderPage, job_id: JobId) -> list[Diagnosis]:
+    return await why.diagnose_job(page.context, page.caller, job_id)
 
 
 @router.get("/jobs/{job_id}")
 def show_job(
-    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId,
+    page: layout.ReaderPage,
+    job_id: JobId,
     causes: Annotated[list[Diagnosis], Depends(_causes)],
     outcome: Annotated[str, Query(pattern=rf"^({'|'.join(OUTCOMES)})?$")] = "",
     code: Text = "",
     custom_id: Text = "",
     after: _Seq = -1,
-) -> Response:  # fmt: skip
+) -> Response:
     """Shows a job, and its items by outcome or error code."""
-    with find_job(shared, viewer.caller, job_id) as (tx, row):
+    with find_job(page.context, page.caller, job_id) as (tx, row):
         job = jobs.job_object(row)
         if custom_id:
             seq = detail.find_seq(tx, row.tenant_id, row.id, custom_id)
@@ -53,17 +53,16 @@ def show_job(
                 return layout.redirect(f"{layout.PREFIX}/jobs/{job['id']}/items/{seq}")
         details = _details(tx, row)
         pruned = row.items_pruned or row.results_pruned
-        found = [] if pruned else detail.items(
+        item_rows = [] if pruned else detail.items(
             tx, row.tenant_id, row.id, outcome=_outcome(outcome, code), code=code,
             after=after, limit=_ITEMS + 1,
         )  # fmt: skip
-    return layout.page(
-        request, "job.html", viewer=viewer, row=row, job=job, causes=causes,
-        fitting=_applicable(job["state"]), timeline=timeline(details.pop("runs"), row.read_at),
-        **details, outcomes=OUTCOMES,
+    return page.render(
+        "job.html", row=row, job=job, causes=causes, fitting=_applicable(job["state"]),
+        timeline=timeline(details.pop("runs"), row.read_at), **details, outcomes=OUTCOMES,
         outcome=_outcome(outcome, code) or "", code=code, custom_id=custom_id, after=after,
-        items=[items.summary(item) for item in found[:_ITEMS]],
-        next=found[_ITEMS - 1].seq if len(found) > _ITEMS else None,
+        items=[items.summary(item) for item in item_rows[:_ITEMS]],
+        next=item_rows[_ITEMS - 1].seq if len(item_rows) > _ITEMS else None,
         params=items.pretty(job["params"]), metadata=items.pretty(job["metadata"]),
     )  # fmt: skip
 
@@ -75,15 +74,15 @@ def _outcome(outcome: str, code: str) -> Outcome | None:
 
 def _details(tx: Tx, row: JobRow) -> dict[str, Any]:
     """Loads the parts whose queries grow with the job, cached."""
-    its, key = (tx, row.tenant_id, row.id), (row.id, row.generation, row.state)
+    job, key = (tx, row.tenant_id, row.id), (row.id, row.generation, row.state)
     queries = {
-        "runs": lambda: detail.runs(*its, MOST_RUNS),
-        "slices": lambda: detail.slice_states(*its),
-        "codes": lambda: detail.error_codes(*its) if row.failed else [],
-        "launches": lambda: detail.launches(*its, _LAUNCHES),
+        "runs": lambda: detail.runs(*job, MOST_RUNS),
+        "slices": lambda: detail.slice_states(*job),
+        "codes": lambda: detail.error_codes(*job) if row.failed else [],
+        "launches": lambda: detail.launches(*job, _LAUNCHES),
     }
     rows: dict[str, Any] = {name: _rows.get((name, *key), query) for name, query in queries.items()}
-    return rows | {"deliveries": deliveries.of_job(*its)}
+    return rows | {"deliveries": deliveries.of_job(*job)}
 
 
 def _applicable(state: Any) -> list[Verb]:
@@ -94,64 +93,54 @@ def _applicable(state: Any) -> list[Verb]:
 
 
 @router.get("/jobs/{job_id}/slices")
-def show_slices(
-    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId, after: _Seq = -1
-) -> Response:
+def show_slices(page: layout.ReaderPage, job_id: JobId, after: _Seq = -1) -> Response:
     """Shows a job's slices."""
-    with find_job(shared, viewer.caller, job_id) as (tx, row):
-        found = detail.slices(tx, row.tenant_id, row.id, after=after, limit=_SLICES + 1)
-    return layout.page(
-        request, "slices.html", viewer=viewer, job=jobs.job_object(row), slices=found[:_SLICES],
-        after=after, next=found[_SLICES - 1].start if len(found) > _SLICES else None,
+    with find_job(page.context, page.caller, job_id) as (tx, row):
+        slices = detail.slices(tx, row.tenant_id, row.id, after=after, limit=_SLICES + 1)
+    return page.render(
+        "slices.html", job=jobs.job_object(row), slices=slices[:_SLICES], after=after,
+        next=slices[_SLICES - 1].start if len(slices) > _SLICES else None,
     )  # fmt: skip
 
 
 @router.get("/jobs/{job_id}/results")
 def download_results(
-    request: Request, shared: ContextDep, viewer: Viewing, job_id: JobId,
-    outcome: Outcome | None = None,
-) -> Response:  # fmt: skip
+    page: layout.ReaderPage, job_id: JobId, outcome: Outcome | None = None
+) -> Response:
     """Sends all current results, as `GET /jobs/{job_id}/results` does."""
     lines = results.get_results(
-        request, shared, viewer.caller, job_id, after=-1, limit=None, outcome=outcome, gaps=True
+        *page.arguments, job_id, after=-1, limit=None, outcome=outcome, gaps=True
     )
     lines.headers["Content-Disposition"] = f'attachment; filename="{job_id}.ndjson"'
     return lines
 
 
 @router.get("/jobs/{job_id}/delete")
-def confirm_delete(
-    request: Request, shared: ContextDep, viewer: Submitting, job_id: JobId
-) -> Response:
+def confirm_delete(page: layout.SubmitterPage, job_id: JobId) -> Response:
     """Asks before a job is deleted."""
-    with find_job(shared, viewer.caller, job_id) as (_, row):
-        return layout.page(request, "delete.html", viewer=viewer, job=jobs.job_object(row))
+    with find_job(page.context, page.caller, job_id) as (_, row):
+        return page.render("delete.html", job=jobs.job_object(row))
 
 
 @router.post("/jobs/{job_id}/redeliver")
-def redeliver(
-    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
-) -> Response:
+def redeliver(page: layout.SubmitterPage, form: Form, job_id: JobId) -> Response:
     """Sends the latest delivery again."""
-    sent = webhooks.redeliver(request, shared, viewer.caller, job_id)
+    sent = webhooks.redeliver(*page.arguments, job_id)
     notice = f"{sent.type} is being sent to {sent.url} again"
     return layout.redirect(_path(job_id), notice)
 
 
 @router.post("/jobs/{job_id}/{verb}")
-def do(
-    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId,
-    verb: Annotated[Verb, Path()],
-) -> Response:  # fmt: skip
+def do(page: layout.SubmitterPage, form: Form, job_id: JobId, verb: Verb) -> Response:
     """Applies a verb."""
-    before = verbs.perform(request, shared, viewer.caller, verb, job_id)
+    before = verbs.perform(*page.arguments, verb, job_id)
     if verb == "delete":
         return layout.redirect(f"{layout.PREFIX}/jobs", f"{job_id} is deleted")
-    return layout.redirect(_path(job_id), _notice(shared, viewer, job_id, verb, before))
+    return layout.redirect(_path(job_id), _notice(page, job_id, verb, before))
 
 
-def _notice(shared: Context, viewer: Viewing, job_id: str, verb: Verb, before: str) -> str:
-    with find_job(shared, viewer.caller, job_id) as (_, row):
+def _notice(page: layout.Page, job_id: str, verb: Verb, before: str) -> str:
+    with find_job(page.context, page.caller, job_id) as (_, row):
         now = row.state
     if now == before:
         return f"{verb}: no effect, the job is {now}"

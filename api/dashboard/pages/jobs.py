@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Viewing
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import Filtered, tenant_scope
 from api.dashboard.rendering import layout, page_router
@@ -26,16 +24,14 @@ _counts: AdaptiveCache[Mapping[JobState, int]] = AdaptiveCache()
 
 @router.get("/jobs")
 def list_jobs(
-    request: Request,
-    shared: ContextDep,
-    viewer: Viewing,
+    page: layout.ReaderPage,
     filters: Filtered,
     after: Annotated[str, Query(pattern=rf"^$|{JOB_ID}")] = "",
 ) -> Response:
     """Lists jobs."""
-    tenant = tenant_scope(viewer, filters.tenant)
+    tenant = tenant_scope(page.caller, filters.tenant)
     last = ids.parse(PREFIXES, after)
-    with shared.acting(tenant) as tx:
+    with page.context.acting(tenant) as tx:
         rows = search.page(tx, tenant, filters.filter, after=last, limit=ROWS + 1)
         if after or len(rows) > ROWS:
             load = partial(search.counts, tx, tenant, filters.filter)
@@ -43,13 +39,10 @@ def list_jobs(
         else:  # the page has all of them
             counts = Counter(row.state for row in rows)
     total = sum(counts.values())
-    return layout.page(
-        request, "jobs.html", viewer=viewer, filters=filters, states=JOB_STATES, counts=counts,
-        jobs=[(row, jobs.job_object(row)) for row in rows[:ROWS]],
-        total=total, is_exact=total <= MOST_COUNTED, models=_models(shared), after=after,
+    models = sorted({name for model in page.context.models for name in (model.name, model.key)})
+    return page.render(
+        "jobs.html", filters=filters, states=JOB_STATES, counts=counts,
+        jobs=[(row, jobs.job_object(row)) for row in rows[:ROWS]], total=total,
+        is_exact=total <= MOST_COUNTED, models=models, after=after,
         next=ids.show("job", rows[ROWS - 1].id) if len(rows) > ROWS else "",
     )  # fmt: skip
-
-
-def _models(shared: ContextDep) -> list[str]:
-    return sorted({name for model in shared.models for name in (model.name, model.key)})

@@ -3,11 +3,11 @@
 import re
 from typing import Annotated
 
-from fastapi import Path, Request, Response
+from fastapi import Path, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Administering, Form
+from api.dashboard.auth.viewer import Form
 from api.dashboard.rendering import forms, layout, page_router
+from api.http.errors import validated
 from api.routes.admin import keys
 from api.routes.admin.keys import KEY_ID
 from api.schemas.admin import KeyRequest
@@ -19,7 +19,7 @@ _KeyId = Annotated[str, Path(pattern=KEY_ID)]
 
 
 @router.post("/keys")
-def make(request: Request, shared: ContextDep, viewer: Administering, form: Form) -> Response:
+def make(page: layout.AdminPage, form: Form) -> Response:
     """Creates a key."""
     days = forms.number(form, "days")
     body = {
@@ -29,25 +29,21 @@ def make(request: Request, shared: ContextDep, viewer: Administering, form: Form
         "scopes": ["read"] if form.get("read_only") else None,
         "expires_in_s": None if days is None else days * _DAY_S,
     }
-    key = keys.create(request, shared, viewer.caller, forms.validate(KeyRequest, body))
-    return layout.page(request, "key_made.html", viewer=viewer, key=key, instead_of="")
+    key = keys.create(*page.arguments, validated(KeyRequest, body))
+    return page.render("key_made.html", key=key, instead_of="")
 
 
 @router.post("/keys/{key_id}/rotate")
-def rotate(
-    request: Request, shared: ContextDep, viewer: Administering, form: Form, key_id: _KeyId
-) -> Response:
+def rotate(page: layout.AdminPage, form: Form, key_id: _KeyId) -> Response:
     """Rotates a key."""
-    key = keys.rotate(request, shared, viewer.caller, key_id, OVERLAP_S)
-    return layout.page(request, "key_made.html", viewer=viewer, key=key, instead_of=key_id)
+    key = keys.rotate(*page.arguments, key_id, OVERLAP_S)
+    return page.render("key_made.html", key=key, instead_of=key_id)
 
 
 @router.post("/keys/{key_id}/revoke")
-def revoke(
-    request: Request, shared: ContextDep, viewer: Administering, form: Form, key_id: _KeyId
-) -> Response:
+def revoke(page: layout.AdminPage, form: Form, key_id: _KeyId) -> Response:
     """Revokes a key."""
-    keys.revoke_key(request, shared, viewer.caller, key_id)
+    keys.revoke_key(*page.arguments, key_id)
     tenant = form.get("tenant", "")
     back = f"/tenants/{tenant}" if re.fullmatch(TENANT, tenant) else "/tenants"
     return layout.redirect(layout.PREFIX + back, f"{key_id} is revoked")

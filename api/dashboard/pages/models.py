@@ -3,10 +3,9 @@
 import json
 from typing import Annotated, Any
 
-from fastapi import Path, Request, Response
+from fastapi import Path, Response
 
-from api.context import Context, ContextDep
-from api.dashboard.auth.viewer import Viewing
+from api.context import Context
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.telemetry import Telemetry, TelemetrySnapshot
@@ -26,43 +25,40 @@ _INPUTS: dict[str, Any] = {
 
 
 @router.get("/models")
-def models(request: Request, shared: ContextDep, viewer: Viewing, telemetry: Telemetry) -> Response:
+def models(page: layout.ReaderPage, telemetry: Telemetry) -> Response:
     """Lists models."""
-    found = model_stats.rows(shared, model_stats.standing(shared), telemetry.reports)
-    return layout.page(request, "models.html", viewer=viewer, models=found)
+    statuses = model_stats.statuses(page.context)
+    rows = model_stats.rows(page.context, statuses, telemetry.reports)
+    return page.render("models.html", models=rows)
 
 
 @router.get("/models/{key}")
 def model(
-    request: Request,
-    shared: ContextDep,
-    viewer: Viewing,
+    page: layout.ReaderPage,
     telemetry: Telemetry,
-    found: Causes,
+    causes: Causes,
     key: Annotated[str, Path(max_length=200, pattern=NO_NUL)],
 ) -> Response:
     """Shows a model; `key`: name@version, or a declared name."""
-    row = _row(shared, telemetry, key)
-    detail = viewer.may("operate")
-    return layout.page(
-        request,
+    row = _row(page.context, telemetry, key)
+    detail = page.may("operate")
+    return page.render(
         "model.html",
-        viewer=viewer,
         row=row,
         detail=detail,
-        causes=diagnoses.of_subject(found, f"model:{row.key}"),
-        example=_example(shared, row.model),
+        causes=diagnoses.of_subject(causes, f"model:{row.key}"),
+        example=_example(page.context, row.model),
         **(_figures(telemetry, row.key) if detail else {}),
     )
 
 
-def _row(shared: Context, telemetry: TelemetrySnapshot, key: str) -> model_stats.Row:
-    found, declared = model_stats.standing(shared), {m.key: m for m in shared.models}
+def _row(context: Context, telemetry: TelemetrySnapshot, key: str) -> model_stats.Row:
+    statuses, declared = model_stats.statuses(context), {m.key: m for m in context.models}
     if "@" not in key:
         key = next((one for one in declared if one.partition("@")[0] == key), key)
-    if key not in declared and key not in found:
+    if key not in declared and key not in statuses:
         raise NotFound(f"there is no model {key}")
-    return model_stats.row(key, declared.get(key), found.get(key, NOWHERE), telemetry.reports)
+    return model_stats.row(key, declared.get(key), statuses.get(key, NOWHERE), telemetry.reports)
 
 
 def _figures(telemetry: TelemetrySnapshot, key: str) -> dict[str, Any]:
@@ -87,13 +83,13 @@ def _figures(telemetry: TelemetrySnapshot, key: str) -> dict[str, Any]:
     }
 
 
-def _example(shared: Context, model: Model | None) -> str:
+def _example(context: Context, model: Model | None) -> str:
     """Returns a call as a shell command."""
     if model is None:
         return ""
     body = json.dumps({"model": model.key, "input": _INPUTS.get(model.effective_task, "…")})
     return (
-        f"curl {shared.settings.url}/infer \\\n"
+        f"curl {context.settings.url}/infer \\\n"
         '  -H "Authorization: Bearer $MILLRACE_API_KEY" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{body}'"
     )

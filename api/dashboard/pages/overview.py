@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Response
 
-from api.context import Context, ContextDep
-from api.dashboard.auth.viewer import Viewer, Viewing
+from api.context import Context
 from api.dashboard.data import health, model_stats
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.single_flight import SingleFlight
@@ -52,28 +51,27 @@ async def redirect() -> Response:
 
 
 @router.get("")
-async def overview(
-    request: Request, shared: ContextDep, viewer: Viewing, telemetry: Telemetry, found: Causes
-) -> Response:
+async def overview(page: layout.ReaderPage, telemetry: Telemetry, causes: Causes) -> Response:
     """Shows the overview within two seconds, even if the database is stuck.
 
     It renders on asyncio's threads, as FastAPI's may all be waiting for the database.
     """
-    operator = viewer.may("operate")
-    tenant = EVERYBODY if operator else viewer.caller.tenant
-    single_flight: SingleFlight = request.app.state.single_flight
+    operator = page.may("operate")
+    tenant = EVERYBODY if operator else page.caller.tenant
+    single_flight: SingleFlight = page.request.app.state.single_flight
     observations = (
-        await single_flight.run(tenant, partial(_observe, shared, tenant)) or Observations()
+        await single_flight.run(tenant, partial(_observe, page.context, tenant)) or Observations()
     )
     show = _for_operators if operator else _for_tenant
-    return await asyncio.to_thread(show, request, shared, viewer, telemetry, found, observations)
+    return await asyncio.to_thread(show, page, telemetry, causes, observations)
 
 
 def _for_operators(
-    request: Request, shared: Context, viewer: Viewer,
-    telemetry: TelemetrySnapshot, found: list[Diagnosis],
+    page: layout.Page,
+    telemetry: TelemetrySnapshot,
+    causes: list[Diagnosis],
     observations: Observations,
-) -> Response:  # fmt: skip
+) -> Response:
     alive = [worker for worker in observations.workers if worker.state in _LIVING]
     states: dict[str, int] | None = None
     if observations.took_s is not None:
@@ -82,15 +80,13 @@ def _for_operators(
             for state in _LIVING
             if (count := sum(worker.state == state for worker in alive))
         }
-    return layout.page(
-        request,
+    return page.render(
         "overview.html",
-        viewer=viewer,
         telemetry=telemetry,
-        figures=figures(telemetry),
-        causes=found,
-        parts=health.parts(shared, telemetry, states, observations.took_s),
-        models=model_stats.rows(shared, observations.models, telemetry.reports),
+        figures=figures(telemetry.reports),
+        causes=causes,
+        parts=health.parts(page.context, telemetry, states, observations.took_s),
+        models=model_stats.rows(page.context, observations.models, telemetry.reports),
         stages=model_stats.stages(telemetry.reports),
         jobs=observations.jobs,
         states=telemetry.reports.gauge_by("millrace_jobs", "state"),
@@ -100,32 +96,31 @@ def _for_operators(
 
 
 def _for_tenant(
-    request: Request, shared: Context, viewer: Viewer,
-    telemetry: TelemetrySnapshot, found: list[Diagnosis],
+    page: layout.Page,
+    telemetry: TelemetrySnapshot,
+    causes: list[Diagnosis],
     observations: Observations,
-) -> Response:  # fmt: skip
+) -> Response:
     """Renders a tenant's own overview."""
-    return layout.page(
-        request,
+    return page.render(
         "overview_tenant.html",
-        viewer=viewer,
-        causes=found,
-        models=model_stats.rows(shared, observations.models, telemetry.reports),
+        causes=causes,
+        models=model_stats.rows(page.context, observations.models, telemetry.reports),
         jobs=observations.jobs,
         states=observations.states,
         away=observations.took_s is None,
     )
 
 
-def _observe(shared: Context, tenant: str) -> Observations:
+def _observe(context: Context, tenant: str) -> Observations:
     since_s = clock.monotonic()
     try:
-        with shared.acting(tenant) as tx:
+        with context.acting(tenant) as tx:
             if tenant == EVERYBODY:
-                found, states = fleet.page(tx), None
+                fleet_rows, states = fleet.page(tx), None
             else:
-                found, states = (), reading.open_states(tx, tenant)
-            models = workers.model_statuses(tx, 2 * shared.settings.lease_s)
+                fleet_rows, states = (), reading.open_states(tx, tenant)
+            models = workers.model_statuses(tx, 2 * context.settings.lease_s)
             took_s = clock.monotonic() - since_s
             jobs = [
                 {**views.job_object(row), "tenant": row.tenant_id}
@@ -133,7 +128,7 @@ def _observe(shared: Context, tenant: str) -> Observations:
             ]
     except CONNECTION_ERRORS:
         return Observations()
-    return Observations(jobs, found, models, states, took_s)
+    return Observations(jobs, fleet_rows, models, states, took_s)
 
 
 def busy_of(reports: ReportSet, incarnation: int) -> float | None:
@@ -144,28 +139,13 @@ def busy_of(reports: ReportSet, incarnation: int) -> float | None:
     return min(1.0, one.rate("millrace_device_busy_seconds_total"))
 
 
-def figures(telemetry: TelemetrySnapshot) -> dict[str, Any]:
+def figures(reports: ReportSet) -> dict[str, Any]:
     """Returns the totals for the tiles."""
-    now = telemetry.reports
-    units = now.increase("millrace_launch_units_total")
-    padded = now.increase("millrace_launch_padded_units_total")
-    met = now.increase_by("millrace_call_target_total", "met")
-    return {
-        "calls_s": now.rate("millrace_calls_total"),
-        "items_s": now.rate("millrace_items_total"),
-        "failures_s": history.failure_rate(now),
-        "retries_s": now.rate("millrace_item_retries_total"),
-        "queue_calls": now.gauge_by("millrace_queue_calls", "model"),
-        "queue_items": now.gauge_by("millrace_queue_items", "model"),
-        "oldest_s": now.gauge("millrace_queue_oldest_seconds"),
-        "drain_s": now.gauge("millrace_predicted_drain_seconds"),
-        "rows": now.mean("millrace_launch_rows"),
-        "fill": now.mean("millrace_launch_fill_ratio"),
-        "padding": 1 - units / padded if padded else None,
-        "launches_s": now.rate("millrace_launches_total"),
-        "reasons": now.increase_by("millrace_launches_total", "reason"),
-        "busy": history.device_busy_share(now),
-        "p50_s": now.quantile("millrace_call_seconds", 0.5),
-        "p99_s": now.quantile("millrace_call_seconds", 0.99),
-        "missed": 1 - met.get("true", 0.0) / sum(met.values()) if met else None,
+    return model_stats.figures(reports) | {
+        "failures_s": history.failure_rate(reports),
+        "retries_s": reports.rate("millrace_item_retries_total"),
+        "queue_calls": reports.gauge_by("millrace_queue_calls", "model"),
+        "queue_items": reports.gauge_by("millrace_queue_items", "model"),
+        "reasons": reports.increase_by("millrace_launches_total", "reason"),
+        "busy": history.device_busy_share(reports),
     }

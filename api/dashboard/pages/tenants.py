@@ -5,12 +5,12 @@ from dataclasses import asdict, fields
 from datetime import timedelta
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Path, Query, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Administering, Form, Viewer, Viewing
+from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.rendering import forms, layout, page_router
+from api.http.errors import validated
 from api.routes.admin import limits as limit_routes
 from api.routes.admin import tenants as tenant_routes
 from api.schemas.admin import LimitList, TenantTerms
@@ -27,26 +27,26 @@ from jobs.views.usage import Report
 router = page_router.router()
 _ROWS, _KEYS = 50, 200
 _NUMBERS = tuple(one.name for one in fields(Limit) if one.name not in ("model", "key"))
-_standings: AdaptiveCache[Any] = AdaptiveCache()
+_stats: AdaptiveCache[Any] = AdaptiveCache()
 Tenant = Annotated[str, Path(pattern=TENANT)]
 
 
 @router.get("/tenants")
 def list_tenants(
-    request: Request, shared: ContextDep, viewer: Viewing,
+    page: layout.ReaderPage,
     after: Annotated[str, Query(pattern=rf"^$|{TENANT}")] = "",
 ) -> Response:  # fmt: skip
     """Lists tenants, or redirects to the viewer's own."""
-    if not viewer.may("operate"):
-        return layout.redirect(f"{layout.PREFIX}/tenants/{viewer.caller.tenant}")
-    with shared.acting(EVERYBODY) as tx:
-        rows = _standings.get(
+    if not page.may("operate"):
+        return layout.redirect(f"{layout.PREFIX}/tenants/{page.caller.tenant}")
+    with page.context.acting(EVERYBODY) as tx:
+        rows = _stats.get(
             ("page", after),
             lambda: stats.page(tx, EVERYBODY, after=after, limit=_ROWS + 1),
         )
     shown = rows[:_ROWS]
-    return layout.page(
-        request, "tenants.html", viewer=viewer, tenants=shown, after=after,
+    return page.render(
+        "tenants.html", tenants=shown, after=after,
         weights=sum(row.weight for row in shown if row.queued_items) or 1.0,
         device_us=sum(row.device_us for row in shown) or 1,
         next=shown[-1].tenant_id if len(rows) > _ROWS else "",
@@ -54,40 +54,33 @@ def list_tenants(
 
 
 @router.get("/tenants/{tenant}")
-def show_tenant(request: Request, shared: ContextDep, viewer: Viewing, tenant: Tenant) -> Response:
+def show_tenant(page: layout.ReaderPage, tenant: Tenant) -> Response:
     """Shows a tenant."""
-    _check(viewer, tenant)
-    today, own = clock.now().date(), tenant == viewer.caller.tenant
-    with shared.acting(tenant) as tx:
+    if tenant != page.caller.tenant and not page.may("operate"):  # as if it were unknown
+        raise NotFound(f"there is no tenant {tenant}")
+    today, own = clock.now().date(), tenant == page.caller.tenant
+    with page.context.acting(tenant) as tx:
         rows = stats.page(tx, tenant, limit=1)
         used = usage.sums(tx, tenant, ["model"], today.replace(day=1), today + timedelta(days=1))
-        found = limits.get(tx, tenant)
-        keys = api_keys.page(tx, tenant, None, _KEYS) if own or viewer.may("admin") else None
+        limit_rows = limits.get(tx, tenant)
+        keys = api_keys.page(tx, tenant, None, _KEYS) if own or page.may("admin") else None
     if not rows:
         raise NotFound(f"there is no tenant {tenant}")
-    return layout.page(
-        request, "tenant.html", viewer=viewer, tenant=tenant, row=rows[0], numbers=_NUMBERS,
-        usage=Report(["model"], used, shared.models).as_json(),
-        limits=[asdict(limit) for limit in found], now=clock.now(), rights=ROLES,
+    return page.render(
+        "tenant.html", tenant=tenant, row=rows[0], numbers=_NUMBERS,
+        usage=Report(["model"], used, page.context.models).as_json(),
+        limits=[asdict(limit) for limit in limit_rows], now=clock.now(), rights=ROLES,
         keys=None if keys is None else [(row, key_object(row)) for row in keys],
     )  # fmt: skip
 
 
-def _check(viewer: Viewer, tenant: str) -> None:
-    """Raises NotFound for other tenants, as for unknown ones."""
-    if tenant != viewer.caller.tenant and not viewer.may("operate"):
-        raise NotFound(f"there is no tenant {tenant}")
-
-
 @router.post("/tenants/{tenant}/terms")
-def set_terms(
-    request: Request, shared: ContextDep, viewer: Administering, form: Form, tenant: Tenant
-) -> Response:
+def set_terms(page: layout.AdminPage, form: Form, tenant: Tenant) -> Response:
     """Sets weight and caps."""
     names = ("weight", "soft_cap", "hard_cap")
     typed = {name: _float(form, name) for name in names if form.get(name, "").strip()}
-    body = forms.validate(TenantTerms, typed)
-    tenant_routes.put_tenant(request, shared, viewer.caller, tenant, body)
+    body = validated(TenantTerms, typed)
+    tenant_routes.put_tenant(*page.arguments, tenant, body)
     return layout.redirect(_path(tenant), "Share and caps have been set")
 
 
@@ -97,12 +90,10 @@ def _float(form: Mapping[str, str], name: str) -> float | None:
 
 
 @router.post("/tenants/{tenant}/limits")
-def set_limits(
-    request: Request, shared: ContextDep, viewer: Administering, form: Form, tenant: Tenant
-) -> Response:
+def set_limits(page: layout.AdminPage, form: Form, tenant: Tenant) -> Response:
     """Replaces all limits; a row without a number is deleted."""
-    body = forms.validate(LimitList, {"data": list(_typed(form))})
-    limit_routes.put_limits(request, shared, viewer.caller, tenant, body)
+    body = validated(LimitList, {"data": list(_typed(form))})
+    limit_routes.put_limits(*page.arguments, tenant, body)
     return layout.redirect(_path(tenant), "The limits have been set, for new requests")
 
 

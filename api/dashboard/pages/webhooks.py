@@ -3,13 +3,13 @@
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import Path, Query, Request, Response
+from fastapi import Path, Query, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Form, Submitting, Viewing
+from api.dashboard.auth.viewer import Form
 from api.dashboard.data.adaptive_cache import AdaptiveCache
 from api.dashboard.data.job_filter import tenant_scope
-from api.dashboard.rendering import forms, layout, page_router
+from api.dashboard.rendering import layout, page_router
+from api.http.errors import validated
 from api.routes.jobs import webhooks
 from api.routes.jobs.lookup import TENANT_OR_ALL, JobId
 from api.schemas.common import NO_NUL
@@ -30,27 +30,27 @@ _endpoints: AdaptiveCache[Any] = AdaptiveCache()
 
 @router.get("/webhooks")
 def list_deliveries(
-    request: Request, shared: ContextDep, viewer: Viewing,
+    page: layout.ReaderPage,
     state: Annotated[str, Query(pattern=rf"^({'|'.join(STATES)})?$")] = "",
     url: Annotated[str, Query(max_length=2000, pattern=NO_NUL)] = "",
     tenant: Annotated[str, Query(pattern=rf"^$|{TENANT_OR_ALL}")] = "",
     after: Annotated[str, Query(pattern=rf"^$|{ids.pattern(ID_PREFIX)}")] = "",
 ) -> Response:  # fmt: skip
     """Lists endpoints and deliveries."""
-    who = tenant_scope(viewer, tenant)
+    who = tenant_scope(page.caller, tenant)
     last = ids.parse(ID_PREFIX, after)
-    with shared.acting(who) as tx:
+    with page.context.acting(who) as tx:
         rows = store.page(
             tx, who, state=state or None, url=url or None, after=last, limit=_ROWS + 1
         )
         endpoints = _endpoints.get(who, lambda: store.by_endpoint(tx, who, _ENDPOINTS))
-    with shared.acting(viewer.caller.tenant) as tx:
-        own_url = spend.endpoint(tx, viewer.caller.tenant)
-        secrets = webhook_secrets.active(tx, viewer.caller.tenant)
+    with page.context.acting(page.caller.tenant) as tx:
+        own_url = spend.endpoint(tx, page.caller.tenant)
+        secrets = webhook_secrets.active(tx, page.caller.tenant)
     filters = {"state": state, "url": url, "tenant": tenant}
-    return layout.page(
-        request, "webhooks.html", viewer=viewer, states=STATES, state=state, url=url,
-        tenant=tenant, endpoints=endpoints, deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
+    return page.render(
+        "webhooks.html", states=STATES, state=state, url=url, tenant=tenant, endpoints=endpoints,
+        deliveries=[(row, _job(row)) for row in rows[:_ROWS]],
         query=urlencode({name: value for name, value in filters.items() if value}), after=after,
         own_url=own_url or "", secrets=secrets,
         next=ids.show(ID_PREFIX, rows[_ROWS - 1].id) if len(rows) > _ROWS else "",
@@ -63,33 +63,28 @@ def _job(row: DeliveryRow) -> str:
 
 
 @router.post("/webhooks/{job_id}/redeliver")
-def redeliver(
-    request: Request, shared: ContextDep, viewer: Submitting, form: Form, job_id: JobId
-) -> Response:
+def redeliver(page: layout.SubmitterPage, form: Form, job_id: JobId) -> Response:
     """Sends the latest delivery of a job again."""
-    sent = webhooks.redeliver(request, shared, viewer.caller, job_id)
+    sent = webhooks.redeliver(*page.arguments, job_id)
     return layout.redirect(_PATH, f"{sent.type} of {job_id} is being sent again")
 
 
 @router.post("/webhooks/secret/{act}")
 def secret(
-    request: Request,
-    shared: ContextDep,
-    viewer: Submitting,
+    page: layout.SubmitterPage,
     form: Form,
     act: Annotated[Literal["show", "rotate"], Path()],
 ) -> Response:
     """Shows the signing secret if it has never been shown, or rotates it."""
     action = webhooks.rotate_secret if act == "rotate" else webhooks.look_at_secret
-    found = action(request, shared, viewer.caller)
-    return layout.page(request, "secret.html", viewer=viewer, found=found)
+    return page.render("secret.html", secret=action(*page.arguments))
 
 
 @router.post("/webhooks/endpoint")
-def set_endpoint(request: Request, shared: ContextDep, viewer: Submitting, form: Form) -> Response:
+def set_endpoint(page: layout.SubmitterPage, form: Form) -> Response:
     """Sets the tenant's default endpoint."""
-    endpoint = forms.validate(Endpoint, {"url": form.get("url", "").strip() or None})
-    webhooks.set_endpoint(request, shared, viewer.caller, endpoint)
+    endpoint = validated(Endpoint, {"url": form.get("url", "").strip() or None})
+    webhooks.set_endpoint(*page.arguments, endpoint)
     return layout.redirect(
         _PATH, "Your endpoint has been set" if endpoint.url else "Your endpoint has been removed"
     )

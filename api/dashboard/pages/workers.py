@@ -1,12 +1,11 @@
 """Pages of workers: all of them, and one with its models, launches and curves."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import Path, Request, Response
+from fastapi import Path, Response
 
-from api.context import ContextDep
-from api.dashboard.auth.viewer import Form, Operating
+from api.dashboard.auth.viewer import Form
 from api.dashboard.data import diagnoses, model_stats
 from api.dashboard.data.diagnoses import Causes
 from api.dashboard.data.telemetry import Telemetry
@@ -26,15 +25,13 @@ WorkerId = Annotated[int, Path(ge=1, le=json_routes.MAX_WORKER_ID)]
 
 
 @router.get("/workers")
-def workers(
-    request: Request, shared: ContextDep, viewer: Operating, telemetry: Telemetry
-) -> Response:
+def workers(page: layout.OperatorPage, telemetry: Telemetry) -> Response:
     """Lists workers."""
-    with shared.acting(EVERYBODY) as tx:
+    with page.context.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row.incarnation for row in rows])
     reports = {report.name: report for report in telemetry.reports.by_kind("worker").reports}
-    found: list[dict[str, Any]] = [
+    listed: list[dict[str, Any]] = [
         {
             "row": row,
             "held": [one for one in held if one.incarnation == row.incarnation],
@@ -44,32 +41,25 @@ def workers(
         }
         for row in rows
     ]
-    alive = [one for one in found if one["row"].state not in ("stopped", "lost")]
-    gone = [one for one in found if one not in alive]
-    return layout.page(request, "workers.html", viewer=viewer, alive=alive, gone=gone)
+    alive = [one for one in listed if one["row"].state not in ("stopped", "lost")]
+    ended = [one for one in listed if one not in alive]
+    return page.render("workers.html", alive=alive, ended=ended)
 
 
 @router.get("/workers/{id}")
 def worker(
-    request: Request,
-    shared: ContextDep,
-    viewer: Operating,
-    telemetry: Telemetry,
-    found: Causes,
-    id: WorkerId,
+    page: layout.OperatorPage, telemetry: Telemetry, causes: Causes, id: WorkerId
 ) -> Response:
     """Shows a worker."""
-    with shared.acting(EVERYBODY) as tx:
+    with page.context.acting(EVERYBODY) as tx:
         row = json_routes.worker_of(tx, id)
         held = store.held(tx, [id])
         launches = store.launches(tx, [id], _LAUNCHES)
     now = telemetry.reports.by_process(str(id))
     report = next(iter(now.reports), None)
     models: dict[str, Any] = dict(report.details.get("models", {})) if report else {}
-    return layout.page(
-        request,
+    return page.render(
         "worker.html",
-        viewer=viewer,
         row=row,
         held=held,
         models=models,
@@ -83,35 +73,26 @@ def worker(
         },
         launches=launches[:_MAX_SHOWN],
         accuracy=_accuracy(launches),
-        causes=diagnoses.of_subject(found, f"worker:{id}"),
+        causes=diagnoses.of_subject(causes, f"worker:{id}"),
     )
 
 
-@router.post("/workers/{id}/drain")
-def drain(
-    request: Request, shared: ContextDep, viewer: Operating, form: Form, id: WorkerId
+@router.post("/workers/{id}/{verb}")
+def do(
+    page: layout.OperatorPage, form: Form, id: WorkerId, verb: Literal["drain", "undrain"]
 ) -> Response:
-    """Drains a worker."""
-    json_routes.set_draining(request, shared, viewer.caller, id, drain=True)
-    return layout.redirect(
-        f"{layout.PREFIX}/workers/{id}", f"Worker {id} is being drained: it takes no more work."
-    )
-
-
-@router.post("/workers/{id}/undrain")
-def undrain(
-    request: Request, shared: ContextDep, viewer: Operating, form: Form, id: WorkerId
-) -> Response:
-    """Resumes a drained worker."""
-    json_routes.set_draining(request, shared, viewer.caller, id, drain=False)
+    """Drains a worker, or resumes a drained one."""
+    json_routes.set_draining(*page.arguments, id, drain=verb == "drain")
     notice = f"Worker {id} is resumed; a process with a new number takes its place."
+    if verb == "drain":
+        notice = f"Worker {id} is being drained: it takes no more work."
     return layout.redirect(f"{layout.PREFIX}/workers/{id}", notice)
 
 
 def _memory(report: Report | None) -> tuple[float, float] | None:
     """Returns (used, total) bytes of its device."""
-    found = report.details.get("memory") if report else None
-    return (found["used"], found["total"]) if found else None
+    memory = report.details.get("memory") if report else None
+    return (memory["used"], memory["total"]) if memory else None
 
 
 def _current(models: dict[str, Any], at: float) -> list[dict[str, Any]]:

@@ -1,29 +1,21 @@
 """Error pages: problem, place, and remedy."""
 
-import logging
-
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from redis import RedisError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from api.dashboard.rendering import layout
-from api.http.errors import faults_of
+from api.http.errors import to_error
 from api.http.request_id import request_id
 from jobs.errors import (
     Forbidden,
     Invalid,
-    Malformed,
     MillraceError,
     NotConfigured,
     NotFound,
     Unauthenticated,
     Unavailable,
 )
-from jobs.store.db import CONNECTION_ERRORS
 
-_log = logging.getLogger(__name__)
 _REMEDIES: tuple[tuple[type[MillraceError], str], ...] = (
     (Forbidden, "Sign in with a credential that has this right; an admin can make one: "
      "`millrace keys create --role operator`."),
@@ -38,7 +30,9 @@ _SERVER_ERROR = "This is a server error. The api's log has details under this re
 
 def answer(request: Request, error: Exception) -> Response:
     """Returns the page of an error, or a redirect to the sign-in."""
-    known = _known(request, error)
+    if isinstance(error, HTTPException):
+        error = Invalid(str(error.detail))
+    known = to_error(error, request_id(request.scope))
     if request.headers.get("accept", "") == "text/event-stream":
         return Response(known.detail, known.status, media_type="text/plain")
     if isinstance(known, Unauthenticated) and not request.url.path.endswith("/sign-in"):
@@ -46,30 +40,10 @@ def answer(request: Request, error: Exception) -> Response:
     other = _SERVER_ERROR if known.status >= 500 else _CLIENT_ERROR
     remedy = next((words for kind, words in _REMEDIES if isinstance(known, kind)), other)
     viewer = getattr(request.state, "viewer", None)
-    return layout.page(
+    return layout.render(
         request, "failure.html", viewer=viewer, status=known.status, error=known, remedy=remedy,
         path=request.url.path,
     )  # fmt: skip
-
-
-def _known(request: Request, error: Exception) -> MillraceError:
-    match error:
-        case MillraceError():
-            return error
-        case RequestValidationError():
-            faults = faults_of(error.errors())
-            words = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-            return Invalid(words, faults=faults)
-        case HTTPException():
-            return Invalid(str(error.detail))
-        case ClientDisconnect():
-            return Malformed("the body ended early")
-        case RedisError():
-            return Unavailable("Redis is unreachable")
-    if isinstance(error, CONNECTION_ERRORS):
-        return Unavailable("the database is unreachable")
-    _log.error("%s: unexpected error", request_id(request.scope), exc_info=error)
-    return MillraceError("internal error")
 
 
 def _sign_in(request: Request) -> Response:
@@ -82,5 +56,5 @@ def _sign_in(request: Request) -> Response:
     if request.method != "GET":
         return layout.redirect(layout.to_sign_in(layout.PREFIX))
     if request.headers.get("sec-fetch-site") == "cross-site":
-        return layout.page(request, "again.html", viewer=None, path=path)
+        return layout.render(request, "again.html", viewer=None, path=path)
     return layout.redirect(layout.to_sign_in(path))

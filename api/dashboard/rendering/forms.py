@@ -2,13 +2,8 @@
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
 
 from jobs.errors import Fault, Invalid
-
-M = TypeVar("M", bound=BaseModel)
 
 
 def number(form: Mapping[str, str], name: str) -> float | int | None:
@@ -22,13 +17,3 @@ def number(form: Mapping[str, str], name: str) -> float | int | None:
     except ValueError:
         why = f"{typed[:50]} is not a number"
         raise Invalid(why, faults=[Fault((name,), "invalid", why)]) from None
-
-
-def validate(model: type[M], values: Mapping[str, Any]) -> M:
-    """Validates values like a body of the API. Raises Invalid."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        faults = [Fault(tuple(e["loc"]), e["type"], e["msg"]) for e in error.errors()]
-        words = "; ".join(f"{'.'.join(map(str, f.loc))}: {f.message}" for f in faults)
-        raise Invalid(words, faults=faults) from None

@@ -2,19 +2,22 @@
 
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from api.dashboard.auth.viewer import Viewer
+from api.context import Context, ContextDep
+from api.dashboard.auth.viewer import Somebody, Viewer
 from api.dashboard.rendering import assets, charts, formatting, live_updates
+from api.dependencies import require
 from api.http.request_id import request_id
 from api.http.security import PAGE_POLICY
-from jobs.identity import Scope
+from jobs.identity import Caller, Scope
 
 PREFIX = "/dashboard"
 NOTICE = "millrace_notice"
@@ -65,7 +68,7 @@ _templates.filters.update(formatting.FILTERS)
 _templates.globals["pieces"] = _templates.get_template("pieces.html").module
 
 
-def page(
+def render(
     request: Request, template: str, /, viewer: Viewer | None, status: int = 200, **values: Any
 ) -> Response:
     """Renders a page, or only its live parts; `viewer` None: not signed in."""
@@ -84,6 +87,47 @@ def page(
     if NOTICE in request.cookies:
         response.delete_cookie(NOTICE, path=PREFIX)
     return response
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Page that a viewer opens, or a form that they send."""
+
+    request: Request
+    context: Context
+    viewer: Viewer
+
+    @property
+    def caller(self) -> Caller:
+        """Caller whose rights the page has."""
+        return self.viewer.caller
+
+    @property
+    def arguments(self) -> tuple[Request, Context, Caller]:
+        """First arguments of the API's routes."""
+        return self.request, self.context, self.caller
+
+    def may(self, scope: Scope) -> bool:
+        """Returns True if the viewer has the scope."""
+        return self.viewer.may(scope)
+
+    def render(self, template: str, /, **values: Any) -> Response:
+        """Renders a template with these values."""
+        return render(self.request, template, viewer=self.viewer, **values)
+
+
+def _page(scope: Scope) -> Callable[..., Awaitable[Page]]:
+    async def check(request: Request, context: ContextDep, viewer: Somebody) -> Page:
+        require(viewer.caller, scope)
+        return Page(request, context, viewer)
+
+    return check
+
+
+ReaderPage = Annotated[Page, Depends(_page("read"))]
+SubmitterPage = Annotated[Page, Depends(_page("submit"))]
+OperatorPage = Annotated[Page, Depends(_page("operate"))]
+AdminPage = Annotated[Page, Depends(_page("admin"))]
 
 
 def _live_parts(template: str, values: dict[str, Any]) -> dict[str, str]:

@@ -146,8 +146,8 @@ class LiveUpdates:
 
 async def stream(request: Request, handle: Handler) -> Response:
     """Answers an EventSource. Raises what the page's route raises, and Overloaded."""
-    shared = request.app.state.context
-    viewer = await recognize_viewer(request, shared)
+    context = request.app.state.context
+    viewer = await recognize_viewer(request, context)
     lives: LiveUpdates = request.app.state.live_updates
     watch = _Watch(request, handle, viewer.caller.tenant, await render_parts(request, handle))
     watch.changed.set()
@@ -156,7 +156,7 @@ async def stream(request: Request, handle: Handler) -> Response:
 
     async def allowed() -> bool:
         try:
-            now = await recognize_viewer(request, shared)
+            now = await recognize_viewer(request, context)
         except (MillraceError, *CONNECTION_ERRORS):
             return False
         return now.view == viewer.view

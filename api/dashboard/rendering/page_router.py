@@ -1,6 +1,6 @@
 """Router of pages.
 
-A page is a sync route on `router()`: it loads data and returns `layout.page(…)`, on a thread.
+A page is a sync route on `router()`: it loads data and returns `page.render(…)`, on a thread.
 Blocks of its template named `live_…` are sent again when they change (`live_updates`): each is
 rendered alone, so it imports its own macros and checks the viewer's scopes itself.
 """

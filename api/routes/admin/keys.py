@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api.auth import audit
 from api.context import Context, ContextDep
 from api.dependencies import Admin
-from api.schemas import examples
+from api.schemas import common
 from api.schemas.admin import CreatedKey, Key, KeyOverlap, KeyPage, KeyRequest
 from jobs import ids
 from jobs.api_keys import TENANT, NewKey
@@ -19,7 +19,7 @@ from jobs.views.tenants import key_object
 router = APIRouter(tags=["keys"])
 
 KEY_ID = ids.pattern("key")
-_KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID, examples=[examples.KEY_ID])]
+_KeyId = Annotated[str, Path(description="key_…", pattern=KEY_ID, examples=[common.KEY_ID])]
 
 
 @router.post("/keys", status_code=201)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from api.auth import audit
 from api.context import ContextDep
 from api.dependencies import Admin
-from api.schemas import examples
+from api.schemas import common
 from api.schemas.admin import Erasure, Tenant, TenantPage, TenantTerms
 from jobs.api_keys import TENANT
 from jobs.errors import Conflict
@@ -18,9 +18,7 @@ from jobs.views.tenants import erasure_object, tenant_object
 
 router = APIRouter(tags=["tenants"])
 
-TenantName = Annotated[
-    str, Path(description="its name", pattern=TENANT, examples=[examples.TENANT])
-]
+TenantName = Annotated[str, Path(description="its name", pattern=TENANT, examples=[common.TENANT])]
 
 
 @router.get("/tenants")

@@ -12,7 +12,6 @@ from pydantic import BeforeValidator
 from api.context import ContextDep
 from api.dependencies import Reader, require
 from api.routes.jobs.lookup import TENANT_OR_ALL
-from api.schemas import examples
 from api.schemas.admin import Usage
 from jobs import clock
 from jobs.store.billing import usage
@@ -21,6 +20,10 @@ from jobs.views.usage import Report
 
 router = APIRouter(tags=["usage"])
 CSV = "text/csv"
+_EXAMPLE = (
+    "model,day,succeeded,failed,tokens,device_ms,amount\n"
+    "minilm,2026-11-20,998,2,18340,4750.2,0.4668\n"
+)
 _ONE = f"({'|'.join(BY)})"
 
 
@@ -38,9 +41,7 @@ Day = Annotated[date, BeforeValidator(_day)]
     "/usage",
     response_model=Usage,
     response_model_exclude_unset=True,  # a group has only the columns of `by`
-    responses={
-        200: {"content": {CSV: {"schema": {"type": "string"}, "example": examples.USAGE_CSV}}}
-    },
+    responses={200: {"content": {CSV: {"schema": {"type": "string"}, "example": _EXAMPLE}}}},
 )
 def get_usage(
     request: Request,

@@ -1,5 +1,7 @@
 """Workers, for operators: list, drain, take back into service."""
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -12,9 +14,9 @@ from jobs.errors import Conflict, NotFound
 from jobs.identity import Caller
 from jobs.store.db import Tx
 from jobs.store.monitoring import workers as store
-from jobs.store.monitoring.workers import WorkerRow
+from jobs.store.monitoring.workers import HeldModel, WorkerRow
 from jobs.store.tenancy import EVERYBODY
-from jobs.views import workers
+from jobs.views.jobs import timestamp
 
 router = APIRouter(tags=["workers"])
 
@@ -28,21 +30,14 @@ def list_workers(context: ContextDep, caller: Operator) -> WorkerList:
     with context.acting(EVERYBODY) as tx:
         rows = store.page(tx)
         held = store.held(tx, [row.incarnation for row in rows])
-    data = [
-        workers.worker_object(
-            row, [model for model in held if model.incarnation == row.incarnation]
-        )
-        for row in rows
-    ]
-    return WorkerList.model_validate({"data": data})
+    return WorkerList(data=[_worker(row, held) for row in rows])
 
 
 @router.get("/workers/{worker_id}")
 def get_worker(context: ContextDep, caller: Operator, worker_id: WorkerId) -> Worker:
     """Returns one worker, while it lives or after."""
     with context.acting(EVERYBODY) as tx:
-        row = worker_of(tx, worker_id)
-        return Worker.model_validate(workers.worker_object(row, store.held(tx, [worker_id])))
+        return _worker(worker_of(tx, worker_id), store.held(tx, [worker_id]))
 
 
 @router.post("/workers/{worker_id}/drain")
@@ -63,6 +58,27 @@ def undrain_worker(
     another, with another id."""
     set_draining(request, context, caller, worker_id, drain=False)
     return get_worker(context, caller, worker_id)
+
+
+def _worker(row: WorkerRow, held: Iterable[HeldModel]) -> Worker:
+    """Returns a worker with its models, of those that are held."""
+    models = [
+        {
+            "model": model.model,
+            "state": model.state,
+            "memory_mb": round(model.memory_mb, 1) or None,
+            "load_ms": round(model.load_ms, 1) or None,
+            "error": model.error or None,
+        }
+        for model in held
+        if model.incarnation == row.incarnation
+    ]
+    times = {
+        name: timestamp(getattr(row, name)) for name in ("started_at", "heartbeat_at", "ended_at")
+    }
+    drain_asked = row.drain_asked_at is not None
+    fields = {**asdict(row), **times, "id": row.incarnation, "models": models}
+    return Worker.model_validate({**fields, "drain_asked": drain_asked})
 
 
 def set_draining(

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from api.context import ContextDep
 from api.dependencies import Reader, authorize
 from api.routes.jobs.lookup import JobId, find_job
-from api.schemas import examples
+from api.schemas.common import JOB_ID
 from api.services.job_watcher import event_id
 from jobs.errors import MillraceError
 from jobs.states import TERMINAL
@@ -18,10 +18,13 @@ from jobs.views import jobs
 router = APIRouter(tags=["jobs"])
 
 _EVENTS = "text/event-stream"
+_EXAMPLE = (
+    f'id: 1.300.100.running\nevent: job\ndata: {{"id": "{JOB_ID}", "state": "running", …}}\n\n'
+)
 _DOC: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "events named `job`, each with the job object as its data",
-        "content": {_EVENTS: {"schema": {"type": "string"}, "example": examples.EVENTS}},
+        "content": {_EVENTS: {"schema": {"type": "string"}, "example": _EXAMPLE}},
     },
     204: {"description": "Last-Event-ID is that of the end: nothing more will come"},
 }

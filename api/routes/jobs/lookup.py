@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import Path, Request
 
-from api.schemas import examples
+from api.schemas import common
 from api.services.resources import Resources
 from jobs import ids
 from jobs.api_keys import TENANT
@@ -25,22 +25,23 @@ PREFIXES = ("job", "batch", "msgbatch")
 JOB_ID = ids.pattern(*PREFIXES)
 TENANT_OR_ALL = rf"{TENANT}|^\*$"
 JobId = Annotated[
-    str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[examples.JOB_ID])
+    str, Path(description="job_…, or batch_…", pattern=JOB_ID, examples=[common.JOB_ID])
 ]
 
 
 @contextmanager
 def find_job(
-    resources: Resources, caller: Caller, job_id: str, noun: str = "job"
+    resources: Resources, caller: Caller, job_id: str, noun: str = "job", dialect: str = ""
 ) -> Iterator[tuple[Tx, JobRow]]:
     """Yields a transaction that sees the rows of the job's tenant only, and the job: the caller's
-    own or, for an operator, any tenant's. Raises NotFound."""
+    own or, for an operator, any tenant's. Raises NotFound, also for a job of another API than
+    `dialect`."""
     id = ids.parse(PREFIXES, job_id)
     with resources.acting(caller.tenant) as tx:
         row = read.get(tx, caller.tenant, id) if id else None
         if row is None and id and caller.may("operate"):
             row = _any_tenants_job(tx, id)
-        if row is None:
+        if row is None or (dialect and row.dialect != dialect):
             raise NotFound(f"there is no {noun} {job_id}")
         yield tx, row
 

@@ -11,7 +11,6 @@ from api.dependencies import Reader
 from api.http import bodies, compression
 from api.http.responses import json_response
 from api.routes.jobs.lookup import JobId, find_job, work_ahead
-from api.schemas import examples
 from api.schemas.jobs import ItemState
 from jobs.blobs import lines, payloads
 from jobs.errors import NotFound, Pruned
@@ -24,7 +23,11 @@ from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
 
-_LINES = {"schema": {"type": "string"}, "example": examples.RESULT_LINES}
+_LINES = {
+    "schema": {"type": "string"},
+    "example": '{"seq":0,"custom_id":"a-1","outcome":"succeeded","output":[0.0123,-0.0456],'
+    '"error":null,"usage":{"tokens":7},"attempts":1}\n',
+}
 _Limit = Annotated[int | None, Query(ge=1, le=100_000_000)]
 _Seq = Annotated[int, Path(ge=0, le=2**31 - 1, description="its position", examples=[0])]
 

@@ -15,7 +15,6 @@ from api.http import bodies, idempotency
 from api.http.errors import faults_of
 from api.routes.jobs import transfers
 from api.routes.jobs.webhooks import url_faults
-from api.schemas import examples
 from api.schemas.jobs import Job, JobInput, JobRequest
 from api.services.resources import Resources
 from jobs import ids
@@ -54,7 +53,8 @@ _SUBMIT_DOC: dict[str, Any] = {
             bodies.JSON: {"schema": {"$ref": "#/components/schemas/JobWithItems"}},
             bodies.NDJSON: {
                 "schema": {"type": "string", "description": "one item a line"},
-                "example": examples.ITEM_LINES,
+                "example": '{"custom_id": "a-1", "input": "how do I parse JSON"}\n'
+                '"a text alone is an item too"\n',
             },
         },
     },

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from fastapi import FastAPI
 
-from api.context import Context
+from api.middleware.fast_path import FastPath
 from api.routes import calls
 from jobs.identity import OPEN, Caller
 from jobs.models.builtin_models import SAMPLES
@@ -57,7 +58,8 @@ def post(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(calls.serve(scope, receive, send, cast(Context, context)))
+    app = SimpleNamespace(state=SimpleNamespace(context=context))
+    asyncio.run(FastPath(cast(FastAPI, app))(scope, receive, send))
     start, body = sent
     assert (b"content-type", b"application/problem+json") in start["headers"]
     assert int(dict(start["headers"])[b"content-length"]) == len(body["body"])

@@ -14,12 +14,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from api.schemas.examples import EXAMPLES
+from api.app import create_app
 from jobs import clock
+from jobs.settings import Settings
 from ops.cli.main import main
 from tests.support.receiver import Received, Reply, receiving
 
 ROOT = Path(__file__).parents[4]
+JOB = create_app(Settings()).openapi()["components"]["schemas"]["Job"]["examples"][0]
 
 
 def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
@@ -152,7 +154,7 @@ def test_what_lies_in_s3_is_named_and_not_sent(arguments: list[str], said: dict[
 def submitted(*arguments: str) -> Received:
     """What `millrace submit` sends, to an api that takes anything."""
     with receiving() as api:
-        api.reply = lambda request: Reply(202, body=json.dumps(EXAMPLES["Job"]).encode())
+        api.reply = lambda request: Reply(202, body=json.dumps(JOB).encode())
         url = ("--model", "minilm", "--priority", "3", "--url", f"http://127.0.0.1:{api.port}")
         done = CliRunner().invoke(main, ["submit", *arguments, *url])
     assert done.exit_code == 0, done.output
@@ -172,7 +174,7 @@ def test_a_job_is_waited_for_until_its_results_are_written(monkeypatch: pytest.M
                 "state": states.pop(0) if states else "failed",
                 "error": None,
             }
-            body = json.dumps({**EXAMPLES["Job"], "state": "completed", "output": output}).encode()
+            body = json.dumps({**JOB, "state": "completed", "output": output}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
