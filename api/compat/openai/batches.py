@@ -30,8 +30,8 @@ from jobs.store.billing import spend
 from jobs.store.jobs import read, transfers
 from jobs.store.jobs.files import FileRow
 from jobs.store.jobs.idempotency import find, find_batch, lock, lock_batch, store
+from jobs.store.jobs.insert import SubmittedJob
 from jobs.store.jobs.read import JobRow
-from jobs.store.jobs.transfers import UnreadJob
 from jobs.telemetry.tracing import spans
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
@@ -121,7 +121,7 @@ def _check_file(row: FileRow) -> None:
 
 def _new_job(
     caller: Caller, requested: BatchRequest, window_s: float, fingerprint: str
-) -> UnreadJob:
+) -> SubmittedJob:
     id = ids.new()
     expiry = requested.output_expires_after
     stored_request = {
@@ -131,7 +131,7 @@ def _new_job(
         "created": int(clock.now().timestamp()),
         "request": fingerprint,
     }
-    return UnreadJob(
+    return SubmittedJob(
         id,
         caller.tenant,
         source=_json_text({"file": requested.input_file_id}),

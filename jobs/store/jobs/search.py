@@ -87,7 +87,7 @@ def counts(
     """
     found = _where(select(_j.state), tenant, filter, made_before).limit(MOST_COUNTED + 1).subquery()
     query = select(found.c.state, func.count()).group_by(found.c.state)
-    return {row[0]: row[1] for row in tx.execute(query)}
+    return queries.pairs(tx, query)
 
 
 def now(tx: Tx) -> datetime:

@@ -1,6 +1,6 @@
 """Settlement: writes results, gives leases back, ends jobs that are complete by it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.queue import fair_share
 from jobs.store.queue.claim import Lease, lease_arrays
-from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices
+from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices, key_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def settle(
         cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts)[:-1])
     if not mine:
         return 0
-    settled = tx.execute(_SETTLE, _slice_keys(mine)).all()
+    settled = tx.execute(_SETTLE, key_arrays(mine)).all()
     ended = {row.job_id for row in settled if row.state == "done"}
     released = [row for row in settled if row.state != "done"]
     if cancelled := [(row[0], row[1]) for row in released if row.job_state == "cancelling"]:
@@ -181,11 +181,7 @@ def _postpone(tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt])
         if row.retrying or any((row.job_id, seq) in failed for seq in range(row.start, row.stop))
     ]
     if waiting:
-        tx.execute(_POSTPONE, _slice_keys(waiting))
-
-
-def _slice_keys(slices: Collection[tuple[UUID, int]]) -> dict[str, Any]:
-    return {"jobs": [job for job, _ in slices], "starts": [start for _, start in slices]}
+        tx.execute(_POSTPONE, key_arrays(waiting))
 
 
 def _ranges(leases: Iterable[Lease]) -> dict[UUID, list[range]]:

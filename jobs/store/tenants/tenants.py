@@ -25,7 +25,7 @@ class TenantRow:
     weight: float  #: fair-share weight
     soft_cap: Decimal | None  #: monthly spend at which its webhook is notified; None: no cap
     hard_cap: Decimal | None  #: monthly spend from which it is refused; None: no cap
-    created_at: datetime  #: time of creation
+    created_at: datetime | None  #: time of creation; None: it has no row of its own
     erased_at: datetime | None  #: start of its erasure; None: it is not erased
 
 
