@@ -146,31 +146,6 @@ def owner(tx: Tx, id: UUID) -> str | None:
     return found
 
 
-def page(
-    tx: Tx,
-    tenant: str,
-    *,
-    state: str | None,
-    model: str | None,
-    version: str | None,
-    after: UUID | None,
-    limit: int,
-    dialect: str | None = None,
-    newer: bool = False,
-) -> list[JobRow]:
-    """Lists jobs, newest first. tenant: one, or EVERYBODY.
-
-    after: the id of the last job of the page before or, with `newer`, of the first of the page
-    after.
-    """
-    query = select(jobs).where(
-        queries.is_own_or_all(jobs, tenant),
-        queries.equal(jobs, state=state, model=model, version=version, dialect=dialect),
-    )
-    its = queries.page(query, jobs.c.id, after, limit, ascending=newer)
-    return queries.many(tx, JobRow, counted(its))
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """Results that a reader gets: those with after < seq <= until."""

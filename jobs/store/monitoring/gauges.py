@@ -4,16 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import (
-    and_,
-    exists,
-    func,
-    or_,
-    select,
-    text,
-    true,
-    update,
-)
+from sqlalchemy import and_, exists, func, or_, select, text, true, update
 
 from jobs.store import queries
 from jobs.store.db import Tx

@@ -4,23 +4,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    bindparam,
-    case,
-    column,
-    func,
-    literal,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import ARRAY, BigInteger, bindparam, column, func, or_, select, true, update
 
 from jobs.store import queries
 from jobs.store.db import Tx
-from jobs.store.queue.workers import LIVING_STATES, LaunchRow, launches_of
+from jobs.store.queue.workers import LIVING_STATES, LaunchRow, ModelRow, launches_of
 from jobs.store.tables import launches as launch_table
 from jobs.store.tables import worker_models, workers
 
@@ -48,15 +36,10 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldModel:
-    """A model in a worker."""
+class HeldModel(ModelRow):
+    """A model in a worker, as people look at it."""
 
     incarnation: int  #: the worker
-    model: str  #: name@version
-    state: str  #: state of the model in this worker
-    memory_mb: float  #: memory that it takes, MB; 0: not known
-    load_ms: float  #: time that loading took, ms; 0: not known
-    error: str  #: reason of its failure; empty: none
     since: datetime  #: time of the last change of its state
 
 
@@ -124,6 +107,6 @@ def request_drain(tx: Tx, incarnation: int, drain: bool) -> bool:
 
     The worker reads the request with its next heartbeat.
     """
-    asked_at = case((literal(drain), func.coalesce(_w.drain_asked_at, func.now())))
+    asked_at = func.coalesce(_w.drain_asked_at, func.now()) if drain else None
     its = _w.incarnation == incarnation, _w.ended_at.is_(None)
     return tx.execute(update(workers).where(*its).values(drain_asked_at=asked_at)).rowcount > 0

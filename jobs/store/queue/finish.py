@@ -52,13 +52,15 @@ COUNTS = f"""LATERAL (
     ) AS c"""
 """SQL: counts of the results of slice `s`."""
 
+SET_COUNTS = """n_succeeded = c.succeeded, n_failed = c.failed, n_cancelled = c.cancelled,
+        n_expired = c.expired, output_bytes = c.output_bytes"""
+"""SQL: sets the columns that hold these counts."""
+
 # The epoch fences off the slice's owner; the counters are recounted from the results.
 _END = text(f"""
     UPDATE slices
     SET state = 'done', epoch = slices.epoch + 1, lease_owner = NULL, lease_until = NULL,
-        finished_at = now(),
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
+        finished_at = now(), {SET_COUNTS}
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
     JOIN slices s USING (job_id, start),
     {COUNTS}
@@ -127,9 +129,7 @@ _CLOSE = text(f"""
     UPDATE jobs
     SET state = CASE WHEN jobs.state = 'cancelling' THEN 'cancelled'
                      WHEN c.expired > 0 THEN 'expired' ELSE 'completed' END,
-        finished_at = now(), started_at = coalesce(started_at, now()),
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
+        finished_at = now(), started_at = coalesce(started_at, now()), {SET_COUNTS}
     FROM (SELECT job_id, bool_and(state = 'done') AS done,
                  sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
                  sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,

@@ -14,7 +14,14 @@ from sqlalchemy import ColumnElement, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx, notify_work
-from jobs.store.queue.finish import COUNTS, SliceKey, close_finished_jobs, end_slices, key_arrays
+from jobs.store.queue.finish import (
+    COUNTS,
+    SET_COUNTS,
+    SliceKey,
+    close_finished_jobs,
+    end_slices,
+    key_arrays,
+)
 from jobs.store.tables import results
 from jobs.store.tables import slices as table
 from jobs.telemetry.metrics import record
@@ -102,10 +109,7 @@ def _bisect(tx: Tx, slices: Sequence[SliceKey]) -> set[SliceKey]:
 
 # Recounts both halves. Written out, as COUNTS is.
 _RECOUNT = text(f"""
-    UPDATE slices
-    SET n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
-    FROM slices s, {COUNTS}
+    UPDATE slices SET {SET_COUNTS} FROM slices s, {COUNTS}
     WHERE s.job_id = :job AND s.start IN (:start, :middle)
       AND slices.job_id = s.job_id AND slices.start = s.start
 """)

@@ -14,7 +14,7 @@ from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.queue import fair_share
 from jobs.store.queue.claim import Lease, lease_arrays
-from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices, key_arrays
+from jobs.store.queue.finish import COUNTS, SET_COUNTS, close_finished_jobs, end_slices, key_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ class Attempt:
 
 
 R = TypeVar("R", Result, Attempt)
+
+# All statements of a settlement are written out: they take arrays of slices and of results, one
+# round trip each.
 
 # Leases that are still held, by their epoch; locked in the order of the keys.
 _LOCK_MINE = text("""
@@ -90,10 +93,7 @@ _SETTLE = text(f"""
     SET state = CASE WHEN c.total = s.stop - s.start THEN 'done'
                      WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
         finished_at = CASE WHEN c.total = s.stop - s.start THEN now() END,
-        lease_owner = NULL, lease_until = NULL,
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, charged_ms = 0,
-        output_bytes = c.output_bytes
+        lease_owner = NULL, lease_until = NULL, charged_ms = 0, {SET_COUNTS}
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
     JOIN slices s USING (job_id, start)
     JOIN jobs j ON j.id = mine.job_id,

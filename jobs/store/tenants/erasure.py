@@ -11,17 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    Delete,
-    Table,
-    Update,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Delete, Table, Update, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.errors import NotFound

@@ -425,9 +425,6 @@ DEEDS: dict[str, Deed] = {
     "read.get": lambda tx, job: read.get(tx, MALLORY, job.id),
     "detail.item": lambda tx, job: detail.item(tx, MALLORY, job.id, 0),
     "read.one": lambda tx, job: _one(tx, job.id),
-    "read.page": lambda tx, job: read.page(
-        tx, MALLORY, state=None, model=None, version=None, after=None, limit=100
-    ),
     "read.result_lines": _result_lines,
     "read.span": lambda tx, job: read.span(
         tx, MALLORY, job.id, 20, after=-1, gaps=True, outcome="succeeded", limit=5
