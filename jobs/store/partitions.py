@@ -9,9 +9,10 @@ would block nobody, but PostgreSQL refuses it where there is a default partition
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Uuid, column, exists, func, select, text
+from sqlalchemy import Integer, TableClause, Uuid, column, exists, func, select, text
 from sqlalchemy import table as sql_table
 
+from jobs import ids
 from jobs.store.db import Tx, set_local
 
 WEEKS_AHEAD = 4
@@ -19,11 +20,6 @@ WEEK = timedelta(weeks=1)
 _EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
 _PARTITIONED = ("items", "results", "attempts")
 _LOCK_TIMEOUT = "100ms"
-
-
-def lowest_id(at: datetime) -> UUID:
-    """Returns the least UUID of version 7 of that moment."""
-    return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
 def ensure(tx: Tx, now: datetime) -> list[str]:
@@ -40,14 +36,18 @@ def _make(tx: Tx, table: str, since: datetime) -> str | None:
     name = _name(table, since)
     if tx.scalar(select(func.to_regclass(name))) is not None:
         return None
-    low, high = lowest_id(since), lowest_id(since + WEEK)
-    job = column("job_id", Uuid)
-    in_default = exists().select_from(sql_table(f"{table}_rest")).where(job >= low, job < high)
-    if tx.scalar(select(in_default)):
+    low, high = ids.earliest(since), ids.earliest(since + WEEK)
+    job = described(f"{table}_rest").c.job_id
+    if tx.scalar(select(exists().where(job >= low, job < high))):
         return None
     # Only the owner of the tables may do this: the function runs as the owner.
     tx.execute(select(func.make_week(table, name, low, high)))
     return name
+
+
+def described(partition: str) -> TableClause:
+    """Describes a partition, whose name no table has, by the columns that all of them have."""
+    return sql_table(partition, column("job_id", Uuid), column("seq", Integer))
 
 
 # Written out for its casts: the partition of a week where there is one, else the default one.

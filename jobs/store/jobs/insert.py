@@ -118,6 +118,7 @@ def insert_job(
     return JobRow(*tx.execute(_INSERT_JOB, _values(job, bounds, inputs)).one()[:-1])
 
 
+# Cuts the slices and notifies keepers in the round trip that queues the job.
 _QUEUE_JOB = text(f"""
     WITH job AS (
         UPDATE jobs

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, delete, exists, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from jobs import ids
 from jobs.store import partitions, queries
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion
@@ -60,7 +61,7 @@ def _ended(before: datetime) -> Sequence[ColumnElement[bool]]:
 
     Ids are ordered by time, and nothing ends before it begins: no later id is old enough.
     """
-    return jobs.c.id < partitions.lowest_id(before), jobs.c.finished_at < before
+    return jobs.c.id < ids.earliest(before), jobs.c.finished_at < before
 
 
 def drop_week(tx: Tx, before: datetime, kind: Kind) -> int:
@@ -70,7 +71,7 @@ def drop_week(tx: Tx, before: datetime, kind: Kind) -> int:
     """
     for table in _TABLES[kind]:
         for name, since in partitions.weeks(tx, table, before):
-            low, high = map(partitions.lowest_id, (since, since + partitions.WEEK))
+            low, high = map(ids.earliest, (since, since + partitions.WEEK))
             kept = exists().where(jobs.c.id >= low, jobs.c.id < high, ~jobs.c[f"{kind}_pruned"])
             if not tx.scalar(select(kept)):
                 partitions.drop(tx, name)
@@ -95,16 +96,12 @@ _STRAY = """
       AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = job_id AND NOT {kind}_pruned)
     LIMIT :most
 """
-_DELETE_SOME = """
-    DELETE FROM {leaf} WHERE job_id = :job
-       AND seq < (SELECT min(seq) FROM {leaf} WHERE job_id = :job) + :most
-"""
 
 
 def delete_strays(tx: Tx, before: datetime, kind: Kind) -> int:
     """Deletes some rows of pruned jobs that no DROP reaches soon; returns their number."""
     for leaf in _leaves(tx, kind, before):
-        values = {"low": partitions.lowest_id(before), "most": _MOST_JOBS}
+        values = {"low": ids.earliest(before), "most": _MOST_JOBS}
         strays = tx.scalars(text(_STRAY.format(leaf=leaf, kind=kind)), values).all()
         if strays:
             return _delete_rows(tx, leaf, strays)
@@ -121,10 +118,13 @@ def _leaves(tx: Tx, kind: Kind, before: datetime) -> Iterator[str]:
 
 
 def _delete_rows(tx: Tx, leaf: str, jobs: Sequence[UUID]) -> int:
+    rows = partitions.described(leaf)
+    first = rows.alias("first")
     deleted = 0
     for job in jobs:
-        values = {"job": job, "most": _MOST_ITEMS - deleted}
-        deleted += tx.execute(text(_DELETE_SOME.format(leaf=leaf)), values).rowcount
+        since = select(func.min(first.c.seq)).where(first.c.job_id == job).scalar_subquery()
+        some = rows.c.seq < since + (_MOST_ITEMS - deleted)
+        deleted += tx.execute(delete(rows).where(rows.c.job_id == job, some)).rowcount
         if deleted >= _MOST_ITEMS:
             break
     return deleted

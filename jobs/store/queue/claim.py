@@ -57,6 +57,9 @@ class Lease:
 
 _FIELDS = len(fields(Lease))
 
+# All statements of this file are written out: each is one round trip of a claim, over arrays of
+# models or leases.
+
 # Both claims choose by start-time fair queueing (Goyal et al. 1996), in virtual time of device
 # milliseconds by weight (table `turns`). `present`: the tenants that have anything ready of the
 # wanted models, by a loose index scan. `served`: those that were served least, at the virtual time
@@ -177,6 +180,7 @@ _CLAIM_SUSPECT = text("""
               jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent
 """)
 
+# Jobs are locked in the order of their ids.
 _STARTED = text("""
     UPDATE jobs SET state = 'running', started_at = coalesce(started_at, now())
     WHERE id IN (SELECT id FROM jobs WHERE id = ANY(:jobs) AND state = 'queued'

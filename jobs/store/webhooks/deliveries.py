@@ -33,8 +33,9 @@ from jobs.store.db import Tx
 from jobs.store.tables import webhook_deliveries as table
 from jobs.store.tables import webhook_endpoints
 
-# Part of the statements that end jobs, whose rows are `closed`: a job's webhook is written with its
-# end, or not at all. OpenAI's batches can't name a URL: theirs go to the tenant's endpoint.
+# Part of the statements that end jobs, which are written out and name their rows `closed`: a job's
+# webhook is written with its end, or not at all. OpenAI's batches can't name a URL: theirs go to
+# the tenant's endpoint.
 DELIVER = """
     INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
     SELECT closed.tenant_id, id, generation, coalesce(closed.webhook_url, t.webhook_url),
