@@ -123,26 +123,17 @@ class LaunchFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemRow:
-    """One item with its slice, its result, its launch and its job's times; None: not yet."""
+class ItemRow(ListedItem):
+    """One item, its values whole, with its slice, launch and job; None: not yet."""
 
-    seq: int  #: place in its job, from 0
-    custom_id: str | None  #: id that its client gave it
-    input: str  #: JSON, or a reference to the blob store
     params: str | None  #: JSON object; params of its own
-    slice_state: str  #: state of its slice
     epoch: int  #: number of the slice's claims and releases
     worker: int | None  #: incarnation that claimed the slice last
     claimed_at: datetime | None  #: time of that claim
     slice_finished_at: datetime | None  #: end of the slice
     suspect: bool  #: True if a worker died with the slice
     deaths: int  #: workers that died while they ran the slice alone
-    outcome: Outcome | None  #: how it ended
-    output: str | None  #: JSON, or a reference to the blob store
-    error: str | None  #: JSON object
     units: int | None  #: its size
-    attempts: int | None  #: attempts that it took
-    wait_ms: float | None  #: time in its lane, ms
     launch_id: int | None  #: launch that it ended in
     items: int | None  #: items in that launch
     calls: int | None  #: calls in that launch
@@ -166,9 +157,9 @@ class ItemRow:
 # Written out: six tables joined by their keys, one row of each. The slice is the one whose range
 # holds the seq; the last failure is the first row of the attempts' key read backwards.
 _ITEM = text("""
-    SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.worker,
-           s.claimed_at, s.finished_at AS slice_finished_at, s.suspect, s.deaths,
-           r.outcome, r.output, r.error, r.units, r.attempts, r.wait_ms, r.launch_id,
+    SELECT i.seq, i.custom_id, i.input, r.outcome, r.attempts, r.wait_ms, r.output, r.error,
+           s.state AS slice_state, i.params, s.epoch, s.worker, s.claimed_at,
+           s.finished_at AS slice_finished_at, s.suspect, s.deaths, r.units, r.launch_id,
            l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
            l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,
            j.created_at, j.queued_at, now() AS read_at,
