@@ -12,7 +12,6 @@ from sqlalchemy import (
     Executable,
     FromClause,
     Select,
-    Table,
     and_,
     bindparam,
     cast,
@@ -52,12 +51,6 @@ def pairs(tx: Tx, statement: Executable, values: Mapping[str, Any] | None = None
 def columns(kind: type, table: FromClause) -> list[ColumnElement[Any]]:
     """Columns of a table that `kind` has fields for, in the order of its fields."""
     return [table.c[field.name] for field in fields(kind) if field.name in table.c]
-
-
-def column_list(kind: type, table: Table, alias: str) -> str:
-    """Text of these columns for a statement that is written out."""
-    found = (table.c[field.name] for field in fields(kind) if field.name in table.c)
-    return ", ".join(f"{alias}.{column.name}" for column in found)
 
 
 def is_own(table: FromClause) -> ColumnElement[bool]:

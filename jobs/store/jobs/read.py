@@ -67,8 +67,9 @@ class JobRow:
     transfer_error: str | None = None  #: last error of its import or export
 
 
-NEW_JOB = f"{queries.column_list(JobRow, jobs, 'job')}, now()"
-"""Columns of a JobRow, read from the row `job` of a new job: nothing of it ran yet."""
+_COLUMNS = queries.columns(JobRow, jobs)
+NEW_JOB = ", ".join(f"job.{column.name}" for column in _COLUMNS) + ", now()"
+"""SQL: columns of a JobRow, read from the row `job` of a new job: nothing of it ran yet."""
 
 
 def counted(query: Select[Any]) -> Select[Any]:
@@ -105,7 +106,6 @@ def counted(query: Select[Any]) -> Select[Any]:
     )
 
 
-_COLUMNS = queries.columns(JobRow, jobs)
 _IS_OWN = queries.is_own(jobs)
 _ONE = counted(select(jobs).where(_IS_OWN, jobs.c.id == bindparam("id")))
 _MANY = counted(select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))))
