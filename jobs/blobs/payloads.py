@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from sys import maxsize
@@ -104,14 +104,6 @@ class Payloads:
             for side in ("in", "out"):
                 self._store.delete_prefix(job_prefix(side, job))
 
-    def delete_week(self, side: Side, monday: date) -> None:
-        """Deletes all inputs or outputs of the jobs of a week, as their partition is dropped.
-
-        Raises BlobStoreUnavailable; harmless to repeat.
-        """
-        if self._store is not None:
-            self._store.delete_prefix(week_prefix(side, monday))
-
     def _there(self) -> BlobStore:
         if self._store is None:
             raise BlobStoreUnavailable(
@@ -160,12 +152,7 @@ def job_prefix(side: Side, job: UUID) -> str:
     milliseconds = job.int >> 80
     day = datetime.fromtimestamp(milliseconds / 1000, UTC).date()
     monday = day - timedelta(days=day.weekday())
-    return f"{week_prefix(side, monday)}{job.hex[-2:]}/{job.hex}/"
-
-
-def week_prefix(side: Side, monday: date) -> str:
-    """Returns the prefix of the keys of one week."""
-    return f"{side}/{monday:%Y%m%d}/"
+    return f"{side}/{monday:%Y%m%d}/{job.hex[-2:]}/{job.hex}/"
 
 
 def resolve_row(payloads: Payloads, row: Mapping[str, Any]) -> Mapping[str, Any]:

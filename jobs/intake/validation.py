@@ -30,11 +30,6 @@ class Item:
     inputs: int = 1  #: number of inputs that it stands for
 
 
-class _Refused(Exception):
-    def __init__(self, code: str, message: str) -> None:
-        self.code, self.message = code, message
-
-
 def parse_json(raw: bytes | memoryview) -> Any:
     """Parses JSON. Raises Malformed with the place.
 
@@ -65,22 +60,17 @@ def _finite(digits: str) -> float:
 def storable(value: Any) -> bytes:
     """Returns the JSON text of a value. Raises ValueError(code, message) if it can't be stored."""
     try:
-        return _dump(value)
-    except _Refused as refused:
-        raise ValueError(refused.code, refused.message) from None
-
-
-def _dump(value: Any) -> bytes:
-    try:
         raw = orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         if "surrogates" in str(error):
-            raise _Refused("lone_surrogate", "holds a lone surrogate, which is no text") from error
-        raise _Refused("not_storable", str(error)) from error
+            raise ValueError(
+                "lone_surrogate", "holds a lone surrogate, which is no text"
+            ) from error
+        raise ValueError("not_storable", str(error)) from error
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _too_deep(orjson.loads(raw)):
-        raise _Refused("too_deep", f"is nested more than {MAX_DEPTH} levels deep")
+        raise ValueError("too_deep", f"is nested more than {MAX_DEPTH} levels deep")
     if b"\\u0000" in raw and _holds_nul(orjson.loads(raw)):
-        raise _Refused("nul", "holds a NUL character (\\u0000), which can't be stored")
+        raise ValueError("nul", "holds a NUL character (\\u0000), which can't be stored")
     return raw
 
 
@@ -150,9 +140,10 @@ def check(
     """
     if isinstance(value, str) and model.effective_task != "tensors":  # by far the most
         try:
-            raw = _dump(value)
-        except _Refused as refused:
-            return [Fault(loc, refused.code, f"the input {refused.message}", line)]
+            raw = storable(value)
+        except ValueError as refused:
+            code, message = refused.args
+            return [Fault(loc, code, f"the input {message}", line)]
         short = len(raw) <= model.limits.max_item_bytes
         if short and (not strict or model.spec.text_only or not refuse_input(model, value)):
             return Item(None, raw, None)
@@ -181,9 +172,10 @@ def _check_thoroughly(
         fault("input", "missing", "an item needs an input")
     else:
         try:
-            raw = _dump(fields["input"])
-        except _Refused as refused:
-            fault("input", refused.code, f"the input {refused.message}")
+            raw = storable(fields["input"])
+        except ValueError as refused:
+            code, message = refused.args
+            fault("input", code, f"the input {message}")
         if len(raw) > model.limits.max_item_bytes:
             most = model.limits.max_item_bytes
             fault("input", "too_long", f"the input has {len(raw)} bytes; {model.key} takes {most}")

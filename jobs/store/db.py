@@ -7,7 +7,17 @@ from weakref import WeakSet
 import psycopg
 from psycopg import Connection as DriverConnection
 from psycopg import Cursor
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    QueuePool,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    select,
+    true,
+)
 from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -130,20 +140,39 @@ def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
     return driver(tx).cursor()
 
 
+_SET = select(func.set_config(bindparam("name"), bindparam("value"), true()))
+_LOCK = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("name"), 0)))
+_NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
+
+
+def set_local(tx: Tx, name: str, value: str) -> None:
+    """Sets one of the server's settings for the rest of the transaction."""
+    tx.execute(_SET, {"name": name, "value": value})
+
+
 def disable_statement_timeout(tx: Tx) -> None:
     """Disables the statement timeout of this transaction, whose work grows with the job."""
-    tx.execute(text("SET LOCAL statement_timeout = 0"))
+    set_local(tx, "statement_timeout", "0")
+
+
+def lock(tx: Tx, name: str) -> None:
+    """Locks a name until the transaction ends."""
+    tx.execute(_LOCK, {"name": name})
+
+
+def notify(tx: Tx, channel: str, payload: str = "") -> None:
+    """Notifies those who listen on a channel, at commit."""
+    tx.execute(_NOTIFY, {"channel": channel, "payload": payload})
 
 
 def notify_work(tx: Tx) -> None:
     """Notifies keepers, at commit, that there is something to claim."""
-    tx.execute(text(f"NOTIFY {WORK_CHANNEL}"))
+    notify(tx, WORK_CHANNEL)
 
 
 def notify_keys(tx: Tx, tenant: str) -> None:
     """Notifies api processes, at commit, that this tenant's keys, limits or terms changed."""
-    about = {"channel": KEYS_CHANNEL, "tenant": tenant}
-    tx.execute(text("SELECT pg_notify(:channel, :tenant)"), about)
+    notify(tx, KEYS_CHANNEL, tenant)
 
 
 def plain_url(url: str) -> str:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from jobs.states import TERMINAL
+from jobs.states import OUTCOMES, TERMINAL
 from jobs.store.db import Tx
 
 MOST_VIOLATIONS = 20
@@ -38,11 +38,35 @@ class Violation:
 
 _TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 _OF_JOBS = ("slices", "items", "results", "results_archive", "attempts")
-_COUNTS = ("n_succeeded", "n_failed", "n_cancelled", "n_expired")
+_COUNTS = [f"n_{outcome}" for outcome in OUTCOMES]
 
 
 def _each_table(query: str, tables: tuple[str, ...]) -> str:
     return " UNION ALL ".join(query.format(table=table) for table in tables)
+
+
+def _counts(alias: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in _COUNTS)
+
+
+def _differ(left: str, right: str) -> str:
+    return " OR ".join(f"{left}.{name} <> {right}.{name}" for name in _COUNTS)
+
+
+def _is_frozen(table: str) -> str:
+    """Query for a table whose trigger against changes is missing."""
+    return f"""
+    SELECT CAST(NULL AS uuid), 'the trigger {table}_frozen is missing or disabled'
+    WHERE NOT EXISTS (SELECT FROM pg_trigger
+                      WHERE tgname = '{table}_frozen' AND tgrelid = CAST('{table}' AS regclass)
+                        AND tgenabled IN ('O', 'A'))
+"""
+
+
+def _seqs(table: str) -> str:
+    """Number of rows a job has in a table, with its first and last seq."""
+    return f"""(SELECT job_id, count(*) AS n, min(seq) AS first, max(seq) AS last
+               FROM {table} GROUP BY job_id)"""
 
 
 # The primary key lets a seq have one result at most: the right number of them, from the first to
@@ -51,8 +75,7 @@ _RESULTS_COMPLETE = f"""
     SELECT j.id, format('%s results, seq %s to %s, of %s items', coalesce(r.n, 0), r.first, r.last,
                         j.total)
     FROM jobs j
-    LEFT JOIN (SELECT job_id, count(*) AS n, min(seq) AS first, max(seq) AS last
-               FROM results GROUP BY job_id) AS r ON r.job_id = j.id
+    LEFT JOIN {_seqs("results")} AS r ON r.job_id = j.id
     WHERE r.first < 0 OR r.last >= j.total
        OR (j.state IN ({_TERMINAL}) AND NOT j.results_pruned
            AND coalesce(r.n, 0) <> j.total)
@@ -70,13 +93,6 @@ _SLICES_COVER = """
     LEFT JOIN (SELECT job_id, max(stop) AS stop FROM slices GROUP BY job_id) AS s
          ON s.job_id = j.id
     WHERE coalesce(s.stop, 0) <> j.total
-"""
-
-_FROZEN = """
-    SELECT CAST(NULL AS uuid), 'the trigger results_frozen is missing or disabled'
-    WHERE NOT EXISTS (SELECT FROM pg_trigger
-                      WHERE tgname = 'results_frozen' AND tgrelid = CAST('results' AS regclass)
-                        AND tgenabled IN ('O', 'A'))
 """
 
 # Counted since the server's statistics began: a crash resets them.
@@ -108,12 +124,11 @@ _ORPHANS = _each_table(
     _OF_JOBS,
 )
 
-_ITEMS_COMPLETE = """
+_ITEMS_COMPLETE = f"""
     SELECT j.id, format('%s items, seq %s to %s, of %s', coalesce(i.n, 0), i.first, i.last,
                         j.total)
     FROM jobs j
-    LEFT JOIN (SELECT job_id, count(*) AS n, min(seq) AS first, max(seq) AS last
-               FROM items GROUP BY job_id) AS i ON i.job_id = j.id
+    LEFT JOIN {_seqs("items")} AS i ON i.job_id = j.id
     WHERE NOT j.items_pruned AND (j.total > 0 OR i.n > 0)
       AND (i.n, i.first, i.last) IS DISTINCT FROM (CAST(j.total AS bigint), 0, j.total - 1)
 """
@@ -144,29 +159,23 @@ _DELIVERED_BY_KEY = """
 
 _SLICE_COUNTS = f"""
     SELECT s.job_id, format('slice %s counts (%s), its results are (%s)', s.start,
-                            concat_ws(', ', {", ".join(f"s.{name}" for name in _COUNTS)}),
-                            concat_ws(', ', {", ".join(f"c.{name}" for name in _COUNTS)}))
+                            concat_ws(', ', {_counts("s")}), concat_ws(', ', {_counts("c")}))
     FROM slices s JOIN jobs j ON j.id = s.job_id AND NOT j.results_pruned,
     LATERAL (
-        SELECT count(*) FILTER (WHERE outcome = 'succeeded') AS n_succeeded,
-               count(*) FILTER (WHERE outcome = 'failed') AS n_failed,
-               count(*) FILTER (WHERE outcome = 'cancelled') AS n_cancelled,
-               count(*) FILTER (WHERE outcome = 'expired') AS n_expired
+        SELECT {", ".join(f"count(*) FILTER (WHERE outcome = '{o}') AS n_{o}" for o in OUTCOMES)}
         FROM results r WHERE r.job_id = s.job_id AND r.seq >= s.start AND r.seq < s.stop
     ) AS c
-    WHERE {" OR ".join(f"s.{name} <> c.{name}" for name in _COUNTS)}
+    WHERE {_differ("s", "c")}
 """
 
 # The counts of an open job are the sums over its slices, wherever they are asked for.
 _JOB_COUNTS = f"""
     SELECT j.id, format('the job counts (%s), its slices (%s)',
-                        concat_ws(', ', {", ".join(f"j.{name}" for name in _COUNTS)}),
-                        concat_ws(', ', {", ".join(f"s.{name}" for name in _COUNTS)}))
+                        concat_ws(', ', {_counts("j")}), concat_ws(', ', {_counts("s")}))
     FROM jobs j
     JOIN (SELECT job_id, {", ".join(f"sum({name}) AS {name}" for name in _COUNTS)}
           FROM slices GROUP BY job_id) AS s ON s.job_id = j.id
-    WHERE j.state IN ({_TERMINAL})
-      AND ({" OR ".join(f"j.{name} <> s.{name}" for name in _COUNTS)})
+    WHERE j.state IN ({_TERMINAL}) AND ({_differ("j", "s")})
 """
 
 _ENDED = f"""
@@ -239,13 +248,6 @@ _LEDGER_NAMES = """
     WHERE NOT EXISTS (SELECT FROM slices s WHERE s.job_id = u.job_id AND s.start = u.start)
 """
 
-_LEDGER_FROZEN = """
-    SELECT CAST(NULL AS uuid), 'the trigger usage_frozen is missing or disabled'
-    WHERE NOT EXISTS (SELECT FROM pg_trigger
-                      WHERE tgname = 'usage_frozen' AND tgrelid = CAST('usage' AS regclass)
-                        AND tgenabled IN ('O', 'A'))
-"""
-
 _SPEND = """
     SELECT CAST(NULL AS uuid), format('%s spent %s in %s, the ledger says %s', tenant_id,
                                       coalesce(s.amount, 0), month, coalesce(u.amount, 0))
@@ -256,47 +258,36 @@ _SPEND = """
     WHERE coalesce(s.amount, 0) <> coalesce(u.amount, 0)
 """
 
-INVARIANTS = (
-    Invariant(
-        1,
-        "results_complete",
-        "a job that has ended has exactly one result for every seq, and none outside",
-        _RESULTS_COMPLETE,
-    ),
-    Invariant(
-        1, "slices_cover", "a job's slices cover its items without gap or overlap", _SLICES_COVER
-    ),
-    Invariant(2, "results_frozen", "the database refuses to update a result", _FROZEN),
-    Invariant(2, "never_updated", "no result has been updated", _NEVER_UPDATED),
-    Invariant(
-        2, "archive", "only what did not succeed was archived, by an earlier generation", _ARCHIVE
-    ),
-    Invariant(3, "no_orphans", "no rows are left of a job that is not there", _ORPHANS),
-    Invariant(3, "items_complete", "an acknowledged job has all its items", _ITEMS_COMPLETE),
-    Invariant(
-        4, "leases", "a slice has an owner and an end of lease exactly while it is leased", _LEASES
-    ),
-    Invariant(5, "done_is_whole", "a slice that is done has all its results", _DONE_IS_WHOLE),
-    Invariant(
-        5, "delivered_by_key", "results are read by a valid key of their order", _DELIVERED_BY_KEY
-    ),
-    Invariant(6, "slice_counts", "the counts of a slice are those of its results", _SLICE_COUNTS),
-    Invariant(
-        6, "job_counts", "the counts of a job that has ended are those of its slices", _JOB_COUNTS
-    ),
-    Invariant(7, "ended", "what has ended is done, and stays as it ended", _ENDED),
-    Invariant(
-        7,
-        "transfers",
-        "a job is read or written exactly while its state says so",
-        _TRANSFERS,
-    ),
-    Invariant(8, "tenants", "all rows of a job are of its tenant", _TENANTS),
-    Invariant(9, "ledger", "a job is billed for its results, each once", _LEDGER),
-    Invariant(9, "ledger_names", "what is billed names a slice of its job", _LEDGER_NAMES),
-    Invariant(9, "ledger_frozen", "the database refuses to change the ledger", _LEDGER_FROZEN),
-    Invariant(9, "spend", "a month's spend is what the ledger says", _SPEND),
-)
+INVARIANTS = tuple(
+    Invariant(*row)
+    for row in (
+        (1, "results_complete",
+         "a job that has ended has exactly one result for every seq, and none outside",
+         _RESULTS_COMPLETE),
+        (1, "slices_cover", "a job's slices cover its items without gap or overlap", _SLICES_COVER),
+        (2, "results_frozen", "the database refuses to update a result", _is_frozen("results")),
+        (2, "never_updated", "no result has been updated", _NEVER_UPDATED),
+        (2, "archive", "only what did not succeed was archived, by an earlier generation",
+         _ARCHIVE),
+        (3, "no_orphans", "no rows are left of a job that is not there", _ORPHANS),
+        (3, "items_complete", "an acknowledged job has all its items", _ITEMS_COMPLETE),
+        (4, "leases", "a slice has an owner and an end of lease exactly while it is leased",
+         _LEASES),
+        (5, "done_is_whole", "a slice that is done has all its results", _DONE_IS_WHOLE),
+        (5, "delivered_by_key", "results are read by a valid key of their order",
+         _DELIVERED_BY_KEY),
+        (6, "slice_counts", "the counts of a slice are those of its results", _SLICE_COUNTS),
+        (6, "job_counts", "the counts of a job that has ended are those of its slices",
+         _JOB_COUNTS),
+        (7, "ended", "what has ended is done, and stays as it ended", _ENDED),
+        (7, "transfers", "a job is read or written exactly while its state says so", _TRANSFERS),
+        (8, "tenants", "all rows of a job are of its tenant", _TENANTS),
+        (9, "ledger", "a job is billed for its results, each once", _LEDGER),
+        (9, "ledger_names", "what is billed names a slice of its job", _LEDGER_NAMES),
+        (9, "ledger_frozen", "the database refuses to change the ledger", _is_frozen("usage")),
+        (9, "spend", "a month's spend is what the ledger says", _SPEND),
+    )
+)  # fmt: skip
 
 
 @contextmanager

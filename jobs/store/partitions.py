@@ -9,22 +9,17 @@ would block nobody, but PostgreSQL refuses it where there is a default partition
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import Integer, TableClause, Uuid, column, exists, func, select, text
+from sqlalchemy import table as sql_table
 
-from jobs.store.db import Tx
+from jobs import ids
+from jobs.store.db import Tx, set_local
 
 WEEKS_AHEAD = 4
 WEEK = timedelta(weeks=1)
 _EPOCH = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday
 _PARTITIONED = ("items", "results", "attempts")
-_LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '100ms'")
-# Only the owner of the tables may do this: the function runs as the owner.
-_MAKE = text("SELECT make_week(:table, :name, :low, :high)")
-
-
-def lowest_id(at: datetime) -> UUID:
-    """Returns the least UUID of version 7 of that moment."""
-    return UUID(int=int(at.timestamp() * 1000) << 80)
+_LOCK_TIMEOUT = "100ms"
 
 
 def ensure(tx: Tx, now: datetime) -> list[str]:
@@ -32,25 +27,30 @@ def ensure(tx: Tx, now: datetime) -> list[str]:
 
     A week that already has rows in the default partition stays there.
     """
-    tx.execute(_LOCK_TIMEOUT)
+    set_local(tx, "lock_timeout", _LOCK_TIMEOUT)
     weeks = [_monday(now) + n * WEEK for n in range(WEEKS_AHEAD + 1)]
     return [name for since in weeks for table in _PARTITIONED if (name := _make(tx, table, since))]
 
 
 def _make(tx: Tx, table: str, since: datetime) -> str | None:
     name = _name(table, since)
-    if tx.scalar(text("SELECT to_regclass(:name)"), {"name": name}) is not None:
+    if tx.scalar(select(func.to_regclass(name))) is not None:
         return None
-    bounds = {"low": lowest_id(since), "high": lowest_id(since + WEEK)}
-    in_default = (
-        f"SELECT EXISTS (SELECT 1 FROM {table}_rest WHERE job_id >= :low AND job_id < :high)"
-    )
-    if tx.scalar(text(in_default), bounds):
+    low, high = ids.earliest(since), ids.earliest(since + WEEK)
+    job = described(f"{table}_rest").c.job_id
+    if tx.scalar(select(exists().where(job >= low, job < high))):
         return None
-    tx.execute(_MAKE, {"table": table, "name": name, **bounds})
+    # Only the owner of the tables may do this: the function runs as the owner.
+    tx.execute(select(func.make_week(table, name, low, high)))
     return name
 
 
+def described(partition: str) -> TableClause:
+    """Describes a partition, whose name no table has, by the columns that all of them have."""
+    return sql_table(partition, column("job_id", Uuid), column("seq", Integer))
+
+
+# Written out for its casts: the partition of a week where there is one, else the default one.
 _LEAF = text("SELECT coalesce(to_regclass(:week), CAST(:rest AS regclass))::text")
 
 
@@ -70,6 +70,7 @@ def _name(table: str, since: datetime) -> str:
     return f"{table}_{since:%Y%m%d}"
 
 
+# Written out, since the server's catalog is no table of ours.
 _NAMES = text("""
     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
     WHERE i.inhparent = CAST(:table AS regclass) AND c.relname ~ '_[0-9]{8}$'
@@ -88,5 +89,5 @@ def weeks(tx: Tx, table: str, before: datetime) -> list[tuple[str, datetime]]:
 
 def drop(tx: Tx, name: str) -> None:
     """Drops a partition. Raises OperationalError where others hold the table for too long."""
-    tx.execute(_LOCK_TIMEOUT)
-    tx.execute(text("SELECT drop_week(:name)"), {"name": name})
+    set_local(tx, "lock_timeout", _LOCK_TIMEOUT)
+    tx.execute(select(func.drop_week(name)))

@@ -4,21 +4,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
+    Double,
     Executable,
     FromClause,
     Select,
-    Table,
     and_,
     bindparam,
+    cast,
     func,
     or_,
+    select,
     true,
 )
 
 from jobs.store.db import Tx
+from jobs.store.tables import jobs
 from jobs.store.tenancy import EVERYBODY
 
 R = TypeVar("R")
@@ -39,15 +43,14 @@ def one(
     return None if row is None else kind(*row)
 
 
+def pairs(tx: Tx, statement: Executable, values: Mapping[str, Any] | None = None) -> dict[Any, Any]:
+    """Rows of a statement of two columns: from the first to the second."""
+    return {row[0]: row[1] for row in tx.execute(statement, values)}
+
+
 def columns(kind: type, table: FromClause) -> list[ColumnElement[Any]]:
     """Columns of a table that `kind` has fields for, in the order of its fields."""
     return [table.c[field.name] for field in fields(kind) if field.name in table.c]
-
-
-def column_list(kind: type, table: Table, alias: str) -> str:
-    """Text of these columns for a statement that is written out."""
-    found = (table.c[field.name] for field in fields(kind) if field.name in table.c)
-    return ", ".join(f"{alias}.{column.name}" for column in found)
 
 
 def is_own(table: FromClause) -> ColumnElement[bool]:
@@ -67,9 +70,35 @@ def is_live(table: FromClause) -> ColumnElement[bool]:
     return or_(table.c.expires_at.is_(None), table.c.expires_at > func.now())
 
 
-def in_s(seconds: float | None) -> ColumnElement[Any] | None:
+def age_s(since: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Time since then by the database's clock, s; negative: until then."""
+    return cast(func.extract("epoch", func.now() - since), Double)
+
+
+def in_s(seconds: float | ColumnElement[Any] | None) -> ColumnElement[Any] | None:
     """The database's time in so many seconds; None for None."""
+    if isinstance(seconds, ColumnElement):
+        return func.now() + func.make_interval(0, 0, 0, 0, 0, 0, seconds)
     return None if seconds is None else func.now() + timedelta(seconds=seconds)
+
+
+def unfinished(slices: FromClause) -> ColumnElement[int]:
+    """Number of items of a slice that have no result."""
+    s = slices.c
+    ended: ColumnElement[int] = s.n_succeeded + s.n_failed + s.n_cancelled + s.n_expired
+    return s.stop - s.start - ended
+
+
+def oldest_jobs(*conditions: ColumnElement[bool], most: int, most_items: int) -> Select[UUID]:
+    """The first jobs that together have at most so many items: a running sum over them.
+
+    One job is the least, and jobs without items come along.
+    """
+    oldest = select(jobs.c.id, jobs.c.total).where(*conditions).order_by(jobs.c.id).limit(most)
+    o = oldest.subquery("oldest").c
+    summed = select(o.id, o.total, func.sum(o.total).over(order_by=o.id).label("filled"))
+    s = summed.subquery("summed").c
+    return select(s.id).where(or_(s.filled <= most_items, s.filled == s.total))
 
 
 def equal(table: FromClause, **wanted: Any) -> ColumnElement[bool]:

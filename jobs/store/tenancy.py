@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Engine as Database
-from sqlalchemy import text
 
-from jobs.store.db import Tx
+from jobs.store.db import Tx, set_local
 
 EVERYBODY = "*"
 """Name for operators, and for queries on behalf of all tenants; no tenant has it."""
-
-_ACT = text("SELECT set_config('millrace.tenant', :tenant, true)")
 
 
 @contextmanager
@@ -28,4 +25,4 @@ def acting(database: Database, tenant: str) -> Iterator[Tx]:
 
 def act(tx: Tx, tenant: str) -> None:
     """Sets the tenant of the rest of the transaction."""
-    tx.execute(_ACT, {"tenant": tenant})
+    set_local(tx, "millrace.tenant", tenant)

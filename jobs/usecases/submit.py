@@ -25,9 +25,9 @@ from jobs.states import JobClass
 from jobs.store.billing import spend
 from jobs.store.db import Tx
 from jobs.store.jobs import idempotency
-from jobs.store.jobs.insert import NewJob, insert_job
+from jobs.store.jobs.insert import NewJob, SubmittedJob, insert_job
 from jobs.store.jobs.read import JobRow
-from jobs.store.jobs.transfers import UnreadJob, insert_validating
+from jobs.store.jobs.transfers import insert_validating
 from jobs.store.tenancy import acting
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
@@ -136,7 +136,7 @@ def submit_source(
         plural = "fault" if len(found) == 1 else "faults"
         raise Invalid(f"{len(found)} {plural}, nothing was stored", faults=found)
     asked = {"on_invalid": order.on_invalid, **(asked or {})}
-    job = UnreadJob(
+    job = SubmittedJob(
         id=ids.new(),
         tenant=tenant,
         source=orjson.dumps(source).decode(),
@@ -173,7 +173,7 @@ def _fields(
     asked: Mapping[str, Any] | None,
     target: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Fields that NewJob and UnreadJob share."""
+    """Fields of SubmittedJob that the order and the request give."""
     return {
         "job_class": order.job_class,
         "priority": order.priority,

@@ -7,7 +7,6 @@ from typing import Any
 from jobs import ids
 from jobs.store.tenants.api_keys import KeyRow
 from jobs.store.tenants.erasure import Remaining
-from jobs.store.tenants.stats import TenantStats
 from jobs.store.tenants.tenants import TenantRow
 from jobs.views import jobs
 
@@ -29,7 +28,7 @@ def key_object(row: KeyRow) -> dict[str, Any]:
     }
 
 
-def tenant_object(row: TenantRow | TenantStats) -> dict[str, Any]:
+def tenant_object(row: TenantRow) -> dict[str, Any]:
     """A tenant as admins see it."""
     return {
         "tenant": row.tenant_id,

@@ -38,8 +38,10 @@ from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.db import Tx
 from jobs.store.jobs import read as reading
+from jobs.store.jobs import search
 from jobs.store.jobs.idempotency import find, find_batch
 from jobs.store.jobs.read import JobRow
+from jobs.store.jobs.search import Filter
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs
 
@@ -154,15 +156,12 @@ def list_message_batches(
     """Lists batches, newest first: those after `after_id` or right before `before_id`."""
     newer = before_id is not None
     with context.acting(caller.tenant) as tx:
-        rows = reading.page(
+        rows = search.page(
             tx,
             caller.tenant,
-            state=None,
-            model=None,
-            version=None,
+            Filter(dialect=DIALECT),
             after=_parsed(before_id or after_id),
             limit=limit + 1,
-            dialect=DIALECT,
             newer=newer,
         )
     data = [_batch_object(row, request) for row in (rows[-limit:] if newer else rows[:limit])]

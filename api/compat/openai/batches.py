@@ -27,11 +27,12 @@ from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
 from jobs.states import TERMINAL
 from jobs.store.billing import spend
-from jobs.store.jobs import read, transfers
+from jobs.store.jobs import read, search, transfers
 from jobs.store.jobs.files import FileRow
 from jobs.store.jobs.idempotency import find, find_batch, lock, lock_batch, store
+from jobs.store.jobs.insert import SubmittedJob
 from jobs.store.jobs.read import JobRow
-from jobs.store.jobs.transfers import UnreadJob
+from jobs.store.jobs.search import Filter
 from jobs.telemetry.tracing import spans
 
 router = APIRouter(tags=["openai"], responses=ERRORS)
@@ -121,7 +122,7 @@ def _check_file(row: FileRow) -> None:
 
 def _new_job(
     caller: Caller, requested: BatchRequest, window_s: float, fingerprint: str
-) -> UnreadJob:
+) -> SubmittedJob:
     id = ids.new()
     expiry = requested.output_expires_after
     stored_request = {
@@ -131,7 +132,7 @@ def _new_job(
         "created": int(clock.now().timestamp()),
         "request": fingerprint,
     }
-    return UnreadJob(
+    return SubmittedJob(
         id,
         caller.tenant,
         source=_json_text({"file": requested.input_file_id}),
@@ -160,16 +161,9 @@ def list_batches(
 ) -> Response:
     """Lists batches, newest first."""
     with context.acting(caller.tenant) as tx:
-        rows = read.page(
-            tx,
-            caller.tenant,
-            state=None,
-            model=None,
-            version=None,
-            after=ids.parse(PREFIXES, after) if after else None,
-            limit=limit + 1,
-            dialect=DIALECT,
-        )
+        last = ids.parse(PREFIXES, after) if after else None
+        own = Filter(dialect=DIALECT)
+        rows = search.page(tx, caller.tenant, own, after=last, limit=limit + 1)
     return json_response(page_object([batch_object(row) for row in rows], limit))
 
 

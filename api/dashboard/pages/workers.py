@@ -13,7 +13,7 @@ from api.dashboard.pages.overview import busy_of
 from api.dashboard.rendering import layout, page_router
 from api.routes.admin import workers as json_routes
 from jobs.store.monitoring import workers as store
-from jobs.store.monitoring.workers import WorkerLaunch
+from jobs.store.queue.workers import LaunchRow
 from jobs.store.tenancy import EVERYBODY
 from jobs.telemetry.reports.reports import Report
 
@@ -104,7 +104,7 @@ def _current(models: dict[str, Any], at: float) -> list[dict[str, Any]]:
     ]
 
 
-def _accuracy(launches: Sequence[WorkerLaunch]) -> dict[str, float]:
+def _accuracy(launches: Sequence[LaunchRow]) -> dict[str, float]:
     """Returns the number of launches by actual over predicted time."""
     counts = dict.fromkeys(("<50 %", "50–80 %", "80–125 %", "125–200 %", ">200 %"), 0.0)
     for launch in launches:

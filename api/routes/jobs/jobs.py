@@ -14,7 +14,8 @@ from api.schemas.jobs import Job, JobPage
 from jobs import ids
 from jobs.identity import Caller
 from jobs.states import JobState
-from jobs.store.jobs import read
+from jobs.store.jobs import search
+from jobs.store.jobs.search import Filter
 from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
@@ -39,15 +40,9 @@ def list_jobs(
     name, _, version = (model or "").partition("@")
     target_tenant = _target_tenant(caller, tenant)
     with context.acting(target_tenant) as tx:
-        rows = read.page(
-            tx,
-            target_tenant,
-            state=state,
-            model=name or None,
-            version=version or None,
-            after=ids.parse(PREFIXES, after) if after else None,
-            limit=limit + 1,
-        )
+        filter = Filter(states=(state,) if state else (), model=name, version=version)
+        last = ids.parse(PREFIXES, after) if after else None
+        rows = search.page(tx, target_tenant, filter, after=last, limit=limit + 1)
     more = ids.show("job", rows[limit - 1].id) if len(rows) > limit else None
     return json_response({"data": [jobs.job_object(row) for row in rows[:limit]], "next": more})
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from jobs.models.pricing import Price
 from jobs.store.db import Tx, cursor
 
+# The statements of the ledger are written out: each inserts, bills and sums up in one round trip.
+
 # Part of a statement that inserts the rows `billed` into `usage`: adds to the month's spend.
 _SPEND = """
     INSERT INTO spend (tenant_id, month, amount)

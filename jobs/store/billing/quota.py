@@ -7,32 +7,17 @@ every request sums up under a lock, which it holds until its commit.
 
 import threading
 from collections.abc import Hashable, Sequence
+from datetime import timedelta
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import ColumnElement, case, func, select
 
 from jobs import clock
 from jobs.errors import QuotaExceeded, StorageFull
 from jobs.identity import Limit
 from jobs.limits import Bound, bounds_of
+from jobs.store import db, queries
 from jobs.store.db import Tx
-
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('millrace.room:' || :tenant, 0))")
-
-_LEFT = "s.stop - s.start - s.n_succeeded - s.n_failed - s.n_cancelled - s.n_expired"
-_QUEUED = f"SELECT coalesce(sum({_LEFT}), 0) FROM {{slices}} AND s.finished_at IS NULL"
-_DRAINED = """
-    SELECT coalesce(sum(s.stop - s.start), 0) FROM {slices}
-    AND s.finished_at > now() - make_interval(secs => :recent_s)
-"""
-_STORED = """
-    SELECT coalesce(sum(CASE WHEN items_pruned THEN 0 ELSE input_bytes END
-                        + CASE WHEN results_pruned THEN 0 ELSE output_bytes END), 0)
-    FROM jobs WHERE tenant_id = :tenant AND NOT (items_pruned AND results_pruned)
-"""
-_IN_FILES = """
-    SELECT coalesce(sum(bytes), 0) FROM files
-    WHERE tenant_id = :tenant AND (expires_at IS NULL OR expires_at > now())
-"""
+from jobs.store.tables import files, jobs, slices
 
 _RECENT_S = 15.0  # over which the drain of the queue is measured
 _UNKNOWN_S = 30.0  # wait where nothing drained
@@ -66,18 +51,14 @@ def check_file(
 def _check(tx: Tx, tenant: str, wanted: Sequence[tuple[Bound, int]], lock: bool) -> None:
     unsure = [(bound, more) for bound, more in wanted if not _spare.covers(tx, tenant, bound, more)]
     if lock and unsure:
-        tx.execute(_LOCK, {"tenant": tenant})
+        db.lock(tx, f"millrace.room:{tenant}")
     for bound, more in unsure:
         is_queue = bound.name == "queued_items"
-        has = _of(
-            tx, tenant, bound, _over_slices(_QUEUED, bound) if is_queue else _over_jobs(bound)
-        )
+        has = _queued(tx, tenant, bound) if is_queue else _stored(tx, tenant, bound)
         if has + more > bound.most:
-            raise (
-                _queue_full(tx, tenant, bound, has, more)
-                if is_queue
-                else _storage_full(bound, has, more)
-            )
+            if is_queue:
+                raise _queue_full(tx, tenant, bound, has, more)
+            raise _storage_full(bound, has, more)
         if lock:
             _spare.record(tx, tenant, bound, bound.most - has - more)
 
@@ -118,27 +99,51 @@ class _Spare:
 _spare = _Spare()
 
 
-def _of(tx: Tx, tenant: str, bound: Bound, query: TextClause) -> int:
-    values = {"tenant": tenant, "model": bound.model, "key": bound.key, "recent_s": _RECENT_S}
-    names = query.compile().params
-    return int(tx.scalar(query, {name: values[name] for name in names}) or 0)
+def _sum(sizes: ColumnElement[int]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(sizes), 0)
 
 
-def _over_slices(query: str, bound: Bound) -> TextClause:
-    jobs = " JOIN jobs j ON j.id = s.job_id AND j.key_id = :key" if bound.key else ""
-    model = " AND s.model = :model" if bound.model else ""
-    return text(query.format(slices=f"slices s{jobs} WHERE s.tenant_id = :tenant{model}"))
+def _queued(tx: Tx, tenant: str, bound: Bound) -> int:
+    """Number of items without a result."""
+    is_open = slices.c.finished_at.is_(None)
+    return _over_slices(tx, tenant, bound, queries.unfinished(slices), is_open)
 
 
-def _over_jobs(bound: Bound) -> TextClause:
-    key = " AND key_id = :key" if bound.key else ""
-    if bound.model:
-        return text(f"{_STORED} AND model = :model{key}")
-    return text(f"SELECT ({_STORED}{key}) + ({_IN_FILES}{key})")
+def _drained(tx: Tx, tenant: str, bound: Bound) -> int:
+    """Number of items in slices that ended in the last _RECENT_S."""
+    recently = slices.c.finished_at > func.now() - timedelta(seconds=_RECENT_S)
+    return _over_slices(tx, tenant, bound, slices.c.stop - slices.c.start, recently)
+
+
+def _over_slices(
+    tx: Tx, tenant: str, bound: Bound, size: ColumnElement[int], which: ColumnElement[bool]
+) -> int:
+    query = select(_sum(size)).where(
+        queries.equal(slices, tenant_id=tenant, model=bound.model), which
+    )
+    if bound.key:
+        query = query.join(jobs, jobs.c.id == slices.c.job_id).where(jobs.c.key_id == bound.key)
+    return int(tx.scalars(query).one())
+
+
+def _stored(tx: Tx, tenant: str, bound: Bound) -> int:
+    """Number of bytes of jobs and, where the bound is for all models, of files."""
+    j, f = jobs.c, files.c
+    inputs = case((j.items_pruned, 0), else_=j.input_bytes)
+    outputs = case((j.results_pruned, 0), else_=j.output_bytes)
+    query = select(_sum(inputs + outputs)).where(
+        queries.equal(jobs, tenant_id=tenant, model=bound.model, key_id=bound.key),
+        ~(j.items_pruned & j.results_pruned),
+    )
+    if not bound.model:
+        own = queries.equal(files, tenant_id=tenant, key_id=bound.key)
+        in_files = select(_sum(f.bytes)).where(own, queries.is_live(files))
+        query = select(query.scalar_subquery() + in_files.scalar_subquery())
+    return int(tx.scalars(query).one())
 
 
 def _queue_full(tx: Tx, tenant: str, bound: Bound, has: int, items: int) -> QuotaExceeded:
-    drained = _of(tx, tenant, bound, _over_slices(_DRAINED, bound))
+    drained = _drained(tx, tenant, bound)
     over = has + items - bound.most
     wait_s = over / (drained / _RECENT_S) if drained else _UNKNOWN_S
     wait_s = min(wait_s, _MOST_S)

@@ -4,24 +4,26 @@ Transactions that write the ledger add to `spend`, so that it is never behind; k
 rows, so that there are never many.
 """
 
-from sqlalchemy import text
+from sqlalchemy import Date, cast, exists, func, select, text
+from sqlalchemy.dialects.postgresql import insert
 
 from jobs.errors import SpendCap
+from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tables import spend, tenants
 
 _ROWS = 100
 """Most rows of a tenant's month before they are compacted."""
 
 _THIS_MONTH = "CAST(date_trunc('month', now(), 'UTC') AS date)"
 
-_REACHED = text(f"""
-    SELECT EXISTS (
-        SELECT FROM tenants t
-        WHERE t.tenant_id = :tenant
-          AND t.hard_cap <= (SELECT coalesce(sum(amount), 0) FROM spend s
-                             WHERE s.tenant_id = t.tenant_id AND s.month = {_THIS_MONTH})
-    )
-""")
+_month = cast(func.date_trunc("month", func.now(), "UTC"), Date)
+_spent = select(func.coalesce(func.sum(spend.c.amount), 0)).where(
+    spend.c.tenant_id == tenants.c.tenant_id, spend.c.month == _month
+)
+_REACHED = select(
+    exists().where(queries.is_own(tenants), tenants.c.hard_cap <= _spent.scalar_subquery())
+)
 
 
 def cap_reached(tx: Tx, tenant: str) -> bool:
@@ -36,7 +38,7 @@ def check_cap(tx: Tx, tenant: str) -> None:
 
 
 # Replaces the rows of a month by their sum. Where two keepers do so at once, each row is deleted,
-# and summed, by one of them (SKIP LOCKED).
+# and summed, by one of them (SKIP LOCKED). Written out for the places of rows (ctid).
 _COMPACT = text("""
     WITH many AS (
         SELECT tenant_id, month FROM spend GROUP BY tenant_id, month HAVING count(*) > :most
@@ -59,7 +61,8 @@ def compact(tx: Tx, most: int = _ROWS) -> int:
 
 
 # Writes the webhook of each share of the soft cap once, with the row that says so: ON CONFLICT
-# decides between keepers. A tenant that passes two shares at once gets the higher one.
+# decides between keepers. A tenant that passes two shares at once gets the higher one. Written out:
+# three steps of one statement, of which each reads the one before.
 _NOTIFY = text(f"""
     WITH due AS (
         SELECT t.tenant_id, t.webhook_url, s.month, p.percent, s.amount, t.soft_cap, t.hard_cap
@@ -99,20 +102,19 @@ def notify(tx: Tx) -> int:
     return tx.execute(_NOTIFY, {"percents": list(NOTIFIED_PERCENTS)}).rowcount
 
 
-_SET_URL = text("""
-    INSERT INTO tenants (tenant_id, webhook_url) VALUES (:tenant, :url)
-    ON CONFLICT (tenant_id) DO UPDATE SET webhook_url = excluded.webhook_url
-    WHERE tenants.erased_at IS NULL -- a credential of one is good for a moment longer
-""")
-_URL = text("SELECT webhook_url FROM tenants WHERE tenant_id = :tenant")
-
-
 def set_endpoint(tx: Tx, tenant: str, url: str | None) -> None:
     """Sets the tenant's own webhook endpoint; None: no endpoint."""
-    tx.execute(_SET_URL, {"tenant": tenant, "url": url})
+    new = insert(tenants).values(tenant_id=tenant, webhook_url=url)
+    # A credential of an erased tenant is good for a moment longer.
+    is_there = tenants.c.erased_at.is_(None)
+    own = new.on_conflict_do_update(
+        index_elements=["tenant_id"], set_={"webhook_url": url}, where=is_there
+    )
+    tx.execute(own)
 
 
 def endpoint(tx: Tx, tenant: str) -> str | None:
     """Returns the tenant's own webhook endpoint, or None."""
-    found: str | None = tx.scalar(_URL, {"tenant": tenant})
+    own = select(tenants.c.webhook_url).where(queries.is_own(tenants))
+    found: str | None = tx.scalar(own, {"tenant": tenant})
     return found

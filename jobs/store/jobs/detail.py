@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Double, bindparam, cast, func, select, text
 
 from jobs.states import Outcome
 from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.queue.workers import LaunchRow
 from jobs.store.tables import attempts as attempt_table
 from jobs.store.tables import items as item_table
+from jobs.store.tables import launches as launch_table
+from jobs.store.tables import results as result_table
 from jobs.store.tables import slices as slice_table
 from jobs.store.tables import workers
 
@@ -49,19 +52,11 @@ class SliceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceRun:
+class SliceRun(SliceRow):
     """The last claim of a slice that runs or is done."""
 
-    start: int  #: seq of its first item
-    stop: int  #: seq after its last item
-    state: str  #: leased or done
-    epoch: int  #: number of its claims and releases
     worker: int  #: incarnation that claimed it
     claimed_at: datetime  #: time of that claim
-    finished_at: datetime | None  #: time of its end
-    n_succeeded: int  #: items that succeeded
-    n_failed: int  #: items that failed
-    worker_name: str | None  #: name of that worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +105,11 @@ class AttemptRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobLaunch:
+class JobLaunch(LaunchRow):
     """A launch that items of a job ended in."""
 
-    id: int  #: `incarnation << 32 | number`
-    incarnation: int  #: its worker
-    bucket: int  #: padded length or size
-    reason: str  #: flush reason
-    items: int  #: items in it, of all jobs
-    calls: int  #: calls in it
-    units: int  #: units of its entries
-    padded_units: int  #: units that the device computed
-    predicted_ms: float  #: predicted time on the device, ms
-    engine_ms: float  #: time on the device, ms
-    started_at: datetime  #: start on the device
-    worker_name: str | None  #: name of its worker
-    own: int  #: items of the job in it
+    worker_name: str | None = None  #: name of its worker
+    own: int = 0  #: items of the job in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,26 +123,17 @@ class LaunchFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemRow:
-    """One item with its slice, its result, its launch and its job's times; None: not yet."""
+class ItemRow(ListedItem):
+    """One item, its values whole, with its slice, launch and job; None: not yet."""
 
-    seq: int  #: place in its job, from 0
-    custom_id: str | None  #: id that its client gave it
-    input: str  #: JSON, or a reference to the blob store
     params: str | None  #: JSON object; params of its own
-    slice_state: str  #: state of its slice
     epoch: int  #: number of the slice's claims and releases
     worker: int | None  #: incarnation that claimed the slice last
     claimed_at: datetime | None  #: time of that claim
     slice_finished_at: datetime | None  #: end of the slice
     suspect: bool  #: True if a worker died with the slice
     deaths: int  #: workers that died while they ran the slice alone
-    outcome: Outcome | None  #: how it ended
-    output: str | None  #: JSON, or a reference to the blob store
-    error: str | None  #: JSON object
     units: int | None  #: its size
-    attempts: int | None  #: attempts that it took
-    wait_ms: float | None  #: time in its lane, ms
     launch_id: int | None  #: launch that it ended in
     items: int | None  #: items in that launch
     calls: int | None  #: calls in that launch
@@ -179,12 +154,12 @@ class ItemRow:
     backoff_s: float | None  #: time from that failure to the next attempt, s
 
 
-# OFFSET-free joins by primary keys: one row of each table. The slice is the one whose range holds
-# the seq; the last failure is the first row of the attempts' key read backwards.
+# Written out: six tables joined by their keys, one row of each. The slice is the one whose range
+# holds the seq; the last failure is the first row of the attempts' key read backwards.
 _ITEM = text("""
-    SELECT i.seq, i.custom_id, i.input, i.params, s.state AS slice_state, s.epoch, s.worker,
-           s.claimed_at, s.finished_at AS slice_finished_at, s.suspect, s.deaths,
-           r.outcome, r.output, r.error, r.units, r.attempts, r.wait_ms, r.launch_id,
+    SELECT i.seq, i.custom_id, i.input, r.outcome, r.attempts, r.wait_ms, r.output, r.error,
+           s.state AS slice_state, i.params, s.epoch, s.worker, s.claimed_at,
+           s.finished_at AS slice_finished_at, s.suspect, s.deaths, r.units, r.launch_id,
            l.items, l.calls, l.reason, l.bucket, l.units AS launch_units, l.padded_units,
            l.predicted_ms, l.batch_ms, l.engine_ms, l.started_at, l.incarnation,
            j.created_at, j.queued_at, now() AS read_at,
@@ -212,9 +187,6 @@ _RUNNER = workers.c.incarnation == _s.worker
 _SLICES = select(*queries.columns(SliceRow, slice_table), workers.c.name, func.now()).join(
     workers, _RUNNER, isouter=True
 )
-_RUNS = select(*queries.columns(SliceRun, slice_table), workers.c.name).join(
-    workers, _RUNNER, isouter=True
-)
 
 
 def slices(tx: Tx, tenant: str, job: UUID, *, after: int = -1, limit: int) -> Sequence[SliceRow]:
@@ -226,7 +198,7 @@ def slices(tx: Tx, tenant: str, job: UUID, *, after: int = -1, limit: int) -> Se
 
 def runs(tx: Tx, tenant: str, job: UUID, limit: int) -> Sequence[SliceRun]:
     """Lists the slices that were claimed last and run or are done, in the order of their claims."""
-    query = _RUNS.where(
+    query = _SLICES.where(
         _s.job_id == job, queries.is_own(slice_table), _s.claimed_at.is_not(None),
         _s.state.in_(("leased", "done")),
     )  # fmt: skip
@@ -241,8 +213,8 @@ def slice_states(tx: Tx, tenant: str, job: UUID) -> Sequence[SliceStates]:
     return queries.many(tx, SliceStates, own, {"tenant": tenant})
 
 
-# The failed items of each slice that has any. OFFSET 0: one look into each slice, in their order,
-# whatever the statistics say; a join would scan all results of the job.
+# The failed items of each slice that has any. Written out for OFFSET 0: one look into each slice,
+# in their order, whatever the statistics say; a join would scan all results of the job.
 _CODES = text(f"""
     SELECT code, count(*) AS items, min(seq) AS first_seq,
            (array_agg(message ORDER BY seq))[1] AS first_message
@@ -267,7 +239,7 @@ def error_codes(tx: Tx, tenant: str, job: UUID) -> Sequence[ErrorCode]:
 
 # A page of items by their key, each with its result and the slice that holds it: the last slice
 # that starts at or before it. Of a long text a list shows the beginning; a reference to the blob
-# store is no longer than that.
+# store is no longer than that. Written out as `_ITEMS_ENDED` is, which has the same columns.
 _SHOWN = 200
 _ITEM_COLUMNS = f"""
     i.seq, i.custom_id, left(i.input, {_SHOWN}) AS input, r.outcome, r.attempts, r.wait_ms,
@@ -342,18 +314,19 @@ def attempts(tx: Tx, tenant: str, job: UUID, seq: int) -> Sequence[AttemptRow]:
 
 # Results of one slice lie in few launches, and those of a launch in few slices: the last results
 # are grouped by launch before the launches are looked up.
-_LAUNCHES = text(f"""
-    SELECT l.id, l.incarnation, l.bucket, l.reason, l.items, l.calls, l.units, l.padded_units,
-           l.predicted_ms, l.engine_ms, l.started_at, w.name, m.own
-    FROM (SELECT launch_id, count(*) AS own FROM (
-              SELECT launch_id FROM results
-              WHERE job_id = :job AND tenant_id = :tenant AND launch_id IS NOT NULL
-              ORDER BY seq DESC LIMIT {MOST_COUNTED}) AS r
-          GROUP BY launch_id) AS m
-    JOIN launches l ON l.id = m.launch_id
-    LEFT JOIN workers w ON w.incarnation = l.incarnation
-    ORDER BY l.started_at DESC LIMIT :limit
-""")
+_r, _l = result_table.c, launch_table.c
+_last = select(_r.launch_id).where(
+    _r.job_id == bindparam("job"), queries.is_own(result_table), _r.launch_id.is_not(None)
+).order_by(_r.seq.desc()).limit(MOST_COUNTED).subquery("r")  # fmt: skip
+_grouped = select(_last.c.launch_id, func.count().label("own")).group_by(_last.c.launch_id)
+_own = _grouped.subquery("m")
+_LAUNCHES = (
+    select(*queries.columns(LaunchRow, launch_table), workers.c.name, _own.c.own)
+    .join_from(_own, launch_table, _l.id == _own.c.launch_id)
+    .join(workers, workers.c.incarnation == _l.incarnation, isouter=True)
+    .order_by(_l.started_at.desc())
+    .limit(bindparam("limit"))
+)
 
 
 def launches(tx: Tx, tenant: str, job: UUID, limit: int) -> Sequence[JobLaunch]:
@@ -361,13 +334,13 @@ def launches(tx: Tx, tenant: str, job: UUID, limit: int) -> Sequence[JobLaunch]:
     return queries.many(tx, JobLaunch, _LAUNCHES, {"tenant": tenant, "job": job, "limit": limit})
 
 
-_FIGURES = text("""
-    SELECT count(*), coalesce(avg(items + calls), 0),
-           coalesce(1 - sum(units)::float8 / nullif(sum(padded_units), 0), 0),
-           coalesce(sum(engine_ms), 0)
-    FROM launches
-    WHERE id IN (SELECT launch_id FROM results WHERE job_id = :job)
-""")
+_computed = cast(func.nullif(func.sum(_l.padded_units), 0), Double)
+_FIGURES = select(
+    func.count(),
+    func.coalesce(func.avg(_l["items"] + _l.calls), 0),
+    func.coalesce(1 - func.sum(_l.units) / _computed, 0),
+    func.coalesce(func.sum(_l.engine_ms), 0),
+).where(_l.id.in_(select(_r.launch_id).where(_r.job_id == bindparam("job"))))
 
 
 def launch_figures(tx: Tx, job: UUID) -> LaunchFigures:

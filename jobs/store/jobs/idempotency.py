@@ -10,14 +10,17 @@ from datetime import timedelta
 from hashlib import sha256
 from uuid import UUID
 
-from sqlalchemy import delete, func, insert, select, text, tuple_
+from sqlalchemy import BigInteger, bindparam, cast, delete, func, insert, select, tuple_
+from sqlalchemy.dialects.postgresql import JSONB
 
 from jobs import clock, ids
 from jobs.errors import IdempotencyKeyInFlight, IdempotencyKeyReused
 from jobs.intake.idempotency_key import Claim
 from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.db import lock as lock_name
 from jobs.store.tables import idempotency_keys as table
+from jobs.store.tables import jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def find(tx: Tx, claim: Claim) -> StoredResponse | None:
     return StoredResponse(found.job_id, found.answer)
 
 
-_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
+_LOCK = select(func.pg_try_advisory_xact_lock(bindparam("lock", type_=BigInteger)))
 
 
 def lock(tx: Tx, claim: Claim) -> None:
@@ -88,23 +91,17 @@ def delete_old(tx: Tx, age_s: float, most: int = 1000) -> int:
 _BATCH_RETRIED_WITHIN = timedelta(minutes=15)
 """Longer than all tries of a package together."""
 
-_LOCK_BATCH = text("SELECT pg_advisory_xact_lock(hashtextextended(:tenant || :request, 0))")
-# The newest jobs of a tenant by its index, down to that time: only those are parsed.
-_FIND_BATCH = text("""
-    SELECT id FROM jobs
-    WHERE tenant_id = :tenant AND id > :since AND dialect = :dialect
-      AND CAST(asked AS jsonb) ->> 'request' = :request
-    ORDER BY id DESC LIMIT 1
-""")
-
 
 def lock_batch(tx: Tx, tenant: str, request: str) -> None:
     """Keeps the same request from making another batch until the transaction ends."""
-    tx.execute(_LOCK_BATCH, {"tenant": tenant, "request": request})
+    lock_name(tx, tenant + request)
 
 
 def find_batch(tx: Tx, tenant: str, request: str, dialect: str) -> UUID | None:
     """Returns the latest batch that the same request made. request: its fingerprint."""
     since = ids.earliest(clock.now() - _BATCH_RETRIED_WITHIN)
-    values = {"tenant": tenant, "request": request, "since": since, "dialect": dialect}
-    return tx.scalars(_FIND_BATCH, values).one_or_none()
+    asked = cast(jobs.c.asked, JSONB)["request"].astext
+    # The newest jobs of a tenant by its index, down to that time: only those are parsed.
+    its = queries.is_own(jobs), jobs.c.id > since, jobs.c.dialect == dialect, asked == request
+    latest = select(jobs.c.id).where(*its).order_by(jobs.c.id.desc()).limit(1)
+    return tx.scalars(latest, {"tenant": tenant}).one_or_none()

@@ -1,7 +1,7 @@
 """Insertion of a job: its row, its items by COPY, its slices."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import IO, Any
 from uuid import UUID
 
@@ -34,27 +34,57 @@ _MANY_ITEMS = 10_000  # their COPY may take longer than a statement may
 
 
 @dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job as it is stored."""
+class SubmittedJob:
+    """A job as a client submitted it, its items aside."""
 
     id: UUID  #: its id
     tenant: str  #: its tenant
-    model: Model  #: version of a model
-    job_class: JobClass  #: scheduling class
-    priority: int  #: -100 to 100, higher first
-    params: str  #: JSON object
-    metadata: str  #: JSON object
-    custom_ids: bool  #: True if any item has a custom_id
-    expires_in_s: float | None  #: time to live, s; None: it never expires
-    webhook_url: str | None  #: receiver of its webhook
-    input_bytes: int = 0  #: size of all items as JSON
-    limits: tuple[Limit, ...] = ()  #: limits of its caller
+    _: KW_ONLY
+    model: Model | None = None  #: version of a model; None: its dialect reads it from the lines
+    job_class: JobClass = "standard"  #: scheduling class
+    priority: int = 0  #: -100 to 100, higher first
+    params: str = "{}"  #: JSON object
+    metadata: str = "{}"  #: JSON object
+    expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
+    webhook_url: str | None = None  #: receiver of its webhook
     key: str = ""  #: API key (`key_…`) of its caller
     dialect: str = "native"  #: dialect of its items and results
     asked: str | None = None  #: JSON object; what its dialect was asked beyond a job's own fields
+    source: str | None = None  #: JSON object; source of its items; None: the request
     target: str | None = None  #: JSON object; target of its results
     traceparent: str | None = None  #: packed TraceContext of its request
 
+    def as_values(self) -> dict[str, Any]:
+        """Returns its fields as parameters of INSERT_JOB; it has no items yet."""
+        values = {name: getattr(self, name) for name in _SUBMITTED}
+        model = (self.model.name, self.model.version) if self.model else ("", "")
+        return values | {"model": model[0], "version": model[1]} | _UNREAD
+
+
+_SUBMITTED = [field.name for field in fields(SubmittedJob)]
+_UNREAD = {"state": "validating", "custom_ids": False, "total": 0, "input_bytes": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob(SubmittedJob):
+    """A job with its items."""
+
+    model: Model  #: version of a model
+    custom_ids: bool  #: True if any item has a custom_id
+    input_bytes: int = 0  #: size of all items as JSON
+    limits: tuple[Limit, ...] = ()  #: limits of its caller
+
+
+INSERT_JOB = """
+        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
+                          custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
+                          key_id, dialect, asked, source, target, traceparent)
+        VALUES (:id, :tenant, :model, :version, :job_class, :priority, :state, :params, :metadata,
+                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
+                :webhook_url, :input_bytes, :key, :dialect, :asked, :source, :target, :traceparent)
+        RETURNING *
+"""
+"""SQL: inserts a job, by the parameters of `SubmittedJob.as_values`."""
 
 # A job's slices: each due a stride later than the one before, and all of them by the middle of the
 # job's time to live.
@@ -71,17 +101,8 @@ _CUT = """
 # One statement for all but the items, the NOTIFY included: each round trip costs a small job as
 # much as its work.
 _INSERT_JOB = text(f"""
-    WITH job AS (
-        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                          custom_ids, total, expires_in_s, expires_at, webhook_url, input_bytes,
-                          key_id, dialect, asked, target, traceparent)
-        VALUES (:id, :tenant, :model, :version, :class, :priority, 'queued', :params, :metadata,
-                :custom_ids, :total, :expires_in_s, now() + make_interval(secs => :expires_in_s),
-                :webhook_url, :input_bytes, :key, :dialect, :asked, :target, :traceparent)
-        RETURNING *
-    ), cut AS ({_CUT})
-    SELECT {NEW_JOB}, pg_notify(:channel, '')
-    FROM job
+    WITH job AS ({INSERT_JOB}    ), cut AS ({_CUT})
+    SELECT {NEW_JOB}, pg_notify(:channel, '') FROM job
 """)
 
 
@@ -97,6 +118,7 @@ def insert_job(
     return JobRow(*tx.execute(_INSERT_JOB, _values(job, bounds, inputs)).one()[:-1])
 
 
+# Cuts the slices and notifies keepers in the round trip that queues the job.
 _QUEUE_JOB = text(f"""
     WITH job AS (
         UPDATE jobs
@@ -133,29 +155,15 @@ def _copy_items(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> 
 
 
 def _values(job: NewJob, bounds: Sequence[int], inputs: Sequence[int]) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "tenant": job.tenant,
-        "model": job.model.name,
-        "version": job.model.version,
-        "class": job.job_class,
-        "priority": job.priority,
-        "params": job.params,
-        "metadata": job.metadata,
+    return job.as_values() | {
+        "state": "queued",
         "custom_ids": job.custom_ids,
         "total": bounds[-1],
-        "expires_in_s": job.expires_in_s,
+        "input_bytes": job.input_bytes,
         "patience_s": DUE_AFTER_S[job.job_class],
         "stride_s": STRIDE_S,
         # Not in SQL: PostgreSQL refuses a product that is too small to be told from 0.
         "urgent_s": job.expires_in_s and job.expires_in_s * _URGENT_SHARE,
-        "webhook_url": job.webhook_url,
-        "input_bytes": job.input_bytes,
-        "key": job.key,
-        "dialect": job.dialect,
-        "asked": job.asked,
-        "target": job.target,
-        "traceparent": job.traceparent,
         "starts": list(bounds[:-1]),
         "stops": list(bounds[1:]),
         "inputs": list(inputs),

@@ -1,19 +1,19 @@
 """Jobs as their tenant sees them: the object, the list, the results in order."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine as Database
-from sqlalchemy import Select, TextClause, bindparam, case, func, or_, select, text
+from sqlalchemy import Select, TextClause, Uuid, bindparam, case, func, or_, select, text
 
 from jobs.errors import Conflict
-from jobs.states import JobClass, JobState, Outcome
+from jobs.states import OUTCOMES, JobClass, JobState, Outcome
 from jobs.store import queries
 from jobs.store.db import Tx
-from jobs.store.tables import jobs, slices, transfers
+from jobs.store.tables import jobs, results, slices, transfers
 from jobs.store.tenancy import acting
 
 RECENT_S = 15.0
@@ -67,8 +67,9 @@ class JobRow:
     transfer_error: str | None = None  #: last error of its import or export
 
 
-NEW_JOB = f"{queries.column_list(JobRow, jobs, 'job')}, now()"
-"""Columns of a JobRow, read from the row `job` of a new job: nothing of it ran yet."""
+_COLUMNS = queries.columns(JobRow, jobs)
+NEW_JOB = ", ".join(f"job.{column.name}" for column in _COLUMNS) + ", now()"
+"""SQL: columns of a JobRow, read from the row `job` of a new job: nothing of it ran yet."""
 
 
 def counted(query: Select[Any]) -> Select[Any]:
@@ -77,18 +78,14 @@ def counted(query: Select[Any]) -> Select[Any]:
     The counts of an open job are the sums over its slices; those of an ended one stand in its row.
     """
     j, s = query.subquery("j").c, slices.c
-    done = {
-        outcome: s[f"n_{outcome}"] for outcome in ("succeeded", "failed", "cancelled", "expired")
-    }
-    size = s.stop - s.start
-    left = size - s.n_succeeded - s.n_failed - s.n_cancelled - s.n_expired
+    done = {outcome: s[f"n_{outcome}"] for outcome in OUTCOMES}
     recently = func.now() - timedelta(seconds=RECENT_S)
     is_open = j.finished_at.is_(None)
     sums = (
         select(
             *(func.sum(column).label(outcome) for outcome, column in done.items()),
-            func.sum(left).filter(s.state == "leased").label("running"),
-            func.sum(size).filter(s.finished_at > recently).label("recent"),
+            func.sum(queries.unfinished(slices)).filter(s.state == "leased").label("running"),
+            func.sum(s.stop - s.start).filter(s.finished_at > recently).label("recent"),
         )
         .where(s.job_id == j.id, is_open)
         .lateral("c")
@@ -109,7 +106,6 @@ def counted(query: Select[Any]) -> Select[Any]:
     )
 
 
-_COLUMNS = queries.columns(JobRow, jobs)
 _IS_OWN = queries.is_own(jobs)
 _ONE = counted(select(jobs).where(_IS_OWN, jobs.c.id == bindparam("id")))
 _MANY = counted(select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))))
@@ -141,38 +137,13 @@ def running(tx: Tx, tenant: str, limit: int) -> list[JobRow]:
 def open_states(tx: Tx, tenant: str) -> dict[str, int]:
     """Counts a tenant's open jobs by state."""
     query = select(jobs.c.state, func.count()).where(_IS_OWN, jobs.c.finished_at.is_(None))
-    return {row[0]: row[1] for row in tx.execute(query.group_by(jobs.c.state), {"tenant": tenant})}
+    return queries.pairs(tx, query.group_by(jobs.c.state), {"tenant": tenant})
 
 
 def owner(tx: Tx, id: UUID) -> str | None:
     """Returns the tenant of a job, in a transaction that sees all of them."""
     found: str | None = tx.scalar(select(jobs.c.tenant_id).where(jobs.c.id == id))
     return found
-
-
-def page(
-    tx: Tx,
-    tenant: str,
-    *,
-    state: str | None,
-    model: str | None,
-    version: str | None,
-    after: UUID | None,
-    limit: int,
-    dialect: str | None = None,
-    newer: bool = False,
-) -> list[JobRow]:
-    """Lists jobs, newest first. tenant: one, or EVERYBODY.
-
-    after: the id of the last job of the page before or, with `newer`, of the first of the page
-    after.
-    """
-    query = select(jobs).where(
-        queries.is_own_or_all(jobs, tenant),
-        queries.equal(jobs, state=state, model=model, version=version, dialect=dialect),
-    )
-    its = queries.page(query, jobs.c.id, after, limit, ascending=newer)
-    return queries.many(tx, JobRow, counted(its))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,28 +169,29 @@ class ResultRow:
     units: int  #: its size
 
 
+_s, _job = slices.c, bindparam("job", type_=Uuid)
 # The first slice that is not done, by its index: no result before it is missing.
-_OPEN_SLICE = text("""
-    SELECT start, stop FROM slices
-    WHERE job_id = :job AND tenant_id = :tenant AND state <> 'done' AND stop > :after + 1
-    ORDER BY start LIMIT 1
-""")
-# The first seq without a result in that slice: one look at the results' key a seq. OFFSET 0 keeps
-# the planner from a join, which would scan all results of a large job.
+_OPEN_SLICE = (
+    select(_s.start, _s.stop)
+    .where(_s.job_id == _job, queries.is_own(slices), text("state <> 'done'"))
+    .where(_s.stop > bindparam("after") + 1)
+    .order_by(_s.start)
+    .limit(1)
+)
+# The first seq without a result in that slice: one look at the results' key a seq. Written out for
+# OFFSET 0, which keeps the planner from a join: it would scan all results of a large job.
 _FIRST_GAP = text("""
     SELECT min(g.seq) FROM generate_series(:since, :stop - 1) AS g (seq)
     WHERE NOT EXISTS (SELECT 1 FROM results
                       WHERE job_id = :job AND tenant_id = :tenant AND results.seq = g.seq
                       OFFSET 0)
 """)
-# The seq of the last result of a page, counted off by the results' key.
-_LAST = text("""
-    SELECT max(seq) FROM (
-        SELECT seq FROM results
-        WHERE job_id = :job AND tenant_id = :tenant AND seq > :after AND seq <= :until
-          AND (CAST(:outcome AS text) IS NULL OR outcome = CAST(:outcome AS outcome))
-        ORDER BY seq LIMIT :limit) AS r
-""")
+_r = results.c
+# Seqs of the results of a page, counted off by the results' key.
+_SEQS = select(_r.seq).where(
+    _r.job_id == _job, queries.is_own(results),
+    _r.seq > bindparam("after"), _r.seq <= bindparam("until"),
+).order_by(_r.seq)  # fmt: skip
 
 
 def span(
@@ -244,10 +216,12 @@ def span(
     if limit is None and (complete or not gaps):
         return Span(after, until, complete)
 
+    seqs = _SEQS.where(queries.equal(results, outcome=outcome))
+
     def last(after: int, limit: int) -> int | None:
-        values: dict[str, Any] = {"tenant": tenant, "job": job, "outcome": outcome}
-        values |= {"after": after, "until": until, "limit": limit}
-        found: int | None = tx.scalars(_LAST, values).one()
+        values = {"tenant": tenant, "job": job, "after": after, "until": until}
+        page = seqs.limit(limit).subquery()
+        found: int | None = tx.scalars(select(func.max(page.c.seq)), values).one()
         return found
 
     found = last(after, limit or total)
@@ -269,7 +243,7 @@ def _reach(tx: Tx, tenant: str, job: UUID, total: int, after: int) -> tuple[int,
 
 # PostgreSQL writes the lines: a chunk of them arrives as one value, and Python only passes it on.
 # The JSON of outputs and errors is copied unparsed. The range is bounded on both sides, so that the
-# planner never looks further than the chunk.
+# planner never looks further than the chunk. Written out: it is one expression of many strings.
 _LINES = """
     SELECT string_agg(
         '{{"seq":' || r.seq
@@ -317,15 +291,11 @@ def result_lines(
     """
     custom_ids = job.custom_ids and not job.items_pruned
     query = _LINE_QUERIES[custom_ids, outcome is not None]
-    values = {"job": job.id, "tenant": job.tenant_id, "unit": unit, "outcome": outcome}
+    values = {"unit": unit, "outcome": outcome}
     after, rows = span.after, _FIRST_ROWS
     while after < span.until:
         until = min(after + rows, span.until)
-        with acting(database, job.tenant_id) as tx:
-            found = tx.execute(query, values | {"after": after, "until": until}).one()
-            generation = tx.scalar(_GENERATION, {"job": job.id})
-        if generation != job.generation:
-            raise Conflict("the job was retried, deleted or pruned while its results were read")
+        [found] = _read(database, job, query, values | {"after": after, "until": until})
         after = until
         if found.lines is not None:
             chunk = found.lines.encode() + b"\n"
@@ -335,7 +305,8 @@ def result_lines(
             rows = min(_MOST_ROWS, 4 * rows)
 
 
-# OFFSET 0: one look at the key of items for each result, whatever the statistics say.
+# Written out for OFFSET 0: one look at the key of items for each result, whatever the statistics
+# say.
 _ROWS = text("""
     SELECT r.seq, i.custom_id, i.reply, r.outcome, r.output, r.error, r.attempts, r.units
     FROM results r
@@ -351,19 +322,27 @@ def result_rows(database: Database, job: JobRow) -> Iterator[ResultRow]:
 
     Reads chunks and raises Conflict as `result_lines` does.
     """
-    values = {"job": job.id, "tenant": job.tenant_id}
     after, rows = -1, _FIRST_ROWS
     while after < job.total - 1:
         until = min(after + rows, job.total - 1)
-        with acting(database, job.tenant_id) as tx:
-            found = queries.many(tx, ResultRow, _ROWS, values | {"after": after, "until": until})
-            generation = tx.scalar(_GENERATION, {"job": job.id})
-        if generation != job.generation:
-            raise Conflict("the job was retried, deleted or pruned while its results were read")
+        read = _read(database, job, _ROWS, {"after": after, "until": until})
+        found = [ResultRow(*row) for row in read]
         yield from found
         after = until
         size = sum(len(row.output or "") + len(row.reply or "") for row in found)
         rows = max(1, min(_MOST_ROWS, len(found) * _CHUNK_BYTES // (size + 1)))
 
 
-_GENERATION = text("SELECT generation FROM jobs WHERE id = :job AND NOT results_pruned")
+_GENERATION = select(jobs.c.generation).where(jobs.c.id == _job, ~jobs.c.results_pruned)
+
+
+def _read(
+    database: Database, job: JobRow, query: TextClause, values: dict[str, Any]
+) -> Sequence[Any]:
+    its: dict[str, Any] = {"job": job.id, "tenant": job.tenant_id}
+    with acting(database, job.tenant_id) as tx:
+        found = tx.execute(query, its | values).all()
+        generation = tx.scalar(_GENERATION, its)
+    if generation != job.generation:
+        raise Conflict("the job was retried, deleted or pruned while its results were read")
+    return found

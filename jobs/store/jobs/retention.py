@@ -11,11 +11,15 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, delete, exists, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
 
-from jobs.store import partitions
+from jobs import ids
+from jobs.store import partitions, queries
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion
+from jobs.store.queue.workers import launches_of
+from jobs.store.tables import deletions, jobs, workers
 
 Kind = Literal["items", "results"]
 
@@ -26,34 +30,38 @@ _MOST_JOBS = 1000
 _MOST_ITEMS = 20_000
 _MOST_LAUNCHES = 10_000
 
-# Ids are ordered by time, and nothing ends before it begins: no job from :low on is old enough. The
-# payloads of a job of which both kinds are pruned are queued for erasure in the same statement.
-_MARK = """
-    WITH marked AS (
-        UPDATE jobs SET {kind}_pruned = true
-        WHERE id IN (SELECT id FROM jobs
-                     WHERE NOT {kind}_pruned AND id < :low AND finished_at < :before
-                     ORDER BY id LIMIT :most FOR UPDATE SKIP LOCKED)
-        RETURNING id, tenant_id, total, {other}_pruned AS bare
-    ), queued AS (
-        INSERT INTO deletions (job_id, tenant_id, total, erased)
-        SELECT id, tenant_id, total, total FROM marked WHERE bare
-        ON CONFLICT DO NOTHING
-    )
-    SELECT count(*) FROM marked
-"""
-
 
 def mark_pruned(tx: Tx, before: datetime, kind: Kind) -> int:
-    """Marks jobs that ended before then as pruned; returns their number."""
-    values = {"low": partitions.lowest_id(before), "before": before, "most": _MOST_JOBS}
-    count: int = tx.scalars(text(_MARK.format(kind=kind, other=_OTHER[kind])), values).one()
-    return count
+    """Marks jobs that ended before then as pruned; returns their number.
+
+    The payloads of a job of which both kinds are pruned are queued for erasure in the same
+    statement.
+    """
+    pruned, other = jobs.c[f"{kind}_pruned"], jobs.c[f"{_OTHER[kind]}_pruned"]
+    some = select(jobs.c.id).where(~pruned, *_ended(before)).order_by(jobs.c.id).limit(_MOST_JOBS)
+    marked = (
+        update(jobs)
+        .where(jobs.c.id.in_(some.with_for_update(skip_locked=True)))
+        .values({pruned: True})
+        .returning(jobs.c.id, jobs.c.tenant_id, jobs.c.total, other.label("bare"))
+        .cte("marked")
+    )
+    m = marked.c
+    queued = insert(deletions).from_select(
+        ["job_id", "tenant_id", "total", "erased"],
+        select(m.id, m.tenant_id, m.total, m.total).where(m.bare),
+        include_defaults=False,
+    )
+    count = select(func.count()).select_from(marked)
+    return tx.scalars(count.add_cte(queued.on_conflict_do_nothing().cte("queued"))).one()
 
 
-_ANY_KEPT = (
-    "SELECT EXISTS (SELECT 1 FROM jobs WHERE id >= :low AND id < :high AND NOT {kind}_pruned)"
-)
+def _ended(before: datetime) -> Sequence[ColumnElement[bool]]:
+    """Filters by jobs that ended before then.
+
+    Ids are ordered by time, and nothing ends before it begins: no later id is old enough.
+    """
+    return jobs.c.id < ids.earliest(before), jobs.c.finished_at < before
 
 
 def drop_week(tx: Tx, before: datetime, kind: Kind) -> int:
@@ -61,21 +69,19 @@ def drop_week(tx: Tx, before: datetime, kind: Kind) -> int:
 
     No job comes into it meanwhile: its id would be older than the retention.
     """
-    kept = text(_ANY_KEPT.format(kind=kind))
     for table in _TABLES[kind]:
         for name, since in partitions.weeks(tx, table, before):
-            bounds = {
-                "low": partitions.lowest_id(since),
-                "high": partitions.lowest_id(since + partitions.WEEK),
-            }
-            if not tx.scalar(kept, bounds):
+            low, high = map(ids.earliest, (since, since + partitions.WEEK))
+            kept = exists().where(jobs.c.id >= low, jobs.c.id < high, ~jobs.c[f"{kind}_pruned"])
+            if not tx.scalar(select(kept)):
                 partitions.drop(tx, name)
                 return 1
     return 0
 
 
 # The distinct jobs of a table, by a loose index scan: one step of the index each. Those that are
-# neither pruned nor deleted are left.
+# neither pruned nor deleted are left. Written out, since the leaf is a parameter that no table
+# describes.
 _STRAY = """
     WITH RECURSIVE found AS (
         (SELECT job_id FROM {leaf} WHERE job_id < :low ORDER BY job_id LIMIT 1)
@@ -90,19 +96,15 @@ _STRAY = """
       AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = job_id AND NOT {kind}_pruned)
     LIMIT :most
 """
-_DELETE_SOME = """
-    DELETE FROM {leaf} WHERE job_id = :job
-       AND seq < (SELECT min(seq) FROM {leaf} WHERE job_id = :job) + :most
-"""
 
 
 def delete_strays(tx: Tx, before: datetime, kind: Kind) -> int:
     """Deletes some rows of pruned jobs that no DROP reaches soon; returns their number."""
     for leaf in _leaves(tx, kind, before):
-        values = {"low": partitions.lowest_id(before), "most": _MOST_JOBS}
-        jobs = tx.scalars(text(_STRAY.format(leaf=leaf, kind=kind)), values).all()
-        if jobs:
-            return _delete_rows(tx, leaf, jobs)
+        values = {"low": ids.earliest(before), "most": _MOST_JOBS}
+        strays = tx.scalars(text(_STRAY.format(leaf=leaf, kind=kind)), values).all()
+        if strays:
+            return _delete_rows(tx, leaf, strays)
     return 0
 
 
@@ -116,38 +118,31 @@ def _leaves(tx: Tx, kind: Kind, before: datetime) -> Iterator[str]:
 
 
 def _delete_rows(tx: Tx, leaf: str, jobs: Sequence[UUID]) -> int:
+    rows = partitions.described(leaf)
+    first = rows.alias("first")
     deleted = 0
     for job in jobs:
-        values = {"job": job, "most": _MOST_ITEMS - deleted}
-        deleted += tx.execute(text(_DELETE_SOME.format(leaf=leaf)), values).rowcount
+        since = select(func.min(first.c.seq)).where(first.c.job_id == job).scalar_subquery()
+        some = rows.c.seq < since + (_MOST_ITEMS - deleted)
+        deleted += tx.execute(delete(rows).where(rows.c.job_id == job, some)).rowcount
         if deleted >= _MOST_ITEMS:
             break
     return deleted
 
 
-# The oldest pruned jobs that together have at most so many items: a running sum over them.
-_DELETABLE = text("""
-    SELECT id FROM (
-        SELECT id, total, sum(total) OVER (ORDER BY id) AS filled
-        FROM (SELECT id, total FROM jobs
-              WHERE items_pruned AND results_pruned AND id < :low AND finished_at < :before
-              ORDER BY id LIMIT :most) AS oldest
-    ) AS summed
-    WHERE filled <= :most_items OR filled = total
-""")
-
-
 def delete_jobs(tx: Tx, before: datetime) -> int:
     """Deletes jobs that ended before then and are pruned; returns their number."""
-    values = {"low": partitions.lowest_id(before), "before": before, "most": _MOST_JOBS}
-    found = tx.scalars(_DELETABLE, values | {"most_items": 50 * _MOST_ITEMS}).all()
+    pruned = jobs.c.items_pruned, jobs.c.results_pruned, *_ended(before)
+    oldest = queries.oldest_jobs(*pruned, most=_MOST_JOBS, most_items=50 * _MOST_ITEMS)
+    found = tx.scalars(oldest).all()
     if found:
         deletion.delete_jobs(tx, deletion.lock_ended(tx, found))
     return len(found)
 
 
 # Launches of one incarnation are numbered in order: the first rows of its range of the key are the
-# oldest. LATERAL reads only the beginning of each range.
+# oldest. LATERAL reads only the beginning of each range. Written out: the shift of a column and the
+# array that keeps the look-ups apart read worse in Core.
 _DELETE_LAUNCHES = text("""
     DELETE FROM launches WHERE id = ANY(ARRAY(
         SELECT oldest.id
@@ -157,12 +152,6 @@ _DELETE_LAUNCHES = text("""
                       ORDER BY id LIMIT :most) AS oldest
         WHERE oldest.started_at < :before LIMIT :most))
 """)
-_DELETE_WORKERS = text("""
-    DELETE FROM workers w
-    WHERE state IN ('stopped', 'lost') AND heartbeat_at < :before
-      AND NOT EXISTS (SELECT 1 FROM launches
-                      WHERE id >= w.incarnation << 32 AND id < (w.incarnation + 1) << 32)
-""")
 
 
 def delete_launches(tx: Tx, before: datetime) -> int:
@@ -171,6 +160,9 @@ def delete_launches(tx: Tx, before: datetime) -> int:
     Returns the number of launches.
     """
     values = {"before": before, "most": _MOST_LAUNCHES}
-    launches = tx.execute(_DELETE_LAUNCHES, values).rowcount
-    tx.execute(_DELETE_WORKERS, {"before": before})
-    return launches
+    deleted = tx.execute(_DELETE_LAUNCHES, values).rowcount
+    w = workers.c
+    its = launches_of(w.incarnation)
+    ended = w.state.in_(("stopped", "lost")), w.heartbeat_at < before
+    tx.execute(delete(workers).where(*ended, ~exists().where(its)))
+    return deleted

@@ -38,10 +38,12 @@ class Filter:
     text: str = ""  #: a job's id, or words that all stand in its metadata, in any case
     unsuccessful: bool = False  #: ended with items that did not succeed
     ids: tuple[UUID, ...] = ()  #: any of these jobs
+    dialect: str = ""  #: dialect of its items and results
 
     def condition(self) -> ColumnElement[bool]:
         """Builds the condition as SQL."""
-        parts = [queries.equal(jobs, model=self.model, version=self.version), _text(self.text)]
+        named = {"model": self.model, "version": self.version, "dialect": self.dialect}
+        parts = [queries.equal(jobs, **named), _text(self.text)]
         if self.states:
             parts.append(_j.state.in_(self.states))
         if self.since:
@@ -70,12 +72,18 @@ def _where(
 
 
 def page(
-    tx: Tx, tenant: str, filter: Filter, *, after: UUID | None = None, limit: int
-) -> list[JobRow]:
-    """Lists jobs, newest first, with their counts. tenant: one, or EVERYBODY; after: the id of the
-    last one of the page before."""
-    query = queries.page(_where(select(jobs), tenant, filter), _j.id, after, limit)
-    return queries.many(tx, JobRow, counted(query))
+    tx: Tx, tenant: str, filter: Filter, *, after: UUID | None = None, limit: int,
+    newer: bool = False,
+) -> list[JobRow]:  # fmt: skip
+    """Lists jobs, newest first, with their counts. tenant: one, or EVERYBODY.
+
+    after: the id of the last job of the page before or, with `newer`, of the first of the page
+    after.
+    """
+    query = _where(select(jobs), tenant, filter)
+    return queries.many(
+        tx, JobRow, counted(queries.page(query, _j.id, after, limit, ascending=newer))
+    )
 
 
 def counts(
@@ -87,7 +95,7 @@ def counts(
     """
     found = _where(select(_j.state), tenant, filter, made_before).limit(MOST_COUNTED + 1).subquery()
     query = select(found.c.state, func.count()).group_by(found.c.state)
-    return {row[0]: row[1] for row in tx.execute(query)}
+    return queries.pairs(tx, query)
 
 
 def now(tx: Tx) -> datetime:

@@ -5,20 +5,19 @@ the fence together with the generation. A transfer whose keeper died falls due a
 taken on the job, then on its transfer; a claim locks the transfer alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, and_, func, select, text, update
+from sqlalchemy import ColumnElement, and_, func, insert, literal, select, text, update
 from sqlalchemy import delete as delete_from
 
 from jobs import ids
-from jobs.models.model import Model
-from jobs.states import JobClass
 from jobs.store import queries
-from jobs.store.db import TRANSFERS_CHANNEL, Tx
+from jobs.store.db import TRANSFERS_CHANNEL, Tx, notify
+from jobs.store.jobs.insert import INSERT_JOB, SubmittedJob
 from jobs.store.jobs.read import NEW_JOB, JobRow, counted
 from jobs.store.tables import jobs as job_table
 from jobs.store.tables import transfers as table
@@ -27,39 +26,9 @@ from jobs.store.webhooks.deliveries import DELIVER
 Kind = Literal["import", "export"]
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadJob:
-    """A job whose items are still in their source."""
-
-    id: UUID  #: its id
-    tenant: str  #: its tenant
-    source: str  #: JSON object; source of its items
-    model: Model | None = None  #: None: its dialect reads it from the lines
-    dialect: str = "native"  #: dialect of its items and results
-    asked: str | None = None  #: JSON object; what its dialect was asked beyond a job's own fields
-    target: str | None = None  #: JSON object; target of its results
-    job_class: JobClass = "standard"  #: scheduling class
-    priority: int = 0  #: -100 to 100, higher first
-    params: str = "{}"  #: JSON object
-    metadata: str = "{}"  #: JSON object
-    expires_in_s: float | None = 86_400.0  #: time to live, s; None: it never expires
-    webhook_url: str | None = None  #: receiver of its webhook
-    key: str = ""  #: API key (`key_…`) of its caller
-    traceparent: str | None = None  #: packed TraceContext of its request
-
-
 # The job, its transfer and the NOTIFY in one statement and round trip.
 _INSERT = text(f"""
-    WITH job AS (
-        INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
-                          custom_ids, total, expires_in_s, expires_at, webhook_url, key_id,
-                          dialect, asked, source, target, traceparent)
-        VALUES (:id, :tenant, :model, :version, :class, :priority, 'validating', :params,
-                :metadata, false, 0, :expires_in_s,
-                now() + make_interval(secs => :expires_in_s), :webhook_url, :key, :dialect,
-                :asked, :source, :target, :traceparent)
-        RETURNING *
-    ), transfer AS (
+    WITH job AS ({INSERT_JOB}    ), transfer AS (
         INSERT INTO transfers (job_id, tenant_id, kind, generation)
         SELECT id, tenant_id, 'import', generation FROM job
     )
@@ -67,27 +36,9 @@ _INSERT = text(f"""
 """)
 
 
-def insert_validating(tx: Tx, job: UnreadJob) -> JobRow:
+def insert_validating(tx: Tx, job: SubmittedJob) -> JobRow:
     """Stores a job whose items are to be read, notifies keepers at commit, and returns its row."""
-    values: dict[str, Any] = {
-        "id": job.id,
-        "tenant": job.tenant,
-        "model": job.model.name if job.model else "",
-        "version": job.model.version if job.model else "",
-        "class": job.job_class,
-        "priority": job.priority,
-        "params": job.params,
-        "metadata": job.metadata,
-        "expires_in_s": job.expires_in_s,
-        "webhook_url": job.webhook_url,
-        "key": job.key,
-        "dialect": job.dialect,
-        "asked": job.asked,
-        "source": job.source,
-        "target": job.target,
-        "traceparent": job.traceparent,
-        "channel": TRANSFERS_CHANNEL,
-    }
+    values = job.as_values() | {"channel": TRANSFERS_CHANNEL}
     return JobRow(*tx.execute(_INSERT, values).one()[:-1])
 
 
@@ -121,7 +72,7 @@ class Transfer:
 
 # The tenant that has the fewest transfers running comes first, so that one tenant's thousand
 # imports keep another's waiting for one at most. Locked rows are another keeper's; `due_at` is the
-# lease.
+# lease. Written out: claim, lease and trace context are one round trip.
 _CLAIM = text("""
     WITH due AS (
         SELECT t.job_id, t.kind
@@ -189,6 +140,7 @@ def finish(tx: Tx, mine: Transfer) -> bool:
 
 
 # Writes the manifest and, with it, the webhook of the job's end, which waited for the export.
+# Written out, as DELIVER is.
 _SET_MANIFEST = text(f"""
     WITH closed AS (
         UPDATE jobs SET manifest = :manifest, written_at = now()
@@ -208,29 +160,6 @@ def export_failed(manifest: str | None) -> bool:
     return manifest is not None and "error" in orjson.loads(manifest)
 
 
-# A new generation, its transfer and the NOTIFY in one statement: the fence of the generation before
-# no longer holds.
-_RESTART = """
-    WITH job AS (
-        UPDATE jobs
-        SET generation = generation + 1, manifest = NULL, written_at = NULL {more}
-        WHERE id = :job RETURNING *
-    ), transfer AS (
-        INSERT INTO transfers (job_id, tenant_id, kind, generation)
-        SELECT id, tenant_id, '{kind}', generation FROM job
-    )
-    SELECT pg_notify(:channel, '')
-"""
-_RESTART_IMPORT = text(
-    _RESTART.format(
-        kind="import",
-        more=""", state = 'validating', finished_at = NULL, error = NULL,
-            expires_at = now() + make_interval(secs => expires_in_s)""",
-    )
-)
-_RESTART_EXPORT = text(_RESTART.format(kind="export", more=""))
-
-
 def delete(tx: Tx, jobs: Sequence[UUID]) -> None:
     """Deletes transfers of jobs that the caller has locked: their keepers write nothing more."""
     tx.execute(delete_from(table).where(table.c.job_id.in_(jobs)))
@@ -238,9 +167,22 @@ def delete(tx: Tx, jobs: Sequence[UUID]) -> None:
 
 def restart_import(tx: Tx, job: UUID) -> None:
     """Starts a new generation of a job that ended before its items were read."""
-    tx.execute(_RESTART_IMPORT, {"job": job, "channel": TRANSFERS_CHANNEL})
+    expires_at = queries.in_s(job_table.c.expires_in_s)
+    again = {"state": "validating", "finished_at": None, "error": None, "expires_at": expires_at}
+    _restart(tx, job, "import", again)
 
 
 def restart_export(tx: Tx, job: UUID) -> None:
     """Starts a new generation of an ended job with the same results, to write them again."""
-    tx.execute(_RESTART_EXPORT, {"job": job, "channel": TRANSFERS_CHANNEL})
+    _restart(tx, job, "export", {})
+
+
+def _restart(tx: Tx, job: UUID, kind: Kind, values: Mapping[str, Any]) -> None:
+    """Starts a new generation, for which the fence of the one before no longer holds."""
+    j = job_table.c
+    new = update(job_table).where(j.id == job).values(generation=j.generation + 1, **values)
+    row = new.values(manifest=None, written_at=None).returning(j.id, j.tenant_id, j.generation)
+    names = ["job_id", "tenant_id", "generation", "kind"]
+    restarted = row.cte("job")
+    tx.execute(insert(table).from_select(names, select(*restarted.c, literal(kind))))
+    notify(tx, TRANSFERS_CHANNEL)

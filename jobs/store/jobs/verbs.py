@@ -10,37 +10,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import exists, func, select, text
+from sqlalchemy import bindparam, case, exists, func, select, text, update
+from sqlalchemy import delete as delete_from
 
 from jobs.errors import Conflict, NotFound
 from jobs.states import TERMINAL, TRANSITIONS, JobState
 from jobs.store import queries
-from jobs.store.db import Tx, disable_statement_timeout, notify_work
+from jobs.store.db import Tx, disable_statement_timeout, lock, notify_work
 from jobs.store.jobs import deletion, transfers
 from jobs.store.queue.finish import close_finished_jobs, close_unread, end_slices
-from jobs.store.tables import jobs, slices
+from jobs.store.tables import attempts, jobs, results, slices
 from jobs.store.tenancy import EVERYBODY
 
-# Verbs of one job run one after the other: what one saw of the slices holds until it commits.
-# Claims and settlements need not wait for it; they only lock slices, then the job.
-_ONE_VERB = text("SELECT pg_advisory_xact_lock(hashtextextended(CAST(:job AS text), 0))")
-_LOCK_SLICES = text("""
-    SELECT start, state FROM slices WHERE job_id = :job AND state <> 'done'
-    ORDER BY start FOR UPDATE
-""")
-_LOCK_SOME = text("""
-    SELECT start FROM slices WHERE job_id = :job AND state <> 'done' AND state = ANY(:states)
-    ORDER BY start LIMIT :most FOR UPDATE
-""")
-_LOCK_JOB = text("""
-    SELECT state, total, items_pruned, results_pruned, manifest FROM jobs
-    WHERE id = :job AND (:tenant = '*' OR tenant_id = :tenant) FOR UPDATE
-""")
-_SET_STATE = text("UPDATE jobs SET state = :state WHERE id = :job")
-_SET_CANCELLING = text("""
-    UPDATE jobs SET state = 'cancelling', cancelling_at = now() WHERE id = :job
-""")
-_MOVE = text("UPDATE slices SET state = :to WHERE job_id = :job AND state = :from")
+_s, _its = slices.c, slices.c.job_id == bindparam("job")
+_its_job = jobs.c.id == bindparam("job")
+_by_start = select(_s.start).where(_its).order_by(_s.start).with_for_update()
+_is_open = text("state <> 'done'")  # as the index says it: a parameter may not match
+_LOCK_OPEN = _by_start.add_columns(_s.state).where(_is_open)
+_LOCK_SOME = _by_start.where(
+    _is_open, _s.state.in_(bindparam("states", expanding=True))
+).limit(bindparam("most"))  # fmt: skip
+_MOVE = update(slices).where(_its, _s.state == bindparam("from")).values(state=bindparam("to"))
+_SET_STATE = update(jobs).where(_its_job).values(state=bindparam("to"))
+_SET_CANCELLING = update(jobs).where(_its_job).values(state="cancelling", cancelling_at=func.now())
+_RESUME = update(jobs).where(_its_job).values(
+    state=case((jobs.c.started_at.is_(None), "queued"), else_="running")
+)  # fmt: skip
 _MOST_SLICES = 100  # of one transaction that ends them
 
 
@@ -55,23 +50,34 @@ class _Locked:
     manifest: str | None  #: JSON object; what was written to its target
 
 
+_JOB = select(*queries.columns(_Locked, jobs)).where(_its_job).with_for_update()
+
+
 def _lock_job(tx: Tx, job: UUID, tenant: str) -> _Locked:
-    row = queries.one(tx, _Locked, _LOCK_JOB, {"job": job, "tenant": tenant})
+    row = queries.one(tx, _Locked, _JOB.where(queries.is_own_or_all(jobs, tenant)), {"job": job})
     if row is None:
         raise NotFound("the job was deleted meanwhile")
     return row
 
 
+def _alone(tx: Tx, job: UUID) -> None:
+    """Makes verbs of one job run one after the other: what one saw holds until it commits.
+
+    Claims and settlements need not wait for it; they only lock slices, then the job.
+    """
+    lock(tx, str(job))
+
+
 def _lock(tx: Tx, job: UUID, tenant: str) -> tuple[Sequence[tuple[int, str]], JobState]:
-    tx.execute(_ONE_VERB, {"job": job})
-    open_slices = [(row[0], row[1]) for row in tx.execute(_LOCK_SLICES, {"job": job})]
+    _alone(tx, job)
+    open_slices = [(row[0], row[1]) for row in tx.execute(_LOCK_OPEN, {"job": job})]
     return open_slices, _lock_job(tx, job, tenant).state
 
 
 def _lock_some(
     tx: Tx, job: UUID, tenant: str, *states: str
 ) -> tuple[Sequence[tuple[UUID, int]], JobState]:
-    tx.execute(_ONE_VERB, {"job": job})
+    _alone(tx, job)
     values = {"job": job, "states": list(states), "most": _MOST_SLICES}
     some = [(job, start) for start in tx.scalars(_LOCK_SOME, values)]
     return some, _lock_job(tx, job, tenant).state
@@ -105,7 +111,7 @@ def end_cancelled(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> int:
 
 def unended_cancelled(tx: Tx) -> Sequence[UUID]:
     """Returns cancelled jobs in which items still wait for their end."""
-    waits = exists().where(slices.c.job_id == jobs.c.id, slices.c.state.in_(("ready", "held")))
+    waits = exists().where(_s.job_id == jobs.c.id, _s.state.in_(("ready", "held")))
     found = select(jobs.c.id).where(jobs.c.state == "cancelling", waits)
     return tx.scalars(found.order_by(jobs.c.id).limit(100)).all()
 
@@ -120,14 +126,8 @@ def pause(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
         raise Conflict("its input is still being read; pause it once it is queued, or cancel it")
     if "paused" in TRANSITIONS[before]:
         tx.execute(_MOVE, {"job": job, "from": "ready", "to": "held"})
-        tx.execute(_SET_STATE, {"job": job, "state": "paused"})
+        tx.execute(_SET_STATE, {"job": job, "to": "paused"})
     return before
-
-
-_RESUME = text("""
-    UPDATE jobs SET state = CASE WHEN started_at IS NULL THEN 'queued' ELSE 'running' END
-    WHERE id = :job
-""")
 
 
 def resume(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
@@ -141,35 +141,30 @@ def resume(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
 
 
 # The steps of a retry, in the order of the locks: slices with anything that did not succeed, then
-# the job. Results that did not succeed move to the archive in one statement; the attempts of items
-# without a result are deleted by their own key.
-_LOCK_UNSUCCESSFUL = text("""
-    SELECT start FROM slices
-    WHERE job_id = :job AND n_failed + n_cancelled + n_expired > 0 ORDER BY start FOR UPDATE
-""")
+# the job.
+_is_unsuccessful = _s.n_failed + _s.n_cancelled + _s.n_expired > 0
+_LOCK_UNSUCCESSFUL = _by_start.where(_is_unsuccessful)
+# Moves results that did not succeed to the archive. Written out: it takes their columns as they
+# are, whatever a later version adds.
 _ARCHIVE = text("""
     WITH moved AS (DELETE FROM results WHERE job_id = :job AND outcome <> 'succeeded' RETURNING *)
     INSERT INTO results_archive
     SELECT jobs.generation, moved.* FROM moved JOIN jobs ON jobs.id = moved.job_id
 """)
-_DELETE_ATTEMPTS = text("""
-    DELETE FROM attempts
-    WHERE job_id = :job AND NOT EXISTS (SELECT 1 FROM results
-                                        WHERE results.job_id = :job AND results.seq = attempts.seq)
-""")
-_REVIVE_SLICES = text("""
-    UPDATE slices
-    SET state = 'ready', not_before = now(), deaths = 0, suspect = false, retrying = false,
-        finished_at = NULL, n_failed = 0, n_cancelled = 0, n_expired = 0
-    WHERE job_id = :job AND n_failed + n_cancelled + n_expired > 0
-""")
-_REVIVE_JOB = text("""
-    UPDATE jobs
-    SET state = 'queued', generation = generation + 1, started_at = NULL, finished_at = NULL,
-        expires_at = now() + make_interval(secs => expires_in_s), error = NULL, manifest = NULL,
-        queued_at = now(), cancelling_at = NULL, written_at = NULL
-    WHERE id = :job
-""")
+# Deletes the attempts of items without a result by their own key.
+_DELETE_ATTEMPTS = delete_from(attempts).where(
+    attempts.c.job_id == bindparam("job"),
+    ~exists().where(results.c.job_id == bindparam("job"), results.c.seq == attempts.c.seq),
+)
+_REVIVE_SLICES = update(slices).where(_its, _is_unsuccessful).values(
+    state="ready", not_before=func.now(), deaths=0, suspect=False, retrying=False,
+    finished_at=None, n_failed=0, n_cancelled=0, n_expired=0,
+)  # fmt: skip
+_REVIVE_JOB = update(jobs).where(_its_job).values(
+    state="queued", generation=jobs.c.generation + 1, started_at=None, finished_at=None,
+    expires_at=queries.in_s(jobs.c.expires_in_s), error=None, manifest=None,
+    queued_at=func.now(), cancelling_at=None, written_at=None,
+)  # fmt: skip
 
 
 def retry(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
@@ -180,7 +175,7 @@ def retry(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     Conflict where items or results are pruned.
     """
     disable_statement_timeout(tx)
-    tx.execute(_ONE_VERB, {"job": job})
+    _alone(tx, job)
     unsuccessful = tx.execute(_LOCK_UNSUCCESSFUL, {"job": job}).all()
     row = _lock_job(tx, job, tenant)
     before = row.state
@@ -221,17 +216,14 @@ def expire(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> None:
         close_finished_jobs(tx, [job])
 
 
-_LOCK_ALL_SLICES = text("SELECT 1 FROM slices WHERE job_id = :job ORDER BY start FOR UPDATE")
-
-
 def delete(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
     """Deletes an ended job; the keeper erases its rows and payloads (jobs/store/jobs/deletion.py).
 
     Raises Conflict while it is open.
     """
     disable_statement_timeout(tx)
-    tx.execute(_ONE_VERB, {"job": job})
-    tx.execute(_LOCK_ALL_SLICES, {"job": job})
+    _alone(tx, job)
+    tx.execute(_by_start, {"job": job})
     before = _lock_job(tx, job, tenant).state
     if before not in TERMINAL:
         raise Conflict(f"the job is {before}; cancel it first, and delete it when it has ended")

@@ -4,13 +4,13 @@ They are for operators: callers act as EVERYBODY.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import func, select, text
+from sqlalchemy import bindparam, func, or_, select, text, true
 
-from jobs.store.db import Tx
+from jobs.store import queries
+from jobs.store.db import Tx, set_local
 from jobs.store.jobs.read import JobRow
 from jobs.store.monitoring.observations import (
     Death,
@@ -20,36 +20,44 @@ from jobs.store.monitoring.observations import (
     Receiver,
 )
 from jobs.store.queue import workers
-from jobs.store.tables import slices
+from jobs.store.tables import jobs, slices, webhook_deliveries
+from jobs.store.tables import workers as worker_table
 
-_READY_SUSPECTS = select(slices.c.job_id).where(slices.c.state == "ready", slices.c.suspect)
+_s = slices.c
+_READY_SUSPECTS = select(_s.job_id).where(_s.state == "ready", _s.suspect)
 _SUSPECTS = select(func.count()).select_from(_READY_SUSPECTS.limit(1000).subquery())
 
 DEATHS_S = 600.0
 """Age from which a worker's death is no longer reported."""
 
+_w = worker_table.c
+_ended_at = func.coalesce(_w.ended_at, _w.heartbeat_at)
+_ago_s = queries.age_s(_ended_at).label("ago_s")
 # Workers that ended unexpectedly; one that nobody saw die fell silent.
-_DEATHS = text("""
-    SELECT incarnation, pool, device, coalesce(died, 'silent') AS how,
-           extract(epoch FROM now() - coalesce(ended_at, heartbeat_at))::float8 AS ago_s
-    FROM workers
-    WHERE state = 'lost'
-      AND coalesce(ended_at, heartbeat_at) > now() - make_interval(secs => :within_s)
-    ORDER BY ago_s LIMIT 100
-""")
+_DEATHS = (
+    select(_w.incarnation, _w.pool, _w.device, func.coalesce(_w.died, "silent"), _ago_s)
+    .where(_w.state == "lost", _ended_at > func.now() - timedelta(seconds=DEATHS_S))
+    .order_by(_ago_s)
+    .limit(100)
+)
 
 # Hosts that the first pending deliveries wait for: those that were tried, and those that are due.
-_RECEIVERS = text("""
-    SELECT substring(url FROM '^[a-z]+://([^/?#]+)') AS host, count(*) AS waiting,
-           sum(tries) AS tries,
-           extract(epoch FROM now() - min(requested_at))::float8 AS oldest_s,
-           coalesce(max(last_error), '') AS error
-    FROM (SELECT * FROM webhook_deliveries WHERE state = 'pending' ORDER BY due_at LIMIT 1000) AS d
-    GROUP BY 1 ORDER BY oldest_s DESC LIMIT 5
-""")
+_d = webhook_deliveries.c
+_pending = select(_d.url, _d.tries, _d.requested_at, _d.last_error).where(_d.state == "pending")
+_first = _pending.order_by(_d.due_at).limit(1000).subquery("d").c
+_host = func.substring(_first.url, "^[a-z]+://([^/?#]+)")
+_oldest_s = queries.age_s(func.min(_first.requested_at)).label("oldest_s")
+_error = func.coalesce(func.max(_first.last_error), "")
+_RECEIVERS = (
+    select(_host, func.count(), func.sum(_first.tries), _oldest_s, _error)
+    .group_by(_host)
+    .order_by(_oldest_s.desc())
+    .limit(5)
+)
 
 # Waits by clock_timestamp(): now() is the beginning of this transaction, which may have waited
-# itself. Reads the lock table alone, and waits for no lock.
+# itself. Reads the lock table alone, and waits for no lock. Written out, since the server's catalog
+# is no table of ours.
 _LOCKS = text("""
     WITH waits AS (
         SELECT pid, extract(epoch FROM clock_timestamp() - waitstart)::float8 AS waits_s,
@@ -65,12 +73,10 @@ _LOCKS = text("""
 """)
 
 
-_SHORT_TIMEOUTS = text("SET LOCAL lock_timeout = '500ms'; SET LOCAL statement_timeout = '2s'")
-
-
 def set_statement_timeout(tx: Tx) -> None:
     """Sets short timeouts for this transaction: it examines what keeps others waiting."""
-    tx.execute(_SHORT_TIMEOUTS)
+    set_local(tx, "lock_timeout", "500ms")
+    set_local(tx, "statement_timeout", "2s")
 
 
 def locks(tx: Tx) -> LockWait:
@@ -90,42 +96,36 @@ def observations(tx: Tx, silent_s: float) -> Observations:
             key: ModelObservation({str(state): n for state, n in one.states.items()}, one.error)
             for key, one in statuses.items()
         },
-        deaths=tuple(Death(*row) for row in tx.execute(_DEATHS, {"within_s": DEATHS_S})),
+        deaths=tuple(Death(*row) for row in tx.execute(_DEATHS)),
         suspects=tx.scalar(_SUSPECTS) or 0,
         receivers=tuple(Receiver(*row) for row in tx.execute(_RECEIVERS)),
     )
 
 
-# Ids go by time: the newest few thousand before this one are read from the end of the key.
-_BEFORE = """
-    SELECT count(*)
-    FROM (SELECT tenant_id, model, version, finished_at, state FROM jobs
-          WHERE {looked_at} id < :job ORDER BY id DESC LIMIT 5000) AS j
-    WHERE {counted} model = :model AND version = :version
-      AND state NOT IN ('validating', 'paused') AND (finished_at IS NULL OR finished_at > :since)
-"""
-_OWN_BEFORE = text(_BEFORE.format(looked_at="tenant_id = :tenant AND", counted=""))
-_OTHERS_BEFORE = text(_BEFORE.format(looked_at="", counted="tenant_id <> :tenant AND"))
-
-
 def count_own_ahead(tx: Tx, job: JobRow) -> int:
     """Counts the tenant's earlier jobs for its model that were open when the job was queued."""
-    return tx.scalar(_OWN_BEFORE, _place(job)) or 0
+    return _count_ahead(tx, job, own=True)
 
 
 def count_others_ahead(tx: Tx, job: JobRow) -> int:
     """Counts such jobs of other tenants, in a transaction that sees them."""
-    return tx.scalar(_OTHERS_BEFORE, _place(job)) or 0
+    return _count_ahead(tx, job, own=False)
 
 
-def _place(job: JobRow) -> dict[str, Any]:
-    return {
-        "job": job.id,
-        "tenant": job.tenant_id,
-        "model": job.model,
-        "version": job.version,
-        "since": job.queued_at or job.created_at,
-    }
+def _count_ahead(tx: Tx, job: JobRow, *, own: bool) -> int:
+    """Looks at 5,000 jobs before it: ids go by time, and the end of the key is read."""
+    before = select(jobs).where(jobs.c.id < job.id)
+    if own:
+        before = before.where(jobs.c.tenant_id == job.tenant_id)
+    j = before.order_by(jobs.c.id.desc()).limit(5000).subquery("j").c
+    query = select(func.count()).where(
+        j.model == job.model,
+        j.version == job.version,
+        j.state.not_in(("validating", "paused")),
+        or_(j.finished_at.is_(None), j.finished_at > (job.queued_at or job.created_at)),
+        true() if own else j.tenant_id != job.tenant_id,
+    )
+    return tx.scalars(query).one()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +144,22 @@ class SliceCounts:
     quiet_s: float | None  #: time since the last one ended, s
 
 
-_SLICES = text("""
-    SELECT count(*) FILTER (WHERE state = 'ready' AND not_before <= now()) AS ready,
-           count(*) FILTER (WHERE state = 'ready' AND not_before > now()) AS postponed,
-           count(*) FILTER (WHERE state = 'leased') AS leased,
-           count(*) FILTER (WHERE state = 'held') AS held,
-           count(*) FILTER (WHERE suspect AND state <> 'done') AS suspect,
-           count(*) FILTER (WHERE retrying AND state <> 'done') AS retrying,
-           coalesce(max(deaths), 0) AS deaths,
-           min(claimed_at) AS first_claimed_at,
-           extract(epoch FROM min(not_before) FILTER (WHERE state = 'ready') - now())::float8
-               AS next_s,
-           extract(epoch FROM now() - max(finished_at))::float8 AS quiet_s
-    FROM slices WHERE job_id = :job AND tenant_id = :tenant
-""")
+_count = func.count()
+_is_ready, _is_open = _s.state == "ready", _s.state != "done"
+_SLICES = select(
+    _count.filter(_is_ready, _s.not_before <= func.now()),
+    _count.filter(_is_ready, _s.not_before > func.now()),
+    _count.filter(_s.state == "leased"),
+    _count.filter(_s.state == "held"),
+    _count.filter(_s.suspect, _is_open),
+    _count.filter(_s.retrying, _is_open),
+    func.coalesce(func.max(_s.deaths), 0),
+    func.min(_s.claimed_at),
+    -queries.age_s(func.min(_s.not_before).filter(_is_ready)),
+    queries.age_s(func.max(_s.finished_at)),
+).where(_s.job_id == bindparam("job"), queries.is_own(slices))
 # Failed results of the first slices that have any, by the results' key: no index finds them
-# otherwise.
+# otherwise. Written out: LATERAL and its LIMIT keep the look-ups small.
 _ERRORS = text("""
     SELECT coalesce(CAST(r.error AS json) ->> 'code', '') AS code, count(*) AS items
     FROM (SELECT start, stop FROM slices
@@ -179,5 +179,4 @@ def slice_counts(tx: Tx, job: UUID, tenant: str) -> SliceCounts:
 
 def error_counts(tx: Tx, job: UUID, tenant: str) -> dict[str, int]:
     """Counts failed items by error code, the most frequent first, in the first slices with any."""
-    found: Any = tx.execute(_ERRORS, {"job": job, "tenant": tenant})
-    return {row.code: row.items for row in found}
+    return queries.pairs(tx, _ERRORS, {"job": job, "tenant": tenant})

@@ -3,32 +3,27 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import Select, func, select, text
+from sqlalchemy import and_, exists, func, or_, select, text, true, update
 
+from jobs.store import queries
 from jobs.store.db import Tx
 from jobs.store.queue.workers import LIVING_STATES
-from jobs.store.tables import jobs, tenants, webhook_deliveries
+from jobs.store.tables import jobs, slices, tenants, webhook_deliveries
 from jobs.store.tables import transfers as transfer_table
 from jobs.store.tables import workers as worker_table
-
-
-def _counts(tx: Tx, query: Select[Any]) -> dict[Any, int]:
-    return {row[0]: row[1] for row in tx.execute(query)}
-
 
 _BY_STATE = select(jobs.c.state, func.count()).group_by(jobs.c.state)
 
 
 def open_jobs(tx: Tx) -> dict[str, int]:
     """Counts jobs that have not ended, by state."""
-    return _counts(tx, _BY_STATE.where(jobs.c.finished_at.is_(None)))
+    return queries.pairs(tx, _BY_STATE.where(jobs.c.finished_at.is_(None)))
 
 
 def ended_jobs(tx: Tx) -> dict[str, int]:
     """Counts jobs that have ended, by state; reads all of them, so call it seldom."""
-    return _counts(tx, _BY_STATE.where(jobs.c.finished_at.is_not(None)))
+    return queries.pairs(tx, _BY_STATE.where(jobs.c.finished_at.is_not(None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +37,27 @@ class Queued:
     oldest_s: float  #: time for which the oldest could have been claimed, s
 
 
+_s = slices.c
+_WAITING_SINCE = func.min(_s.not_before).filter(_s.state == "ready", _s.not_before <= func.now())
 # One pass over the index of open slices, whatever the number of those that are done.
-_QUEUE = text("""
-    SELECT model || '@' || version, tenant_id,
-           sum(stop - start - n_succeeded - n_failed - n_cancelled - n_expired),
-           extract(epoch FROM now() - min(not_before)
-                       FILTER (WHERE state = 'ready' AND not_before <= now()))
-    FROM slices WHERE state <> 'done' GROUP BY model, version, tenant_id
-""")
+_QUEUE = (
+    select(
+        _s.model + "@" + _s.version,
+        _s.tenant_id,
+        func.sum(queries.unfinished(slices)),
+        queries.age_s(_WAITING_SINCE),
+    )
+    .where(text("state <> 'done'"))
+    .group_by(_s.model, _s.version, _s.tenant_id)
+)
 
 
 def queue(tx: Tx) -> list[Queued]:
     """Lists open work by model and tenant."""
     return [
-        Queued(model, tenant, int(items), oldest_s is not None, float(oldest_s or 0.0))
+        Queued(model, tenant, items, oldest_s is not None, oldest_s or 0.0)
         for model, tenant, items, oldest_s in tx.execute(_QUEUE)
     ]
-
-
-# A job that has begun is stuck where it has slices to run and none has ended for so long. A queued
-# job only waits its turn, unless nothing of its model ended at all (`unmoved`).
-_STUCK = text("""
-    SELECT j.model || '@' || j.version, count(*)
-    FROM jobs j
-    WHERE j.finished_at IS NULL
-      AND coalesce(j.started_at, j.created_at) < now() - make_interval(secs => :after_s)
-      AND (j.state = 'running' OR
-           j.state = 'queued' AND j.model || '@' || j.version = ANY(:unmoved))
-      AND EXISTS (SELECT 1 FROM slices s WHERE s.job_id = j.id
-                    AND s.state IN ('ready', 'leased') AND s.not_before <= now())
-      AND NOT EXISTS (SELECT 1 FROM slices s WHERE s.job_id = j.id
-                        AND s.finished_at > now() - make_interval(secs => :after_s))
-    GROUP BY 1
-""")
 
 
 def stuck(tx: Tx, after_s: float, unmoved: Collection[str]) -> dict[str, int]:
@@ -83,8 +66,19 @@ def stuck(tx: Tx, after_s: float, unmoved: Collection[str]) -> dict[str, int]:
     after_s: time without an ended slice from which a job counts; unmoved: models without any ended
     item, whose queued jobs count too.
     """
-    found = tx.execute(_STUCK, {"after_s": after_s, "unmoved": list(unmoved)})
-    return {row[0]: row[1] for row in found}
+    before = func.now() - timedelta(seconds=after_s)
+    model = jobs.c.model + "@" + jobs.c.version
+    its = exists().where(_s.job_id == jobs.c.id)
+    # A job that has begun is stuck where it has slices to run and none has ended for so long. A
+    # queued job only waits its turn, unless nothing of its model ended at all.
+    query = select(model, func.count()).where(
+        jobs.c.finished_at.is_(None),
+        func.coalesce(jobs.c.started_at, jobs.c.created_at) < before,
+        or_(jobs.c.state == "running", and_(jobs.c.state == "queued", model.in_(list(unmoved)))),
+        its.where(_s.state.in_(("ready", "leased")), _s.not_before <= func.now()),
+        ~its.where(_s.finished_at > before),
+    )
+    return queries.pairs(tx, query.group_by(model))
 
 
 def workers(tx: Tx, silent_s: float) -> dict[tuple[str, str], int]:
@@ -96,22 +90,16 @@ def workers(tx: Tx, silent_s: float) -> dict[tuple[str, str], int]:
     return {(row[0], row[1]): row[2] for row in tx.execute(query.group_by(w.pool, w.state))}
 
 
-# Marks and counts in one statement: each death is counted by one keeper, once.
-_DEATHS = text("""
-    WITH counted AS (
-        UPDATE workers SET death_told = true WHERE died IS NOT NULL AND NOT death_told
-        RETURNING died
-    )
-    SELECT died, count(*) FROM counted GROUP BY 1
-""")
-
-
 def deaths(tx: Tx) -> dict[str, int]:
     """Counts workers that died since the last call, by cause."""
-    return {row[0]: row[1] for row in tx.execute(_DEATHS)}
+    w = worker_table.c
+    died = update(worker_table).where(w.died.is_not(None), ~w.death_told).values(death_told=True)
+    # Marks and counts in one statement: each death is counted by one keeper, once.
+    counted = died.returning(w.died).cte("counted")
+    return queries.pairs(tx, select(counted.c.died, func.count()).group_by(counted.c.died))
 
 
-_WRITE = text("SELECT pg_logical_emit_message(true, 'millrace', '')")
+# Written out, since the server's catalog is no table of ours.
 _LONGEST_LOCK = text("""
     SELECT extract(epoch FROM max(clock_timestamp() - waitstart)) FROM pg_locks WHERE NOT granted
 """)
@@ -120,22 +108,21 @@ _LONGEST_LOCK = text("""
 def webhooks(tx: Tx) -> tuple[int, float]:
     """Returns the number of pending deliveries, and for how long the first is due, s."""
     d = webhook_deliveries.c
-    age = func.extract("epoch", func.now() - func.min(d.due_at))
-    query = select(func.count(), func.coalesce(age, 0)).where(d.state == "pending")
-    count, oldest_s = tx.execute(query).one()
-    return count, max(0.0, float(oldest_s))
+    query = select(func.count(), func.coalesce(queries.age_s(func.min(d.due_at)), 0))
+    count, oldest_s = tx.execute(query.where(d.state == "pending")).one()
+    return count, max(0.0, oldest_s)
 
 
 def transfers(tx: Tx) -> dict[str, int]:
     """Counts imports and exports that are not done."""
     kind = transfer_table.c.kind
-    return _counts(tx, select(kind, func.count()).group_by(kind))
+    return queries.pairs(tx, select(kind, func.count()).group_by(kind))
 
 
 def weights(tx: Tx, names: Collection[str]) -> Mapping[str, float]:
     """Returns the weights of tenants that have a row; all others weigh 1."""
     query = select(tenants.c.tenant_id, tenants.c.weight).where(tenants.c.tenant_id.in_(names))
-    return {row[0]: row[1] for row in tx.execute(query)}
+    return queries.pairs(tx, query)
 
 
 def size(tx: Tx) -> int:
@@ -150,4 +137,4 @@ def longest_lock_s(tx: Tx) -> float:
 
 def write(tx: Tx) -> None:
     """Writes a record to the log, and no row: the commit then waits for the disk."""
-    tx.execute(_WRITE)
+    tx.execute(select(func.pg_logical_emit_message(true(), "millrace", "")))

@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Double, case, cast, func, literal, or_, select, text, update
+from sqlalchemy import ARRAY, BigInteger, bindparam, column, func, or_, select, true, update
 
 from jobs.store import queries
 from jobs.store.db import Tx
-from jobs.store.queue.workers import LIVING_STATES
+from jobs.store.queue.workers import LIVING_STATES, LaunchRow, ModelRow, launches_of
+from jobs.store.tables import launches as launch_table
 from jobs.store.tables import worker_models, workers
 
 _MOST = 500
@@ -35,41 +36,17 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldModel:
-    """A model in a worker."""
+class HeldModel(ModelRow):
+    """A model in a worker, as people look at it."""
 
     incarnation: int  #: the worker
-    model: str  #: name@version
-    state: str  #: state of the model in this worker
-    memory_mb: float  #: memory that it takes, MB; 0: not known
-    load_ms: float  #: time that loading took, ms; 0: not known
-    error: str  #: reason of its failure; empty: none
     since: datetime  #: time of the last change of its state
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLaunch:
-    """A launch of a worker."""
-
-    id: int  #: `incarnation << 32 | number`
-    incarnation: int  #: the worker
-    model: str  #: name of the model
-    version: str  #: its version
-    bucket: int  #: padded length or size
-    reason: str  #: flush reason
-    items: int  #: items in it
-    calls: int  #: calls in it
-    units: int  #: units of its entries
-    padded_units: int  #: units that the device computed
-    predicted_ms: float  #: predicted time on the device, ms
-    engine_ms: float  #: time on the device, ms
-    started_at: datetime  #: start on the device
 
 
 _w = workers.c
 _ROWS = select(
     *queries.columns(WorkerRow, workers),
-    cast(func.extract("epoch", func.now() - _w.heartbeat_at), Double),
+    queries.age_s(_w.heartbeat_at),
 )
 _PAGE = (
     _ROWS.where(
@@ -100,28 +77,29 @@ def held(tx: Tx, incarnations: Collection[int]) -> Sequence[HeldModel]:
     return queries.many(tx, HeldModel, query.order_by(table.c.incarnation, table.c.model))
 
 
-# The id of a launch begins with the incarnation's: the last ones of a worker are a range of the
-# primary key. LATERAL reads the end of each range, `most` rows of it, whatever the statistics say.
-_LAUNCHES = text("""
-    SELECT l.* FROM unnest(CAST(:incarnations AS bigint[])) AS w (incarnation), LATERAL (
-        SELECT id, incarnation, model, version, bucket, reason, items, calls, units, padded_units,
-               predicted_ms, engine_ms, started_at
-        FROM launches
-        WHERE id >= w.incarnation << 32 AND id < (w.incarnation + 1) << 32
-        ORDER BY id DESC LIMIT :most
-    ) AS l
-    WHERE CAST(:model AS text) IS NULL OR (l.model, l.version) = (:model, :version)
-""")
+_of = func.unnest(bindparam("incarnations", type_=ARRAY(BigInteger)))
+_asked = _of.table_valued(column("incarnation", BigInteger), name="w").render_derived()
+# LATERAL reads the end of each worker's range of ids, `most` rows of it, whatever the statistics
+# say.
+_last = (
+    select(*queries.columns(LaunchRow, launch_table))
+    .where(launches_of(_asked.c.incarnation))
+    .order_by(launch_table.c.id.desc())
+    .limit(bindparam("most"))
+    .lateral("l")
+)
+_LAUNCHES = select(_last).select_from(_asked.join(_last, true()))
 
 
 def launches(
     tx: Tx, incarnations: Collection[int], most: int, model: str = ""
-) -> Sequence[WorkerLaunch]:
+) -> Sequence[LaunchRow]:
     """Lists the last launches of each of these workers; model: of this name@version alone."""
     name, _, version = model.partition("@")
-    values = {"incarnations": list(incarnations), "most": most}
-    values |= {"model": name or None, "version": version}
-    return queries.many(tx, WorkerLaunch, _LAUNCHES, values)
+    query = _LAUNCHES
+    if model:
+        query = query.where(_last.c.model == name, _last.c.version == version)
+    return queries.many(tx, LaunchRow, query, {"incarnations": list(incarnations), "most": most})
 
 
 def request_drain(tx: Tx, incarnation: int, drain: bool) -> bool:
@@ -129,6 +107,6 @@ def request_drain(tx: Tx, incarnation: int, drain: bool) -> bool:
 
     The worker reads the request with its next heartbeat.
     """
-    asked_at = case((literal(drain), func.coalesce(_w.drain_asked_at, func.now())))
+    asked_at = func.coalesce(_w.drain_asked_at, func.now()) if drain else None
     its = _w.incarnation == incarnation, _w.ended_at.is_(None)
     return tx.execute(update(workers).where(*its).values(drain_asked_at=asked_at)).rowcount > 0

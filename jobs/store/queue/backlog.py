@@ -6,7 +6,10 @@ from typing import Any
 from sqlalchemy import text
 
 from jobs.models.model import Model
+from jobs.store import queries
 from jobs.store.db import Tx
+
+# Written out, all three, to look once into the index for each model, whatever the statistics say.
 
 # One look at the index of suspects for each model.
 _SUSPECTS = text("""
@@ -47,8 +50,7 @@ _CLAIMABLE = text("""
 
 def claimable(tx: Tx, models: Iterable[Model], most: int) -> dict[str, int]:
     """Counts slices that can be claimed now, by name@version, up to `most` each."""
-    found = tx.execute(_CLAIMABLE, model_arrays(models) | {"most": most})
-    return {row[0]: row[1] for row in found}
+    return queries.pairs(tx, _CLAIMABLE, model_arrays(models) | {"most": most})
 
 
 # Leased slices may come back; held ones belong to a paused job. One look at an index for each

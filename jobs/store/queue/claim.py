@@ -57,6 +57,9 @@ class Lease:
 
 _FIELDS = len(fields(Lease))
 
+# All statements of this file are written out: each is one round trip of a claim, over arrays of
+# models or leases.
+
 # Both claims choose by start-time fair queueing (Goyal et al. 1996), in virtual time of device
 # milliseconds by weight (table `turns`). `present`: the tenants that have anything ready of the
 # wanted models, by a loose index scan. `served`: those that were served least, at the virtual time
@@ -112,7 +115,7 @@ _STATEMENT = """
                   WHERE state = 'ready' AND NOT suspect AND model = st.model
                     AND version = st.version AND tenant_id = st.tenant_id AND not_before <= now()
                   ORDER BY tenant_id, priority DESC, due_at, job_id, start
-                  LIMIT least(st.room, :most_each)) AS its_first
+                  LIMIT least(st.room, :most)) AS its_first
         ) AS s{precedes}
     ), ordered AS (
         SELECT *, first_value(turn) OVER (ORDER BY starts_ms, turn, due_at) AS first_turn
@@ -177,6 +180,7 @@ _CLAIM_SUSPECT = text("""
               jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent
 """)
 
+# Jobs are locked in the order of their ids.
 _STARTED = text("""
     UPDATE jobs SET state = 'running', started_at = coalesce(started_at, now())
     WHERE id IN (SELECT id FROM jobs WHERE id = ANY(:jobs) AND state = 'queued'
@@ -219,22 +223,19 @@ def claim(
     item_ms: predicted device time of an item, ms; the tenant is charged with it. preemptive: take
     only what the worker's own leases keep waiting. Suspects are claimed by `claim_suspect`.
     """
-    wanted = [(model, room) for model, room in rooms.items() if room > 0]
+    wanted = {model: room for model, room in rooms.items() if room > 0}
     held = preemptive.as_values() if preemptive else {}
-    if not wanted or (preemptive and not _any_kept_waiting(tx, [m for m, _ in wanted], pool, held)):
+    if not wanted or (preemptive and not _any_kept_waiting(tx, wanted, pool, held)):
         return []
     now_ms = fair_share.lock_pool(tx, pool)
-    values: dict[str, Any] = {
-        "models": [model.name for model, _ in wanted],
-        "versions": [model.version for model, _ in wanted],
-        "rooms": [room for _, room in wanted],
-        "item_ms": [item_ms.get(model, 1.0) for model, _ in wanted],
+    values = model_arrays(wanted) | {
+        "rooms": list(wanted.values()),
+        "item_ms": [item_ms.get(model, 1.0) for model in wanted],
         "owner": owner,
         "lease_s": lease_s,
         "pool": pool,
         "now_ms": now_ms,
         "most": MAX_SLICES,
-        "most_each": MAX_SLICES,
         "most_tenants": _MOST_TENANTS,
     }
     found = tx.execute(_CLAIM_PREEMPTIVELY if preemptive else _CLAIM, values | held).all()

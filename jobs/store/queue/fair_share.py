@@ -6,16 +6,18 @@ was idle starts there, and has saved nothing up.
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, select, text
 
-from jobs.store.db import Tx
+from jobs.store.db import Tx, lock
+from jobs.store.tables import turns
 
 _POOL = ""  # no tenant has this name
 
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('turns of ' || :pool, 0))")
-_NOW = text("SELECT time_ms FROM turns WHERE pool = :pool AND tenant_id = ''")
+_t = turns.c
+_NOW = select(_t.time_ms).where(_t.pool == bindparam("pool"), _t.tenant_id == _POOL)
 
-# Rows are locked in the order of their names, by both statements.
+# Rows are locked in the order of their names, by both statements. Written out, as all that a claim
+# and a settlement do: arrays of rows in one round trip.
 _CHARGE = text("""
     INSERT INTO turns AS t (pool, tenant_id, time_ms)
     SELECT :pool, tenant_id, :now_ms + cost_ms
@@ -38,7 +40,7 @@ _CORRECT = text("""
 
 def lock_pool(tx: Tx, pool: str) -> float:
     """Locks a pool's claims until the transaction ends; returns its virtual time, ms."""
-    tx.execute(_LOCK, {"pool": pool})
+    lock(tx, f"turns of {pool}")
     return tx.scalar(_NOW, {"pool": pool}) or 0.0
 
 

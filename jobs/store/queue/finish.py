@@ -4,12 +4,19 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import delete, exists, select, text
 
 from jobs.states import JobState, Outcome
 from jobs.store.db import TRANSFERS_CHANNEL, Tx
+from jobs.store.tables import jobs, slices, transfers
 from jobs.store.webhooks.deliveries import DELIVER
 from jobs.telemetry.metrics import record
+
+SliceKey = tuple[UUID, int]
+"""Job and start of a slice."""
+
+# Statements of this file are written out, but for the rare ones: they are part of a settlement,
+# take arrays of slices, and recount results by LATERAL.
 
 # Seqs without a result get one; those that have one keep it (ON CONFLICT).
 _FILL = text("""
@@ -45,13 +52,15 @@ COUNTS = f"""LATERAL (
     ) AS c"""
 """SQL: counts of the results of slice `s`."""
 
+SET_COUNTS = """n_succeeded = c.succeeded, n_failed = c.failed, n_cancelled = c.cancelled,
+        n_expired = c.expired, output_bytes = c.output_bytes"""
+"""SQL: sets the columns that hold these counts."""
+
 # The epoch fences off the slice's owner; the counters are recounted from the results.
 _END = text(f"""
     UPDATE slices
     SET state = 'done', epoch = slices.epoch + 1, lease_owner = NULL, lease_until = NULL,
-        finished_at = now(),
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
+        finished_at = now(), {SET_COUNTS}
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS ended (job_id, start)
     JOIN slices s USING (job_id, start),
     {COUNTS}
@@ -81,25 +90,25 @@ _HOLD = text("""
 """)
 
 
-def end_slices(tx: Tx, slices: Sequence[tuple[UUID, int]], outcome: Outcome) -> None:
+def end_slices(tx: Tx, keys: Sequence[SliceKey], outcome: Outcome) -> None:
     """Ends slices that the caller has locked: seqs without a result get this outcome.
 
     Ends at most MOST_ITEMS; the rest is taken from its owners and held, for the next transaction.
     """
-    if not slices:
+    if not keys:
         return
-    fitting = [
-        (row[0], row[1]) for row in tx.execute(_FITTING, _arrays(slices) | {"most": MOST_ITEMS})
-    ]
-    for model, count in tx.execute(_FILL, _arrays(fitting) | {"outcome": outcome}):
+    found = tx.execute(_FITTING, key_arrays(keys) | {"most": MOST_ITEMS})
+    fitting = [(row[0], row[1]) for row in found]
+    for model, count in tx.execute(_FILL, key_arrays(fitting) | {"outcome": outcome}):
         record.items_ended(model, outcome, count)
-    tx.execute(_END, _arrays(fitting))
-    if len(fitting) < len(slices):
-        tx.execute(_HOLD, _arrays(set(slices).difference(fitting)))
+    tx.execute(_END, key_arrays(fitting))
+    if len(fitting) < len(keys):
+        tx.execute(_HOLD, key_arrays(set(keys).difference(fitting)))
 
 
-def _arrays(slices: Collection[tuple[UUID, int]]) -> dict[str, list[Any]]:
-    return {"jobs": [job for job, _ in slices], "starts": [start for _, start in slices]}
+def key_arrays(keys: Collection[SliceKey]) -> dict[str, list[Any]]:
+    """Returns slices as the parameters jobs, starts."""
+    return {"jobs": [job for job, _ in keys], "starts": [start for _, start in keys]}
 
 
 # Only a transaction that sees no claimable slice left may have finished the last one. Two that
@@ -120,9 +129,7 @@ _CLOSE = text(f"""
     UPDATE jobs
     SET state = CASE WHEN jobs.state = 'cancelling' THEN 'cancelled'
                      WHEN c.expired > 0 THEN 'expired' ELSE 'completed' END,
-        finished_at = now(), started_at = coalesce(started_at, now()),
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
+        finished_at = now(), started_at = coalesce(started_at, now()), {SET_COUNTS}
     FROM (SELECT job_id, bool_and(state = 'done') AS done,
                  sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
                  sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,
@@ -138,20 +145,20 @@ _CLOSE = text(f"""
 """)
 
 
-def close_finished_jobs(tx: Tx, jobs: Collection[UUID]) -> None:
-    """Ends those of `jobs` that have all their results, and freezes their counts.
+def close_finished_jobs(tx: Tx, ids: Collection[UUID]) -> None:
+    """Ends those of these jobs that have all their results, and freezes their counts.
 
     Writes their webhooks; a job with a target is exported first. A job with expired items is
     expired, whoever writes the last result.
     """
-    if not jobs:
+    if not ids:
         return
-    maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(jobs)}).all()
+    maybe = tx.scalars(_MAYBE_FINISHED, {"jobs": list(ids)}).all()
     if maybe:
         tx.execute(_CLOSE, {"jobs": list(maybe)})
 
 
-_NO_IMPORT = text("DELETE FROM transfers WHERE job_id = :job AND kind = 'import'")
+# Written out, as DELIVER is.
 _CLOSE_UNREAD = text(f"""
     WITH closed AS (
     UPDATE jobs SET state = :state, finished_at = now(), error = :error
@@ -163,20 +170,15 @@ _CLOSE_UNREAD = text(f"""
 
 def close_unread(tx: Tx, job: UUID, state: JobState, error: str | None = None) -> None:
     """Ends a locked job whose items were never read. error: JSON."""
-    tx.execute(_NO_IMPORT, {"job": job})
+    its = transfers.c.job_id == job, transfers.c.kind == "import"
+    tx.execute(delete(transfers).where(*its))
     tx.execute(_CLOSE_UNREAD, {"job": job, "state": state, "error": error})
-
-
-_MISSED = text("""
-    SELECT id FROM jobs
-    WHERE finished_at IS NULL AND state <> 'validating'
-      AND NOT EXISTS (SELECT 1 FROM slices s WHERE s.job_id = jobs.id AND s.state <> 'done')
-    LIMIT 1000
-""")
 
 
 def close_missed(tx: Tx) -> int:
     """Ends jobs that are finished and still open; returns their number."""
-    found = tx.scalars(_MISSED).all()
+    is_open = exists().where(slices.c.job_id == jobs.c.id, slices.c.state != "done")
+    its = jobs.c.finished_at.is_(None), jobs.c.state != "validating", ~is_open
+    found = tx.scalars(select(jobs.c.id).where(*its).limit(1000)).all()
     close_finished_jobs(tx, found)
     return len(found)

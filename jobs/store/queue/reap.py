@@ -10,20 +10,28 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import orjson
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, literal, select, text, update
+from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx, notify_work
-from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices
+from jobs.store.queue.finish import (
+    COUNTS,
+    SET_COUNTS,
+    SliceKey,
+    close_finished_jobs,
+    end_slices,
+    key_arrays,
+)
+from jobs.store.tables import results
+from jobs.store.tables import slices as table
 from jobs.telemetry.metrics import record
 
 DEATHS_ALONE = 3
 """Deaths of workers that ran an item alone after which it is not tried again."""
 
-_SliceKey = tuple[UUID, int]
-
 # A worker is dead when its supervisor says so, or when both have been silent. After an outage of
 # the database everybody gets a lease's time to renew: nobody could before. Locked slices are in
-# use.
+# use. Written out for its lock of one table of a join.
 _LOCK_LOST = text("""
     SELECT s.job_id, s.start, s.suspect,
            coalesce(w.died IN ('crashed', 'hung'),
@@ -39,7 +47,8 @@ _LOCK_LOST = text("""
     ORDER BY s.job_id, s.start LIMIT 1000 FOR UPDATE OF s SKIP LOCKED
 """)
 
-# The epoch fences off the former owner. A slice of a paused job is held.
+# The epoch fences off the former owner. A slice of a paused job is held. Written out for its
+# arrays.
 _FREE = text("""
     UPDATE slices
     SET state = CASE WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
@@ -61,12 +70,8 @@ def reap(tx: Tx, lease_s: float) -> int:
     lost = tx.execute(_LOCK_LOST, {"lease_s": lease_s}).all()
     if not lost:
         return 0
-    values = {
-        "jobs": [row.job_id for row in lost],
-        "starts": [row.start for row in lost],
-        "accused": [row.accused for row in lost],
-    }
-    freed = tx.execute(_FREE, values).all()
+    keys = key_arrays([(row.job_id, row.start) for row in lost])
+    freed = tx.execute(_FREE, keys | {"accused": [row.accused for row in lost]}).all()
     cancelled = {(row[0], row[1]) for row in freed if row.state == "cancelling"}
     if cancelled:
         end_slices(tx, sorted(cancelled), "cancelled")
@@ -77,7 +82,7 @@ def reap(tx: Tx, lease_s: float) -> int:
     return len(lost)
 
 
-# Seqs of a slice without a result. OFFSET 0: one look at the results' key for each.
+# Seqs of a slice without a result. Written out for OFFSET 0: one look at the results' key for each.
 _PENDING = text("""
     SELECT g.seq FROM slices s, LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
     WHERE s.job_id = :job AND s.start = :start
@@ -86,7 +91,7 @@ _PENDING = text("""
 """)
 
 
-def _bisect(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
+def _bisect(tx: Tx, slices: Sequence[SliceKey]) -> set[SliceKey]:
     """Splits suspects that were accused again, or counts a death against an item that was alone.
 
     Returns the slices that this ended.
@@ -102,49 +107,36 @@ def _bisect(tx: Tx, slices: Sequence[_SliceKey]) -> set[_SliceKey]:
     return ended
 
 
-# The second half is a new slice; then both halves are recounted.
-_HALVE = (
-    text("""
-        INSERT INTO slices (job_id, start, stop, tenant_id, model, version, priority, state,
-                            not_before, due_at, epoch, suspect, retrying, inputs)
-        SELECT job_id, :middle, stop, tenant_id, model, version, priority, state,
-               not_before, due_at, epoch, suspect, retrying, inputs
-        FROM slices WHERE job_id = :job AND start = :start
-    """),
-    text("UPDATE slices SET stop = :middle WHERE job_id = :job AND start = :start"),
-    text(f"""
-        UPDATE slices
-        SET n_succeeded = c.succeeded, n_failed = c.failed,
-            n_cancelled = c.cancelled, n_expired = c.expired, output_bytes = c.output_bytes
-        FROM slices s, {COUNTS}
-        WHERE s.job_id = :job AND s.start IN (:start, :middle)
-          AND slices.job_id = s.job_id AND slices.start = s.start
-    """),
-)
+# Recounts both halves. Written out, as COUNTS is.
+_RECOUNT = text(f"""
+    UPDATE slices SET {SET_COUNTS} FROM slices s, {COUNTS}
+    WHERE s.job_id = :job AND s.start IN (:start, :middle)
+      AND slices.job_id = s.job_id AND slices.start = s.start
+""")
+_INHERITED = (
+    "job_id", "stop", "tenant_id", "model", "version", "priority", "state", "not_before", "due_at",
+    "epoch", "suspect", "retrying", "inputs",
+)  # fmt: skip
+
+
+def _is(job: UUID, start: int) -> ColumnElement[bool]:
+    return (table.c.job_id == job) & (table.c.start == start)
 
 
 def _split(tx: Tx, job: UUID, start: int, middle: int) -> None:
-    for step in _HALVE:
-        tx.execute(step, {"job": job, "start": start, "middle": middle})
-
-
-_COUNT_DEATH = text("""
-    UPDATE slices SET deaths = deaths + 1 WHERE job_id = :job AND start = :start RETURNING deaths
-""")
+    """Makes a new slice of the second half."""
+    half = select(literal(middle), *(table.c[name] for name in _INHERITED)).where(_is(job, start))
+    tx.execute(insert(table).from_select(["start", *_INHERITED], half, include_defaults=False))
+    tx.execute(update(table).where(_is(job, start)).values(stop=middle))
+    tx.execute(_RECOUNT, {"job": job, "start": start, "middle": middle})
 
 
 def _count_death(tx: Tx, job: UUID, start: int) -> int:
-    deaths: int = tx.scalars(_COUNT_DEATH, {"job": job, "start": start}).one()
+    died = update(table).where(_is(job, start)).values(deaths=table.c.deaths + 1)
+    deaths: int = tx.scalars(died.returning(table.c.deaths)).one()
     return deaths
 
 
-_QUARANTINE = text("""
-    INSERT INTO results (job_id, tenant_id, seq, outcome, attempts, units, error)
-    SELECT job_id, tenant_id, :seq, 'failed', deaths, 0, :error
-    FROM slices WHERE job_id = :job AND start = :start
-    ON CONFLICT DO NOTHING
-    RETURNING (SELECT model || '@' || version FROM slices WHERE job_id = :job AND start = :start)
-""")
 _WORKER_LOST = orjson.dumps(
     {
         "code": "worker_lost",
@@ -154,8 +146,14 @@ _WORKER_LOST = orjson.dumps(
 
 
 def _quarantine(tx: Tx, job: UUID, start: int, seq: int) -> None:
-    asked = {"job": job, "start": start, "seq": seq, "error": _WORKER_LOST}
-    for model in tx.scalars(_QUARANTINE, asked):
+    s = table.c
+    lost = {"seq": seq, "outcome": "failed", "units": 0, "error": _WORKER_LOST}
+    values = [literal(value, results.c[name].type) for name, value in lost.items()]
+    row = select(s.job_id, s.tenant_id, s.deaths, *values)
+    names = ["job_id", "tenant_id", "attempts", *lost]
+    failed = insert(results).from_select(names, row.where(_is(job, start)), include_defaults=False)
+    if tx.execute(failed.on_conflict_do_nothing()).rowcount:
+        model = tx.scalars(select(s.model + "@" + s.version).where(_is(job, start))).one()
         record.items_ended(model, "failed", 1)
         record.item_errors(model, "worker_lost", 1)
     end_slices(tx, [(job, start)], "failed")

@@ -1,6 +1,6 @@
 """Settlement: writes results, gives leases back, ends jobs that are complete by it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.queue import fair_share
 from jobs.store.queue.claim import Lease, lease_arrays
-from jobs.store.queue.finish import COUNTS, close_finished_jobs, end_slices
+from jobs.store.queue.finish import COUNTS, SET_COUNTS, close_finished_jobs, end_slices, key_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ class Attempt:
 
 
 R = TypeVar("R", Result, Attempt)
+
+# All statements of a settlement are written out: they take arrays of slices and of results, one
+# round trip each.
 
 # Leases that are still held, by their epoch; locked in the order of the keys.
 _LOCK_MINE = text("""
@@ -90,10 +93,7 @@ _SETTLE = text(f"""
     SET state = CASE WHEN c.total = s.stop - s.start THEN 'done'
                      WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
         finished_at = CASE WHEN c.total = s.stop - s.start THEN now() END,
-        lease_owner = NULL, lease_until = NULL,
-        n_succeeded = c.succeeded, n_failed = c.failed,
-        n_cancelled = c.cancelled, n_expired = c.expired, charged_ms = 0,
-        output_bytes = c.output_bytes
+        lease_owner = NULL, lease_until = NULL, charged_ms = 0, {SET_COUNTS}
     FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[])) AS mine (job_id, start)
     JOIN slices s USING (job_id, start)
     JOIN jobs j ON j.id = mine.job_id,
@@ -147,7 +147,7 @@ def settle(
         cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts)[:-1])
     if not mine:
         return 0
-    settled = tx.execute(_SETTLE, _slice_keys(mine)).all()
+    settled = tx.execute(_SETTLE, key_arrays(mine)).all()
     ended = {row.job_id for row in settled if row.state == "done"}
     released = [row for row in settled if row.state != "done"]
     if cancelled := [(row[0], row[1]) for row in released if row.job_state == "cancelling"]:
@@ -181,11 +181,7 @@ def _postpone(tx: Tx, released: Sequence[Row[Any]], attempts: Sequence[Attempt])
         if row.retrying or any((row.job_id, seq) in failed for seq in range(row.start, row.stop))
     ]
     if waiting:
-        tx.execute(_POSTPONE, _slice_keys(waiting))
-
-
-def _slice_keys(slices: Collection[tuple[UUID, int]]) -> dict[str, Any]:
-    return {"jobs": [job for job, _ in slices], "starts": [start for _, start in slices]}
+        tx.execute(_POSTPONE, key_arrays(waiting))
 
 
 def _ranges(leases: Iterable[Lease]) -> dict[UUID, list[range]]:

@@ -6,22 +6,26 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy import (
+    ColumnElement,
     Select,
+    Text,
     and_,
+    bindparam,
     case,
     delete,
     exists,
     func,
     insert,
     literal,
+    literal_column,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from jobs.store.db import Tx, cursor
-from jobs.store.tables import worker_models, workers
+from jobs.store import queries
+from jobs.store.db import Tx, cursor, lock
+from jobs.store.tables import launches, worker_models, workers
 
 Death = Literal["killed", "crashed", "hung"]
 """killed: from outside; crashed: by what it did, memory included; hung: it had to be ended."""
@@ -54,19 +58,20 @@ def register(tx: Tx, name: str, pool: str, device: str, models: Sequence[str]) -
     return incarnation
 
 
+_state = bindparam("now", type_=Text)
 # One index look-up a beat, and the answer to a request to drain with it.
-_HEARTBEAT = text("""
-    UPDATE workers
-    SET heartbeat_at = now(), state = CAST(:state AS text),
-        ended_at = CASE WHEN CAST(:state AS text) = 'stopped' THEN now() END
-    WHERE incarnation = :incarnation RETURNING drain_asked_at IS NOT NULL
-""")
+_HEARTBEAT = (
+    update(workers)
+    .where(_w.incarnation == bindparam("worker"))
+    .values(heartbeat_at=func.now(), state=_state)
+    .values(ended_at=case((_state == "stopped", func.now())))
+    .returning(_w.drain_asked_at.is_not(None))
+)
 
 
 def heartbeat(tx: Tx, incarnation: int, state: str) -> bool:
     """Records that a worker lives, and its state; returns True if it is asked to drain."""
-    asked = tx.scalars(_HEARTBEAT, {"incarnation": incarnation, "state": state}).one_or_none()
-    return bool(asked)
+    return bool(tx.scalar(_HEARTBEAT, {"worker": incarnation, "now": state}))
 
 
 def record_watched(tx: Tx, incarnation: int) -> None:
@@ -95,7 +100,7 @@ def ready_counts(tx: Tx, silent_s: float) -> dict[str, int]:
     """Counts workers in which a model is ready, by name@version."""
     query = _held(select(_m.model, func.count()), silent_s).group_by(_m.model)
     ready = query.where(_m.state == "ready", _w.state != "draining")
-    return {row[0]: row[1] for row in tx.execute(ready)}
+    return queries.pairs(tx, ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +158,12 @@ def report_models(tx: Tx, incarnation: int, rows: Sequence[ModelRow]) -> None:
     tx.execute(new.on_conflict_do_update(index_elements=keys, set_=values))
 
 
-# One worker at a time decides which of them loads a model: the next one sees its row.
-_LOADS = text("SELECT pg_advisory_xact_lock(hashtextextended('millrace.loads', 0))")
-
-
 def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float) -> bool:
     """Marks a model as loading in this worker, unless a living worker has it or loads it.
 
     Returns True if this worker is to load it. `report_models` has made its row.
     """
-    tx.execute(_LOADS)
+    lock(tx, "millrace.loads")  # one worker at a time decides: the next one sees its row
     m = worker_models.alias()
     another = (
         exists()
@@ -176,7 +177,7 @@ def claim_load(tx: Tx, incarnation: int, model: str, silent_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRow:
-    """One launch, as it is stored."""
+    """One launch."""
 
     id: int  #: `incarnation << 32 | number`
     incarnation: int  #: its worker
@@ -191,7 +192,14 @@ class LaunchRow:
     predicted_ms: float  #: predicted time on the device, ms
     engine_ms: float  #: time on the device, ms
     started_at: datetime  #: start on the device
-    batch_ms: float = 0.0  #: time from closing it until the device had it, ms
+    batch_ms: float | None = 0.0  #: time from closing it until the device had it, ms
+
+
+def launches_of(incarnation: ColumnElement[int]) -> ColumnElement[bool]:
+    """Filters by a worker: a range of the primary key, since ids begin with the incarnation."""
+    bits: ColumnElement[int] = literal_column("32")
+    low, high = incarnation.bitwise_lshift(bits), (incarnation + 1).bitwise_lshift(bits)
+    return (launches.c.id >= low) & (launches.c.id < high)
 
 
 # Arrays by the driver, in one statement: launches come by the hundred.
@@ -205,10 +213,10 @@ _INSERT_LAUNCHES = """
 """
 
 
-def insert_launches(tx: Tx, launches: Sequence[LaunchRow]) -> None:
+def insert_launches(tx: Tx, rows: Sequence[LaunchRow]) -> None:
     """Stores launches; harmless to repeat."""
-    if launches:
+    if rows:
         columns: list[list[Any]] = [
-            list(column) for column in zip(*map(astuple, launches), strict=True)
+            list(column) for column in zip(*map(astuple, rows), strict=True)
         ]
         cursor(tx).execute(_INSERT_LAUNCHES, columns)

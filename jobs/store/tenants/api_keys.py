@@ -140,7 +140,7 @@ def revoke(tx: Tx, tenant: str, id: UUID | None) -> None:
 
 
 # A credential is looked up before anybody knows whose it is, when row-level security shows no row:
-# functions of the tables' owner do it.
+# functions of the tables' owner do it. Written out: their rows are no table of ours.
 _FIND = text("""
     SELECT id, tenant_id, role, scopes,
            extract(epoch FROM expires_at - now())::float8 AS left_s,
@@ -148,8 +148,6 @@ _FIND = text("""
     FROM find_key(:hash)
     WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
 """)
-_USE = text("SELECT use_key(:id)")
-_ANY = text("SELECT any_key()")
 
 
 def find(tx: Tx, hash: bytes) -> UsableKey | None:
@@ -159,10 +157,9 @@ def find(tx: Tx, hash: bytes) -> UsableKey | None:
 
 def record_use(tx: Tx, id: UUID) -> None:
     """Sets the time of a key's last use."""
-    tx.execute(_USE, {"id": id})
+    tx.execute(select(func.use_key(id)))
 
 
 def any_key(tx: Tx) -> bool:
     """Returns True if a key was ever made."""
-    found: bool = tx.scalars(_ANY).one()
-    return found
+    return bool(tx.scalar(select(func.any_key())))

@@ -11,18 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import (
-    Delete,
-    Table,
-    Update,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Delete, Table, Update, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.errors import NotFound
@@ -176,22 +165,11 @@ def _cancel(tx: Tx, tenant: str) -> int:
     return found is not None
 
 
-# The first jobs that together have at most so many items: a running sum over the oldest ones. One
-# job is the least, and jobs without items come along.
-_ENDED = text("""
-    SELECT id FROM (
-        SELECT id, total, sum(total) OVER (ORDER BY id) AS filled
-        FROM (SELECT id, total FROM jobs WHERE tenant_id = :tenant AND finished_at IS NOT NULL
-              ORDER BY id LIMIT :most) AS oldest
-    ) AS summed
-    WHERE filled <= :most_items OR filled = total
-""")
-
-
 def _delete(tx: Tx, tenant: str) -> int:
     """Deletes jobs that have ended, as the verb does it, many at a time."""
-    values = {"tenant": tenant, "most": _MOST_JOBS, "most_items": _MOST_ITEMS}
-    found = tx.scalars(_ENDED, values).all()
+    has_ended = jobs.c.tenant_id == tenant, jobs.c.finished_at.is_not(None)
+    oldest = queries.oldest_jobs(*has_ended, most=_MOST_JOBS, most_items=_MOST_ITEMS)
+    found = tx.scalars(oldest).all()
     if not found:
         return 0
     ended: list[UUID] = deletion.lock_ended(tx, found)

@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from sqlalchemy import delete, insert, text
+from sqlalchemy import delete, insert
 
 from jobs.identity import Limit
-from jobs.store.db import Tx, notify_keys
+from jobs.store.db import Tx, lock, notify_keys
 from jobs.store.tables import limits as table
 from jobs.store.tenants import tenants
-
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('millrace.limits:' || :tenant, 0))")
 
 
 def get(tx: Tx, tenant: str) -> list[Limit]:
@@ -24,7 +22,7 @@ def put(tx: Tx, tenant: str, limits: Iterable[Limit]) -> None:
     No two limits are for the same model and key. Raises Conflict where the tenant was erased.
     """
     tenants.ensure(tx, tenant)
-    tx.execute(_LOCK, {"tenant": tenant})
+    lock(tx, f"millrace.limits:{tenant}")
     tx.execute(delete(table).where(table.c.tenant_id == tenant))
     rows = [{"tenant_id": tenant, "key_id": limit.key, **asdict(limit)} for limit in limits]
     for row in rows:

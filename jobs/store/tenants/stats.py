@@ -2,25 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 
 from sqlalchemy import text
 
 from jobs.store import queries
 from jobs.store.db import Tx
+from jobs.store.tenants.tenants import TenantRow
 
 
 @dataclass(frozen=True, slots=True)
-class TenantStats:
+class TenantStats(TenantRow):
     """Figures of one tenant; those of usage are of this month (UTC)."""
 
-    tenant_id: str  #: its name
-    weight: float  #: fair-share weight
-    soft_cap: Decimal | None  #: monthly spend at which its webhook is notified
-    hard_cap: Decimal | None  #: monthly spend from which it is refused
-    created_at: datetime | None  #: None: it has no row of its own
-    erased_at: datetime | None  #: start of its erasure
     open_jobs: int  #: jobs with slices to run
     queued_items: int  #: items without a result
     live_keys: int  #: keys that are valid now
@@ -34,7 +28,7 @@ _MONTH = "CAST(date_trunc('month', now(), 'UTC') AS date)"
 
 # A tenant may have jobs and no row of its own. Its name is found by a loose index scan (`leap`):
 # one step of the index a tenant, however many jobs each has. Each LATERAL part then reads one index
-# range of that tenant alone, and only for the tenants of the page.
+# range of that tenant alone, and only for the tenants of the page. Written out for its recursion.
 _PAGE = text(f"""
     WITH RECURSIVE leap (tenant_id) AS (
         (SELECT tenant_id FROM jobs

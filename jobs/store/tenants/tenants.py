@@ -25,7 +25,7 @@ class TenantRow:
     weight: float  #: fair-share weight
     soft_cap: Decimal | None  #: monthly spend at which its webhook is notified; None: no cap
     hard_cap: Decimal | None  #: monthly spend from which it is refused; None: no cap
-    created_at: datetime  #: time of creation
+    created_at: datetime | None  #: time of creation; None: it has no row of its own
     erased_at: datetime | None  #: start of its erasure; None: it is not erased
 
 
@@ -42,7 +42,7 @@ _IS_OWN = queries.is_own(tenants)
 _IS_ERASED = select(tenants.c.erased_at.is_not(None)).where(_IS_OWN)
 _LOCK = _IS_ERASED.with_for_update(read=True)
 _WEIGHT = select(tenants.c.weight).where(_IS_OWN)
-_NUMBERS = [column for column in limits.c if column.name not in ("tenant_id", "model", "key_id")]
+_NUMBERS = queries.columns(Limit, limits)[1:]  # without the model
 _LIMITS = select(limits.c.model, limits.c.key_id, *_NUMBERS).where(queries.is_own(limits))
 _ALL_LIMITS = _LIMITS.order_by(limits.c.model, limits.c.key_id)
 _LIMITS_OF_KEYS = _LIMITS.where(limits.c.key_id.in_(bindparam("keys", expanding=True)))

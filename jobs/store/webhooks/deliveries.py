@@ -5,13 +5,27 @@ of its record. A delivery whose sender died falls due again.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Text, func, null, select, text, tuple_, type_coerce, update
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Text,
+    cast,
+    exists,
+    func,
+    null,
+    or_,
+    select,
+    text,
+    tuple_,
+    type_coerce,
+    update,
+)
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from jobs.store import queries
@@ -19,8 +33,9 @@ from jobs.store.db import Tx
 from jobs.store.tables import webhook_deliveries as table
 from jobs.store.tables import webhook_endpoints
 
-# Part of the statement that ends jobs, whose rows are `closed`: a job's webhook is written with its
-# end, or not at all. OpenAI's batches can't name a URL: theirs go to the tenant's endpoint.
+# Part of the statements that end jobs, which are written out and name their rows `closed`: a job's
+# webhook is written with its end, or not at all. OpenAI's batches can't name a URL: theirs go to
+# the tenant's endpoint.
 DELIVER = """
     INSERT INTO webhook_deliveries (tenant_id, job_id, generation, url, type, about)
     SELECT closed.tenant_id, id, generation, coalesce(closed.webhook_url, t.webhook_url),
@@ -90,7 +105,7 @@ class EndpointRow:
 
 # A delivery to an endpoint whose breaker is open waits until the breaker closes; one to a disabled
 # endpoint, or one that has waited for too long, ends. Rows that another keeper has locked are left
-# to it.
+# to it. Written out for its lock of one table of a join.
 _POSTPONE = text("""
     UPDATE webhook_deliveries AS d
     SET state = held.state, due_at = coalesce(held.open_until, d.due_at),
@@ -110,38 +125,38 @@ _POSTPONE = text("""
     WHERE d.id = held.id
 """)
 
-# The first deliveries that are due, whose endpoint has no open breaker, has room beside what is in
-# flight (`busy`), and whose tenant has room too (`full`). Locked rows are another keeper's.
-_DUE = text("""
-    SELECT id, tenant_id, url, type, CAST(about AS text), tries + 1, job_id,
-           about ->> 'traceparent'
-    FROM webhook_deliveries AS d
-    WHERE state = 'pending' AND due_at <= now()
-      AND NOT EXISTS (SELECT FROM webhook_endpoints e
-                      WHERE e.tenant_id = d.tenant_id AND e.url = d.url
-                        AND (e.open_until > now() OR e.disabled_at IS NOT NULL))
-      AND NOT EXISTS (SELECT FROM unnest(CAST(:tenants AS text[]), CAST(:urls AS text[]))
-                                      AS busy (tenant_id, url)
-                      WHERE busy.tenant_id = d.tenant_id AND busy.url = d.url)
-      AND tenant_id <> ALL(CAST(:full AS text[]))
-    ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED
-""")
+_d, _e = table.c, webhook_endpoints.c
+# The first deliveries that are due and whose endpoint has no open breaker. Locked rows are another
+# keeper's.
+_DUE = (
+    select(
+        _d.id, _d.tenant_id, _d.url, _d.type, cast(_d.about, Text), _d.tries + 1, _d.job_id,
+        _d.about["traceparent"].astext,
+    )
+    .where(text("state = 'pending'"), _d.due_at <= func.now())
+    .where(
+        ~exists().where(
+            _e.tenant_id == _d.tenant_id,
+            _e.url == _d.url,
+            or_(_e.open_until > func.now(), _e.disabled_at.is_not(None)),
+        )
+    )
+    .order_by(_d.due_at)
+    .with_for_update(skip_locked=True)
+)  # fmt: skip
 
-# Breakers that were open, and if their time is up, so that one delivery may try. Another keeper may
-# have sent its own meanwhile; the lock shows it. _HOLD keeps the others out while that one runs.
-_BREAKERS = text("""
-    SELECT e.tenant_id, e.url, e.open_until <= now() AS up
-    FROM webhook_endpoints e
-    JOIN unnest(CAST(:tenants AS text[]), CAST(:urls AS text[])) AS asked (tenant_id, url)
-         USING (tenant_id, url)
-    WHERE e.open_until IS NOT NULL
-    ORDER BY e.tenant_id, e.url FOR UPDATE OF e
-""")
-_HOLD = text("""
-    UPDATE webhook_endpoints e SET open_until = now() + make_interval(secs => :lease_s)
-    FROM unnest(CAST(:tenants AS text[]), CAST(:urls AS text[])) AS probed (tenant_id, url)
-    WHERE e.tenant_id = probed.tenant_id AND e.url = probed.url AND e.open_until IS NOT NULL
-""")
+
+def _has_breaker(endpoints: Collection[Endpoint]) -> ColumnElement[bool]:
+    """Filters by the breakers of these endpoints that are or were open."""
+    return tuple_(_e.tenant_id, _e.url).in_(endpoints) & _e.open_until.is_not(None)
+
+
+def _lock_breakers(tx: Tx, endpoints: Collection[Endpoint]) -> dict[Endpoint, bool]:
+    """Locks breakers that were open; returns True for each whose time is up, so that one delivery
+    may try. Another keeper may have sent its own meanwhile; the lock shows it."""
+    query = select(_e.tenant_id, _e.url, _e.open_until <= func.now())
+    its = query.where(_has_breaker(endpoints)).order_by(_e.tenant_id, _e.url)
+    return {(tenant, url): up for tenant, url, up in tx.execute(its.with_for_update())}
 
 
 def claim(
@@ -156,15 +171,17 @@ def claim(
     tx.execute(_POSTPONE, {"patience_s": patience_s})
     busy = [endpoint for endpoint, count in in_flight.items() if count >= most_each]
     full = [tenant for tenant, count in _by_tenant(in_flight).items() if count >= most]
-    values = {"limit": most, "full": full, **_columns(busy)}
-    found = [Delivery(*row) for row in tx.execute(_DUE, values)]
-    asked = _columns({delivery.endpoint for delivery in found})
-    breakers = {(row[0], row[1]): row.up for row in tx.execute(_BREAKERS, asked)} if found else {}
+    has_room = tuple_(_d.tenant_id, _d.url).not_in(busy), _d.tenant_id.not_in(full)
+    found = queries.many(tx, Delivery, _DUE.where(*has_room).limit(most))
+    endpoints = {delivery.endpoint for delivery in found}
+    breakers = _lock_breakers(tx, endpoints) if found else {}
     taken = _pick(found, in_flight, breakers, most, most_each)
-    if taken:
-        tx.execute(_HOLD, {"lease_s": lease_s, **_columns({found.endpoint for found in taken})})
-        due = update(table).where(table.c.id.in_([delivery.id for delivery in taken]))
-        tx.execute(due.values(tries=table.c.tries + 1, due_at=queries.in_s(lease_s)))
+    if taken:  # a held breaker keeps other keepers out while its one delivery runs
+        until = queries.in_s(lease_s)
+        held = _has_breaker({delivery.endpoint for delivery in taken})
+        tx.execute(update(webhook_endpoints).where(held).values(open_until=until))
+        due = update(table).where(_d.id.in_([delivery.id for delivery in taken]))
+        tx.execute(due.values(tries=_d.tries + 1, due_at=until))
     return taken
 
 
@@ -194,11 +211,6 @@ def _by_tenant(in_flight: Mapping[Endpoint, int]) -> Counter[str]:
     for (tenant, _), count in in_flight.items():
         found[tenant] += count
     return found
-
-
-def _columns(endpoints: Sequence[Endpoint] | set[Endpoint]) -> dict[str, list[str]]:
-    found = sorted(endpoints)
-    return {"tenants": [tenant for tenant, _ in found], "urls": [url for _, url in found]}
 
 
 def record(

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, func, insert, select, text, update
+from sqlalchemy import delete, func, insert, select, update
 
-from jobs.store import queries
+from jobs.store import db, queries
 from jobs.store.db import Tx
 from jobs.store.tables import webhook_secrets as table
 
@@ -19,12 +19,9 @@ class SecretRow:
     sealed: bytes  #: secret, encrypted by MILLRACE_SECRET_KEY
     created_at: datetime  #: time of creation
     shown_at: datetime | None  #: time at which its tenant saw it; None: not yet
-    expires_at: (
-        datetime | None
-    )  #: end of its overlap with the next one; None: it is the current one
+    expires_at: datetime | None  #: end of its overlap with the next one; None: it is the current
 
 
-_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('webhook secret of ' || :tenant, 0))")
 _ACTIVE = (
     select(*queries.columns(SecretRow, table))
     .where(queries.is_own(table), queries.is_live(table))
@@ -34,7 +31,7 @@ _ACTIVE = (
 
 def lock(tx: Tx, tenant: str) -> None:
     """Keeps others from making or rotating this tenant's secret until the transaction ends."""
-    tx.execute(_LOCK, {"tenant": tenant})
+    db.lock(tx, f"webhook secret of {tenant}")
 
 
 def active(tx: Tx, tenant: str) -> Sequence[SecretRow]:

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import TextClause, text
+from sqlalchemy import ClauseElement
 
 from jobs.store import db
 from jobs.store.jobs import read, verbs
@@ -48,15 +48,16 @@ def filled(migrated: str) -> Iterator[db.Tx]:
     engine.dispose()
 
 
-def explained(tx: db.Tx, query: TextClause, values: Any) -> dict[str, Any]:
+def explained(tx: db.Tx, query: ClauseElement, values: Any) -> dict[str, Any]:
     """The plan of a statement, with what running it took."""
-    explain = text("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query.text)
-    [found] = tx.scalars(explain, values).one()
+    compiled = query.compile(tx)
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}"
+    [found] = tx.exec_driver_sql(explain, {**compiled.params, **values}).scalars().one()
     plan: dict[str, Any] = found["Plan"]
     return plan
 
 
-def blocks(tx: db.Tx, query: TextClause, values: Any) -> int:
+def blocks(tx: db.Tx, query: ClauseElement, values: Any) -> int:
     """The pages that a statement looks at."""
     plan = explained(tx, query, values)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

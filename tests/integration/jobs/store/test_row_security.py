@@ -347,7 +347,7 @@ KEY = UUID(int=7)  # Alice's
 
 def _insert(tx: Tx, job: JobRow) -> object:
     new = insert.NewJob(
-        ids.new(), MALLORY, SAMPLES.resolve("echo"), "standard", 0, "{}", "{}", False, None, None
+        ids.new(), MALLORY, model=SAMPLES.resolve("echo"), custom_ids=False, expires_in_s=None
     )
     rows = io.BytesIO(f'{new.id}\t{MALLORY}\t0\t\\N\t\\N\t\\N\t"x"\n'.encode())
     return insert.insert_job(tx, new, rows, [0, 1])
@@ -425,9 +425,6 @@ DEEDS: dict[str, Deed] = {
     "read.get": lambda tx, job: read.get(tx, MALLORY, job.id),
     "detail.item": lambda tx, job: detail.item(tx, MALLORY, job.id, 0),
     "read.one": lambda tx, job: _one(tx, job.id),
-    "read.page": lambda tx, job: read.page(
-        tx, MALLORY, state=None, model=None, version=None, after=None, limit=100
-    ),
     "read.result_lines": _result_lines,
     "read.span": lambda tx, job: read.span(
         tx, MALLORY, job.id, 20, after=-1, gaps=True, outcome="succeeded", limit=5
@@ -451,7 +448,7 @@ DEEDS: dict[str, Deed] = {
         )
     },
     "transfers.insert_validating": lambda tx, job: transfers.insert_validating(
-        tx, transfers.UnreadJob(ids.new(), MALLORY, "{}")
+        tx, insert.SubmittedJob(ids.new(), MALLORY, source="{}")
     ),
     "secrets.insert_secret": lambda tx, job: secrets.insert_secret(
         tx, MALLORY, b"m", shown=True
@@ -477,8 +474,8 @@ NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "api_keys.find", "api_keys.any_key", "api_keys.record_use",
     "search.Filter", "search.MOST_COUNTED", "read.RECENT_S", "read.Span", "insert.NewJob",
-    "transfers.UnreadJob", "diagnostics.set_statement_timeout", "detail.ListedItem",
-    "detail.SliceRun", "monitoring.workers.WorkerLaunch", "usage.BY", "usage.By",
+    "insert.SubmittedJob", "diagnostics.set_statement_timeout", "detail.ListedItem",
+    "detail.SliceRun", "queue.workers.LaunchRow", "usage.BY", "usage.By",
     "tenancy.EVERYBODY", "tenancy.act", "tenancy.acting", "queue.workers.NOWHERE",
     "queue.workers.ModelStatus", "detail.ItemRow", "observations.ModelObservation",
     "observations.Observations", "observations.LockWait",

@@ -1,4 +1,4 @@
-"""The description of the tables (jobs/store/tables) is what the migrations make."""
+"""The description of the tables (jobs/store/tables.py) is what the migrations make."""
 
 import re
 from typing import Any

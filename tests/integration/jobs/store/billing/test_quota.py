@@ -14,7 +14,6 @@ from jobs.errors import Invalid, MillraceError, QuotaExceeded
 from jobs.identity import Limit
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
-from jobs.store.billing import quota
 from jobs.store.jobs import verbs
 from jobs.usecases.submit import Order, submit
 from tests.support.store import claim, count, job, settle
@@ -177,7 +176,7 @@ def test_who_finds_much_room_needn_t_look_again_for_each_job(
     bound = Limit(queued_items=1000)
     post(database, bound, items=1)
     with database.connect() as other:
-        other.execute(quota._LOCK, {"tenant": "default"})  # who looks would wait for it
+        db.lock(other, "millrace.room:default")  # who looks would wait for it
         post(database, bound, items=19)
     with database.begin() as tx:  # what nobody counted
         tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))

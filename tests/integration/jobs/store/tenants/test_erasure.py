@@ -23,7 +23,8 @@ from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.billing import spend
 from jobs.store.db import Tx
-from jobs.store.jobs import deletion, read, verbs
+from jobs.store.jobs import deletion, search, verbs
+from jobs.store.jobs.search import Filter
 from jobs.store.tenancy import acting
 from jobs.store.tenants import api_keys, audit, erasure, tenants
 from jobs.store.webhooks import endpoints, secrets
@@ -306,9 +307,7 @@ def test_the_apis_role_may_begin_it_and_see_how_far_it_is(
         erasure.begin(tx, GONE)
         found = erasure.remaining(tx, GONE)
         assert (found.open, found.jobs) == (3, 4)
-        assert len(read.page(
-            tx, GONE, state=None, model=None, version=None, after=None, limit=9
-        )) == 4  # fmt: skip
+        assert len(search.page(tx, GONE, Filter(), limit=9)) == 4
     api.dispose()
 
 
