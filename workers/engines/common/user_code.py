@@ -94,6 +94,17 @@ def positional(function: Callable[..., Any]) -> int:
     return sum(1 for _ in needed)
 
 
+def import_attribute(option: str, name: str) -> Callable[..., Any]:
+    """Imports "package.module:name", the value of an option. Raises ValueError."""
+    module, _, attribute = name.partition(":")
+    try:
+        imported: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        message = f"options.{option} is {name!r}, which can't be imported: {error}"
+        raise ValueError(message) from error
+    return imported
+
+
 def _imported(name: str) -> ModuleType:
     try:
         return import_module(name)

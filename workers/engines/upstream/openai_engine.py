@@ -13,7 +13,14 @@ import orjson
 from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs import chat
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared
+from workers.engines.protocol import (
+    InvalidInput,
+    Metered,
+    Params,
+    Permanent,
+    Prepared,
+    PreparedInputs,
+)
 from workers.engines.upstream.requester import Requester, UpstreamEngine
 
 _MAX_TOKENS = 2**31 - 1  # a larger count isn't believed
@@ -30,9 +37,7 @@ class OpenAIEngine(UpstreamEngine):
         self._upstream = Requester(model, self._options, headers)
         self._base = self._options.url.rstrip("/")
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs, as `Engine.prepare`."""
         why_not = chat.refuse if self._model.effective_task == "chat" else _refuse_embedding
         return [
@@ -42,7 +47,7 @@ class OpenAIEngine(UpstreamEngine):
             for value in inputs
         ]
 
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Runs a launch, as `Engine.run`."""
         if self._model.effective_task == "chat":
             return [self._answer(conversation) for conversation in batch]
@@ -59,7 +64,7 @@ class OpenAIEngine(UpstreamEngine):
         tokens = _tokens(found)
         return Metered(found, tokens) if tokens else found
 
-    def _embed(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def _embed(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Returns a vector each. Raises InvalidInput if one of several inputs may be the cause."""
         body = {
             "model": self._options.model,

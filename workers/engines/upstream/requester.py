@@ -1,6 +1,6 @@
 """Requester: sends one body to an upstream and returns JSON or a failure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.models.model import Model
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import Span
-from workers.engines.protocol import Permanent, RateLimited, Room, Transient
+from workers.engines.protocol import Engine, Permanent, RateLimited, Room, Transient
 from workers.engines.upstream import outcomes
 from workers.engines.upstream.client import UpstreamClient
 from workers.engines.upstream.limiter import Limiter, Permit
@@ -99,22 +99,15 @@ class Requester:
             raise NoResponse(f"its health check answered {status}")
 
 
-class UpstreamEngine:
-    """Base of the engines that send requests to an upstream."""
+class UpstreamEngine(Engine):
+    """Base of the engines that send requests to an upstream. It has no samples: requests cost the
+    upstream."""
 
     _upstream: Requester
 
     def room(self) -> Room:
         """Returns the room of the limiter."""
         return self._upstream.room()
-
-    def samples(self) -> Sequence[Any]:
-        """Returns none: requests cost the upstream."""
-        return ()
-
-    def memory_mb(self) -> float:
-        """Returns 0."""
-        return 0.0
 
     def close(self) -> None:
         """Closes the connections."""
