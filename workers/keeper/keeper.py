@@ -40,7 +40,8 @@ from workers.keeper.call_recovery import CallRecovery
 from workers.keeper.gauges import GaugeCollector
 from workers.keeper.latency_probe import LatencyProbe
 from workers.keeper.nudger import Nudger
-from workers.keeper.service import DatabaseService, Duty, Periodic, Service, run_service
+from workers.keeper.service import DatabaseService, Duty, Periodic, run_service
+from workers.service import Service
 from workers.transfers import child
 from workers.transfers.supervisor import PROCESSES, TransferSupervisor
 from workers.webhooks.sender import WebhookSender
