@@ -72,9 +72,9 @@ def duties(settings: Settings) -> list[Duty]:
 
 def _cancel(tx: Tx) -> int:
     """Ends a job whose cancellation outlasted its request; the api does it until then."""
-    found = verbs.unended_cancelled(tx)
+    cancelled = verbs.unended_cancelled(tx)
     with suppress(NotFound):  # ended by another process, and deleted by its tenant
-        return verbs.end_cancelled(tx, found[0]) if found else 0
+        return verbs.end_cancelled(tx, cancelled[0]) if cancelled else 0
     return 1
 
 

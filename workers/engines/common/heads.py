@@ -124,8 +124,8 @@ class Reranking(Head):
     auto = "AutoModelForSequenceClassification"
 
     def __init__(self, config: Any, activation: str) -> None:
-        if no := huggingface_folder.misfit("reranking", {"id2label": config.id2label}):
-            raise ValueError(no)
+        if problem := huggingface_folder.misfit("reranking", {"id2label": config.id2label}):
+            raise ValueError(problem)
         self._sigmoid = (activation or _activation(config)) == "sigmoid"
 
     def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
