@@ -5,6 +5,6 @@ from jobs.telemetry import logs
 from workers.app import run_worker
 
 if __name__ == "__main__":
-    found = settings.load()
-    logs.configure("worker", found.log_format)
-    run_worker(found)
+    loaded = settings.load()
+    logs.configure("worker", loaded.log_format)
+    run_worker(loaded)

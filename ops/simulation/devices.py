@@ -1,29 +1,53 @@
 """Kinds of devices and their prices: `[[device]]` in the models file."""
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 from jobs.models.model import Model
+from jobs.models.models_file import read_table
 from jobs.settings import SettingsError
 from workers.simulation.costs import LaunchTimes
 
-_KEYS = ("name", "price_per_hour", "speed", "launch_ms")
 _NUMBERS = "a list of up to four numbers, 0 or more: fixed, per row, per unit, per squared unit"
+_Price = Annotated[float, Field(strict=True, ge=0)]
+
+
+def _read_launch_ms(launch_ms: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Checks launch times by model@version. Raises ValueError with all problems."""
+    problems = [f"launch_ms names {k!r}; it takes model@version" for k in launch_ms if "@" not in k]
+    for key, numbers in launch_ms.items():
+        length = len(numbers) if isinstance(numbers, list) else 0
+        if not 1 <= length <= 4 or not all(map(_is_number, numbers)) or not any(numbers):
+            problems.append(f"launch_ms of {key!r} must be {_NUMBERS}")
+    if problems:
+        raise ValueError(problems)
+    return {key: tuple(map(float, numbers)) for key, numbers in launch_ms.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and isfinite(value) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """Kind of device."""
 
-    name: str
-    price_per_hour: float | None = None  #: of one device, in any currency
-    speed: float = 1.0  #: factor over the device that launch times were measured on
-    #: By model@version: ms fixed, per row, per unit, per squared unit.
-    launch_ms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    name: Annotated[str, Field(min_length=1, description="a string")]
+    #: of one device, in any currency
+    price_per_hour: Annotated[_Price | None, Field(description="a number, 0 or more")] = None
+    #: factor over the device that launch times were measured on
+    speed: Annotated[float, Field(strict=True, gt=0, description="a number above 0")] = 1.0
+    #: by model@version: ms fixed, per row, per unit, per squared unit
+    launch_ms: Annotated[dict[str, Any], AfterValidator(_read_launch_ms)] = field(
+        default_factory=dict
+    )
 
     def own_times(self, model: Model) -> LaunchTimes | None:
         """Times declared for this model, if any."""
@@ -55,54 +79,16 @@ def read(path: Path | None) -> list[Device]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise SettingsError([f"{path}: a device is declared under [[device]], in double brackets"])
     problems: list[str] = []
-    found = [
-        device
-        for n, entry in enumerate(entries, start=1)
-        if (device := _device(entry, f"{path}: [[device]] number {n}", problems))
-    ]
-    names = [device.name for device in found]
-    problems += [f"{path} declares the device {name!r} twice" for name in _twice(names)]
+    devices: dict[str, Device] = {}
+    for n, entry in enumerate(entries, start=1):
+        try:
+            device = read_table(Device, entry)
+        except SettingsError as error:
+            problems += [f"{path}: [[device]] number {n}: {problem}" for problem in error.problems]
+        else:
+            if device.name in devices:
+                problems.append(f"{path} declares the device {device.name!r} twice")
+            devices[device.name] = device
     if problems:
         raise SettingsError(problems)
-    return found or [THIS]
-
-
-def _device(entry: Mapping[str, Any], where: str, problems: list[str]) -> Device | None:
-    before = len(problems)
-    problems += [f"{where}: unknown key {key!r}" for key in entry if key not in _KEYS]
-    if not isinstance(name := entry.get("name"), str) or not name:
-        problems.append(f"{where}: name must be a string")
-    price = entry.get("price_per_hour")
-    if price is not None and not _number(price):
-        problems.append(f"{where}: price_per_hour must be a number, 0 or more")
-    speed = entry.get("speed", 1.0)
-    if not _number(speed) or speed == 0:
-        problems.append(f"{where}: speed must be a number above 0")
-    launch_ms = entry.get("launch_ms", {})
-    if not isinstance(launch_ms, dict):
-        problems.append(f"{where}: launch_ms must be a table, by model@version")
-        launch_ms = {}
-    for key, numbers in launch_ms.items():
-        if "@" not in key:
-            problems.append(f"{where}: launch_ms names {key!r}; it takes model@version")
-        if not _launch_ms(numbers):
-            problems.append(f"{where}: launch_ms of {key!r} must be {_NUMBERS}")
-    if len(problems) > before:
-        return None
-    own = {key: tuple(map(float, numbers)) for key, numbers in launch_ms.items()}
-    return Device(str(name), None if price is None else float(price), float(speed), own)
-
-
-def _launch_ms(numbers: Any) -> bool:
-    if not isinstance(numbers, list) or not 1 <= len(numbers) <= 4:
-        return False
-    return all(map(_number, numbers)) and any(numbers)
-
-
-def _number(value: Any) -> bool:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return good and isfinite(value) and value >= 0
-
-
-def _twice(names: list[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
+    return list(devices.values()) or [THIS]

@@ -82,9 +82,9 @@ def _rows(axes: Any, result: Result) -> None:
     axes.set_title("Launches with calls, by rows")
 
 
-def _by_time(found: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
+def _by_time(points: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
     """Values in stretches of time, by the middle of each."""
-    pairs = list(found)
+    pairs = list(points)
     width_s = max((at_s for at_s, _ in pairs), default=0.0) / _BINS or 1.0
     stretches: dict[float, list[float]] = {}
     for at_s, value in sorted(pairs):

@@ -66,8 +66,8 @@ def plan(request: PlanRequest, device: Device, times: LaunchTimes) -> Plan:
             seed=request.seed,
         )
 
-    found = least(run, request.bad_share, capacity.replicas(rate, 1.0))
-    return Plan(device, capacity, capacity.replicas(rate, request.utilisation), rate, found)
+    result = least(run, request.bad_share, capacity.replicas(rate, 1.0))
+    return Plan(device, capacity, capacity.replicas(rate, request.utilisation), rate, result)
 
 
 def cheapest(plans: Sequence[Plan]) -> Plan | None:
@@ -86,18 +86,18 @@ def least(run: Callable[[int], Result], bound: float, guess: int) -> Result | No
     good: Result | None = None
     low, high = 0, min(guess, MOST_REPLICAS)  # low is too few
     while good is None:
-        found = run(high)
-        if bad_share(found) <= bound:
-            good = found
+        result = run(high)
+        if bad_share(result) <= bound:
+            good = result
         elif high == MOST_REPLICAS:
             return None
         else:
             low, high = high, min(2 * high, MOST_REPLICAS)
     while high - low > 1:
         middle = (low + high) // 2
-        found = run(middle)
-        if bad_share(found) <= bound:
-            good, high = found, middle
+        result = run(middle)
+        if bad_share(result) <= bound:
+            good, high = result, middle
         else:
             low = middle
     return good

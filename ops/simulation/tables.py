@@ -13,27 +13,27 @@ _PERCENTILES = (50, 90, 95, 99, 99.9)
 
 def simulation(result: Result, model: Model, rate_per_s: float) -> Iterator[str]:
     """Yields the lines of a table."""
-    found = as_json(result)
-    calls, launches = found["calls"], found["launches"]
+    figures = as_json(result)
+    calls, launches = figures["calls"], figures["launches"]
     yield (
         f"{model.key}: {result.replicas} x {model.limits.in_flight} slots, {len(result.calls):,} "
         f"calls in {result.lasted_s:,.0f} s ({rate_per_s:,.1f}/s), target {model.target_ms} ms"
     )
-    latency = "  ".join(f"p{name} {ms:.1f}" for name, ms in found["latency_ms"].items())
+    latency = "  ".join(f"p{name} {ms:.1f}" for name, ms in figures["latency_ms"].items())
     yield f"latency        {latency} ms"
-    yield f"missed         {_percent(found['miss_share'])} of the calls"
+    yield f"missed         {_percent(figures['miss_share'])} of the calls"
     refused = ", ".join(f"{n:,} {why}" for why, n in calls.items() if why != "answered")
-    yield f"refused        {_percent(found['refused_share'])}" + (
+    yield f"refused        {_percent(figures['refused_share'])}" + (
         f" ({refused})" if refused else ""
     )
-    yield f"calls by       {_said(found['reasons'])}"
-    yield f"launches by    {_said(found['launch_reasons'])}"
+    yield f"calls by       {_said(figures['reasons'])}"
+    yield f"launches by    {_said(figures['launch_reasons'])}"
     rows = "  ".join(f"p{name} {n:g}" for name, n in launches["rows"].items())
     yield f"launches       {launches['count']:,}, rows: mean {launches['mean_rows']:.1f}  {rows}"
-    busy = "  ".join(f"{s:,.1f}" for s in found["busy_s"])
-    yield f"device time    {_percent(found['utilisation'])} of the slots'; by replica: {busy} s"
-    if found["items_run"]:
-        yield f"job            {found['items_run']:,.0f} items ({found['items_per_s']:,.1f}/s)"
+    busy = "  ".join(f"{s:,.1f}" for s in figures["busy_s"])
+    yield f"device time    {_percent(figures['utilisation'])} of the slots'; by replica: {busy} s"
+    if figures["items_run"]:
+        yield f"job            {figures['items_run']:,.0f} items ({figures['items_per_s']:,.1f}/s)"
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -61,24 +61,24 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def plans(found: Sequence[Plan], asked: PlanRequest) -> Iterator[str]:
+def plans(by_device: Sequence[Plan], request: PlanRequest) -> Iterator[str]:
     """Yields the lines of a table."""
-    best, rate = cheapest(found), found[0].rate_per_s
+    best, rate = cheapest(by_device), by_device[0].rate_per_s
     yield (
-        f"{asked.model.key}: {len(asked.arrivals):,} calls at {rate:,.1f}/s, target "
-        f"{asked.model.target_ms} ms, at most {_percent(asked.bad_share)} missed or refused"
+        f"{request.model.key}: {len(request.arrivals):,} calls at {rate:,.1f}/s, target "
+        f"{request.model.target_ms} ms, at most {_percent(request.bad_share)} missed or refused"
     )
     headings = ("device", "replicas", "formula", "p95 ms", "bad", "busy", "per hour", "per million")
     yield _columns(headings)
-    for plan in found:
+    for plan in by_device:
         yield _columns(_plan_row(plan)) + ("  <- cheapest" if plan is best else "")
     yield "formula: replicas = ceil(rate x time per item / batch / utilisation)"
-    for plan in found:
+    for plan in by_device:
         capacity = plan.capacity
         slots = f" / {capacity.slots} slots" if capacity.slots > 1 else ""
         yield (
             f"  {plan.device.name}: ceil({rate:,.1f}/s x {capacity.row_s * 1000:.4g} ms{slots} / "
-            f"{asked.utilisation:g}) = {plan.formula}; a full launch of {capacity.rows:.4g} rows "
+            f"{request.utilisation:g}) = {plan.formula}; a full launch of {capacity.rows:.4g} rows "
             f"takes {capacity.launch_s * 1000:.4g} ms"
         )
     yield (
@@ -88,17 +88,17 @@ def plans(found: Sequence[Plan], asked: PlanRequest) -> Iterator[str]:
     yield "the formula knows neither bursts nor the target, the simulation knows both."
 
 
-def plans_as_json(found: Sequence[Plan], asked: PlanRequest) -> dict[str, Any]:
+def plans_as_json(by_device: Sequence[Plan], request: PlanRequest) -> dict[str, Any]:
     """Figures for programs."""
-    best = cheapest(found)
+    best = cheapest(by_device)
     return {
-        "model": asked.model.key,
-        "target_ms": asked.model.target_ms,
-        "bad_share": asked.bad_share,
-        "rate_per_s": found[0].rate_per_s,
-        "utilisation": asked.utilisation,
+        "model": request.model.key,
+        "target_ms": request.model.target_ms,
+        "bad_share": request.bad_share,
+        "rate_per_s": by_device[0].rate_per_s,
+        "utilisation": request.utilisation,
         "cheapest": best.device.name if best else None,
-        "devices": [_plan_json(plan) for plan in found],
+        "devices": [_plan_json(plan) for plan in by_device],
     }
 
 

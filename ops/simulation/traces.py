@@ -37,11 +37,11 @@ def read(path: Path) -> list[Arrival]:
         raise TraceError(f"{path} is no text of lines: {error}") from error
     if not rows:
         raise TraceError(f"{path} is empty; {_PLAIN}")
-    found = sorted(_arrivals(path, rows))
-    if not found:
+    arrivals = sorted(_arrivals(path, rows))
+    if not arrivals:
         raise TraceError(f"{path} has a heading and no arrivals")
-    first_s = found[0][0]
-    return [(at_s - first_s, size) for at_s, size in found]
+    first_s = arrivals[0][0]
+    return [(at_s - first_s, size) for at_s, size in arrivals]
 
 
 def rate_per_s(arrivals: Sequence[Arrival]) -> float:
@@ -89,9 +89,9 @@ def _seconds(path: Path, line: int, row: list[str], column: int) -> float:
 
 
 def _moment(path: Path, line: int, row: list[str], column: int) -> float:
-    said = "a time like 2023-11-16 18:15:46.680"
+    expected = "a time like 2023-11-16 18:15:46.680"
     return _cell(
-        path, line, row, column, lambda text: datetime.fromisoformat(text).timestamp(), said
+        path, line, row, column, lambda text: datetime.fromisoformat(text).timestamp(), expected
     )
 
 

@@ -69,7 +69,7 @@ ORDER = {
         ["invariants"],
     ],
     "workers": [
-        ["broker", "celery_patches", "crash", "http_client", "scheduler"],
+        ["broker", "celery_patches", "crash", "http_client", "scheduler", "service"],
         ["engines", "transfers", "webhooks"],
         ["items"],
         ["device"],

@@ -1,32 +1,23 @@
 """Engine `echo`: returns its inputs; its cost is the cost of the platform itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jobs.models.inputs.input_size import characters
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.protocol import Engine, Params, Prepared, PreparedInputs
 
 
-class Echo:
+class Echo(Engine):
     """Outputs are the inputs: any JSON value."""
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs, as `Engine.prepare`."""
         return [Prepared(characters(value), value) for value in inputs]
 
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Returns the batch."""
         return batch
 
     def samples(self) -> Sequence[Any]:
         """Returns sample inputs."""
         return ["warm"]
-
-    def memory_mb(self) -> float:
-        """Returns 0."""
-        return 0.0
-
-    def close(self) -> None:
-        """Does nothing."""

@@ -6,12 +6,12 @@ Only the folder is read: no code in it runs, no pickle, no network.
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +21,9 @@ from jobs.models.engines.custom_engines import pair_characters, pairs
 from workers.engines.common import device as devices
 from workers.engines.common.device import Send
 from workers.engines.common.heads import Classification, Embedding, Head, Reranking, TokenLabels
+from workers.engines.common.tokenize import sample_texts
 from workers.engines.common.tokenize_pairs import Row, Tokens, padded
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.protocol import Engine, InvalidInput, Params, Prepared, PreparedInputs
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 try:
@@ -32,12 +33,12 @@ except ImportError as error:
     raise ImportError(message) from error
 
 _DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
+_ONLY_THE_FOLDER = {"local_files_only": True, "trust_remote_code": False}
 _PAIR_TOKENS = 16_384  # tokens of a forward pass over pairs, padding included
-_SAMPLES = (3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # tokens
 _SAMPLE_DOCUMENTS = (1, 8)
 
 
-class HuggingFace:
+class HuggingFace(Engine):
     """Model of one folder.
 
     `task` is what it does; `sha256` that of its model.safetensors; `max_tokens` cuts texts below
@@ -67,7 +68,7 @@ class HuggingFace:
         artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
         if threads is not None:
             torch.set_num_threads(threads)
-        config = _config(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, **_ONLY_THE_FOLDER)
         self._head = _head(task, folder, config, pooling, normalize, activation)
         self._most = huggingface_folder.longest(options)
         self._tokens = Tokens(folder, self._most, places=task == "tokens")
@@ -78,9 +79,7 @@ class HuggingFace:
         self._typed = _takes_types(self._network, config)
         self._device.release()
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares rows: one for a text, one for each document of a query."""
         if self._pairs:
             return [self._prepare_pairs(value) for value in inputs]
@@ -90,30 +89,30 @@ class HuggingFace:
             for row in made
         ]
 
-    def run(self, batch: Sequence[Sequence[Row]], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Sequence[Row]], params: Params) -> Sequence[Any]:
         """Runs the rows of each item; returns an output for each item."""
         rows = [row for item in batch for row in item]
-        found: list[Any] = [None] * len(rows)
-        for places in self._passes(rows):
-            some = [rows[place] for place in places]
+        outputs: dict[int, Any] = {}
+        for indexes in self._passes(rows):
+            some = [rows[index] for index in indexes]
             values = self._device.run(partial(self._forward, some, params))
-            outputs = self._head.outputs(some, values, params)
-            for place, output in zip(places, outputs, strict=True):
-                found[place] = output
-        return list(_regrouped(found, batch)) if self._pairs else found
+            outputs |= zip(indexes, self._head.outputs(some, values, params), strict=True)
+        ordered = [outputs[index] for index in range(len(rows))]
+        if not self._pairs:
+            return ordered
+        left = iter(ordered)
+        return [list(islice(left, len(item))) for item in batch]
 
     def samples(self) -> Sequence[Any]:
         """Returns texts over the range of lengths, or queries with few and with more documents."""
         if self._pairs:
             text = "word " * (self._most // 4)
             return [{"query": "word", "documents": [text] * n} for n in _SAMPLE_DOCUMENTS]
-        shorter = (tokens for tokens in _SAMPLES if tokens < self._most)
-        return ["word " * (tokens - 2) for tokens in (*shorter, self._most)]
+        return sample_texts(self._most)
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
-        held = [*self._network.parameters(), *self._network.buffers()]
-        return sum(tensor.nbytes for tensor in held) / 2**20
+        return devices.weights_mb(self._network)
 
     def close(self) -> None:
         """Frees the weights."""
@@ -121,45 +120,32 @@ class HuggingFace:
         self._device.release()
 
     def _prepare_pairs(self, value: Any) -> Prepared | InvalidInput:
-        if no := pairs(value):
-            return InvalidInput(f"the model {no}")
+        if problem := pairs(value):
+            return InvalidInput(f"the model {problem}")
         rows = self._tokens.pairs(value["query"], value["documents"])
         return Prepared(pair_characters(value), rows)
 
     def _passes(self, rows: Sequence[Row]) -> Iterator[list[int]]:
-        """Yields the rows of each forward pass. Pairs come in any number and length: those of
-        similar length share a pass, up to a bound."""
+        """Yields the indexes of the rows of each forward pass. Pairs come in any number and length:
+        those of similar length share a pass, up to a bound."""
         if not self._pairs:
             yield list(range(len(rows)))
             return
         some: list[int] = []
-        for place in sorted(range(len(rows)), key=lambda place: len(rows[place])):
-            if some and (len(some) + 1) * len(rows[place]) > _PAIR_TOKENS:
+        for index in sorted(range(len(rows)), key=lambda index: len(rows[index])):
+            if some and (len(some) + 1) * len(rows[index]) > _PAIR_TOKENS:
                 yield some
                 some = []
-            some.append(place)
+            some.append(index)
         if some:
             yield some
 
-    def _forward(self, rows: Sequence[Row], params: Mapping[str, Any], send: Send) -> Tensor:
+    def _forward(self, rows: Sequence[Row], params: Params, send: Send) -> Tensor:
         ids, types, mask = padded(rows, self._padding)
         given = {"input_ids": send(ids), "attention_mask": send(mask)}
         if self._typed:
             given["token_type_ids"] = send(types)
         return self._head.finish(self._network(**given), given["attention_mask"], params)
-
-
-def _regrouped(scores: Sequence[float], batch: Sequence[Sequence[Row]]) -> Iterator[list[float]]:
-    """Yields the scores of each item."""
-    ends = np.cumsum([len(item) for item in batch])
-    for end, item in zip(ends, batch, strict=True):
-        yield list(scores[end - len(item) : end])
-
-
-def _config(folder: Path) -> Any:
-    return transformers.AutoConfig.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False
-    )
 
 
 def _head(
@@ -179,15 +165,10 @@ def _network(folder: Path, head: Head, dtype: torch.dtype, place: torch.device) 
     initialize at random."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    network, found = getattr(transformers, head.auto).from_pretrained(
-        folder,
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        dtype=dtype,
-        output_loading_info=True,
+    network, loaded = getattr(transformers, head.auto).from_pretrained(
+        folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **_ONLY_THE_FOLDER
     )
-    missing = sorted({*found["missing_keys"], *map(str, found["mismatched_keys"])})
+    missing = sorted({*loaded["missing_keys"], *map(str, loaded["mismatched_keys"])})
     if missing := [name for name in missing if not name.startswith(head.optional)]:
         raise ValueError(f"{folder} has no weights for {', '.join(missing)}")
     module: nn.Module = network.to(place).eval()

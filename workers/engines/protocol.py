@@ -14,7 +14,10 @@ device. Its outputs are serialized to JSON off the device's thread.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+Params: TypeAlias = Mapping[str, Any]
+"""Parameters that all entries of a launch have in common."""
 
 
 class InvalidInput(ValueError):
@@ -61,18 +64,20 @@ class Room:
     closed_s: float = 0.0  #: for which every launch would fail at once; 0: open
 
 
+PreparedInputs: TypeAlias = list[Prepared | InvalidInput]
+"""What `prepare` returns: one entry per input, in order."""
+
+
 class Engine(Protocol):
     """Runs launches of one model in one worker. `run` is called by one thread per launch in flight,
     `prepare` by any thread."""
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Returns one Prepared or InvalidInput per input, in order. Raises only where nothing can
         be prepared."""
         ...
 
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Runs one launch on the device.
 
         `batch` holds the `data` of each Prepared. Returns one output per entry, in order: a JSON
@@ -85,15 +90,14 @@ class Engine(Protocol):
     def samples(self) -> Sequence[Any]:
         """Returns inputs over the range of sizes, few and cheap, possibly none: a worker warms up
         with them and measures launches."""
-        ...
+        return ()
 
     def memory_mb(self) -> float:
         """Returns the device memory that the weights hold, MiB; 0 if none."""
-        ...
+        return 0.0
 
     def close(self) -> None:
         """Frees the weights; called once no launch is in flight, as the last method."""
-        ...
 
 
 @runtime_checkable

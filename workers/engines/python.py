@@ -6,16 +6,16 @@ prepare(input)    returns an input as `predict` gets it; off the device; raising
 SAMPLES           inputs to warm up and to measure with
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from workers.engines.common.function_call import FunctionCallEngine
 from workers.engines.common.user_code import Faulty, Source, positional
-from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.function import FunctionCallEngine
+from workers.engines.protocol import InvalidInput, Params, Permanent, Prepared, PreparedInputs
 
 
 class PythonCode(FunctionCallEngine):
@@ -30,9 +30,7 @@ class PythonCode(FunctionCallEngine):
         model = self._source.call(load) if load else None
         super().__init__(_bound(predict, model), _samples(self._source), text_only=text_only)
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs; sizes are those of the original inputs, as the api sizes calls without
         this code."""
         prepared = super().prepare(inputs, params)
@@ -40,7 +38,7 @@ class PythonCode(FunctionCallEngine):
             return prepared
         return [self._own(one) if isinstance(one, Prepared) else one for one in prepared]
 
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Calls predict. Raises Permanent where it returns no list."""
         outputs = self._source.call(self._function, list(batch))
         if not isinstance(outputs, list | tuple | np.ndarray):

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +10,15 @@ from numpy.typing import NDArray
 from jobs.models.inputs import signature
 from jobs.models.inputs.signature import Signature, Spec, TensorRequest
 from jobs.models.inputs.tensors import NamedTensors, Tensor, TensorError
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.common.grouping import indexes_by
+from workers.engines.common.user_code import import_attribute
+from workers.engines.protocol import Engine, InvalidInput, Params, Prepared, PreparedInputs
+
+if TYPE_CHECKING:
+    from workers.engines.common.modules import Module
 
 Arrays = Mapping[str, NDArray[Any]]
 _SAMPLES = (1, 4)  # rows
-
-
-class TensorCallable(Protocol):
-    """Maps named arrays to named arrays."""
-
-    def __call__(self, arrays: Arrays) -> Arrays:
-        """Returns the outputs for inputs [rows, …]."""
-
-    def memory_mb(self) -> float:
-        """Returns the device memory of the weights, MiB."""
-
-    def close(self) -> None:
-        """Frees the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class _Entry:
         return tuple(array.shape[1:] for array in self.arrays.values())
 
 
-class TensorEngine:
+class TensorEngine(Engine):
     """Joins the rows of all requests of a launch, runs them as one, and splits the outputs.
 
     `inputs` and `outputs` declare tensors, each {name, datatype, shape}. `function`
@@ -65,19 +56,17 @@ class TensorEngine:
         if bool(function) == bool(module):
             raise ValueError("options must have a function or a module, and not both")
         self._signature = Signature(signature.specs(inputs), signature.specs(outputs), max_rows)
-        self._callable: TensorCallable
+        self._module: Module | None = None
         if function:
-            self._callable = _Function(_imported("function", function))
+            self._function: Callable[[Arrays], Arrays] = import_attribute("function", function)
         else:
-            from workers.engines.common.modules import Module
+            from workers.engines.common import modules  # loads torch
 
-            made = _imported("module", module)(**(arguments or {}))
+            made = import_attribute("module", module)(**(arguments or {}))
             names = list(self._signature.inputs), list(self._signature.outputs)
-            self._callable = Module(made, *names, device)
+            self._function = self._module = modules.Module(made, *names, device)
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs, as `Engine.prepare`."""
         return [self._prepared(value) for value in inputs]
 
@@ -89,16 +78,13 @@ class TensorEngine:
         arrays = {name: request.tensors[name].array() for name in self._signature.inputs}
         return Prepared(request.rows, _Entry(request, arrays))
 
-    def run(self, batch: Sequence[_Entry], params: Mapping[str, Any]) -> list[NamedTensors]:
+    def run(self, batch: Sequence[_Entry], params: Params) -> list[NamedTensors]:
         """Runs all requests; returns the wanted outputs of each, with its own rows."""
-        by_shapes: dict[Any, list[int]] = {}
-        for place, entry in enumerate(batch):
-            by_shapes.setdefault(entry.shapes, []).append(place)
-        found: dict[int, NamedTensors] = {}
-        for places in by_shapes.values():
-            outputs = self._run_joined([batch[place] for place in places])
-            found |= zip(places, outputs, strict=True)
-        return [found[place] for place in range(len(batch))]
+        outputs: dict[int, NamedTensors] = {}
+        for indexes in indexes_by([entry.shapes for entry in batch]):
+            joined = self._run_joined([batch[index] for index in indexes])
+            outputs |= zip(indexes, joined, strict=True)
+        return [outputs[index] for index in range(len(batch))]
 
     def _run_joined(self, entries: Sequence[_Entry]) -> Iterator[NamedTensors]:
         """Runs requests whose rows have equal shapes as one."""
@@ -107,9 +93,10 @@ class TensorEngine:
             for name in self._signature.inputs
         }
         stops = np.cumsum([entry.request.rows for entry in entries]).tolist()
-        found = self._callable(joined)
+        outputs = self._function(joined)
         whole = {
-            name: _checked(spec, found, stops[-1]) for name, spec in self._signature.outputs.items()
+            name: _checked(spec, outputs, stops[-1])
+            for name, spec in self._signature.outputs.items()
         }
         for start, entry in zip([0, *stops], entries, strict=False):
             request, own = entry.request, slice(start, start + entry.request.rows)
@@ -134,48 +121,22 @@ class TensorEngine:
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
-        return self._callable.memory_mb()
+        return self._module.memory_mb() if self._module else 0.0
 
     def close(self) -> None:
         """Frees the weights."""
-        self._callable.close()
+        if self._module:
+            self._module.close()
 
 
-class _Function:
-    """Function that holds nothing on a device."""
-
-    def __init__(self, function: Callable[[Arrays], Arrays]) -> None:
-        self._function = function
-
-    def __call__(self, arrays: Arrays) -> Arrays:
-        return self._function(arrays)
-
-    def memory_mb(self) -> float:
-        """Returns 0."""
-        return 0.0
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-def _imported(option: str, name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        message = f"options.{option} is {name!r}, which can't be imported: {error}"
-        raise ValueError(message) from error
-    return found
-
-
-def _checked(spec: Spec, found: Arrays, rows: int) -> NDArray[Any]:
+def _checked(spec: Spec, outputs: Arrays, rows: int) -> NDArray[Any]:
     """Returns the output of that name. Raises ValueError where it isn't as declared."""
-    if not isinstance(found, Mapping) or spec.name not in found:
+    if not isinstance(outputs, Mapping) or spec.name not in outputs:
         raise ValueError(f"the model gave no output {spec.name!r}, which it declares")
-    array = np.asarray(found[spec.name])
+    array = np.asarray(outputs[spec.name])
     try:
         spec.check(spec.datatype, array.shape)
-        Tensor.from_array(spec.datatype, array[:0])  # whether it is of that type
+        Tensor.from_array(spec.datatype, array[:0])  # raises if it is of another type
     except TensorError as error:
         raise ValueError(f"the output {spec.name} {error}") from None
     if len(array) != rows:

@@ -1,6 +1,6 @@
 """Engine `torch`: a network that takes one tensor an item, built by Python code or exported."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,22 @@ from torch import Tensor
 
 from workers.engines.common import device as devices
 from workers.engines.common.device import Send
+from workers.engines.common.grouping import indexes_by
 from workers.engines.common.networks import Shape, built, exported
 from workers.engines.common.user_code import Faulty, Source
-from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.protocol import (
+    Engine,
+    InvalidInput,
+    Params,
+    Permanent,
+    Prepared,
+    PreparedInputs,
+)
 
 Array = NDArray[Any]
 
 
-class TorchModule:
+class TorchModule(Engine):
     """Inputs are numbers or nested lists of them; outputs are rows of what the network returns.
 
     `file`, `module` and `file_sha256` name the code; `build` and `arguments` create the network
@@ -63,20 +71,18 @@ class TorchModule:
         self._samples = samples or self._zeros()
         self._device.release()
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs, as `Engine.prepare`."""
         return [self._prepared(value) for value in inputs]
 
-    def run(self, batch: Sequence[Array], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Array], params: Params) -> Sequence[Any]:
         """Runs a launch; arrays of one shape are stacked."""
         outputs: list[Any] = [None] * len(batch)
-        for places in _alike(batch):
-            stacked = np.stack([batch[place] for place in places])
+        for indexes in indexes_by([array.shape for array in batch]):
+            stacked = np.stack([batch[index] for index in indexes])
             rows = self._device.run(partial(self._forward, stacked))
-            for place, row in zip(places, rows, strict=True):
-                outputs[place] = self._after(row) if self._after else row
+            for index, row in zip(indexes, rows, strict=True):
+                outputs[index] = self._after(row) if self._after else row
         return outputs
 
     def samples(self) -> Sequence[Any]:
@@ -85,7 +91,7 @@ class TorchModule:
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
-        return self._network.memory_mb
+        return devices.weights_mb(self._network.forward)
 
     def close(self) -> None:
         """Frees network and code."""
@@ -95,8 +101,8 @@ class TorchModule:
         self._device.release()
 
     def _hook(self, name: str) -> Callable[[Any], Any] | None:
-        found = self._source.find(name) if self._source else None
-        return partial(self._source.call, found) if self._source and found else None
+        hook = self._source.find(name) if self._source else None
+        return partial(self._source.call, hook) if self._source and hook else None
 
     def _zeros(self) -> Sequence[Any]:
         if self._shape is None or None in self._shape or self._before:
@@ -140,21 +146,13 @@ def _array(value: Any, dtype: np.dtype[Any]) -> Array:
     return made
 
 
-def _fits(found: tuple[int, ...], wanted: Shape) -> bool:
-    same = zip(found, wanted, strict=False)
-    return len(found) == len(wanted) and all(m is None or n == m for n, m in same)
+def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
+    pairs = zip(shape, wanted, strict=False)
+    return len(shape) == len(wanted) and all(m is None or n == m for n, m in pairs)
 
 
 def _shape(shape: Sequence[int]) -> Shape:
     return tuple(None if n < 0 else n for n in shape)
-
-
-def _alike(batch: Sequence[Array]) -> Iterator[list[int]]:
-    """Yields the indexes of arrays that have one shape."""
-    found: dict[tuple[int, ...], list[int]] = {}
-    for place, array in enumerate(batch):
-        found.setdefault(array.shape, []).append(place)
-    yield from found.values()
 
 
 def _name(dtype: torch.dtype | None) -> str:

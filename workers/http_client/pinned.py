@@ -21,8 +21,8 @@ class Forbidden(OSError):
 
 def resolve(host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
     """Resolves a name with the system's resolver."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(family, address) for family, _, _, _, address in found]
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in addresses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class PinnedConnect:
     def __call__(self, host: str, port: int, left_s: Callable[[], float]) -> socket.socket:
         """Connects to the first address that answers. Raises Forbidden and other OSErrors."""
         host = host.strip("[]")
-        found = self.resolver(host, port)
-        if not all(may_reach(host, address[0], self.allow) for _, address in found):
+        addresses = self.resolver(host, port)
+        if not all(may_reach(host, address[0], self.allow) for _, address in addresses):
             raise Forbidden(f"{host} has an address that is not public")
         failure: OSError = OSError("the name has no address")
-        for tried, (family, address) in enumerate(found):
+        for tried, (family, address) in enumerate(addresses):
             peer = socket.socket(family, socket.SOCK_STREAM)
             try:
-                peer.settimeout(left_s() / (len(found) - tried))  # leaves time for the others
+                peer.settimeout(left_s() / (len(addresses) - tried))  # leaves time for the others
                 peer.connect(address)
                 return peer
             except OSError as error:

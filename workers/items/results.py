@@ -134,14 +134,14 @@ def join_lists(in_flight: InFlightSlice) -> Sequence[ItemOutcome]:
     parts: dict[int, list[ItemOutcome]] = {seq: [] for seq in in_flight.lists}
     for one in in_flight.outcomes:
         parts.get(one.seq, items).append(one)
-    whole = [found for seq, found in parts.items() if len(found) == in_flight.lists[seq]]
-    return items + [_join(found) for found in whole]
+    whole = [outcomes for seq, outcomes in parts.items() if len(outcomes) == in_flight.lists[seq]]
+    return items + [_join(outcomes) for outcomes in whole]
 
 
-def _join(found: Sequence[ItemOutcome]) -> ItemOutcome:
+def _join(outcomes: Sequence[ItemOutcome]) -> ItemOutcome:
     """Joins the outcomes of a list's inputs. The list fails with its first input that failed, which
     `part` names then."""
-    parts = sorted(found, key=lambda one: one.part)
+    parts = sorted(outcomes, key=lambda one: one.part)
     failed = next((one for one in parts if isinstance(one.output, BaseException)), None)
     return ItemOutcome(
         parts[0].seq,

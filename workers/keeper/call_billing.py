@@ -4,7 +4,6 @@ A minute is stored first and deleted from Redis then. A keeper that dies in betw
 second, stores it again: the ledger keeps the first.
 """
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -19,14 +18,13 @@ from jobs.models.watcher import ModelsFile
 from jobs.store.billing import ledger
 from jobs.store.billing.ledger import Minute
 from jobs.telemetry.metrics import record
+from workers.service import Service
 
 _INTERVAL_S = 5.0
 
 
-class CallBilling:
+class CallBilling(Service):
     """Keeper service for the calls of every model, also of those declared no more."""
-
-    name = "bill calls"
 
     def __init__(
         self,
@@ -35,7 +33,7 @@ class CallBilling:
         file: ModelsFile,
         lanes: Callable[[str], CallLanes] | None = None,
     ) -> None:
-        self.interval_s, self.wake = _INTERVAL_S, threading.Event()
+        super().__init__("bill calls", _INTERVAL_S)
         self._client, self._database, self._file = call_redis.connect(redis_url), database, file
         self._new = lanes or (lambda key: call_redis.RedisLanes(self._client, key))
         self._lanes: dict[str, CallLanes] = {}

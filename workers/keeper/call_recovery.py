@@ -1,26 +1,24 @@
 """Recovery of calls that a worker held when it died: they run again alone, or are given up."""
 
 import logging
-import threading
 
 from jobs.calls import redis as call_redis
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.telemetry.metrics import record
+from workers.service import Service
 
 _log = logging.getLogger(__name__)
 
 
-class CallRecovery:
+class CallRecovery(Service):
     """Keeper service for the lanes of every model, also of those declared no more.
 
     It needs no database, and is cheap while no worker has died.
     """
 
-    name = "recover calls"
-
     def __init__(self, settings: Settings, file: ModelsFile) -> None:
-        self.interval_s, self.wake = settings.keeper_interval_s, threading.Event()
+        super().__init__("recover calls", settings.keeper_interval_s)
         self._client, self._file = call_redis.connect(settings.redis_url), file
         self._lanes: dict[str, call_redis.RedisLanes] = {}
 

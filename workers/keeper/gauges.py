@@ -1,6 +1,5 @@
 """Gauges of the whole system, counted by a keeper."""
 
-import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from jobs.telemetry.metrics.label_limit import OTHER
 from jobs.telemetry.metrics.metrics import TENANTS
 from jobs.telemetry.reports import reader
 from jobs.telemetry.reports.reports import ReportSet
+from workers.service import Service
 
 MIN_PAUSE_S = 5.0
 PAUSE_FACTOR = 100  # pause after a count, in durations of that count
@@ -52,17 +52,14 @@ class _RedisFigures:
     profiles: dict[str, Profile] = field(default_factory=dict)  #: launch times, by model
 
 
-class GaugeCollector:
+class GaugeCollector(Service):
     """Keeper service: counts, and compares each count with those before."""
-
-    name = "census"
 
     def __init__(
         self, settings: Settings, redis: "Redis", file: ModelsFile, database: Database
     ) -> None:
-        self.interval_s, self.wake = MIN_PAUSE_S, threading.Event()
-        self._settings, self._redis, self._file = settings, redis, file
-        self._database = database
+        super().__init__("census", MIN_PAUSE_S)
+        self._settings, self._redis, self._file, self._database = settings, redis, file, database
         self._seldom_s = self._count_s = -inf  # monotonic times at which either is due
         self._ended: Mapping[str, int] = {}
         self._moved_s: dict[str, float] = {}  # by model, when items of it were last seen to end

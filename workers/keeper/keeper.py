@@ -40,7 +40,8 @@ from workers.keeper.call_recovery import CallRecovery
 from workers.keeper.gauges import GaugeCollector
 from workers.keeper.latency_probe import LatencyProbe
 from workers.keeper.nudger import Nudger
-from workers.keeper.service import DatabaseService, Duty, Periodic, Service, run_service
+from workers.keeper.service import DatabaseService, Duty, Periodic, run_service
+from workers.service import Service
 from workers.transfers import child
 from workers.transfers.supervisor import PROCESSES, TransferSupervisor
 from workers.webhooks.sender import WebhookSender
@@ -71,9 +72,9 @@ def duties(settings: Settings) -> list[Duty]:
 
 def _cancel(tx: Tx) -> int:
     """Ends a job whose cancellation outlasted its request; the api does it until then."""
-    found = verbs.unended_cancelled(tx)
+    cancelled = verbs.unended_cancelled(tx)
     with suppress(NotFound):  # ended by another process, and deleted by its tenant
-        return verbs.end_cancelled(tx, found[0]) if found else 0
+        return verbs.end_cancelled(tx, cancelled[0]) if cancelled else 0
     return 1
 
 

@@ -1,23 +1,22 @@
 """Latency of the smallest operation of a dependency, measured while it is still waited for."""
 
 import logging
-import threading
 from collections.abc import Callable
 
 from prometheus_client import Gauge
 
 from jobs import clock
+from workers.service import Service
 
 _log = logging.getLogger(__name__)
 _INTERVAL_S = 1.0
 
 
-class LatencyProbe:
+class LatencyProbe(Service):
     """Keeper service: performs an operation again and again; any exception is a failure."""
 
     def __init__(self, target: str, act: Callable[[], object], gauge: Gauge | None = None) -> None:
-        self.name, self.interval_s = f"probe {target}", _INTERVAL_S
-        self.wake = threading.Event()
+        super().__init__(f"probe {target}", _INTERVAL_S)
         self._act = act
         self._took_s = 0.0
         self._since_s: float | None = None  # start of the first try that has not succeeded yet

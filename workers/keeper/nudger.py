@@ -20,6 +20,7 @@ from jobs.store.queue import backlog, workers
 from jobs.telemetry.metrics import record
 from workers import broker
 from workers.broker import WORK, create_app, queue_of
+from workers.service import Service
 
 _DEBOUNCE_S = 0.01  # submissions that come closer together than this share one run
 _NUDGES_AT_ONCE = 8  # per ready worker; one that finds work goes on until there is none
@@ -29,10 +30,8 @@ _CONFIRM_S = 5.0
 _CONNECT_S = 5
 
 
-class Nudger:
+class Nudger(Service):
     """Keeper service: keeps the nudges in each pool's queue near its claimable slices, capped."""
-
-    name = "nudge"
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Nudger:
         database: Database,
         transfers: Sequence[threading.Event] = (),
     ) -> None:
-        self.interval_s, self.wake = _DEBOUNCE_S, threading.Event()
+        super().__init__("nudge", _DEBOUNCE_S)
         self._settings, self._file, self._database = settings, file, database
         self._transfers = transfers  # set when a transfer is due
         self._listening: psycopg.Connection | None = None
@@ -53,7 +52,7 @@ class Nudger:
     def run_once(self) -> int:
         """Waits for a NOTIFY, keeper_interval_s at most, then sends nudges; returns 0.
 
-        Raises database errors and broker.AWAY.
+        Raises database errors and broker.CONNECTION_ERRORS.
         """
         self.interval_s = self._settings.keeper_interval_s  # after a failure
         try:
@@ -83,12 +82,13 @@ class Nudger:
                 self._listening.execute(f"LISTEN {channel}")
             return set()
         wait_s = self._settings.keeper_interval_s
-        found = list(self._listening.notifies(timeout=wait_s, stop_after=1))
-        found += self._listening.notifies(timeout=0)  # those that came together with the first
-        return {each.channel for each in found}
+        notifications = list(self._listening.notifies(timeout=wait_s, stop_after=1))
+        notifications += self._listening.notifies(timeout=0)  # those that came with the first
+        return {each.channel for each in notifications}
 
     def send(self, tx: Tx) -> int:
-        """Tops up the queues of all pools; returns the number of nudges. Raises broker.AWAY."""
+        """Tops up the queues of all pools; returns the number of nudges. Raises
+        broker.CONNECTION_ERRORS."""
         declared = {model.key: model for model in self._file.models}
         self._known |= declared
         claimable = backlog.claimable(tx, self._known.values(), _MAX_NUDGES)

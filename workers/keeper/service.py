@@ -1,10 +1,9 @@
-"""Shape of the keeper's services, and the loop that runs each of them on its own thread."""
+"""Loop that runs each service of the keeper on its own thread, and services for functions."""
 
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import psycopg
 from sqlalchemy import Engine as Database
@@ -15,22 +14,10 @@ from jobs.errors import BlobStoreUnavailable
 from jobs.store.db import Tx
 from jobs.telemetry.metrics import record
 from workers import broker
+from workers.service import Service
 
 _log = logging.getLogger(__name__)
 _FAILURES = (SQLAlchemyError, psycopg.Error, BlobStoreUnavailable, *broker.CONNECTION_ERRORS)
-
-
-class Service(Protocol):
-    """Periodic duty of the keeper."""
-
-    name: str  #: in the log, in metrics and of its thread
-    interval_s: float  #: pause after a run with nothing left to do; runs may change it
-    wake: threading.Event  #: ends the pause early
-
-    def run_once(self) -> int:
-        """Does some of what is due; returns 0 once nothing is left. May raise what database, Redis,
-        broker and blob store raise while they are away."""
-        ...
 
 
 def run_service(service: Service, stopping: threading.Event) -> None:
@@ -46,18 +33,16 @@ def run_service(service: Service, stopping: threading.Event) -> None:
             service.wake.wait(service.interval_s)
 
 
-@dataclass
-class Periodic:
+class Periodic(Service):
     """Service that calls a function."""
 
-    name: str
-    interval_s: float
-    act: Callable[[], object]
-    wake: threading.Event = field(default_factory=threading.Event)
+    def __init__(self, name: str, interval_s: float, act: Callable[[], object]) -> None:
+        super().__init__(name, interval_s)
+        self._act = act
 
     def run_once(self) -> int:
         """Calls the function."""
-        self.act()
+        self._act()
         return 0
 
 
@@ -71,7 +56,7 @@ class Duty:
     report: Callable[[int], None] = lambda done: None  #: called with that after the commit
 
 
-class DatabaseService:
+class DatabaseService(Service):
     """Service for one duty.
 
     Workers can't renew their leases while the database stands still. So leases are judged only a
@@ -81,8 +66,7 @@ class DatabaseService:
     def __init__(
         self, duty: Duty, database: Database, lease_s: float, stopping: threading.Event
     ) -> None:
-        self.name, self.interval_s = duty.name, duty.interval_s
-        self.wake = threading.Event()
+        super().__init__(duty.name, duty.interval_s)
         self._duty, self._database = duty, database
         self._lease_s, self._stopping = lease_s, stopping
         self._ended_s = clock.monotonic()  # end of the last run

@@ -138,8 +138,8 @@ class ModelLoader:
             with _logging_errors("requested models"):
                 requested |= {m.key for m in models if RedisLanes(self._redis, m.key).wanted()}
             with _logging_errors("requested models"), self._database.begin() as tx:
-                found = backlog.claimable(tx, models, 1)
-                requested |= {key for key, count in found.items() if count}
+                claimable = backlog.claimable(tx, models, 1)
+                requested |= {key for key, count in claimable.items() if count}
         return requested
 
     def _claim_load(self, resident: Resident) -> bool:

@@ -4,6 +4,7 @@ models, their launches in flight."""
 import os
 import socket
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, get_args
 
 from jobs import clock
@@ -31,14 +32,10 @@ class StatusReporter:
         self._settings, self._hosts = settings, hosts
         self._loader, self._slices = loader, slices
         self._device = device_info.device_name(settings)
-        self._states, self._memory = (
-            GaugeTable(metrics.MODEL_STATE),
-            GaugeTable(metrics.MODEL_MEMORY),
-        )
-        self._slots, self._lanes = (
-            GaugeTable(metrics.REPLICA_SLOTS),
-            GaugeTable(metrics.LANES_WAITING),
-        )
+        self._states = GaugeTable(metrics.MODEL_STATE)
+        self._memory = GaugeTable(metrics.MODEL_MEMORY)
+        self._slots = GaugeTable(metrics.REPLICA_SLOTS)
+        self._lanes = GaugeTable(metrics.LANES_WAITING)
         self._in_flight = GaugeTable(metrics.IN_HAND)
 
     def report(self) -> dict[str, Any]:
@@ -101,12 +98,6 @@ def _model(row: ModelRow, host: Host | None) -> dict[str, Any]:
         }
         for launch in host.launches()
     ]
-    profile = host.profile()
-    status["profile"] = {
-        str(bucket): {
-            "full_rows": times.full_rows, "full_ms": times.full_ms, "one_ms": times.one_ms,
-        }
-        for bucket, times in profile.buckets.items()
-    }  # fmt: skip
+    status["profile"] = {str(n): asdict(times) for n, times in host.profile().buckets.items()}
     status["slots"] = host.slots()
     return status

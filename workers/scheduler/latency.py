@@ -77,8 +77,8 @@ class LatencyModel:
 
     def _correct(self, work: LaunchSize, seconds: float) -> None:
         before = self._corrections.get(work.bucket, 1.0)
-        found = seconds / self._base(work)
-        after = before + _FOLLOW * (found - before)
+        measured = seconds / self._base(work)
+        after = before + _FOLLOW * (measured - before)
         self._corrections[work.bucket] = min(max(after, _CORRECTION[0]), _CORRECTION[1])
 
     def _fit(self) -> None:
@@ -118,34 +118,34 @@ def _numbers(work: LaunchSize) -> tuple[float, float, float, float]:
 def _not_negative(xx: Matrix, xt: list[float]) -> list[float]:
     """Solves for the coefficients that come out above zero; the others are zero. What equal
     launches leave undetermined goes to c0, which alone isn't regularized."""
-    kept = [n for n in range(_NUMBERS) if xx[n][n] > 0]
-    while kept:
-        found = _solve(xx, xt, kept)
-        least = min(range(len(kept)), key=lambda n: found[n] * xx[kept[n]][kept[n]] ** 0.5)
-        if found[least] >= 0:
+    terms = [n for n in range(_NUMBERS) if xx[n][n] > 0]
+    while terms:
+        solution = _solve(xx, xt, terms)
+        least = min(range(len(terms)), key=lambda n: solution[n] * xx[terms[n]][terms[n]] ** 0.5)
+        if solution[least] >= 0:
             c = [0.0] * _NUMBERS
-            for n, value in zip(kept, found, strict=True):
+            for n, value in zip(terms, solution, strict=True):
                 c[n] = value
             return c
-        del kept[least]
+        del terms[least]
     return [0.0] * _NUMBERS
 
 
-def _solve(xx: Matrix, xt: list[float], kept: list[int]) -> list[float]:
+def _solve(xx: Matrix, xt: list[float], terms: list[int]) -> list[float]:
     """Solves by Gaussian elimination, scaled so that the diagonal is 1."""
-    scale = [xx[n][n] ** 0.5 for n in kept]
+    scale = [xx[n][n] ** 0.5 for n in terms]
     rows = [
-        [xx[a][b] / (scale[i] * scale[j]) for j, b in enumerate(kept)] + [xt[a] / scale[i]]
-        for i, a in enumerate(kept)
+        [xx[a][b] / (scale[i] * scale[j]) for j, b in enumerate(terms)] + [xt[a] / scale[i]]
+        for i, a in enumerate(terms)
     ]
-    for i, n in enumerate(kept):
+    for i, n in enumerate(terms):
         rows[i][i] += _RIDGE if n else 0.0
     for i, pivot in enumerate(rows):
         for row in rows[i + 1 :]:
             factor = row[i] / pivot[i]
             row[:] = [a - factor * b for a, b in zip(row, pivot, strict=True)]
-    found = [0.0] * len(kept)
-    for i in reversed(range(len(kept))):
-        known = sum(rows[i][j] * found[j] for j in range(i + 1, len(kept)))
-        found[i] = (rows[i][-1] - known) / rows[i][i]
-    return [value / s for value, s in zip(found, scale, strict=True)]
+    solution = [0.0] * len(terms)
+    for i in reversed(range(len(terms))):
+        known = sum(rows[i][j] * solution[j] for j in range(i + 1, len(terms)))
+        solution[i] = (rows[i][-1] - known) / rows[i][i]
+    return [value / s for value, s in zip(solution, scale, strict=True)]

@@ -57,218 +57,185 @@ class Wait:
     watch: int = 0
 
 
-def decide(
-    now_s: float,
-    lanes: Sequence[LaneView],
-    pool: PoolView,
-    latency: LatencyModel,
-    rules: Rules,
-    *,
-    calls_s: float = 0.0,
-    owed: bool = False,
-    draining: bool = False,
-) -> Flush | Wait:
-    """Decides what an idle slot does next.
+class LaunchPolicy:
+    """Policy of one model: what an idle slot does next, by its predictions and its rules."""
 
-    `calls_s` is the time that launches of calls take here; `owed` says that items have had less of
-    the device than they are guaranteed.
-    """
-    calls = [view for view in lanes if view.calls]
-    items = sorted(
-        (view.items_alone for view in lanes if view.items), key=lambda view: view.items_since_s
-    )
-    if items and (owed or not calls):
-        allowed_s = inf if owed else gap_s(now_s, pool, rules, calls_s)
-        decision = _decide_items(now_s, items, pool, latency, rules, allowed_s, owed, draining)
-        if isinstance(decision, Flush) or not calls:
-            return decision
-    if not calls:
-        return Wait(inf)
-    view = min(calls, key=lambda view: _latest_s(view, latency, rules))
-    return _decide_calls(now_s, view, pool, latency, rules, bool(items), draining)
+    def __init__(self, latency: LatencyModel, rules: Rules) -> None:
+        self.latency, self.rules = latency, rules
 
+    def decide(
+        self,
+        now_s: float,
+        lanes: Sequence[LaneView],
+        pool: PoolView,
+        *,
+        calls_s: float = 0.0,
+        owed: bool = False,
+        draining: bool = False,
+    ) -> Flush | Wait:
+        """Decides what an idle slot does next.
 
-def _decide_calls(
-    now_s: float,
-    view: LaneView,
-    pool: PoolView,
-    latency: LatencyModel,
-    rules: Rules,
-    filled: bool,
-    draining: bool,
-) -> Flush | Wait:
-    rows = 1 if view.alone else rules.most_rows(view.bucket)
-    units = rules.most_units
-    latest_s = _latest_s(view, latency, rules)
-    fills_up = filled and _is_fixed(view, latency, rules)
-    paced_s = pool.paced_s if fills_up else _sharing_s(now_s, view, pool, latency, rules)
-    reason: FlushReason | None = None
-    if view.calls >= rows or (units and view.calls_units >= units):
-        reason = "full"
-    elif now_s >= latest_s:
-        reason = "deadline"
-    elif view.calls >= latency.knee(rules.full_rows(view), rules.row(view)):
-        reason = "knee"
-    elif now_s >= paced_s:
-        reason = "pace"
-    elif draining:
-        reason = "drain"
-    return Flush(view, rows, units, reason) if reason else Wait(min(latest_s, paced_s))
+        `calls_s` is the time that launches of calls take here; `owed` says that items have had less
+        of the device than they are guaranteed.
+        """
+        calls = [view for view in lanes if view.calls]
+        items = sorted(
+            (view.items_alone for view in lanes if view.items), key=lambda view: view.items_since_s
+        )
+        if items and (owed or not calls):
+            allowed_s = inf if owed else self.gap_s(now_s, pool, calls_s)
+            decision = self._decide_items(now_s, items, pool, allowed_s, owed, draining)
+            if isinstance(decision, Flush) or not calls:
+                return decision
+        if not calls:
+            return Wait(inf)
+        return self._decide_calls(
+            now_s, min(calls, key=self._latest_s), pool, bool(items), draining
+        )
 
+    def _decide_calls(
+        self, now_s: float, view: LaneView, pool: PoolView, filled: bool, draining: bool
+    ) -> Flush | Wait:
+        rules = self.rules
+        rows, units = 1 if view.alone else rules.most_rows(view.bucket), rules.most_units
+        latest_s = self._latest_s(view)
+        fills_up = filled and self._is_fixed(view)
+        paced_s = pool.paced_s if fills_up else self._sharing_s(now_s, view, pool)
+        reason: FlushReason | None = None
+        if view.calls >= rows or (units and view.calls_units >= units):
+            reason = "full"
+        elif now_s >= latest_s:
+            reason = "deadline"
+        elif view.calls >= self.latency.knee(rules.full_rows(view), rules.row(view)):
+            reason = "knee"
+        elif now_s >= paced_s:
+            reason = "pace"
+        elif draining:
+            reason = "drain"
+        return Flush(view, rows, units, reason) if reason else Wait(min(latest_s, paced_s))
 
-def _sharing_s(
-    now_s: float, view: LaneView, pool: PoolView, latency: LatencyModel, rules: Rules
-) -> float:
-    """Returns until when a lane's first call waits for others to share its launch.
+    def _sharing_s(self, now_s: float, view: LaneView, pool: PoolView) -> float:
+        """Returns until when a lane's first call waits for others to share its launch.
 
-    The wait is the even spacing of a pool that is always busy, reduced the fewer calls there are to
-    share a launch, and the less sharing saves. A slot that no other follows soon keeps to the even
-    spacing: calls of a burst would else take a slot each.
-    """
-    if pool.slots == 1:
-        return -inf
-    spacing_s = pool.last_took_s / pool.slots * _saved(view, latency, rules)
-    calls: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEPNESS
-    first_s = view.calls_due_s - rules.target_s
-    until_s = first_s + spacing_s * calls / (calls + _SHARING)
-    if pool.other_free_s <= now_s + spacing_s:
-        return until_s
-    return max(until_s, min(pool.paced_s, first_s + spacing_s))
+        The wait is the even spacing of a pool that is always busy, reduced the fewer calls there
+        are to share a launch, and the less sharing saves. A slot that no other follows soon keeps
+        to the even spacing: calls of a burst would else take a slot each.
+        """
+        if pool.slots == 1:
+            return -inf
+        spacing_s = pool.last_took_s / pool.slots * self._saved(view)
+        calls: float = (spacing_s / max(pool.gap_s, 1e-6)) ** _STEEPNESS
+        first_s = view.calls_due_s - self.rules.target_s
+        until_s = first_s + spacing_s * calls / (calls + _SHARING)
+        if pool.other_free_s <= now_s + spacing_s:
+            return until_s
+        return max(until_s, min(pool.paced_s, first_s + spacing_s))
 
+    def _latest_s(self, view: LaneView) -> float:
+        rows = min(view.calls + 1, self.rules.full_rows(view))
+        return view.calls_due_s - self.latency.predict95(self._size(view, rows))
 
-def _latest_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
-    rows = min(view.calls + 1, rules.full_rows(view))
-    return view.calls_due_s - latency.predict95(_rows_of(view, rows, rules))
+    def gap_s(self, now_s: float, pool: PoolView, calls_s: float) -> float:
+        """Returns the longest that items may have this slot alone.
 
+        A call that comes as they start waits for their end, or for another slot, and has to be
+        answered in time. Where calls alone take too long for their target, items may take about as
+        long as they do.
+        """
+        if now_s >= pool.quiet_s:
+            return inf
+        spare_s = self.rules.target_s - self.rules.margin_s - calls_s
+        if spare_s <= 0:
+            return calls_s * (1 + FILL_SHARE)
+        return inf if pool.other_free_s - now_s <= spare_s else spare_s
 
-def gap_s(now_s: float, pool: PoolView, rules: Rules, calls_s: float) -> float:
-    """Returns the longest that items may have this slot alone.
+    def _decide_items(
+        self,
+        now_s: float,
+        views: Sequence[LaneView],
+        pool: PoolView,
+        allowed_s: float,
+        owed: bool,
+        draining: bool,
+    ) -> Flush | Wait:
+        """Decides for items alone. While calls are expected, launches of fixed cost are evenly
+        spaced, so that a slot is soon free for calls; others are kept short."""
+        expected = now_s < pool.quiet_s
+        spaced = expected and not (owed or draining) and now_s < pool.paced_s
+        until_s = inf
+        for view in views:
+            if spaced and self._is_fixed(view):
+                until_s = min(until_s, pool.paced_s)
+                continue
+            bound_s = allowed_s
+            if owed and expected:  # a single row, and what costs next to nothing more
+                bound_s = self.latency.predict95(self._size(view, 1)) * (1 + FILL_SHARE)
+            rows = self._rows_within(bound_s, view)
+            if rows == 0:  # the gap may be long enough then
+                gap_from_s = max(pool.other_free_s - allowed_s, pool.paced_s)
+                until_s = min(until_s, pool.quiet_s, gap_from_s)
+                continue
+            decision = self._decide_lane(now_s, view, rows, draining)
+            if isinstance(decision, Flush):
+                return decision
+            until_s = min(until_s, decision.until_s)
+        return Wait(until_s)
 
-    A call that comes as they start waits for their end, or for another slot, and has to be answered
-    in time. Where calls alone take too long for their target, items may take about as long as they
-    do.
-    """
-    if now_s >= pool.quiet_s:
-        return inf
-    spare_s = rules.target_s - rules.margin_s - calls_s
-    if spare_s <= 0:
-        return calls_s * (1 + FILL_SHARE)
-    return inf if pool.other_free_s - now_s <= spare_s else spare_s
+    def _decide_lane(self, now_s: float, view: LaneView, rows: int, draining: bool) -> Flush | Wait:
+        rules = self.rules
+        units = rules.most_units
+        latest_s = view.items_since_s + rules.limits.window_ms / 1000
+        reason: FlushReason | None = None
+        if view.items >= rows or (units and view.items_units >= units):
+            reason = "full"
+        elif now_s >= latest_s:
+            reason = "deadline"
+        elif view.items >= self.latency.knee(min(rows, rules.full_rows(view)), rules.row(view)):
+            reason = "knee"
+        elif draining:
+            reason = "drain"
+        return Flush(view, rows, units, reason) if reason else Wait(latest_s)
 
+    def _saved(self, view: LaneView) -> float:
+        """Returns the share of its launch that a call saves by joining another; 1 for a fixed
+        cost."""
+        one_s, two_s = (self.latency.predict(self._size(view, rows)) for rows in (1, 2))
+        return max(0.0, 2 - two_s / one_s) if one_s else 1.0
 
-def _decide_items(
-    now_s: float,
-    views: Sequence[LaneView],
-    pool: PoolView,
-    latency: LatencyModel,
-    rules: Rules,
-    allowed_s: float,
-    owed: bool,
-    draining: bool,
-) -> Flush | Wait:
-    """Decides for items alone. While calls are expected, launches of fixed cost are evenly spaced,
-    so that a slot is soon free for calls; others are kept short."""
-    expected = now_s < pool.quiet_s
-    spaced = expected and not (owed or draining) and now_s < pool.paced_s
-    until_s = inf
-    for view in views:
-        if spaced and _is_fixed(view, latency, rules):
-            until_s = min(until_s, pool.paced_s)
-            continue
-        bound_s = _short_s(view, latency, rules) if owed and expected else allowed_s
-        rows = _rows_within(bound_s, view, latency, rules)
-        if rows == 0:
-            until_s = min(until_s, _gap_from_s(pool, allowed_s))
-            continue
-        decision = _decide_lane(now_s, view, rows, latency, rules, draining)
-        if isinstance(decision, Flush):
-            return decision
-        until_s = min(until_s, decision.until_s)
-    return Wait(until_s)
+    def _is_fixed(self, view: LaneView) -> bool:
+        """Returns True if a full launch takes hardly longer than one of a single row."""
+        one, full = (self._size(view, rows) for rows in (1, self.rules.full_rows(view)))
+        return self.latency.predict(full) < _FIXED * self.latency.predict(one)
 
+    def _rows_within(self, bound_s: float, view: LaneView) -> int:
+        """Returns the most rows of a lane that take no longer than the bound; 0 if one does."""
+        most = self.rules.most_rows(view.bucket)
+        if bound_s == inf:
+            return most
+        return bisect_left(
+            range(1, most + 1),
+            True,
+            key=lambda rows: self.latency.predict95(self._size(view, rows)) > bound_s,
+        )
 
-def _decide_lane(
-    now_s: float,
-    view: LaneView,
-    rows: int,
-    latency: LatencyModel,
-    rules: Rules,
-    draining: bool,
-) -> Flush | Wait:
-    units = rules.most_units
-    latest_s = view.items_since_s + rules.limits.window_ms / 1000
-    reason: FlushReason | None = None
-    if view.items >= rows or (units and view.items_units >= units):
-        reason = "full"
-    elif now_s >= latest_s:
-        reason = "deadline"
-    elif view.items >= latency.knee(min(rows, rules.full_rows(view)), rules.row(view)):
-        reason = "knee"
-    elif draining:
-        reason = "drain"
-    return Flush(view, rows, units, reason) if reason else Wait(latest_s)
+    def _size(self, view: LaneView, rows: int) -> LaunchSize:
+        return LaunchSize.alike(rows, self.rules.row(view).units, view.bucket)
 
+    def fill_rows(
+        self, calls: LaunchSize, slack_s: float, row: LaunchSize, most_rows: int, most_units: int
+    ) -> int:
+        """Returns how many rows of items may join a launch of calls at little cost to the calls.
 
-def _saved(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
-    """Returns the share of its launch that a call saves by joining another; 1 for a fixed cost."""
-    one_s, two_s = (latency.predict(_rows_of(view, rows, rules)) for rows in (1, 2))
-    return max(0.0, 2 - two_s / one_s) if one_s else 1.0
+        `row` is one item at its longest; `slack_s` the time until the most urgent call is due.
+        """
+        latency = self.latency
+        alone_s = latency.predict(calls)
+        bound_s = alone_s + max(FILL_SHARE * alone_s, FILL_TARGET * self.rules.target_s)
 
+        def _too_many(rows: int) -> bool:
+            work = calls.plus(rows, row.units)
+            if most_units and work.units > most_units:
+                return True
+            return latency.predict(work) > bound_s or latency.predict95(work) > slack_s
 
-def _is_fixed(view: LaneView, latency: LatencyModel, rules: Rules) -> bool:
-    """Returns True if a full launch takes hardly longer than one of a single row."""
-    one, full = (_rows_of(view, rows, rules) for rows in (1, rules.full_rows(view)))
-    return latency.predict(full) < _FIXED * latency.predict(one)
-
-
-def _short_s(view: LaneView, latency: LatencyModel, rules: Rules) -> float:
-    """Returns the time for items that are owed a launch while calls are expected: a single row's,
-    and what costs next to nothing more."""
-    one_s = latency.predict95(_rows_of(view, 1, rules))
-    return one_s * (1 + FILL_SHARE)
-
-
-def _gap_from_s(pool: PoolView, allowed_s: float) -> float:
-    """Returns when a gap that is too short now may be long enough."""
-    return min(pool.quiet_s, max(pool.other_free_s - allowed_s, pool.paced_s))
-
-
-def _rows_within(bound_s: float, view: LaneView, latency: LatencyModel, rules: Rules) -> int:
-    """Returns the most rows of a lane that take no longer than the bound; 0 if one takes longer."""
-    most = rules.most_rows(view.bucket)
-    if bound_s == inf:
-        return most
-    return bisect_left(
-        range(1, most + 1),
-        True,
-        key=lambda rows: latency.predict95(_rows_of(view, rows, rules)) > bound_s,
-    )
-
-
-def _rows_of(view: LaneView, rows: int, rules: Rules) -> LaunchSize:
-    return LaunchSize.alike(rows, rules.row(view).units, view.bucket)
-
-
-def fill_rows(
-    calls: LaunchSize,
-    slack_s: float,
-    row: LaunchSize,
-    most_rows: int,
-    most_units: int,
-    latency: LatencyModel,
-    target_s: float,
-) -> int:
-    """Returns how many rows of items may join a launch of calls at little cost to the calls.
-
-    `row` is one item at its longest; `slack_s` the time until the most urgent call is due.
-    """
-    alone_s = latency.predict(calls)
-    bound_s = alone_s + max(FILL_SHARE * alone_s, FILL_TARGET * target_s)
-
-    def _too_many(rows: int) -> bool:
-        work = calls.plus(rows, row.units)
-        if most_units and work.units > most_units:
-            return True
-        return latency.predict(work) > bound_s or latency.predict95(work) > slack_s
-
-    return bisect_left(range(1, most_rows - calls.rows + 1), True, key=_too_many)
+        return bisect_left(range(1, most_rows - calls.rows + 1), True, key=_too_many)

@@ -13,7 +13,7 @@ from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.lanes import ItemLanes, ItemsWaiting
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.policy import Flush, Wait, decide, fill_rows
+from workers.scheduler.policy import Flush, LaunchPolicy, Wait
 from workers.scheduler.snapshot import LaneView, Rules, Waiting, merged
 
 FLOOR = 0.05  # share of the device's time that is guaranteed to items
@@ -30,6 +30,7 @@ class Scheduler:
     def __init__(self, model: Model) -> None:
         self.rules = Rules.from_model(model)
         self.latency = LatencyModel()
+        self.policy = LaunchPolicy(self.latency, self.rules)
         self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
         self.lanes_seen = 0  # lanes with entries, at the last decision
@@ -54,12 +55,10 @@ class Scheduler:
         lanes = merged(waiting, own)
         self.lanes_seen = len(lanes)
         owed = any(view.items for view in lanes) and now_s >= self._owed_from_s(lanes)
-        decision = decide(
+        decision = self.policy.decide(
             now_s,
             lanes,
             waiting.pool,
-            self.latency,
-            self.rules,
             calls_s=self._calls_s or self._one_call_s(),
             owed=owed,
             draining=draining,
@@ -124,7 +123,8 @@ class Scheduler:
         if calls:
             items = self._fill(now_s, flush, calls, due_s) if fill else []
         else:
-            items = [] if flush.view.calls else self._alone(flush)
+            view = flush.view
+            items = [] if view.calls else self.items.take(view.lane, flush.rows, flush.units)
         if not calls and not items:
             return None
         params = lane_parts(flush.view.lane)[0]
@@ -151,7 +151,7 @@ class Scheduler:
         """Halves the most rows of a launch, after `rows` were too many for the memory."""
         limits = self.rules.limits
         smaller = replace(limits, max_batch=max(1, min(limits.max_batch, rows // 2)))
-        self.rules = replace(self.rules, limits=smaller)
+        self.rules = self.policy.rules = replace(self.rules, limits=smaller)
 
     def profile(self, load_s: float = 0.0, slots: int = 0) -> Profile:
         """Returns the profile that api and keeper read; `slots` counts launches at a time, 0 for as
@@ -188,17 +188,7 @@ class Scheduler:
         if not bucket:  # an item may have any size
             mean = view.items_units / view.items if view.items else 0.0
             size = max(mean, *(entry.size for entry in calls))
-        rows = fill_rows(
-            work,
-            due_s - now_s,
-            LaunchSize.alike(1, size, bucket),
-            flush.rows,
-            flush.units,
-            self.latency,
-            self.rules.target_s,
-        )
+        row = LaunchSize.alike(1, size, bucket)
+        rows = self.policy.fill_rows(work, due_s - now_s, row, flush.rows, flush.units)
         left = max(1, flush.units - int(work.units)) if flush.units else 0
         return self.items.take_fill(view.lane, rows, left)
-
-    def _alone(self, flush: Flush) -> list[Entry]:
-        return self.items.take(flush.view.lane, flush.rows, flush.units)

@@ -1,6 +1,5 @@
 """Durations in a simulation: of launches on the device, and of everything around them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -58,14 +57,15 @@ class LaunchTimes:
     def sweep(self, model: Model, random: Random) -> list[tuple[LaunchSize, float]]:
         """Returns what a worker's warm-up would measure: one row, half of a launch and a whole one
         of each bucket, several at a time."""
-        rules = Rules.from_model(model)
-        launches = _ROUNDS * model.limits.in_flight
-        return [
-            (work, self.draw_s(work, random))
-            for size, full in full_launches(rules, model.buckets)
-            for rows in sorted({1, (full + 1) // 2, full})
-            for work in [LaunchSize.alike(rows, size, size if model.buckets else 0)] * launches
-        ]
+        rules, measured = Rules.from_model(model), list[tuple[LaunchSize, float]]()
+        for bucket in model.buckets or (0,):
+            size = bucket or 1
+            full = rules.full_rows(LaneView("", bucket, items=1, items_units=size))
+            for rows in sorted({1, (full + 1) // 2, full}):
+                work = LaunchSize.alike(rows, size, bucket)
+                for _ in range(_ROUNDS * model.limits.in_flight):
+                    measured.append((work, self.draw_s(work, random)))
+        return measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,3 @@ class Overheads:
 
 
 NO_OVERHEADS = Overheads(0.0, 0.0)
-
-
-def full_launches(rules: Rules, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Returns each size (1 without buckets) and how many rows of it fill a launch."""
-    tops = [(size, size) for size in sizes] or [(1, 0)]
-    return [
-        (size, rules.full_rows(LaneView("", bucket, items=1, items_units=size)))
-        for size, bucket in tops
-    ]

@@ -104,8 +104,8 @@ class Gateway:
         self, id: str, outcome: Outcome, launched_s: float = 0.0, reason: FlushReason | None = None
     ) -> None:
         """Records the first end of a call."""
-        if found := self._open.pop(id, None):
-            arrived_s, call = found
+        if opened := self._open.pop(id, None):
+            arrived_s, call = opened
             if outcome == "answered":
                 bucket = bucket_of(call.size, self._model.buckets)
                 due = due_ms(self._profile, self._model, bucket, self._timeout_ms)

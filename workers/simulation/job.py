@@ -16,11 +16,8 @@ class Job:
 
     def __init__(self, model: Model, sizes: Sequence[int], random: Random) -> None:
         self._model, self._random = model, random
-        self._kinds = [
-            (size, bucket, lane_name({}, bucket))
-            for size in sizes
-            for bucket in [bucket_of(size, model.buckets)]
-        ]
+        buckets = [bucket_of(size, model.buckets) for size in sizes]
+        self._kinds = [(n, b, lane_name({}, b)) for n, b in zip(sizes, buckets, strict=True)]
 
     def top_up(self, items: ItemLanes, now_s: float) -> bool:
         """Claims slices while there is room; returns True if it did."""

@@ -1,6 +1,5 @@
-"""One worker with its slots. What threads do in `workers/device/model_host.py`,
-events do here: a slot looks,
-lets the scheduler decide, takes, closes, runs, and delivers."""
+"""One worker with its slots. Events do what threads do in `workers/device/model_host.py`: a slot
+looks, lets the scheduler decide, takes, closes, runs, and delivers."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,11 +18,33 @@ from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.gateway import Gateway
 from workers.simulation.job import Job
 from workers.simulation.result import LaunchEnd
-from workers.simulation.wakeups import WakeupList
 
 LEASE_S = 6.0  # renewed three times within it
 _MAX_WAIT_S = 1.0  # between two looks of an idle slot
 _MIN_WAIT_S = 0.0005  # one round trip
+
+
+class WakeupList:
+    """Wakes the replica whose slot has waited for the longest: the lanes give one token for it."""
+
+    def __init__(self, lanes: MemoryLanes) -> None:
+        self._lanes = lanes
+        self._waiting: deque[Replica] = deque()
+
+    def notify(self) -> None:
+        """Wakes slots if the lanes gave a token."""
+        while self._lanes.wakeup_pending and self._waiting:
+            self._lanes.wakeup_pending = False
+            self._waiting.popleft().wake()
+
+    def add(self, replica: "Replica") -> None:
+        """Adds a replica whose slot waits."""
+        self._waiting.append(replica)
+        self.notify()
+
+    def remove(self, replica: "Replica") -> None:
+        """Removes a replica that was woken by something else."""
+        self._waiting.remove(replica)
 
 
 @dataclass
@@ -123,7 +144,9 @@ class Replica:
         slot, self._deciding = self._deciding, None
         took_s = self._stage.times.draw_s(launch.work, self._stage.random)
         launch.started_s = self._loop.now_s
-        self._record(launch, took_s)
+        started_s, sizes = launch.started_s - BEGINS_S, (len(launch.calls), len(launch.items))
+        end = LaunchEnd(self.number, started_s, took_s, *sizes, launch.reason)
+        self._stage.launches.append(end)
         self._loop.at(self._loop.now_s + took_s, self._ended, slot, launch)
         self._top_up()
         self._next()
@@ -158,12 +181,6 @@ class Replica:
     def _freed(self, slot: str) -> None:
         self._free.append(slot)
         self._next()
-
-    def _record(self, launch: Launch, took_s: float) -> None:
-        started_s = launch.started_s - BEGINS_S
-        sizes = len(launch.calls), len(launch.items)
-        end = LaunchEnd(self.number, started_s, took_s, *sizes, launch.reason)
-        self._stage.launches.append(end)
 
     def _top_up(self) -> None:
         """Claims items; a new slice wakes a waiting slot."""

@@ -9,9 +9,8 @@ from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.gateway import Gateway
 from workers.simulation.job import Job
-from workers.simulation.replica import Replica, Stage
+from workers.simulation.replica import Replica, Stage, WakeupList
 from workers.simulation.result import Result
-from workers.simulation.wakeups import WakeupList
 
 TIMEOUT_MS = 10_000  # of a call without one
 MOST_WAITING = 2000  # calls of one model

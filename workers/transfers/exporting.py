@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import fields
 from io import BytesIO
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -73,21 +73,30 @@ def give_up(job: JobRow) -> bool:
     return bool((job.read_at - (job.finished_at or job.read_at)).total_seconds() > _GIVE_UP_S)
 
 
-class _Destination(Protocol):
+class _Destination:
+    """Place for the parts of one export."""
+
+    def __init__(
+        self, context: TransferContext, transfer: Transfer, job: JobRow, target: Mapping[str, Any]
+    ) -> None:
+        self._context, self._transfer, self._job, self._target = context, transfer, job, target
+
     def put(self, part: Written) -> dict[str, Any]:
         """Stores a part; returns its entry of the manifest.
 
         Raises BlobStoreUnavailable, Untransferable.
         """
+        raise NotImplementedError
 
     def seal(self, manifest: Mapping[str, Any]) -> None:
-        """Called when all parts are stored."""
+        """Writes the manifest where it isn't in the job's row alone; called after all parts."""
 
     def record(self, tx: Tx) -> None:
-        """Records the parts in the database."""
+        """Completes the rows of the parts in the database, if they have any."""
 
     def discard(self) -> None:
         """Deletes what was stored."""
+        raise NotImplementedError
 
 
 def _write(
@@ -138,22 +147,15 @@ def _discard_if_changed(
     return unchanged
 
 
-class _FileTarget:
+class _FileTarget(_Destination):
     """Stores each part as a file of the tenant.
 
     The id derives from the job, so that another try writes to the same place. The row comes before
     the bytes, so that they are deleted whatever process dies.
     """
 
-    def __init__(
-        self,
-        context: TransferContext,
-        transfer: Transfer,
-        job: JobRow,
-        target: Mapping[str, Any],
-    ) -> None:
-        self._context, self._transfer, self._job = context, transfer, job
-        self._expires_in_s = (target.get("files") or {}).get("expires_in_s")
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
         self._put: list[UUID] = []
         self._stored: list[dict[str, Any]] = []
 
@@ -167,22 +169,18 @@ class _FileTarget:
             file_rows.reserve(
                 tx, self._transfer.tenant, id, purpose="batch_output",
                 filename=f"{job}_{part.part}{part.suffix}", key=tenant_files.blob_key(id),
-                key_id="",                within_s=tenant_files.UPLOAD_TIMEOUT_S,
+                key_id="", within_s=tenant_files.UPLOAD_TIMEOUT_S,
             )  # fmt: skip
         self._put.append(id)
         stored = tenant_files.put(self._context.files, part.content, id)
         self._stored.append({name: stored[name] for name in ("id", "bytes", "sha256")})
         return described | {"file": ids.show("file", id)}
 
-    def seal(self, manifest: Mapping[str, Any]) -> None:
-        """Does nothing: the job's row holds the manifest."""
-
     def record(self, tx: Tx) -> None:
         """Completes the files' rows."""
+        expires_in_s = (self._target.get("files") or {}).get("expires_in_s")
         for file in self._stored:
-            row = file_rows.complete(
-                tx, self._transfer.tenant, expires_in_s=self._expires_in_s, **file
-            )
+            row = file_rows.complete(tx, self._transfer.tenant, expires_in_s=expires_in_s, **file)
             if row is None:
                 raise BlobStoreUnavailable("a file was given up while others were written")
 
@@ -196,24 +194,19 @@ class _FileTarget:
         return acting(self._context.database, self._transfer.tenant)
 
 
-class _ObjectTarget:
+class _ObjectTarget(_Destination):
     """Stores parts as objects below a URL, in a folder of the job's generation.
 
     No other generation writes there; the manifest comes last and says that all parts are there.
     """
 
-    def __init__(
-        self,
-        context: TransferContext,
-        transfer: Transfer,
-        job: JobRow,
-        target: Mapping[str, Any],
-    ) -> None:
-        settings = context.settings
-        self._objects, self._encryption = context.objects, target.get("encryption") or {}
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
+        settings, target, job = self._context.settings, self._target, self._job
+        self._objects, self._encryption = self._context.objects, target.get("encryption") or {}
         folder = s3_locations.parse(target["url"]).below(f"{ids.show('job', job.id)}/")
         self._folder = folder.below(f"{job.generation}/")
-        s3_locations.check(self._folder, transfer.tenant, settings.s3_allow, settings.blobs)
+        s3_locations.check(self._folder, self._transfer.tenant, settings.s3_allow, settings.blobs)
         self._put: list[s3_locations.S3Location] = []
 
     def put(self, part: Written) -> dict[str, Any]:
@@ -235,6 +228,3 @@ class _ObjectTarget:
         """Deletes the objects, the last first."""
         for at in reversed(self._put):
             self._objects.discard(at)
-
-    def record(self, tx: Tx) -> None:
-        """Records nothing."""

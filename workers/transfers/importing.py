@@ -2,9 +2,9 @@
 transaction or not at all."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from typing import IO, Any, cast
 
 import orjson
@@ -27,7 +27,7 @@ from jobs.store.tenancy import acting
 from jobs.store.tenants import limits
 from jobs.telemetry.metrics import record
 from workers.transfers.context import ClaimLost, TransferContext
-from workers.transfers.readers import lines_of
+from workers.transfers.readers import Observed, lines_of
 
 _MIB = 1 << 20
 
@@ -144,30 +144,19 @@ class _Import:
         if row is None:
             message = f"there is no file {shown}: it was deleted, or has expired"
             raise Untransferable("no_such_file", message)
-        raw = _Checked(self._context.files.open(row.key), bytes(row.sha256))
+        raw = Observed(self._context.files.open(row.key), _verifier(bytes(row.sha256)))
         return cast(IO[bytes], BufferedReader(raw, _MIB))
 
 
-class _Checked(RawIOBase):
-    """Verifies a file's digest while it is read; its end raises PayloadCorrupt if it differs."""
+def _verifier(digest: bytes) -> Callable[[bytes], None]:
+    """Returns an observer of a file's chunks, which raises PayloadCorrupt at the end if the file
+    has another digest."""
+    computed = hashlib.sha256()
 
-    def __init__(self, raw: IO[bytes], digest: bytes) -> None:
-        self._raw, self._digest, self._seen = raw, digest, hashlib.sha256()
-
-    def readable(self) -> bool:
-        """Returns True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Reads the next bytes. Raises PayloadCorrupt."""
-        chunk = self._raw.read(len(buffer))
-        if not chunk and self._seen.digest() != self._digest:
+    def verify(chunk: bytes) -> None:
+        """Counts a chunk in, or checks the whole."""
+        computed.update(chunk)
+        if not chunk and computed.digest() != digest:
             raise PayloadCorrupt("the file is not what was handed in: hand it in once more")
-        self._seen.update(chunk)
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._raw.close()
-        super().close()
+    return verify

@@ -4,9 +4,10 @@ import csv
 import gzip
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader, RawIOBase
+from shutil import copyfileobj
 from typing import IO, Any, cast
 
 import orjson
@@ -35,7 +36,7 @@ def lines_of(
             return
         if source.get("compression") == "gzip":
             raw = cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-        bounded = BufferedReader(_Bounded(raw, max_bytes), _CHUNK)
+        bounded = BufferedReader(Observed(raw, _Budget(max_bytes).spend), _CHUNK)
         lines = bounded_lines(cast(IO[bytes], bounded), max_line_bytes)
         yield from _csv(lines, max_line_bytes) if form == "csv" else lines
 
@@ -59,28 +60,42 @@ def _invalid(code: str, message: str) -> Untransferable:
     return Untransferable(code, f"{message}. Mend it, then retry the job")
 
 
-class _Bounded(RawIOBase):
-    """Bounds the bytes of a source; lines that are too long for an item count in full."""
+class Observed(RawIOBase):
+    """Bytes of a source. `observe` gets each chunk that is read, an empty one at the end, and may
+    raise; closing this closes the source."""
 
-    def __init__(self, raw: IO[bytes], max_bytes: int) -> None:
-        self._raw, self._max, self._left = raw, max_bytes, max_bytes
+    def __init__(self, raw: IO[bytes], observe: Callable[[bytes], None]) -> None:
+        self._raw, self._observe = raw, observe
 
     def readable(self) -> bool:
         """Returns True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Reads the next bytes. Raises Untransferable past the bound."""
+        """Reads the next bytes. Raises what `observe` raises."""
         chunk = self._raw.read(len(buffer))
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise _too_large(self._max)
+        self._observe(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
+    def close(self) -> None:
+        """Closes the source."""
+        self._raw.close()
+        super().close()
 
-def _too_large(max_bytes: int) -> Untransferable:
-    return _invalid("too_large", f"the input has more than {max_bytes:,} bytes, unpacked; split it")
+
+class _Budget:
+    """Bytes that a source may have; lines that are too long for an item count in full."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = self._left = max_bytes
+
+    def spend(self, chunk: bytes) -> None:
+        """Counts bytes. Raises Untransferable past the bound."""
+        self._left -= len(chunk)
+        if self._left < 0:
+            message = f"the input has more than {self._max:,} bytes, unpacked; split it"
+            raise _invalid("too_large", message)
 
 
 def _csv(lines: Iterator[bytes | None], max_line_bytes: int) -> Iterator[bytes]:
@@ -123,22 +138,15 @@ def _parquet(raw: IO[bytes], max_bytes: int) -> Iterator[bytes]:
     from pyarrow import ArrowException
 
     with tempfile.TemporaryFile() as file:
-        left = max_bytes
-        while chunk := raw.read(_CHUNK):
-            left -= len(chunk)
-            if left < 0:
-                raise _too_large(max_bytes)
-            file.write(chunk)
+        copyfileobj(Observed(raw, _Budget(max_bytes).spend), file, _CHUNK)
         try:
             table = parquet.ParquetFile(file)
             _check(table.schema_arrow.names)
-            left = max_bytes  # counted again: a repeated value takes no room in the file
+            budget = _Budget(max_bytes)  # counted again: a repeated value takes no room in the file
             for batch in table.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():
                     item = _item(row)
-                    left -= len(item)
-                    if left < 0:
-                        raise _too_large(max_bytes)
+                    budget.spend(item)
                     yield item
         except (ArrowException, OSError) as error:
             message = f"the input is no Parquet file that can be read: {error}"

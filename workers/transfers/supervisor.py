@@ -15,6 +15,7 @@ from jobs.store.jobs import transfers
 from jobs.store.jobs.transfers import Transfer
 from jobs.telemetry import logs
 from jobs.telemetry.tracing import spans
+from workers.service import Service
 from workers.transfers.child import Postponed
 
 _log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ _POLL_S = 0.2  # between two looks at whether the keeper stops
 _RETRY_S = 1.0  # after a process was killed
 
 
-class TransferSupervisor:
+class TransferSupervisor(Service):
     """Keeper service: runs one transfer at a time in a process of the pool."""
 
     def __init__(
@@ -35,8 +36,7 @@ class TransferSupervisor:
         processes: ProcessPool,
         stopping: threading.Event,
     ) -> None:
-        self.name, self.interval_s = name, settings.keeper_interval_s
-        self.wake = threading.Event()
+        super().__init__(name, settings.keeper_interval_s)
         self._lease_s, self._database = settings.lease_s, database
         self._processes, self._stopping = processes, stopping
 

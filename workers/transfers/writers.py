@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from os import SEEK_END
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from jobs.dialects.protocol import Dialect, Part
 from workers.transfers.readers import load_parquet
@@ -74,7 +74,9 @@ class Parts:
 
     def _growing(self, part: Part) -> "_Growing":
         if part not in self._open:
-            self._open[part] = _growing(self._target)
+            packed = self._target.get("compression") == "gzip"
+            kind = _Table if self._target.get("format") == "parquet" else _Lines
+            self._open[part] = kind(packed)
         return self._open[part]
 
     def _complete(self, part: Part) -> Iterator[Written]:
@@ -87,31 +89,26 @@ class Parts:
             yield Written(part, number, growing.suffix, growing.items, file)
 
 
-class _Growing(Protocol):
+class _Growing:
     """Part that results are added to: lines or rows."""
 
-    file: IO[bytes]
-    suffix: str
-    items: int
+    def __init__(self, suffix: str) -> None:
+        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self.suffix, self.items = suffix, 0
 
     def add(self, entry: Any) -> None:
         """Adds a line or a row."""
+        self.items += 1
 
     def finish(self) -> None:
         """Completes the file."""
 
 
-def _growing(target: Mapping[str, Any]) -> _Growing:
-    packed = target.get("compression") == "gzip"
-    return _Table(packed) if target.get("format") == "parquet" else _Lines(packed)
-
-
-class _Lines:
+class _Lines(_Growing):
     """JSONL file."""
 
     def __init__(self, packed: bool) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.suffix, self.items = ".jsonl.gz" if packed else ".jsonl", 0
+        super().__init__(".jsonl.gz" if packed else ".jsonl")
         # Without time and name, so that another try writes the same bytes.
         self._out: Any = (
             gzip.GzipFile("", "wb", _GZIP_LEVEL, self.file, mtime=0) if packed else self.file
@@ -128,7 +125,7 @@ class _Lines:
             self._out.close()
 
 
-class _Table:
+class _Table(_Growing):
     """Parquet file: seq, custom_id, outcome, output, error (both JSON), attempts, units."""
 
     def __init__(self, packed: bool) -> None:
@@ -147,8 +144,7 @@ class _Table:
                 pyarrow.field("units", pyarrow.int32(), nullable=False),
             ]
         )
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.suffix, self.items = ".parquet", 0
+        super().__init__(".parquet")
         self._out = parquet.ParquetWriter(
             self.file, self._schema, compression="gzip" if packed else "none"
         )

@@ -36,8 +36,8 @@ def post(
     resolver: Resolver = resolve,
 ) -> Attempt:
     """Posts to a URL whose form and addresses are checked here, within timeout_s in all."""
-    if no := url_problem(url, allow):
-        return Attempt(error=f"the URL {no[1]}")
+    if problem := url_problem(url, allow):
+        return Attempt(error=f"the URL {problem[1]}")
     given = [(name.encode(), value.encode()) for name, value in headers.items()]
     try:
         with closing(Client(tls, PinnedConnect(allow, resolver))) as client:

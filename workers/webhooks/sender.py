@@ -27,6 +27,7 @@ from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
 from jobs.telemetry.tracing import spans
 from jobs.usecases import webhook_messages, webhook_secret
+from workers.service import Service
 from workers.webhooks import retry_policy
 from workers.webhooks.post import TIMEOUT_S, Attempt, post
 from workers.webhooks.retry_policy import Verdict
@@ -45,15 +46,13 @@ _OUTCOMES = {
 }
 
 
-class WebhookSender:
+class WebhookSender(Service):
     """Keeper service, with database connections of its own."""
-
-    name = "webhooks"
 
     def __init__(
         self, settings: Settings, *, lease_s: float = LEASE_S, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self.interval_s, self.wake = settings.keeper_interval_s, threading.Event()
+        super().__init__("webhooks", settings.keeper_interval_s)
         self._settings, self._lease_s, self._timeout_s = settings, lease_s, timeout_s
         self._database: Database = db.connect(settings.database_url, pool_size=2, role=db.WORKER)
         self._allow = AllowList.parse(settings.webhook_allow)

@@ -19,7 +19,7 @@ from ops.bench.harness.scale import Scale
 from ops.bench.results.report import Report, scenario
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.policy import Wait, decide
+from workers.scheduler.policy import LaunchPolicy, Wait
 from workers.scheduler.snapshot import LaneView, PoolView, Rules
 
 LAUNCH_S, ROWS = 0.1, 100
@@ -65,7 +65,7 @@ def ours() -> Policy:
             called_s=moment.now_s,
             gap_s=1 / moment.rate,
         )
-        decision = decide(moment.now_s, [view], pool, latency, _RULES)
+        decision = LaunchPolicy(latency, _RULES).decide(moment.now_s, [view], pool)
         return decision.until_s if isinstance(decision, Wait) else moment.now_s
 
     return policy

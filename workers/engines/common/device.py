@@ -8,54 +8,30 @@ are the tensors.
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Send: TypeAlias = Callable[[NDArray[Any]], Tensor]
 """Copies an array to a tensor on the device."""
 
 
-class Device(Protocol):
-    """Device that runs forward passes."""
-
-    place: torch.device  #: torch's name of it
-
-    def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
-        """Returns the output of `forward`, on the host. Calls it on this thread with a function
-        that sends arrays to the device; any number of threads may run at once."""
-        ...
-
-    def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
-        """Runs a forward pass with several outputs, each of its own type."""
-        ...
-
-    def release(self) -> None:
-        """Returns the memory of freed tensors."""
-        ...
-
-
-def choose(name: str | None) -> Device:
-    """Returns the device of that name; for None CUDA where there is one, else the CPU."""
-    place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return Cuda(place) if place.type == "cuda" else Cpu(place)
-
-
-class Cpu:
+class Device:
     """CPU, or any torch device without streams; makes no copies on the CPU."""
 
     def __init__(self, place: torch.device) -> None:
         self.place = place
 
     def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
-        """Runs a forward pass with one output."""
+        """Returns the output of `forward`, on the host. Calls it on this thread with a function
+        that sends arrays to the device; any number of threads may run at once."""
         return self.run_all(lambda send: [forward(send)])[0]
 
     def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
-        """Runs a forward pass with several outputs."""
+        """Runs a forward pass with several outputs, each of its own type."""
         with torch.inference_mode():
             return [output.cpu().numpy() for output in forward(self._send)]
 
@@ -69,20 +45,18 @@ class Cpu:
         return torch.from_numpy(array).to(self.place)
 
 
-class Cuda:
+class Cuda(Device):
     """CUDA device with one stream a thread."""
 
     def __init__(self, place: torch.device) -> None:
-        self.place = place
+        super().__init__(place)
         self._threads = threading.local()
-
-    def run(self, forward: Callable[[Send], Tensor]) -> NDArray[np.float32]:
-        """Runs a forward pass with one output."""
-        return self.run_all(lambda send: [forward(send)])[0]
 
     def run_all(self, forward: Callable[[Send], Sequence[Tensor]]) -> list[NDArray[Any]]:
         """Runs a forward pass with several outputs."""
-        stream = self._stream()
+        stream: CudaStream | None = getattr(self._threads, "stream", None)
+        if stream is None:
+            stream = self._threads.stream = CudaStream(self.place)
         with torch.inference_mode(), torch.cuda.stream(stream.stream):
             stream.begin()
             return [stream.fetch(output) for output in forward(stream.send)]
@@ -91,11 +65,16 @@ class Cuda:
         """Returns the memory of freed tensors."""
         torch.cuda.empty_cache()
 
-    def _stream(self) -> "CudaStream":
-        stream: CudaStream | None = getattr(self._threads, "stream", None)
-        if stream is None:
-            stream = self._threads.stream = CudaStream(self.place)
-        return stream
+
+def choose(name: str | None) -> Device:
+    """Returns the device of that name; for None CUDA where there is one, else the CPU."""
+    place = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return Cuda(place) if place.type == "cuda" else Device(place)
+
+
+def weights_mb(module: nn.Module) -> float:
+    """Returns the size of a module's weights, MiB."""
+    return sum(t.nbytes for t in (*module.parameters(), *module.buffers())) / 2**20
 
 
 class CudaStream:

@@ -17,7 +17,7 @@ from workers.engines.common.bert import Encoder
 from workers.engines.common.device import Send
 from workers.engines.common.packing import LAYOUTS, TokenIds
 from workers.engines.common.tokenize import Texts
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.protocol import InvalidInput, Params, PreparedInputs
 
 _log = logging.getLogger(__name__)
 
@@ -63,16 +63,14 @@ class Embedder:
         if layout == "packed" and self._device.place.type == "cuda":
             _log.warning("a GPU is slow with the packed layout: declare layout = 'padded'")
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Returns token ids (int32 [size]) for each text, or list of its token ids."""
         if (dimensions := params.get("dimensions", 0)) > self._encoder.hidden:
             words = f"dimensions is {dimensions}; the model has {self._encoder.hidden}"
             return [InvalidInput(words) for _ in inputs]
         return self._texts.prepare(inputs, params)
 
-    def run(self, batch: Sequence[TokenIds], params: Mapping[str, Any]) -> NDArray[np.float32]:
+    def run(self, batch: Sequence[TokenIds], params: Params) -> NDArray[np.float32]:
         """Maps token ids per text to float32 [texts, dimensions], in order."""
         return self._device.run(partial(self._embed, batch, params))
 
@@ -89,7 +87,7 @@ class Embedder:
         del self._encoder
         self._device.release()
 
-    def _embed(self, batch: Sequence[TokenIds], params: Mapping[str, Any], send: Send) -> Tensor:
+    def _embed(self, batch: Sequence[TokenIds], params: Params, send: Send) -> Tensor:
         vectors = self._encoder(self._layout(batch, send))[:, : params.get("dimensions")]
         return F.normalize(vectors) if params.get("normalize", True) else vectors
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jobs.models.engines import huggingface_folder
 from workers.engines.common.tokenize_pairs import Row
+from workers.engines.protocol import Params
 
 Floats = NDArray[np.float32]
 
@@ -20,39 +21,34 @@ class Head(Protocol):
     """Task of a model."""
 
     auto: str  #: class of transformers that loads such a model
-    optional: tuple[str, ...]  #: prefixes of parameters that it may lack
+    optional: tuple[str, ...] = ()  #: prefixes of parameters that it may lack
 
-    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
         """Computes float32 [rows, …] on the device; mask is [rows, tokens]."""
         ...
 
-    def outputs(
-        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
-    ) -> Sequence[Any]:
+    def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
         """Returns one output a row, from the values of `finish`."""
-        ...
+        return list(values)
 
 
-class Classification:
+class Classification(Head):
     """Outputs [{"label", "score"}, …], the best first. Scores sum up to one, except with several
     labels for a text or a single one."""
 
     auto = "AutoModelForSequenceClassification"
-    optional: tuple[str, ...] = ()
 
     def __init__(self, config: Any) -> None:
         self._labels = _labels(config)
         several = getattr(config, "problem_type", None) == "multi_label_classification"
         self._alone = several or len(self._labels) == 1
 
-    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
         """Returns scores [rows, labels]."""
         logits: Tensor = returned.logits.float()
         return logits.sigmoid() if self._alone else logits.softmax(-1)
 
-    def outputs(
-        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
-    ) -> Sequence[Any]:
+    def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
         """Returns one output a row."""
         best = np.argsort(-values, axis=1, kind="stable")[:, : params.get("top_k")]
         return [
@@ -61,27 +57,24 @@ class Classification:
         ]
 
 
-class TokenLabels:
+class TokenLabels(Head):
     """Outputs [{"label", "score", "start", "end", "text"}, …]: spans of tokens with one label, by
     their B- and I- tags, without "O". Start and end count characters; the score is the mean over
     the tokens."""
 
     auto = "AutoModelForTokenClassification"
-    optional: tuple[str, ...] = ()
 
     def __init__(self, config: Any) -> None:
         self._labels = _labels(config)
 
-    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
         """Returns probabilities [rows, tokens, labels]."""
         probabilities: Tensor = returned.logits.float().softmax(-1)
         return probabilities
 
-    def outputs(
-        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
-    ) -> Sequence[Any]:
+    def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
         """Returns one output a row."""
-        return [list(self._spans(row, of)) for row, of in zip(rows, values, strict=True)]
+        return [list(self._spans(*pair)) for pair in zip(rows, values, strict=True)]
 
     def _spans(self, row: Row, values: Floats) -> Iterator[dict[str, Any]]:
         assert row.places is not None
@@ -104,17 +97,17 @@ class TokenLabels:
             }
 
 
-class Embedding:
+class Embedding(Head):
     """Outputs a vector a text: the mean over its tokens, or its first token's ("cls"), of unit
     length unless `normalize` is False."""
 
     auto = "AutoModel"
-    optional: tuple[str, ...] = ("pooler.",)
+    optional = ("pooler.",)
 
     def __init__(self, folder: Path, pooling: str, normalize: bool) -> None:
         self._pooling, self._normalize = pooling or _pooling(folder), normalize
 
-    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
         """Returns vectors [rows, hidden]."""
         hidden = returned.last_hidden_state.float()
         if self._pooling == "cls":
@@ -124,32 +117,23 @@ class Embedding:
             vectors = (hidden * real).sum(1) / real.sum(1)
         return F.normalize(vectors) if params.get("normalize", self._normalize) else vectors
 
-    def outputs(
-        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
-    ) -> Sequence[Any]:
-        """Returns one output a row."""
-        return list(values)
 
-
-class Reranking:
+class Reranking(Head):
     """Outputs a score a pair, between 0 and 1 unless the activation is "none"."""
 
     auto = "AutoModelForSequenceClassification"
-    optional: tuple[str, ...] = ()
 
     def __init__(self, config: Any, activation: str) -> None:
-        if no := huggingface_folder.misfit("reranking", {"id2label": config.id2label}):
-            raise ValueError(no)
+        if problem := huggingface_folder.misfit("reranking", {"id2label": config.id2label}):
+            raise ValueError(problem)
         self._sigmoid = (activation or _activation(config)) == "sigmoid"
 
-    def finish(self, returned: Any, mask: Tensor, params: Mapping[str, Any]) -> Tensor:
+    def finish(self, returned: Any, mask: Tensor, params: Params) -> Tensor:
         """Returns scores [rows]."""
         logits: Tensor = returned.logits.float()[:, 0]
         return logits.sigmoid() if self._sigmoid else logits
 
-    def outputs(
-        self, rows: Sequence[Row], values: Floats, params: Mapping[str, Any]
-    ) -> Sequence[Any]:
+    def outputs(self, rows: Sequence[Row], values: Floats, params: Params) -> Sequence[Any]:
         """Returns one output a row."""
         scores: list[float] = values.tolist()
         return scores
@@ -172,11 +156,11 @@ def _edges(tags: Sequence[tuple[bool, str]]) -> list[int]:
 
 def _pooling(folder: Path) -> str:
     """Reads the pooling from the file of sentence-transformers; "mean" without one."""
-    said = huggingface_folder.read(folder / "1_Pooling", "config.json")
-    old = [key.removeprefix("pooling_mode_") for key, on in said.items() if on is True]
-    modes = {"mean_tokens": "mean", "cls_token": "cls"}
-    wanted = [modes.get(mode, mode) for mode in old if f"pooling_mode_{mode}" in said]
-    if mode := said.get("pooling_mode"):
+    config = huggingface_folder.read(folder / "1_Pooling", "config.json")
+    flags = [key for key, on in config.items() if on is True and key.startswith("pooling_mode_")]
+    modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    wanted = [modes.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]
+    if mode := config.get("pooling_mode"):
         wanted = list(mode) if isinstance(mode, list | tuple) else [mode]
     if not wanted:
         return "mean"
@@ -187,6 +171,6 @@ def _pooling(folder: Path) -> str:
 
 def _activation(config: Any) -> str:
     """Reads the activation that sentence-transformers writes into config.json."""
-    said = getattr(config, "sentence_transformers", None) or {}
-    name = str(said.get("activation_fn", "") if isinstance(said, Mapping) else "")
+    saved = getattr(config, "sentence_transformers", None)
+    name = str(saved.get("activation_fn", "")) if isinstance(saved, Mapping) else ""
     return "none" if name.endswith("Identity") else "sigmoid"

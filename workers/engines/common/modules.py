@@ -30,19 +30,18 @@ class Module:
 
         return dict(zip(self._outputs, self._device.run_all(_forward), strict=True))
 
-    def _in_order(self, found: Any) -> list[Tensor]:
-        if isinstance(found, Tensor):
-            found = [found]
-        if isinstance(found, Mapping):
-            return [found[name] for name in self._outputs]
-        if len(found) != len(self._outputs):
-            raise ValueError(f"the module gave {len(found)} outputs for {len(self._outputs)}")
-        return list(found)
+    def _in_order(self, outputs: Any) -> list[Tensor]:
+        if isinstance(outputs, Tensor):
+            outputs = [outputs]
+        if isinstance(outputs, Mapping):
+            return [outputs[name] for name in self._outputs]
+        if len(outputs) != len(self._outputs):
+            raise ValueError(f"the module gave {len(outputs)} outputs for {len(self._outputs)}")
+        return list(outputs)
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
-        held = (*self._module.parameters(), *self._module.buffers())
-        return sum(tensor.nbytes for tensor in held) / 2**20
+        return devices.weights_mb(self._module)
 
     def close(self) -> None:
         """Frees the weights."""

@@ -31,12 +31,6 @@ class Network:
     shape: Shape | None = None  #: of one item, if known
     dtype: torch.dtype | None = None  #: of its input, if known
 
-    @property
-    def memory_mb(self) -> float:
-        """Size of the weights, MiB."""
-        held = [*self.forward.parameters(), *self.forward.buffers()]
-        return sum(tensor.nbytes for tensor in held) / 2**20
-
 
 def built(
     place: torch.device,
@@ -97,12 +91,11 @@ def _needed(path: Path, graph: bytes) -> dict[str, str]:
     """Returns the kind (parameter, buffer or constant) of each tensor that the graph lacks."""
     needed = {}
     for spec in orjson.loads(graph)["graph_module"]["signature"]["input_specs"]:
-        [(kind, said)] = spec.items()
+        [(kind, tensor)] = spec.items()
         if kind in ("parameter", "buffer"):
-            kept = said.get("persistent", True)
-            needed[said[f"{kind}_name"]] = kind if kept else "constant"
+            needed[tensor[f"{kind}_name"]] = kind if tensor.get("persistent", True) else "constant"
         elif kind == "tensor_constant":
-            needed[said["tensor_constant_name"]] = "constant"
+            needed[tensor["tensor_constant_name"]] = "constant"
         elif kind != "user_input":
             raise Faulty(f"{path} holds a {kind}, which only a pickle could bring back")
     return needed

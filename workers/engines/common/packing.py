@@ -4,7 +4,7 @@ A layout is created for each launch. Linear layers and norms see the matrix alon
 pooling, which must not mix texts, belong to the layout.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -38,13 +38,6 @@ class Layout(Protocol):
         ...
 
 
-class LayoutOf(Protocol):
-    """Creates the layout of one launch from the token ids of each text."""
-
-    def __call__(self, texts: Sequence[TokenIds], send: Send) -> Layout:
-        """Returns the layout."""
-
-
 class Packed:
     """Rows end to end, shortest first, without padding. Attention runs once for each length, which
     suits a CPU; a GPU would starve on small kernels."""
@@ -67,20 +60,15 @@ class Packed:
         for part, out, (rows, length) in parts:
             shape = (rows, length, heads, -1)
             query, key, value = (p.view(shape).transpose(1, 2) for p in part.chunk(3, dim=1))
-            seen = F.scaled_dot_product_attention(query, key, value)
-            out.view(shape).copy_(seen.transpose(1, 2))
+            mixed_heads = F.scaled_dot_product_attention(query, key, value)
+            out.view(shape).copy_(mixed_heads.transpose(1, 2))
         return mixed
 
     def pool(self, x: Tensor) -> Tensor:
         """Returns the mean over each text."""
         parts = zip(self._split(x), self._groups, strict=True)
-        by_length = torch.cat(
-            [
-                part.view(rows, length, -1).mean(1, dtype=torch.float32)
-                for part, (rows, length) in parts
-            ]
-        )
-        return by_length[self._places]
+        means = [part.view(*shape, -1).mean(1, dtype=torch.float32) for part, shape in parts]
+        return torch.cat(means)[self._places]
 
     def _split(self, x: Tensor) -> Sequence[Tensor]:
         return torch.split_with_sizes(x, [rows * length for rows, length in self._groups])
@@ -107,8 +95,8 @@ class Padded:
         shape = (*self._shape, 3, heads, -1)
         query, key, value = qkv.view(shape).permute(2, 0, 3, 1, 4)
         mask = None if self._real is None else self._real[:, None, None, :]
-        seen = F.scaled_dot_product_attention(query, key, value, mask)
-        return seen.transpose(1, 2).reshape(len(qkv), -1)
+        mixed = F.scaled_dot_product_attention(query, key, value, mask)
+        return mixed.transpose(1, 2).reshape(len(qkv), -1)
 
     def pool(self, x: Tensor) -> Tensor:
         """Returns the mean over each text."""
@@ -118,7 +106,11 @@ class Padded:
         return rows.sum(1, dtype=torch.float32) / self._lengths
 
 
-LAYOUTS: Mapping[str, LayoutOf] = {"packed": Packed, "padded": Padded}
+LAYOUTS: Mapping[str, Callable[[Sequence[TokenIds], Send], Layout]] = {
+    "packed": Packed,
+    "padded": Padded,
+}
+"""Create the layout of one launch from the token ids of each text."""
 
 
 def _filler(tokens: int) -> list[TokenIds]:

@@ -1,7 +1,7 @@
 """Tokenizer of all-MiniLM-L6-v2: texts, or ready token ids, to token ids."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from jobs.models.inputs.input_size import (
     minilm_tokenizer,
     with_specials,
 )
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.protocol import InvalidInput, Params, Prepared, PreparedInputs
 
 _PIECE = 64  # texts a call of the tokenizer: more block other threads (10,000: 44 ms)
-_SAMPLES = (3, 16, 32, 64, 128, 256)  # tokens
+_SAMPLES = (3, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # tokens
 
 
 class Texts:
@@ -34,35 +34,38 @@ class Texts:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens)
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Returns token ids (int32 [size]) for each text or list of token ids; the param `truncate`
         cuts them further."""
         most = min(params.get("truncate", self._max_tokens), self._max_tokens)
-        answers: list[Prepared | InvalidInput] = []
+        prepared: PreparedInputs = []
         for start in range(0, len(inputs), _PIECE):
-            answers += self._prepare_piece(inputs[start : start + _PIECE], most)
-        return answers
+            prepared += self._prepare_piece(inputs[start : start + _PIECE], most)
+        return prepared
 
     def samples(self) -> list[str]:
-        """Returns texts of about 3, 16, 32, 64, 128 and 256 tokens, up to max_tokens."""
-        shorter = (tokens for tokens in _SAMPLES if tokens < self._max_tokens)
-        return ["word " * (tokens - 2) for tokens in (*shorter, self._max_tokens)]
+        """Returns texts over the range of lengths."""
+        return sample_texts(self._max_tokens)
 
-    def _prepare_piece(self, inputs: Sequence[Any], most: int) -> list[Prepared | InvalidInput]:
+    def _prepare_piece(self, inputs: Sequence[Any], most: int) -> PreparedInputs:
         refusals = [_refusal(value) for value in inputs]
-        taken = [value for value, no in zip(inputs, refusals, strict=True) if no is None]
+        taken = [value for value, error in zip(inputs, refusals, strict=True) if not error]
         texts = [value for value in taken if isinstance(value, str)]
         encodings = iter(self._tokenizer.encode_batch_fast(texts))
         ids = (next(encodings).ids if isinstance(v, str) else with_specials(v) for v in taken)
         return [refusal or _prepared(next(ids), most) for refusal in refusals]
 
 
+def sample_texts(max_tokens: int) -> list[str]:
+    """Returns texts of about 3, 16, 32, 64, … tokens, up to max_tokens."""
+    shorter = (tokens for tokens in _SAMPLES if tokens < max_tokens)
+    return ["word " * (tokens - 2) for tokens in (*shorter, max_tokens)]
+
+
 def _refusal(value: Any) -> InvalidInput | None:
     if embeddings.is_token_ids(value):
-        no = embeddings.refuse(value, WORDS)
-        return no and InvalidInput(no[1])
+        problem = embeddings.refuse(value, WORDS)
+        return problem and InvalidInput(problem[1])
     return refusal(value)
 
 

@@ -45,9 +45,9 @@ class Tokens:
     def texts(self, inputs: Sequence[Any], most: int) -> list[Row | InvalidInput]:
         """Returns a row for each text, cut to `most` tokens, or why it is refused."""
         refusals = [refusal(text) for text in inputs]
-        taken = [text for text, no in zip(inputs, refusals, strict=True) if no is None]
+        taken = [text for text, error in zip(inputs, refusals, strict=True) if not error]
         rows = zip(taken, self._encoded(taken), strict=True)
-        return [no or self._row(*next(rows), most) for no in refusals]
+        return [error or self._row(*next(rows), most) for error in refusals]
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[Row]:
         """Returns a row for each document; if the two are too long, the longer one is cut first."""
@@ -61,8 +61,7 @@ class Tokens:
             yield from batch(inputs[start : start + _PIECE])
 
     def _row(self, text: str, encoding: Any, most: int) -> Row:
-        kept = _kept(encoding, most)
-        row = _plain(encoding)
+        kept, row = _cut(encoding, most), _plain(encoding)
         row = Row(row.ids[kept], row.types[kept])
         if not self._places:
             return row
@@ -87,7 +86,7 @@ def _plain(encoding: Any) -> Row:
     return Row(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32))
 
 
-def _kept(encoding: Any, most: int) -> NDArray[np.intp]:
+def _cut(encoding: Any, most: int) -> NDArray[np.intp]:
     """Returns the indexes of tokens to keep: the first ones, and the special ones at the end."""
     count = len(encoding.ids)
     if count <= most:

@@ -36,17 +36,17 @@ class Source:
 
     def find(self, name: str) -> Callable[..., Any] | None:
         """Returns a function or class, or None. Raises Faulty where it isn't callable."""
-        found = getattr(self.module, name, None)
-        if found is not None and not callable(found):
+        attribute = getattr(self.module, name, None)
+        if attribute is not None and not callable(attribute):
             raise Faulty(f"{Path(self._file).name}: {name} is no function")
-        return found
+        return attribute
 
     def need(self, name: str) -> Callable[..., Any]:
         """Returns a function or class. Raises Faulty where there is none."""
-        found = self.find(name)
-        if found is None:
+        attribute = self.find(name)
+        if attribute is None:
             raise Faulty(f"{self._file} has no function {name}")
-        return found
+        return attribute
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls the code. Errors of the engine protocol pass; others become Permanent with file and
@@ -58,8 +58,8 @@ class Source:
         except Exception as error:
             if type(error).__name__ == "OutOfMemoryError":
                 raise
-            said = _located(error, self._file)
-        raise Permanent(said)  # outside, so that frames that hold the launch's memory are freed
+            message = _located(error, self._file)
+        raise Permanent(message)  # outside, so that frames that hold the launch's memory are freed
 
     def forget(self) -> None:
         """Drops the module from sys.modules."""
@@ -92,6 +92,17 @@ def positional(function: Callable[..., Any]) -> int:
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     )
     return sum(1 for _ in needed)
+
+
+def import_attribute(option: str, name: str) -> Callable[..., Any]:
+    """Imports "package.module:name", the value of an option. Raises ValueError."""
+    module, _, attribute = name.partition(":")
+    try:
+        imported: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        message = f"options.{option} is {name!r}, which can't be imported: {error}"
+        raise ValueError(message) from error
+    return imported
 
 
 def _imported(name: str) -> ModuleType:

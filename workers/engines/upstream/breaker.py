@@ -48,15 +48,15 @@ class Breaker:
         """Records an answer to any request."""
         self._failures, self._until_s, self._trying = 0, -inf, False
 
-    def fail(self, now_s: float, *, tried: bool, asked_s: float | None = None) -> bool:
-        """Records a failure; `tried` if by the trying request, `asked_s` for how long the upstream
+    def fail(self, now_s: float, *, tried: bool, pause_s: float | None = None) -> bool:
+        """Records a failure; `tried` if by the trying request, `pause_s` for how long the upstream
         asks to be left alone. Returns True if this opened a closed breaker."""
         was_closed = self.closed
         self._failures += 1
         if self._failures < self._most if was_closed else not tried:
             return False  # or it began before this opened, and says nothing new
         self._trying = False
-        open_s = self._open_s if asked_s is None else asked_s
+        open_s = self._open_s if pause_s is None else pause_s
         self._until_s = now_s + min(max(open_s, _LEAST_OPEN_S), MOST_OPEN_S)
         return was_closed
 

@@ -1,13 +1,13 @@
 """Engine `http`: a model behind an HTTP API that takes one input a request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from jobs.models.engines.upstream_options import INPUT, PARAMS, HttpOptions
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Permanent, Prepared
+from workers.engines.protocol import Params, Permanent, Prepared, PreparedInputs
 from workers.engines.upstream.requester import Requester, UpstreamEngine
 
 
@@ -18,17 +18,15 @@ class HttpEngine(UpstreamEngine):
         self._model, self._options = model, HttpOptions(**model.options)
         self._upstream = Requester(model, self._options)
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs, as `Engine.prepare`."""
-        return [self._prepare(value, params) for value in inputs]
+        template, size = self._options.body, self._model.size
+        return [
+            Prepared(size(value, params), orjson.dumps(_filled(template, value, params)))
+            for value in inputs
+        ]
 
-    def _prepare(self, value: Any, params: Mapping[str, Any]) -> Prepared:
-        body = orjson.dumps(_filled(self._options.body, value, params))
-        return Prepared(self._model.size(value, params), body)
-
-    def run(self, batch: Sequence[bytes], params: Mapping[str, Any]) -> list[Any]:
+    def run(self, batch: Sequence[bytes], params: Params) -> list[Any]:
         """Runs a launch, as `Engine.run`."""
         return [self._run(body) for body in batch]
 
@@ -42,7 +40,7 @@ class HttpEngine(UpstreamEngine):
             return Permanent(f"upstream's answer has nothing at {self._options.output}")
 
 
-def _filled(template: Any, value: Any, params: Mapping[str, Any]) -> Any:
+def _filled(template: Any, value: Any, params: Params) -> Any:
     if template == INPUT:
         return value
     if template == PARAMS:

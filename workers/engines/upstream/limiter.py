@@ -25,13 +25,13 @@ ended by us."""
 
 @dataclass(slots=True)
 class Permit:
-    """Right to one request; the holder sets verdict and asked_s."""
+    """Right to one request; the holder sets verdict and pause_s."""
 
     began_s: float
     in_flight: int  #: requests when it began, itself included
     tries: bool  #: True if it shows whether the upstream is back
     verdict: Verdict = "withdrawn"
-    asked_s: float | None = None  #: for which the upstream asks to be left alone
+    pause_s: float | None = None  #: for which the upstream asks to be left alone
 
 
 class Limiter:
@@ -58,11 +58,11 @@ class Limiter:
     @contextmanager
     def permit(self) -> Iterator[Permit]:
         """Holds a permit during one request. Raises RateLimited while the breaker is open."""
-        one = self._enter()
+        held = self._enter()
         try:
-            yield one
+            yield held
         finally:
-            self._leave(one)
+            self._leave(held)
 
     def _enter(self) -> Permit:
         with self._lock:
@@ -74,31 +74,31 @@ class Limiter:
             self._in_flight += 1
             return Permit(now_s, self._in_flight, tries)
 
-    def _leave(self, one: Permit) -> None:
+    def _leave(self, held: Permit) -> None:
         with self._lock:
             now_s = clock.monotonic()
             self._in_flight -= 1
-            opened = self._update(one, now_s)
+            opened = self._update(held, now_s)
             left_s = self._breaker.left_s(now_s)
             closed = self._breaker.closed
-            back = one.tries and closed
-        record.upstream(self._name, one.verdict, self._limit.now, closed)
+            back = held.tries and closed
+        record.upstream(self._name, held.verdict, self._limit.now, closed)
         if opened:
             _log.warning("%s is left alone for %g s: nothing but failures", self._name, left_s)
         elif back:
             _log.info("%s answers again", self._name)
 
-    def _update(self, one: Permit, now_s: float) -> bool:
+    def _update(self, held: Permit, now_s: float) -> bool:
         """Returns True if the breaker has opened."""
-        if one.verdict == "withdrawn":
-            if one.tries:
+        if held.verdict == "withdrawn":
+            if held.tries:
                 self._breaker.withdraw()
             return False
-        if one.verdict in ("served", "answered"):
+        if held.verdict in ("served", "answered"):
             self._breaker.succeed()
-            if one.verdict == "served":
-                self._limit.answered(now_s, one.began_s, one.in_flight)
+            if held.verdict == "served":
+                self._limit.answered(now_s, held.began_s, held.in_flight)
             return False
-        if one.verdict in ("refused", "silent"):
-            self._limit.refused(now_s, one.began_s)
-        return self._breaker.fail(now_s, tried=one.tries, asked_s=one.asked_s)
+        if held.verdict in ("refused", "silent"):
+            self._limit.refused(now_s, held.began_s)
+        return self._breaker.fail(now_s, tried=held.tries, pause_s=held.pause_s)

@@ -13,7 +13,14 @@ import orjson
 from jobs.models.engines.upstream_options import OpenAIOptions
 from jobs.models.inputs import chat
 from jobs.models.model import Model
-from workers.engines.protocol import InvalidInput, Metered, Permanent, Prepared
+from workers.engines.protocol import (
+    InvalidInput,
+    Metered,
+    Params,
+    Permanent,
+    Prepared,
+    PreparedInputs,
+)
 from workers.engines.upstream.requester import Requester, UpstreamEngine
 
 _MAX_TOKENS = 2**31 - 1  # a larger count isn't believed
@@ -30,19 +37,17 @@ class OpenAIEngine(UpstreamEngine):
         self._upstream = Requester(model, self._options, headers)
         self._base = self._options.url.rstrip("/")
 
-    def prepare(
-        self, inputs: Sequence[Any], params: Mapping[str, Any]
-    ) -> list[Prepared | InvalidInput]:
+    def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
         """Prepares inputs, as `Engine.prepare`."""
         why_not = chat.refuse if self._model.effective_task == "chat" else _refuse_embedding
         return [
-            InvalidInput(f"the model {no}")
-            if (no := why_not(value))
+            InvalidInput(f"the model {problem}")
+            if (problem := why_not(value))
             else Prepared(self._model.size(value, params), value)
             for value in inputs
         ]
 
-    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def run(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Runs a launch, as `Engine.run`."""
         if self._model.effective_task == "chat":
             return [self._answer(conversation) for conversation in batch]
@@ -51,15 +56,15 @@ class OpenAIEngine(UpstreamEngine):
     def _answer(self, conversation: Mapping[str, Any]) -> Any:
         """Returns the completion as the upstream gave it."""
         body = {**conversation, "model": self._options.model, "stream": False}
-        found = self._ask("/chat/completions", body)
-        if isinstance(found, Exception):
-            return found
-        if not (isinstance(found, dict) and isinstance(found.get("choices"), list)):
+        answer = self._ask("/chat/completions", body)
+        if isinstance(answer, Exception):
+            return answer
+        if not (isinstance(answer, dict) and isinstance(answer.get("choices"), list)):
             return Permanent("upstream's answer is no chat completion: it has no list of choices")
-        tokens = _tokens(found)
-        return Metered(found, tokens) if tokens else found
+        tokens = _tokens(answer)
+        return Metered(answer, tokens) if tokens else answer
 
-    def _embed(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    def _embed(self, batch: Sequence[Any], params: Params) -> Sequence[Any]:
         """Returns a vector each. Raises InvalidInput if one of several inputs may be the cause."""
         body = {
             "model": self._options.model,
@@ -68,17 +73,17 @@ class OpenAIEngine(UpstreamEngine):
             **params,
         }
         # An error may quote one of several inputs, which may be another tenant's.
-        found = self._ask("/embeddings", body, quoting=len(batch) == 1)
-        if isinstance(found, InvalidInput):
-            raise found
-        if isinstance(found, Exception):
-            return [found] * len(batch)
+        answer = self._ask("/embeddings", body, quoting=len(batch) == 1)
+        if isinstance(answer, InvalidInput):
+            raise answer
+        if isinstance(answer, Exception):
+            return [answer] * len(batch)
         try:
-            vectors = _vectors(found, len(batch))
+            vectors = _vectors(answer, len(batch))
         except (LookupError, TypeError, ValueError, OverflowError):
             wrong = Permanent("upstream's answer is no list of one embedding for each input")
             return [wrong] * len(batch)
-        return _metered(vectors, _tokens(found), batch)
+        return _metered(vectors, _tokens(answer), batch)
 
     def _ask(self, path: str, body: Mapping[str, Any], *, quoting: bool = True) -> Any:
         raw = orjson.dumps(body)

@@ -34,7 +34,7 @@ def verdict(status: int) -> Verdict:
     return "failed" if status in _FOR_NOW or status >= 500 else "answered"
 
 
-def asked_s(response: Response) -> float | None:
+def pause_s(response: Response) -> float | None:
     """Returns for how long a refusing upstream asks to be left alone, s."""
     if response.status not in (429, 503):
         return None
@@ -48,7 +48,7 @@ def failure(response: Response, message: str) -> Failure | None:
     text = f"upstream answered {status}{message and ': '}{message}"
     if 200 <= status < 300:
         return None
-    wait_s = asked_s(response)
+    wait_s = pause_s(response)
     if status == 429 or wait_s is not None:
         wait_s = wait_s or 0.0
         return RateLimited(text, wait_s + jitter(_SPREAD * wait_s))

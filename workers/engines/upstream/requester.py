@@ -1,6 +1,6 @@
 """Requester: sends one body to an upstream and returns JSON or a failure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ from jobs.models.engines.upstream_options import UpstreamOptions
 from jobs.models.model import Model
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.spans import Span
-from workers.engines.protocol import Permanent, RateLimited, Room, Transient
+from workers.engines.protocol import Engine, Permanent, RateLimited, Room, Transient
 from workers.engines.upstream import outcomes
 from workers.engines.upstream.client import UpstreamClient
 from workers.engines.upstream.limiter import Limiter, Permit
@@ -49,14 +49,14 @@ class Requester:
         """Returns the JSON of the response, or its failure. `quoting` allows that to quote the
         upstream. Raises RateLimited while the breaker is open."""
         until_s = clock.monotonic() + self._spare_s
-        result, one = self._once(method, url, body, quoting)
-        if one.verdict == "refused" and not one.tries:
-            wait_s = (_WAIT_S if one.asked_s is None else one.asked_s) + clock.jitter(_WAIT_S)
+        result, permit = self._once(method, url, body, quoting)
+        if permit.verdict == "refused" and not permit.tries:
+            wait_s = (_WAIT_S if permit.pause_s is None else permit.pause_s) + clock.jitter(_WAIT_S)
             if wait_s <= _MAX_WAIT_S and clock.monotonic() + wait_s <= until_s:
                 clock.sleep(wait_s)
-                result, one = self._once(method, url, body, quoting)
+                result, permit = self._once(method, url, body, quoting)
         if not isinstance(result, Response):
-            return _without_cost(result) if one.tries else result
+            return _without_cost(result) if permit.tries else result
         try:
             return orjson.loads(result.body)
         except orjson.JSONDecodeError:
@@ -69,28 +69,31 @@ class Requester:
     def _once(
         self, method: str, url: str, body: bytes, quoting: bool
     ) -> tuple[Response | Failure, Permit]:
-        with self._gate.permit() as one, spans.child_span(method, "client") as span:
+        with self._gate.permit() as permit, spans.child_span(method, "client") as span:
             span.set_attributes(
                 http__request__method=method, server__address=urlsplit(url).hostname
             )
-            return self._send(one, method, url, body, quoting, span), one
+            return self._send(permit, method, url, body, quoting, span), permit
 
     def _send(
-        self, one: Permit, method: str, url: str, body: bytes, quoting: bool, span: Span
+        self, permit: Permit, method: str, url: str, body: bytes, quoting: bool, span: Span
     ) -> Response | Failure:
         try:
-            if one.tries:
+            if permit.tries:
                 self._check_health()
             response = self._client.send(method, url, body)
         except NoResponse as error:
-            one.verdict = span.error = "silent" if isinstance(error, Slow) else "failed"
+            permit.verdict = span.error = "silent" if isinstance(error, Slow) else "failed"
             return Transient(f"upstream: {error}")
         except TooLarge as error:
-            one.verdict = "answered"
+            permit.verdict = "answered"
             return Permanent(f"upstream: {error}")
         span.set_attributes(http__response__status_code=response.status)
         span.error = str(response.status) if response.status >= 400 else ""
-        one.verdict, one.asked_s = outcomes.verdict(response.status), outcomes.asked_s(response)
+        permit.verdict, permit.pause_s = (
+            outcomes.verdict(response.status),
+            outcomes.pause_s(response),
+        )
         message = outcomes.message_of(response, self._client.without_secrets) if quoting else ""
         return outcomes.failure(response, message) or response
 
@@ -99,22 +102,15 @@ class Requester:
             raise NoResponse(f"its health check answered {status}")
 
 
-class UpstreamEngine:
-    """Base of the engines that send requests to an upstream."""
+class UpstreamEngine(Engine):
+    """Base of the engines that send requests to an upstream. It has no samples: requests cost the
+    upstream."""
 
     _upstream: Requester
 
     def room(self) -> Room:
         """Returns the room of the limiter."""
         return self._upstream.room()
-
-    def samples(self) -> Sequence[Any]:
-        """Returns none: requests cost the upstream."""
-        return ()
-
-    def memory_mb(self) -> float:
-        """Returns 0."""
-        return 0.0
 
     def close(self) -> None:
         """Closes the connections."""

@@ -13,22 +13,19 @@ def resolve(text: str, where: str) -> tuple[str, str]:
     if not word.startswith(_PREFIXES):
         return text, ""
     kind, _, name = word.partition(":")
-    secret = _from_environment(name, where) if kind == "env" else _from_file(name, where)
+    secret = _read(kind, name, where).strip()
     if not secret or not secret.isascii() or not secret.isprintable():
         raise ValueError(f"{where}: {word} holds no line of printable ASCII")
     return f"{before}{space}{secret}", secret
 
 
-def _from_environment(name: str, where: str) -> str:
-    if name not in os.environ:
-        raise ValueError(f"{where}: the environment variable {name} is not set for the worker")
-    return os.environ[name].strip()
-
-
-def _from_file(path: str, where: str) -> str:
+def _read(kind: str, name: str, where: str) -> str:
     try:
-        return Path(path).read_text().strip()
+        return os.environ[name] if kind == "env" else Path(name).read_text()
+    except KeyError:
+        message = f"{where}: the environment variable {name} is not set for the worker"
+        raise ValueError(message) from None
     except OSError as error:
-        raise ValueError(f"{where}: {path} can't be read: {error.strerror}") from error
+        raise ValueError(f"{where}: {name} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: {path} is no text") from error
+        raise ValueError(f"{where}: {name} is no text") from error

@@ -54,7 +54,7 @@ def test_without_a_declaration_there_is_the_device_that_was_measured(tmp_path: P
     ("text", "said"),
     [
         ("[device]\nname = 'x'", "under [[device]], in double brackets"),
-        ("[[device]]", "name must be a string"),
+        ("[[device]]", "name is missing: it must be a string"),
         ("[[device]]\nname = 'x'\nprice_per_hour = '1 EUR'", "price_per_hour must be a number"),
         ("[[device]]\nname = 'x'\nprice_per_hour = -1", "price_per_hour must be a number"),
         ("[[device]]\nname = 'x'\nspeed = 0", "speed must be a number above 0"),

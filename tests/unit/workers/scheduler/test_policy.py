@@ -1,7 +1,9 @@
 """When a launch leaves, from which lane, and why: on made-up times."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from jobs.models.model import Limits
 from tests.unit.workers.scheduler.measured import measured
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.latency import LatencyModel
-from workers.scheduler.policy import FILL_SHARE, FILL_TARGET, Flush, Wait, decide, fill_rows, gap_s
+from workers.scheduler.policy import FILL_SHARE, FILL_TARGET, Flush, LaunchPolicy, Wait
 from workers.scheduler.snapshot import EXPECTED_S, LaneView, PoolView, Rules
 
 FIXED = measured(0.1, 0)  # 100 ms whatever it gets: its knee is 90 of 100 rows
@@ -20,6 +22,21 @@ RULES = Rules(Limits(max_batch=100, window_ms=20), target_s=0.2, margin_s=0.01)
 JUST_LAUNCHED = PoolView(0.0, 0.6, slots=6, other_free_s=0.0, called_s=0.0, gap_s=0.01)
 QUIET = PoolView(last_launch_s=0.0, last_took_s=0.6, slots=6)  # no call is expected
 PADDED = Rules(Limits(max_batch=64, max_tokens=512), pads=True)
+
+
+def decide(
+    now_s: float,
+    lanes: Sequence[LaneView],
+    pool: PoolView,
+    latency: LatencyModel,
+    rules: Rules,
+    **more: Any,
+) -> Flush | Wait:
+    return LaunchPolicy(latency, rules).decide(now_s, lanes, pool, **more)
+
+
+def gap_s(now_s: float, pool: PoolView, calls_s: float) -> float:
+    return LaunchPolicy(FIXED, RULES).gap_s(now_s, pool, calls_s)
 
 
 def reason(
@@ -214,14 +231,14 @@ def test_a_launch_that_no_gap_is_long_enough_for_waits_until_no_call_is_expected
 
 
 def test_items_may_take_as_long_as_calls_that_no_target_helps() -> None:
-    assert gap_s(5.0, BUSY, RULES, 0.18) == pytest.approx(0.01)
-    assert gap_s(5.0, BUSY, RULES, 2.0) == pytest.approx(2.2)
+    assert gap_s(5.0, BUSY, 0.18) == pytest.approx(0.01)
+    assert gap_s(5.0, BUSY, 2.0) == pytest.approx(2.2)
 
 
 def test_items_may_have_a_slot_while_another_is_free_for_calls() -> None:
     pool = PoolView(last_took_s=0.1, slots=2, called_s=0.0, gap_s=1.0, other_free_s=5.05)
-    assert gap_s(5.0, pool, RULES, 0.1) == inf
-    assert gap_s(4.9, pool, RULES, 0.1) == pytest.approx(0.09)
+    assert gap_s(5.0, pool, 0.1) == inf
+    assert gap_s(4.9, pool, 0.1) == pytest.approx(0.09)
     slow = measured(0.12, 0)
     assert reason(5.0, items(100), pool, slow) == "full"
     decision = decide(4.9, [items(100)], pool, slow, RULES, calls_s=0.1)
@@ -294,9 +311,9 @@ def test_a_lane_is_full_by_the_sizes_that_wait() -> None:
 def fill(
     calls: int, slack_s: float, latency: LatencyModel = FIXED, most: int = 100, units: int = 0
 ) -> int:
-    target_s = 0.01  # 1.5 ms may be added
+    policy = LaunchPolicy(latency, replace(RULES, target_s=0.01))  # 1.5 ms may be added
     row = LaunchSize.alike(1, 1)
-    return fill_rows(LaunchSize.alike(calls, 1), slack_s, row, most, units, latency, target_s)
+    return policy.fill_rows(LaunchSize.alike(calls, 1), slack_s, row, most, units)
 
 
 def test_items_fill_a_launch_of_fixed_cost_to_the_row_limit() -> None:

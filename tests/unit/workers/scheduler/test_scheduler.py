@@ -45,7 +45,7 @@ class Replica:
         self.central = MemoryLanes(lambda: self.now_s * 1000)
         self.central.announce("me", inf)
         self.scheduler = Scheduler(model)
-        self.scheduler.latency = latency
+        self.scheduler.latency = self.scheduler.policy.latency = latency
         self._number = 0
 
     def add(self, *things: Thing) -> None:

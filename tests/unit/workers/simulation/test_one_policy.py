@@ -19,7 +19,7 @@ from workers.device.call_puller import CallPuller
 from workers.device.model_host import ModelHost
 from workers.engines.protocol import InvalidInput, Prepared
 from workers.scheduler import scheduler
-from workers.scheduler.policy import Flush, LaneView, Wait
+from workers.scheduler.policy import Flush, LaneView, LaunchPolicy, Wait
 from workers.simulation.costs import LaunchTimes
 from workers.simulation.run import simulate
 
@@ -69,7 +69,9 @@ def flush_of_the_simulator() -> set[str]:
     return set(simulate(BATCHSTRING, 1, [(0.0, 1)], TIMES).reasons)
 
 
-def drains(now_s: float, lanes: Sequence[LaneView], *_: Any, **__: Any) -> Flush | Wait:
+def drains(
+    _: LaunchPolicy, now_s: float, lanes: Sequence[LaneView], *__: Any, **___: Any
+) -> Flush | Wait:
     return Flush(lanes[0], 1, 0, "drain") if lanes else Wait(inf)
 
 
@@ -88,5 +90,5 @@ def test_both_launch_a_single_call_for_the_same_reason(host: ModelHost, lanes: M
 def test_another_policy_changes_both(
     host: ModelHost, lanes: MemoryLanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "decide", drains)
+    monkeypatch.setattr(LaunchPolicy, "decide", drains)
     assert {flush_of_the_worker(host, lanes)} == flush_of_the_simulator() == {"drain"}

@@ -67,7 +67,7 @@ def test_one_that_ends_for_another_reason_leaves_the_try_to_the_next() -> None:
 
 
 def test_it_stays_open_for_as_long_as_it_is_asked_to_within_reason() -> None:
-    for asked_s, left_s in ((1.0, 1.0), (0.0, 0.1), (120.0, 120.0), (1e9, MOST_OPEN_S)):
+    for pause_s, left_s in ((1.0, 1.0), (0.0, 0.1), (120.0, 120.0), (1e9, MOST_OPEN_S)):
         breaker = Breaker(1, 10.0)
-        assert breaker.fail(0.0, tried=False, asked_s=asked_s)
+        assert breaker.fail(0.0, tried=False, pause_s=pause_s)
         assert breaker.left_s(0.0) == left_s
