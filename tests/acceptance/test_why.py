@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from jobs.api_keys import NewKey
+from jobs.explain.rules.load import LAZY_LAG_S
 from jobs.store import db
 from jobs.store.tenants import api_keys
 from ops.cli.main import main
@@ -54,9 +55,9 @@ limits = { in_flight = 2 }
 [[model]]
 name = "lengthy"
 version = "1"
-engine = "minilm"
+engine = "function"
 target_ms = 150
-options = { max_tokens = 256 }
+options = { function = "tests.support.models.why:by_length" }
 
 [[model]]
 name = "crowded"
@@ -85,28 +86,26 @@ IMPATIENT = 120
 SOONER = {
     "max(millrace_webhook_oldest_seconds) > 300": "max(millrace_webhook_oldest_seconds) > 2.5"
 }
+LOOK_S = 0.2
+"""Interval of requests for findings: more would keep the api busy by themselves."""
 SHORT, LONG = "a few words", "more words than anybody reads, one after the other, " * 60
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Steps of an operator from a finding to its end.
+    """Steps of an operator from a finding to its end."""
 
-    says: patterns of what the finding says; a machine
-    that others keep busy is late by itself."""
-
-    alert: str
-    code: str
-    about: str
-    says: tuple[str, ...]
-    advises: str
+    alert: str  #: name of the alert
+    code: str  #: code of the finding
+    about: str  #: start of its subject
+    says: tuple[str, ...]  #: parts of its words
+    advises: str  #: part of its advice
 
 
 TROUBLES = {
     "device": Trouble(
         "MillraceTargetBurnsFast", "device_saturated", "model:saturated@1",
-        ("% busy", "CPUs have time to spare|the api is busy too", "miss the target of 350 ms"),
-        "more workers",
+        ("% busy", "miss the target of 350 ms"), "more workers",
     ),
     "lanes": Trouble(
         "MillraceTargetBurnsFast", "fragmented_lanes", "model:scattered@1",
@@ -115,7 +114,12 @@ TROUBLES = {
     ),
     "long": Trouble(
         "MillraceTargetBurnsFast", "long_texts", "tenant:alice",
-        ("alice sends lengthy@1 inputs", "times as long as others'", "of the work"), "truncate",
+        (
+            f"alice sends lengthy@1 inputs that are {len(LONG) / len(SHORT):.0f} times as long as "
+            f"others' ({len(LONG):,} units against {len(SHORT)})",
+            "of the work",
+        ),
+        "truncate",
     ),
     "hot": Trouble(
         "MillraceTargetBurnsFast", "hot_lane", "model:crowded@1",
@@ -178,21 +182,25 @@ class Scene:
     @contextmanager
     def called(
         self, who: str, body: Callable[[int], dict[str, Any]], callers: int, pause_s: float = 0.0
-    ) -> Iterator[None]:
-        """So many callers call one after the other, while the block lasts."""
+    ) -> Iterator[list[int]]:
+        """So many callers call one after the other, while the block lasts. Yields the numbers of
+        the callers that were answered, which grow."""
         done = threading.Event()
+        answered: list[int] = []
 
         def call(n: int) -> None:
             with self.client(who) as http:
                 while not done.is_set():
                     answer = http.post("/infer", json=body(n))
+                    if answer.is_success:
+                        answered.append(n)
                     done.wait(pause_s if answer.is_success else 0.1)
 
         threads = [threading.Thread(target=call, args=(n,)) for n in range(callers)]
         for thread in threads:
             thread.start()
         try:
-            yield
+            yield answered
         finally:
             done.set()
             for thread in threads:
@@ -267,12 +275,10 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         found = [one for one in scene.why() if one["code"] == trouble.code]
         found = [one for one in found if one["about"].startswith(trouble.about)]
-        return next(
-            (one for one in found if all(re.search(w, one["words"]) for w in trouble.says)), None
-        )
+        return next((one for one in found if all(w in one["words"] for w in trouble.says)), None)
 
     try:
-        found = eventually(look, FOUND_WITHIN_S)
+        found = eventually(look, FOUND_WITHIN_S, LOOK_S)
     except AssertionError as error:
         raise AssertionError(f"{trouble}: {json.dumps(scene.why(), indent=1)}") from error
     assert found is not None
@@ -282,9 +288,9 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
 
     def shown() -> bool:
         said = on_the_dashboard(scene, trouble.code)
-        return all(re.search(words, said) for words in trouble.says)
+        return all(words in said for words in trouble.says)
 
-    assert eventually(shown, FOUND_WITHIN_S)
+    assert eventually(shown, FOUND_WITHIN_S, LOOK_S)
     said = scene.by_command()
     assert f"{trouble.code} ({found['about']}): {found['words'][:20]}" in said
     assert f"→ {found['advice']}" in said
@@ -293,16 +299,19 @@ def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
 
 def test_a_system_that_does_what_it_should_has_no_diagnoses(scene: Scene) -> None:
     with scene.called("bob", lambda n: {"model": "echo", "input": "x"}, callers=2, pause_s=0.1):
-        assert eventually(lambda: scene.why() == [], FOUND_WITHIN_S)
+        assert eventually(lambda: scene.why() == [], FOUND_WITHIN_S, LOOK_S)
     assert "no findings" in scene.by_command()
 
 
 def test_cpus_are_idle_and_devices_saturated(scene: Scene) -> None:
     body = {"model": "saturated", "input": "x", "timeout_ms": 3000}
     with scene.called("bob", lambda n: body, callers=6):
-        explained(scene, TROUBLES["device"])
+        found = explained(scene, TROUBLES["device"])
         own = scene.by_command("saturated", who="bob")  # a tenant is told too
     assert "device_saturated" in own
+    is_idle = found["evidence"]["loop_lag_s"] < LAZY_LAG_S  # other programs may use the CPUs
+    words = "the api's CPUs have time to spare" if is_idle else "the api is busy too"
+    assert words in found["words"]
 
 
 def test_devices_are_idle_and_p99_rises_since_lanes_are_many(scene: Scene) -> None:
@@ -316,15 +325,18 @@ def test_devices_are_idle_and_p99_rises_since_lanes_are_many(scene: Scene) -> No
 
 
 def test_one_tenants_burst_of_long_texts_is_what_others_wait_for(scene: Scene) -> None:
-    short = {"model": "lengthy", "input": SHORT}
-    long = {"model": "lengthy", "input": LONG}
-    with (
-        scene.called("bob", lambda n: short, callers=4, pause_s=0.02),
-        scene.called("alice", lambda n: long, callers=4),
-    ):
-        explained(scene, TROUBLES["long"])
-        assert "alice" not in scene.by_command("lengthy", who="bob")
-        assert "alice" in scene.by_command("lengthy")
+    """alice sends a text after every four answers to bob, however long they take."""
+    with scene.called("bob", lambda n: {"model": "lengthy", "input": SHORT}, callers=4) as answers:
+
+        def long(n: int) -> dict[str, Any]:
+            before = len(answers)
+            eventually(lambda: len(answers) >= before + 4, FOUND_WITHIN_S)
+            return {"model": "lengthy", "input": LONG}
+
+        with scene.called("alice", long, callers=1):
+            explained(scene, TROUBLES["long"])
+            assert "alice" not in scene.by_command("lengthy", who="bob")
+            assert "alice" in scene.by_command("lengthy")
 
 
 def test_one_lane_has_most_of_the_waiting(scene: Scene) -> None:
