@@ -176,8 +176,9 @@ def test_who_finds_much_room_needn_t_look_again_for_each_job(
     monkeypatch.setattr(clock, "monotonic", lambda: now_s)
     bound = Limit(queued_items=1000)
     post(database, bound, items=1)
-    with database.connect() as other:
-        other.execute(quota._LOCK, {"tenant": "default"})  # who looks would wait for it
+    with database.begin() as other:
+        # Holds the tenant's lock: another look would wait for it.
+        quota.check_file(other, "default", [Limit(stored_bytes=1_000_000)], 1)
         post(database, bound, items=19)
     with database.begin() as tx:  # what nobody counted
         tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))
