@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from ops.client.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.platforms import OPEN
+from tests.support.processes import spawned
 from tests.support.wait import eventually, slowdown
 
 PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
@@ -67,14 +70,14 @@ def newest(client: Client) -> list[str]:
     return [job["id"] for job in client.request("GET", "/jobs")["data"]]
 
 
-def spawned(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
+def command(*arguments: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     """Starts a command that SIGINT interrupts, even where the tests run in the background of a
     shell, which makes its children ignore it."""
-    return subprocess.Popen(
+    return spawned(
         [sys.executable, "-m", "ops", *arguments],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL), **more,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
@@ -187,13 +190,13 @@ def looks_at_jobs(platform: Platform) -> float:
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
     platform: Platform, client: Client, paused: str
 ) -> None:
-    following = spawned("job", paused, "--follow")
-    assert following.stderr
-    following.stderr.read(1)  # the bar is being drawn
-    before = looks_at_jobs(platform)
-    eventually(lambda: looks_at_jobs(platform) > before + 1)
-    following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=30 * slowdown())
+    with command("job", paused, "--follow") as following:
+        assert following.stderr
+        following.stderr.read(1)  # the bar is being drawn
+        before = looks_at_jobs(platform)
+        eventually(lambda: looks_at_jobs(platform) > before + 1)
+        following.send_signal(signal.SIGINT)
+        _, said = following.communicate(timeout=30 * slowdown())
     assert following.returncode == 130
     assert f"`millrace job {paused} --follow`" in said
     assert "Traceback" not in said
@@ -204,34 +207,29 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
 
 def test_a_reader_that_leaves_ends_it_quietly() -> None:
     id = job_of(*("x" * 100 for _ in range(5000)))
-    printing = spawned("results", id)
-    assert printing.stdout
-    assert printing.stderr
-    assert json.loads(printing.stdout.readline())["seq"] == 0
-    printing.stdout.close()
-    assert printing.stderr.read() == ""
-    printing.stderr.close()
-    assert printing.wait(30 * slowdown()) != 0
+    with command("results", id) as printing:
+        assert printing.stdout
+        assert printing.stderr
+        assert json.loads(printing.stdout.readline())["seq"] == 0
+        printing.stdout.close()
+        assert printing.stderr.read() == ""
+        assert printing.wait(30 * slowdown()) != 0
 
 
 def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: str) -> None:
-    client, ends, away = Client(platform.url), [], threading.Event()
-    waiting = threading.Thread(
-        target=lambda: ends.append(client.wait(paused, lambda job: None, away.set))
-    )
-    waiting.start()
+    away = threading.Event()
     [api] = [child for child in platform.supervisor.children if child.name == "api"]
-    api.kill()
-    assert away.wait(30)
 
     def resumed() -> bool:
         platform.poll()
         return CliRunner().invoke(main, ["resume", paused]).exit_code == 0
 
-    eventually(resumed, timeout_s=60)
-    waiting.join(60)
-    assert [job["state"] for job in ends] == ["completed"]
-    client.close()
+    with closing(Client(platform.url)) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.wait, paused, lambda job: None, away.set)
+        api.kill()
+        eventually(away.is_set, timeout_s=30)
+        eventually(resumed, timeout_s=60)
+        assert waiting.result()["state"] == "completed"
 
 
 def test_lists_go_on_where_the_last_one_ended() -> None:

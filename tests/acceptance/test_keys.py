@@ -1,4 +1,4 @@
-"""Who may do what on a platform that runs: from the first key on, nobody comes in without one."""
+"""Access to a platform that runs: from the first key on, nobody comes in without one."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def submit(platform: Platform, key: str) -> str:
 
 
 def ends(platform: Platform, key: str) -> None:
-    """It is refused within seconds, for jobs and for calls."""
+    """Checks that a key is refused within seconds, for jobs and for calls."""
     for method, path, body in (("GET", "/jobs", None), ("POST", "/infer", CALL)):
         eventually(
             lambda m=method, p=path, b=body: (  # type: ignore[misc]

@@ -11,15 +11,14 @@ import pytest
 from sqlalchemy import Row, text
 
 from jobs import clock, ids
-from jobs.store import db
 from ops.client.client import Client
 from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support import rabbitmq
 from tests.support.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
 from tests.support.models.paced import LAUNCH_S
-from tests.support.platforms import Platforms, spec
-from tests.support.wait import eventually
+from tests.support.platforms import Platforms, spec, transaction
+from tests.support.wait import eventually, pause
 
 MODELS = """
 [[model]]
@@ -125,7 +124,7 @@ def test_work_goes_on_without_the_broker_and_new_work_starts_when_it_is_back(
     broker.die()
     assert_completed(client, job)
     later = submit(client, items=1)
-    clock.sleep(1.0)
+    pause(1.0)
     assert client.job(later)["state"] == "queued"
     broker.come_back()
     assert_completed(client, later, items=1, within_s=STALL_S)
@@ -158,18 +157,14 @@ def test_a_slice_may_take_longer_than_the_broker_waits_for_an_acknowledgement(
 
 def slices(platform: Platform, job: str) -> list[Row[tuple[str, int, int, int]]]:
     statement = "SELECT state, epoch, deaths, lease_owner FROM slices WHERE job_id = :job"
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.connect() as tx:
+    with transaction(platform) as tx:
         found = tx.execute(text(statement), {"job": ids.parse("job", job)}).all()
-    database.dispose()
     return list(found)
 
 
 def worker_states(platform: Platform) -> list[str]:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.connect() as tx:
+    with transaction(platform) as tx:
         found = tx.scalars(text("SELECT state FROM workers ORDER BY incarnation")).all()
-    database.dispose()
     return list(found)
 
 

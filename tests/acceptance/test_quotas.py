@@ -37,7 +37,7 @@ PLATFORM = spec(SLOW, lease_s=3.0)
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    """With the first key that is made: from then on nobody comes without."""
+    """A client with the first key that is made: from then on nobody comes in without one."""
     with httpx.Client(base_url=platform.url, timeout=30) as http:
         made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
         assert made.status_code == 201, made.text
@@ -57,7 +57,7 @@ class Tenant:
         self.http = httpx.Client(base_url=admin.base_url, timeout=30, headers=headers)
 
     def limit(self, *limits: dict[str, Any]) -> None:
-        """And waits until they are known."""
+        """Sets limits, and waits until they are known."""
         path = f"/tenants/{self.name}/limits"
         put = self._admin.put(path, json={"data": list(limits)})
         assert put.status_code == 200, put.text

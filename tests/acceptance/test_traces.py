@@ -34,7 +34,7 @@ def sink() -> Iterator[Sink]:
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, sink: Sink) -> Iterator[Platform]:
-    """It traces what its clients trace, and nothing else."""
+    """A platform that traces what its clients trace, and nothing else."""
     asked = spec(SAMPLES, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")

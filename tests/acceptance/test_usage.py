@@ -1,4 +1,4 @@
-"""What was used is billed once, to the last item and call, though workers are killed; caps hold.
+"""Usage is billed once, to the last item and call, though workers are killed; caps hold.
 Real processes, as `millrace up` starts them."""
 
 import csv
@@ -61,7 +61,7 @@ def database(platform: Platform) -> Iterator[Engine]:
 
 
 def until(platform: Platform, look: Any) -> None:
-    """As `millrace up` does meanwhile: a worker that ended is started again."""
+    """Waits, and starts workers that ended again, as `millrace up` does."""
     eventually(lambda: (platform.poll(), look())[1], timeout_s=60)
 
 
@@ -124,7 +124,7 @@ def answered(platform: Platform, database: Engine) -> int:
 
 
 def age(platform: Platform) -> None:
-    """As if the minute had been over for long."""
+    """Moves what was counted to a minute that is long over."""
     with redis.Redis.from_url(platform.settings.redis_url) as client:
         key = RedisLanes(client, "priced@1").keys("used")
         for field, count in client.hgetall(key).items():  # type: ignore[union-attr]

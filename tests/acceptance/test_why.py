@@ -183,8 +183,8 @@ class Scene:
     def called(
         self, who: str, body: Callable[[int], dict[str, Any]], callers: int, pause_s: float = 0.0
     ) -> Iterator[list[int]]:
-        """So many callers call one after the other, while the block lasts. Yields the numbers of
-        the callers that were answered, which grow."""
+        """Runs callers, each with one call after the other. Yields a list that gets the number of
+        a caller with each answer."""
         done = threading.Event()
         answered: list[int] = []
 
@@ -252,7 +252,7 @@ def raised(scene: Scene, trouble: Trouble) -> None:
 
 
 def on_the_dashboard(scene: Scene, code: str) -> str:
-    """What it says there of that finding, its first letter small."""
+    """Words of a finding on the dashboard, in lower case at first; "" where it isn't there."""
     page = scene.as_operator.get("/dashboard").raise_for_status().text
     for part in page.split('<div class="diagnosis')[1:]:
         if f"<code>{code}</code>" in part:
@@ -269,7 +269,8 @@ def test_prometheus_is_there_to_raise_alerts() -> None:
 
 
 def explained(scene: Scene, trouble: Trouble) -> dict[str, Any]:
-    """From the alert to the cause: what everybody sees first, then the words of the command."""
+    """Goes from the alert to the cause; returns the finding once the api, the dashboard and the
+    command agree on it."""
     raised(scene, trouble)
 
     def look() -> dict[str, Any] | None:

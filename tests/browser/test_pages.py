@@ -10,13 +10,12 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from jobs.store import db
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, screenshot
-from tests.support.platforms import SAMPLES, spec
+from tests.support.platforms import SAMPLES, spec, transaction
 from tests.support.wait import eventually
 
 PAGES = {
@@ -140,12 +139,10 @@ def test_the_theme_that_was_chosen_stays(opened: Sign) -> None:
 
 
 def test_names_are_text_wherever_they_come_from(opened: Sign, platform: Platform) -> None:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.begin() as tx:
+    with transaction(platform) as tx:
         id = workers.register(tx, NASTY, "default", NASTY, ["minilm@1"])
         row = ModelRow("minilm@1", "failed", 0.0, 0.0, f"it said {NASTY}")
         workers.report_models(tx, id, [row])
-    database.dispose()
     window = opened()
     window.forgive("status of 404")
     dialogs: list[str] = []
