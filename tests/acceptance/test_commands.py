@@ -16,6 +16,7 @@ from sqlalchemy import text
 from jobs.store import db
 from ops.embedded import EmbeddedServers
 from ops.processes.ports import free_port
+from tests.support.platforms import LIGHT
 from tests.support.processes import spawned
 from tests.support.wait import eventually
 
@@ -66,6 +67,8 @@ def test_migrate_can_be_repeated_and_run_from_several_processes_at_once(
 def test_processes_of_their_own_serve_and_end_on_sigterm(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
+    environ["MILLRACE_MODELS"] = str(tmp_path / "models.toml")
+    (tmp_path / "models.toml").write_text(LIGHT)
     assert run(environ, "migrate").returncode == 0
     url = f"http://127.0.0.1:{environ['MILLRACE_PORT']}"
     with ExitStack() as stack:
@@ -75,7 +78,7 @@ def test_processes_of_their_own_serve_and_end_on_sigterm(
             )
             for name in ("api", "keeper", "worker")
         }
-        eventually(lambda: _ready(f"{url}/models/minilm/ready"), timeout_s=60)
+        eventually(lambda: _ready(f"{url}/models/echo/ready"), timeout_s=60)
         assert httpx.get(f"{url}/readyz").status_code == 200
         (tmp_path / "texts.txt").write_text("one\ntwo\n")
         file = str(tmp_path / "texts.txt")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,23 +15,12 @@ from jobs import ids
 from ops.client.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import OPEN, database_of, transaction
 from tests.support.processes import spawned
 from tests.support.wait import Deadline, eventually
 
-COMMAND = [sys.executable, "-m", "ops"]
-
 PLATFORM = OPEN
-
-
-def environ(platform: Platform) -> dict[str, str]:
-    return {**os.environ, **platform.settings.environment()}
-
-
-def run(platform: Platform, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments], env=environ(platform), capture_output=True, text=True, timeout=60
-    )
 
 
 def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -93,10 +81,10 @@ def _rows(engine: Any, job: str) -> int:
 def test_the_command_deletes(client: Client, platform: Platform) -> None:
     job = client.submit([b'"x"\n'], model="echo")
     client.wait(job["id"])
-    done, again = (run(platform, "delete", job["id"], "--json") for _ in range(2))
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"id": job["id"], "deleted": True})
-    assert again.returncode == 1
-    assert "there is no job" in again.stderr
+    delete = "delete", job["id"], "--url", platform.url
+    done = millrace(*delete, "--json")
+    assert json.loads(done.stdout) == {"id": job["id"], "deleted": True}
+    assert "there is no job" in millrace(*delete, status=1).stderr
 
 
 def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
@@ -107,7 +95,10 @@ def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
     port = str(free_port())
     more = {"MILLRACE_PORT": port}
     with (
-        spawned([*COMMAND, "api"], env=environ(platform) | more) as other,
+        spawned(
+            [sys.executable, "-m", "ops", "api"],
+            env=os.environ | platform.settings.environment() | more,
+        ) as other,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as second,
     ):
         eventually(lambda: _answers(second), timeout_s=60)

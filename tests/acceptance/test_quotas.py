@@ -1,9 +1,6 @@
 """Quotas of a whole platform: refused with what they are and when to come again, changed while it
 runs, and no tenant's flood is another's trouble."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +12,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import spec
 from tests.support.wait import eventually, pause
 
@@ -236,13 +234,10 @@ def test_the_command_changes_what_is_named_and_nothing_else(
     tenant: Tenant, admin: httpx.Client, platform: Platform
 ) -> None:
     key = admin.headers["Authorization"].removeprefix("Bearer ")
-    environ = os.environ | {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
+    environ = {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
 
     def limits(*options: str) -> str:
-        command = [sys.executable, "-m", "ops", "limits", tenant.name, *options]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return millrace("limits", tenant.name, *options, **environ).stdout.strip()
 
     limits("--requests-per-s", "10", "--job-items", "5")
     limits("--model", "echo", "--tokens-per-s", "2.5")

@@ -5,8 +5,6 @@ import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -23,6 +21,7 @@ from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import spec
 from tests.support.receiver import receiving
 from tests.support.wait import eventually
@@ -175,9 +174,7 @@ def test_usage_comes_as_csv_too_and_on_the_command_line(
     assert all(int(row["characters"]) > 0 for row in rows)
 
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "ops", "usage", "--url", platform.url, *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        return done.stdout
+        return millrace("usage", "--url", platform.url, *options).stdout
 
     assert list(csv.DictReader(run("--by", "day,kind", "--csv").splitlines())) == rows
     assert json.loads(run("--by", "day,kind", "--json")) == json_

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +14,7 @@ from standardwebhooks import Webhook
 
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import OPEN, transaction
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually, gone
@@ -92,10 +91,7 @@ def test_rotating_by_command_shows_the_new_secret_once(platform: Platform, secre
 
 
 def command(platform: Platform, *arguments: str) -> str:
-    run = [sys.executable, "-m", "ops", *arguments, "--url", platform.url]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return millrace(*arguments, "--url", platform.url).stdout
 
 
 def test_a_job_without_webhook_has_nothing_to_send_again(http: httpx.Client) -> None:

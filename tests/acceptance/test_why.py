@@ -19,16 +19,15 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import text
 
 from jobs.api_keys import NewKey
 from jobs.explain.rules.load import LAZY_LAG_S
 from jobs.store import db
 from jobs.store.tenants import api_keys
-from ops.cli.main import main
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import Platforms, spec
 from tests.support.prometheus import MISSING, firing, hurried, installed, scraping
 from tests.support.receiver import Received, Reply, receiving
@@ -175,9 +174,7 @@ class Scene:
 
     def by_command(self, *arguments: str, who: str = "operator") -> str:
         environ = {"MILLRACE_URL": self.platform.url, "MILLRACE_API_KEY": self.keys[who]}
-        done = CliRunner().invoke(main, ["why", *arguments], env=environ)
-        assert done.exit_code == 0, done.output
-        return done.output
+        return millrace("why", *arguments, **environ).output
 
     @contextmanager
     def called(
