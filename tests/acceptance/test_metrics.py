@@ -254,6 +254,7 @@ def test_calls_are_counted_with_their_time(played: Played) -> None:
     found_s = seen.sum("millrace_call_stage_seconds_sum", stage="queue", **echo)
     assert found_s == pytest.approx(told_s, abs=1e-4)
     assert seen.sum("millrace_upstream_requests_total", outcome="served") == 1
+    assert seen.sum("millrace_upstream_breaker_open") == 0
 
 
 def test_requests_are_counted_by_the_template_of_their_route(played: Played) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.models.model import Model
+from jobs.telemetry.metrics.metrics import REGISTRY
 from tests.support.tls import Authority, server_context
 from tests.support.upstream import Answer, Upstream, serving, shout
 from tests.support.wait import Deadline, eventually
@@ -248,7 +249,14 @@ def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
 ) -> None:
     upstream.answer = lambda request: Answer(None, 500)
     engine = engine_of(breaker={"failures": 3, "open_s": 0.2})
-    assert [type(run(engine)) for _ in range(3)] == [Transient] * 3
+
+    def is_open() -> float | None:
+        return REGISTRY.get_sample_value("millrace_upstream_breaker_open", {"upstream": "shout@1"})
+
+    assert [type(run(engine)) for _ in range(2)] == [Transient] * 2
+    assert is_open() == 0
+    assert type(run(engine)) is Transient
+    assert is_open() == 1
     room = engine.room()
     assert room.launches == 0
     assert 0 < room.closed_s <= 0.2
@@ -262,6 +270,7 @@ def test_while_the_breaker_is_open_nobody_asks_and_nobody_pays(
     eventually(lambda: engine.room().launches == 1)
     upstream.answer = lambda request: Answer({"results": [{"text": "back"}]})
     assert run(engine) == "back"
+    assert is_open() == 0
     assert engine.room().launches >= 4
 
 
