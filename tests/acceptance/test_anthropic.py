@@ -140,7 +140,7 @@ def test_an_answer_that_is_no_text_is_an_error(client: anthropic.Anthropic) -> N
 def test_counts_and_results_are_live(
     client: anthropic.Anthropic, platform: Platform, key: str
 ) -> None:
-    """What nobody else shows before the end."""
+    """Counts and results are shown before the batch has ended."""
     gate = platform.settings.models.with_name("gate")
     requests = [asked(f"quick-{n}", "x") for n in range(20)] + [asked("slow", "wait")]
     made = client.messages.batches.create(requests=requests)

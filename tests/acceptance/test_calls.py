@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import OPEN
+from tests.support.platforms import OPEN, database_of
 from tests.support.wait import eventually
 
 PLATFORM = OPEN
@@ -56,8 +55,7 @@ def test_concurrent_calls_share_launches(client: Client, platform: Platform) -> 
 
 
 def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, platform: Platform) -> None:
-    """While one launch keeps the device busy, a call and two jobs come together in the next."""
-    database = db.connect(platform.settings.database_url, pool_size=1)
+    """A call and two jobs wait during one launch, and come together in the next."""
     shared = text("""
         SELECT count(DISTINCT job_id) FROM results JOIN launches ON launches.id = launch_id
         WHERE calls > 0 AND job_id = ANY(CAST(:jobs AS uuid[])) GROUP BY launch_id
@@ -74,14 +72,12 @@ def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, platform:
             assert [client.wait(job)["state"] for job in jobs] == ["completed"] * 2
             assert answer.result()["output"] == "CALL"
             assert [b.result()["output"] for b in busy] == ["BUSY"] * 2
-        with database.connect() as tx:
+        with database.begin() as tx:
             values = {"jobs": [ids.parse("job", job) for job in jobs]}
             return tx.scalar(shared, values) == 2
 
-    try:
+    with database_of(platform) as database:
         eventually(attempt, timeout_s=60)
-    finally:
-        database.dispose()
 
 
 @pytest.mark.parametrize(

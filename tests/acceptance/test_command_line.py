@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,16 @@ from typing import Any
 import httpx
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from ops.cli.main import main
 from ops.client.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import OPEN
+from tests.support.processes import spawned
 from tests.support.wait import eventually, slowdown
 
 PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
@@ -37,14 +41,8 @@ def _here(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MILLRACE_URL", platform.url)
 
 
-def run(*arguments: str, input: bytes = b"", status: int = 0) -> Result:
-    done = CliRunner().invoke(main, arguments, input=input)
-    assert done.exit_code == status, done.output
-    return done
-
-
 def json_of(*arguments: str, **more: Any) -> Any:
-    return json.loads(run(*arguments, "--json", **more).stdout)
+    return json.loads(millrace(*arguments, "--json", **more).stdout)
 
 
 def job_of(*inputs: Any, model: str = "echo") -> str:
@@ -67,14 +65,14 @@ def newest(client: Client) -> list[str]:
     return [job["id"] for job in client.request("GET", "/jobs")["data"]]
 
 
-def spawned(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
+def command(*arguments: str) -> AbstractContextManager["subprocess.Popen[str]"]:
     """Starts a command that SIGINT interrupts, even where the tests run in the background of a
     shell, which makes its children ignore it."""
-    return subprocess.Popen(
+    return spawned(
         [sys.executable, "-m", "ops", *arguments],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL), **more,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
@@ -83,7 +81,7 @@ def test_csv_goes_in_and_out(name: str) -> None:
     raw = PEOPLE.encode()
     Path(name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
     columns = ("--column", "text", "--id-column", "id")
-    run("submit", name, "--model", "batchstring", *columns, "-o", "out.csv")
+    millrace("submit", name, "--model", "batchstring", *columns, "-o", "out.csv")
     with Path("out.csv").open(newline="") as file:
         found = [(row["custom_id"], row["output"]) for row in csv.DictReader(file)]
     assert found == [("ann", "HELLO, WORLD"), ("bob", "TWO\nLINES")]
@@ -99,7 +97,7 @@ def test_everything_of_a_job_can_be_said() -> None:
     assert (said["params"], said["class"], said["priority"]) == ({"truncate": 64}, "bulk", 7)
     assert (said["metadata"], said["expires_at"]) == ({"day": "monday", "a": "b=c"}, None)
     again = ("submit", "a.txt", "--model", "minilm@1", "--idempotency-key", "once")
-    assert "Idempotency-Key" in run(*again, status=1).output  # with other parameters
+    assert "Idempotency-Key" in millrace(*again, status=1).output  # with other parameters
 
 
 @pytest.mark.parametrize(
@@ -120,33 +118,33 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(
 ) -> None:
     Path("a.txt").write_text("one\n")
     before = newest(client)
-    assert why in run("submit", *arguments, status=2).output
+    assert why in millrace("submit", *arguments, status=2).output
     assert newest(client) == before
 
 
 def test_a_fault_within_the_input_stores_nothing(client: Client) -> None:
     Path("a.csv").write_text("a,b\n" + "1,2\n" * 5000 + "3\n")
     before = newest(client)
-    refused = run("submit", "a.csv", "--model", "echo", "--column", "a", status=1)
+    refused = millrace("submit", "a.csv", "--model", "echo", "--column", "a", status=1)
     assert "a.csv, line 5002: 1 fields, where the header has 2" in refused.output
     assert newest(client) == before
 
 
 def test_results_come_in_every_form() -> None:
     id = job_of("a", "b\u2028c\x85d", {"input": {"any": ["json"]}})
-    lines = run("results", id).stdout_bytes.splitlines()
+    lines = millrace("results", id).stdout_bytes.splitlines()
     assert [json.loads(line)["output"] for line in lines] == [
         "a", "b\u2028c\x85d", {"any": ["json"]}
     ]  # fmt: skip
     assert json_of("results", id, "-o", "out.jsonl.gz")["results"] == 3
     assert gzip.decompress(Path("out.jsonl.gz").read_bytes()).splitlines() == lines
-    run("results", id, "--after", "1", "-o", "rest.csv")
+    millrace("results", id, "--after", "1", "-o", "rest.csv")
     assert Path("rest.csv").read_text().count("\n") == 2
 
 
 def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
     id = job_of("a", "b", model="minilm")
-    assert "2 results" in run("results", id, "-o", "out.parquet").stdout
+    assert "2 results" in millrace("results", id, "-o", "out.parquet").stdout
     table = pyarrow.parquet.read_table("out.parquet")
     vectors = [json.loads(line)["output"] for line in client.results(id)]
     assert table["output"].to_pylist() == vectors
@@ -154,22 +152,22 @@ def test_vectors_are_columns_of_numbers_in_parquet(client: Client) -> None:
 
 
 def test_results_of_a_running_job_are_said_to_be_incomplete(paused: str) -> None:
-    assert "so far" in run("results", paused).stderr
-    assert "not all there yet" in run("diff", paused, paused, status=2).output
+    assert "so far" in millrace("results", paused).stderr
+    assert "not all there yet" in millrace("diff", paused, paused, status=2).output
 
 
 def test_two_jobs_are_compared() -> None:
     a = job_of({"custom_id": "x", "input": [1.0, 0.0]}, {"custom_id": "y", "input": "same"})
     b = job_of({"custom_id": "y", "input": "same"}, {"custom_id": "x", "input": [1.0, 0.01]})
-    assert "2 same" in run("diff", a, a).stdout
+    assert "2 same" in millrace("diff", a, a).stdout
     found = json_of("diff", a, b, status=1)
     assert (found["same"], found["changed"], found["max_abs_diff"]) == (1, 1, 0.01)
     assert json_of("diff", a, b, "--atol", "0.01")["is_same"]
     assert json_of("diff", a, b, "--min-cosine", "0.999")["is_same"]
     assert json_of("diff", a, b, "--by", "seq", status=1)["changed"] == 2
-    run("diff", a, "job_01aryz6s41tsv4rrffq69g5fav", status=2)
+    millrace("diff", a, "job_01aryz6s41tsv4rrffq69g5fav", status=2)
     nowhere = ("--url", f"http://127.0.0.1:{free_port()}")
-    assert "millrace up" in run("diff", a, b, *nowhere, status=2).output
+    assert "millrace up" in millrace("diff", a, b, *nowhere, status=2).output
 
 
 def looks_at_jobs(platform: Platform) -> float:
@@ -187,75 +185,71 @@ def looks_at_jobs(platform: Platform) -> float:
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
     platform: Platform, client: Client, paused: str
 ) -> None:
-    following = spawned("job", paused, "--follow")
-    assert following.stderr
-    following.stderr.read(1)  # the bar is being drawn
-    before = looks_at_jobs(platform)
-    eventually(lambda: looks_at_jobs(platform) > before + 1)
-    following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=30 * slowdown())
+    with command("job", paused, "--follow") as following:
+        assert following.stderr
+        following.stderr.read(1)  # the bar is being drawn
+        before = looks_at_jobs(platform)
+        eventually(lambda: looks_at_jobs(platform) > before + 1)
+        following.send_signal(signal.SIGINT)
+        _, said = following.communicate(timeout=30 * slowdown())
     assert following.returncode == 130
     assert f"`millrace job {paused} --follow`" in said
     assert "Traceback" not in said
     assert client.job(paused)["state"] == "paused"
-    run("cancel", paused)
-    assert "cancelled" in run("job", paused, "--follow", status=1).stdout
+    millrace("cancel", paused)
+    assert "cancelled" in millrace("job", paused, "--follow", status=1).stdout
 
 
 def test_a_reader_that_leaves_ends_it_quietly() -> None:
     id = job_of(*("x" * 100 for _ in range(5000)))
-    printing = spawned("results", id)
-    assert printing.stdout
-    assert printing.stderr
-    assert json.loads(printing.stdout.readline())["seq"] == 0
-    printing.stdout.close()
-    assert printing.stderr.read() == ""
-    printing.stderr.close()
-    assert printing.wait(30 * slowdown()) != 0
+    with command("results", id) as printing:
+        assert printing.stdout
+        assert printing.stderr
+        assert json.loads(printing.stdout.readline())["seq"] == 0
+        printing.stdout.close()
+        assert printing.stderr.read() == ""
+        assert printing.wait(30 * slowdown()) != 0
 
 
 def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: str) -> None:
-    client, ends, away = Client(platform.url), [], threading.Event()
-    waiting = threading.Thread(
-        target=lambda: ends.append(client.wait(paused, lambda job: None, away.set))
-    )
-    waiting.start()
+    away = threading.Event()
     [api] = [child for child in platform.supervisor.children if child.name == "api"]
-    api.kill()
-    assert away.wait(30)
 
     def resumed() -> bool:
         platform.poll()
         return CliRunner().invoke(main, ["resume", paused]).exit_code == 0
 
-    eventually(resumed, timeout_s=60)
-    waiting.join(60)
-    assert [job["state"] for job in ends] == ["completed"]
-    client.close()
+    with closing(Client(platform.url)) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.wait, paused, lambda job: None, away.set)
+        api.kill()
+        eventually(away.is_set, timeout_s=30)
+        eventually(resumed, timeout_s=60)
+        assert waiting.result()["state"] == "completed"
 
 
 def test_lists_go_on_where_the_last_one_ended() -> None:
     ids = [job_of("x") for _ in range(3)]
-    first = run("jobs", "--limit", "2")
+    first = millrace("jobs", "--limit", "2")
     assert [line.split()[0] for line in first.stdout.splitlines()] == ids[:0:-1]
     assert f"--after {ids[1]}" in first.stderr
     assert json_of("jobs", "--limit", "1", "--after", ids[1])["data"][0]["id"] == ids[0]
 
 
 def test_a_call_takes_json_and_parameters() -> None:
-    assert json.loads(run("infer", "--model", "echo", '{"a": [1]}', "--is-json").stdout) == {
+    assert json.loads(millrace("infer", "--model", "echo", '{"a": [1]}', "--is-json").stdout) == {
         "a": [1]
     }
-    assert json.loads(run("infer", "--model", "echo", "[1]").stdout) == "[1]"
-    run("infer", "--model", "echo", "{", "--is-json", status=2)
+    assert json.loads(millrace("infer", "--model", "echo", "[1]").stdout) == "[1]"
+    millrace("infer", "--model", "echo", "{", "--is-json", status=2)
     assert (
-        "nope" in run("infer", "--model", "echo", "x", "--params", '{"nope": 1}', status=1).output
+        "nope"
+        in millrace("infer", "--model", "echo", "x", "--params", '{"nope": 1}', status=1).output
     )
 
 
 def test_progress_counts_what_failed() -> None:
     lines = b'"x"\n{"input": 5}\n'
     how = ("--model", "batchstring", "--on-invalid", "fail_item", "--wait")
-    shown = run("submit", "-", *how, input=lines).stderr
+    shown = millrace("submit", "-", *how, input=lines).stderr
     assert "2/2" in shown
     assert "1 failed" in shown

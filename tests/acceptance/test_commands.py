@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,8 @@ from sqlalchemy import text
 from jobs.store import db
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.ports import free_port
+from tests.support.platforms import LIGHT
+from tests.support.processes import spawned
 from tests.support.wait import eventually
 
 COMMAND = [sys.executable, "-m", "ops"]
@@ -48,11 +51,13 @@ def run(environ: dict[str, str], *arguments: str) -> "subprocess.CompletedProces
 def test_migrate_can_be_repeated_and_run_from_several_processes_at_once(
     environ: dict[str, str],
 ) -> None:
-    several = [
-        subprocess.Popen([*COMMAND, "migrate"], env=environ, stdout=subprocess.DEVNULL)
-        for _ in range(4)
-    ]
-    assert [process.wait(60) for process in several] == [0, 0, 0, 0]
+    with ExitStack() as stack:
+        command = [*COMMAND, "migrate"]
+        several = [
+            stack.enter_context(spawned(command, env=environ, stdout=subprocess.DEVNULL))
+            for _ in range(4)
+        ]
+        assert [process.wait() for process in several] == [0, 0, 0, 0]
     assert run(environ, "migrate").returncode == 0
     assert run(environ, "check").returncode == 0
 
@@ -60,14 +65,18 @@ def test_migrate_can_be_repeated_and_run_from_several_processes_at_once(
 def test_processes_of_their_own_serve_and_end_on_sigterm(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
+    environ["MILLRACE_MODELS"] = str(tmp_path / "models.toml")
+    (tmp_path / "models.toml").write_text(LIGHT)
     assert run(environ, "migrate").returncode == 0
-    processes = {
-        name: subprocess.Popen([*COMMAND, name], env=environ, stderr=subprocess.DEVNULL)
-        for name in ("api", "keeper", "worker")
-    }
     url = f"http://127.0.0.1:{environ['MILLRACE_PORT']}"
-    try:
-        eventually(lambda: _ready(f"{url}/models/minilm/ready"), timeout_s=60)
+    with ExitStack() as stack:
+        processes = {
+            name: stack.enter_context(
+                spawned([*COMMAND, name], env=environ, stderr=subprocess.DEVNULL)
+            )
+            for name in ("api", "keeper", "worker")
+        }
+        eventually(lambda: _ready(f"{url}/models/echo/ready"), timeout_s=60)
         assert httpx.get(f"{url}/readyz").status_code == 200
         (tmp_path / "texts.txt").write_text("one\ntwo\n")
         file = str(tmp_path / "texts.txt")
@@ -80,13 +89,9 @@ def test_processes_of_their_own_serve_and_end_on_sigterm(
         assert json.loads(run(environ, "infer", "--model", "echo", "hello").stdout) == "hello"
         for process in processes.values():
             process.send_signal(signal.SIGTERM)
-        assert {name: process.wait(20) for name, process in processes.items()} == {
-            "api": 0, "keeper": 0, "worker": 0,
-        }  # fmt: skip
+        eventually(lambda: None not in {one.poll() for one in processes.values()}, timeout_s=20)
+        assert [one.returncode for one in processes.values()] == [0, 0, 0]
         assert not (tmp_path / "never made").exists()
-    finally:
-        for process in processes.values():
-            process.kill()
 
 
 def _ready(url: str) -> bool:
@@ -98,8 +103,7 @@ def _ready(url: str) -> bool:
 
 def test_a_file_with_faults_is_refused_by_line(environ: dict[str, str], tmp_path: Path) -> None:
     assert run(environ, "migrate").returncode == 0
-    api = subprocess.Popen([*COMMAND, "api"], env=environ, stderr=subprocess.DEVNULL)
-    try:
+    with spawned([*COMMAND, "api"], env=environ, stderr=subprocess.DEVNULL):
         url = f"http://127.0.0.1:{environ['MILLRACE_PORT']}"
         eventually(lambda: _ready(f"{url}/livez"), timeout_s=60)
         (tmp_path / "broken.jsonl").write_text('"fine"\n{"input": \n')
@@ -107,9 +111,6 @@ def test_a_file_with_faults_is_refused_by_line(environ: dict[str, str], tmp_path
         assert refused.returncode == 1
         assert "line 2" in refused.stderr
         assert "not found" in run(environ, "job", "job_01h455vb4pex5vsknk084sn02q").stderr.lower()
-    finally:
-        api.terminate()
-        api.wait(20)
 
 
 def test_check_names_every_problem_at_once(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Recipe:
 
     @property
     def files(self) -> dict[str, str]:
-        """By the name in their first line."""
+        """Files by the name in their first line."""
         found = ((_NAMED.match(text), text) for _, text in self.blocks)
         return {name[1]: text for name, text in found if name}
 
@@ -135,7 +135,7 @@ def environ() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the reader works: the files of all recipes, and the models file."""
+    """The reader's folder: the files of all recipes, and the models file."""
     found = tmp_path_factory.mktemp("cookbook")
     models = [MODELS]
     for recipe in RECIPES.values():

@@ -15,11 +15,10 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.store import db
 from ops.client.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.platforms import LIGHT, Platforms, spec
+from tests.support.platforms import LIGHT, Platforms, spec, transaction
 from tests.support.wait import eventually, gone
 
 ITEMS = 3000
@@ -122,12 +121,10 @@ def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(
     eventually(ended, timeout_s=60)
     assert worker_pid(platform) != killed
     assert_once_and_in_order(client, job)
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.connect() as tx:
+    with transaction(platform) as tx:
         epochs = tx.scalars(
             text("SELECT epoch FROM slices WHERE job_id = :job"), {"job": ids.parse("job", job)}
         ).all()
-    database.dispose()
     assert max(epochs) >= 2
 
 

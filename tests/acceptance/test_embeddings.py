@@ -74,7 +74,7 @@ def client(platform: Platform, key: str) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def vectors(client: Client) -> dict[str, Any]:
-    """Of each of the texts, as POST /infer has it."""
+    """Vectors of the texts, as POST /infer returns them."""
     return {text: client.infer("minilm", text)["output"] for text in TEXTS}
 
 
@@ -110,7 +110,7 @@ SPEC = Path(__file__).parents[3] / "shared/spec/openai-files-batches-embeddings-
 
 @pytest.mark.skipif(not SPEC.exists(), reason=f"OpenAI's document is not here: {SPEC}")
 def test_the_answer_is_as_openai_documents_it(openai_client: OpenAI) -> None:
-    """By its own schema: what may not be there isn't."""
+    """The schema is OpenAI's own: fields that it doesn't name aren't there."""
     schemas = json.loads(SPEC.read_text())["components"]["schemas"]
     answer = openai_client.embeddings.with_raw_response.create(
         model="minilm", input=TEXTS, encoding_format="float"
@@ -236,7 +236,7 @@ def test_what_takes_too_long_ends_at_its_deadline(openai_client: OpenAI) -> None
 
 
 def assert_answers_again(client: OpenAI) -> None:
-    """In its turn: what came before has been launched, or never is."""
+    """Checks that the model answers, so that all calls before have been launched or dropped."""
     patient = client.with_options(max_retries=9)
     assert embedded(patient.embeddings.create(model="slow", input="after")) == [[5.0, 1.0]]
 
@@ -275,7 +275,7 @@ def test_a_client_that_goes_takes_all_of_its_list_back(
 
 @pytest.fixture
 def limited(platform: Platform, request: pytest.FixtureRequest) -> Iterator[OpenAI]:
-    """Of a tenant with these limits."""
+    """Makes a client of a tenant with these limits."""
     url = platform.settings.database_url
     admin = {"Authorization": f"Bearer {make_key_at(url, 'admins', role='admin')[0]}"}
     tenant = request.node.name.partition("[")[0][:60].replace("_", "-")

@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,26 +12,15 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.store import db
 from ops.client.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.platforms import OPEN
-from tests.support.wait import eventually
-
-COMMAND = [sys.executable, "-m", "ops"]
+from tests.support.command_line import millrace
+from tests.support.platforms import OPEN, database_of, transaction
+from tests.support.processes import spawned
+from tests.support.wait import Deadline, eventually
 
 PLATFORM = OPEN
-
-
-def environ(platform: Platform) -> dict[str, str]:
-    return {**os.environ, **platform.settings.environment()}
-
-
-def run(platform: Platform, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments], env=environ(platform), capture_output=True, text=True
-    )
 
 
 def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -78,11 +65,8 @@ def test_a_job_is_deleted_once_it_has_ended(
     assert http.delete(f"/jobs/{job['id']}").status_code == 404
     for rest in ("", "/results", "/items/0", "/events"):
         assert http.get(f"/jobs/{job['id']}{rest}").status_code == 404
-    engine = db.connect(platform.settings.database_url, pool_size=1)
-    try:
+    with database_of(platform) as engine:
         eventually(lambda: not _rows(engine, job["id"]), timeout_s=30)
-    finally:
-        engine.dispose()
 
 
 def _rows(engine: Any, job: str) -> int:
@@ -97,10 +81,10 @@ def _rows(engine: Any, job: str) -> int:
 def test_the_command_deletes(client: Client, platform: Platform) -> None:
     job = client.submit([b'"x"\n'], model="echo")
     client.wait(job["id"])
-    done, again = (run(platform, "delete", job["id"], "--json") for _ in range(2))
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"id": job["id"], "deleted": True})
-    assert again.returncode == 1
-    assert "there is no job" in again.stderr
+    delete = "delete", job["id"], "--url", platform.url
+    done = millrace(*delete, "--json")
+    assert json.loads(done.stdout) == {"id": job["id"], "deleted": True}
+    assert "there is no job" in millrace(*delete, status=1).stderr
 
 
 def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
@@ -109,17 +93,23 @@ def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
     job = client.submit([b'"x"\n'] * 2500, model="batchstring")
     http.post(f"/jobs/{job['id']}/pause")
     port = str(free_port())
-    other = subprocess.Popen([*COMMAND, "api"], env=environ(platform) | {"MILLRACE_PORT": port})
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as second:
+    more = {"MILLRACE_PORT": port}
+    with (
+        spawned(
+            [sys.executable, "-m", "ops", "api"],
+            env=os.environ | platform.settings.environment() | more,
+        ) as other,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as second,
+    ):
         eventually(lambda: _answers(second), timeout_s=60)
         with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
             seen = events(answer)
             next(seen)
             other.send_signal(signal.SIGTERM)
-            since_s = time.monotonic()
+            soon = Deadline(8)  # not the 10 s that requests in hand may take
             list(seen)
-        assert other.wait(60) == 0
-        assert time.monotonic() - since_s < 8  # not the 10 s that requests in hand may take
+        assert other.wait() == 0
+        soon.check("the end of the api")
     http.post(f"/jobs/{job['id']}/cancel")
 
 
@@ -149,11 +139,9 @@ def test_what_is_pruned_is_gone_and_says_so(
 
 
 def _fail_and_prune(platform: Platform, job: str, kind: str) -> None:
-    engine = db.connect(platform.settings.database_url, pool_size=1)
-    with engine.begin() as tx:
+    with transaction(platform) as tx:
         for change in (
             f"UPDATE jobs SET {kind}_pruned = true WHERE id = :job",
             "UPDATE slices SET n_failed = 1 WHERE job_id = :job",
         ):
             tx.execute(text(change), {"job": ids.parse("job", job)})
-    engine.dispose()

@@ -243,13 +243,13 @@ class World:
         return id
 
     def _call(self) -> str:
-        """Of which something is kept by now."""
+        """Makes a call whose record can be read."""
         id: str = self.ask("POST /infer", "alice").json()["id"]
         eventually(lambda: self.ask("GET /calls/{call_id}", "alice", id).is_success)
         return id
 
     def _batch(self) -> str:
-        """Of a file with a line that is none."""
+        """Makes a batch of a file with an invalid line."""
         asked = BATCH["json"] | {"input_file_id": self.made("file")}
         headers = {"Authorization": f"Bearer {self.keys['alice']}"}
         id: str = self.http.post("/v1/batches", json=asked, headers=headers).json()["id"]
@@ -257,7 +257,7 @@ class World:
         return id
 
     def _messages(self) -> str:
-        """As there would be, did one of the samples converse."""
+        """Makes a messages batch out of a job: none of the samples converses."""
         job = self._job()
         with self.database.begin() as tx:
             become = "UPDATE jobs SET dialect = 'anthropic', asked = '{}' WHERE id = :id"
@@ -331,7 +331,7 @@ def test_what_is_another_tenants_is_answered_as_what_does_not_exist(
 
 
 def is_theirs(who: str, about: str) -> bool:
-    """Whether what an id is of is there for them."""
+    """Returns True if the caller may see the object of an id."""
     operable = {"alice", "operator", "admin"}
     whose = {"tenant": {"admin"}, "file": {"alice"}}
     whose |= dict.fromkeys(("job", "batch", "messages", "call"), operable)

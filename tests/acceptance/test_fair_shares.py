@@ -4,12 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.api_keys import NewKey
-from jobs.store import db
-from jobs.store.tenancy import EVERYBODY, acting
-from jobs.store.tenants import api_keys
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
@@ -19,14 +16,10 @@ PLATFORM = spec(workers=2, is_closed=True)
 
 @pytest.fixture(scope="module")
 def clients(platform: Platform) -> Iterator[dict[str, Client]]:
-    database = db.connect(platform.settings.database_url, pool_size=1)
     made = {}
     for tenant in TENANTS:
-        asked = NewKey(tenant)
-        with acting(database, EVERYBODY) as tx:
-            api_keys.create(tx, asked)
-        made[tenant] = Client(platform.url, key=asked.secret)
-    database.dispose()
+        key, _ = make_key_at(platform.settings.database_url, tenant)
+        made[tenant] = Client(platform.url, key=key)
     yield made
     for client in made.values():
         client.close()

@@ -37,7 +37,7 @@ def key() -> str:
 
 
 def made(store: Engine, mark: str) -> int:
-    """How many jobs have this in their metadata."""
+    """Counts jobs with this mark in their metadata."""
     query = text("SELECT count(*) FROM jobs WHERE metadata::jsonb ->> 'mark' = :mark")
     with store.connect() as tx:
         return int(tx.scalar(query, {"mark": mark}) or 0)
@@ -126,7 +126,7 @@ def half_sent(
     named = NDJSON | {"Idempotency-Key": key}
 
     def refused() -> bool:
-        """What can't be valid stores nothing, should it be the first to come."""
+        """Returns True if an invalid body is a conflict; it stores nothing if it comes first."""
         return http.post(path, content=b"{", headers=named).status_code == 409
 
     for last in (False, False, True):
@@ -267,7 +267,7 @@ def test_a_client_that_leaves_frees_its_key(
 def test_slow_uploads_hold_no_transaction_connection_or_thread(
     platform: Platform, client: Client, store: Engine
 ) -> None:
-    """There are more of them than the api has connections (20) and threads (40)."""
+    """Uploads are more than the api has connections (20) and threads (40)."""
     api = platform.supervisor.children[0].pid
     body = b'"x"\n' * 10
     named = [NDJSON | {"Idempotency-Key": str(uuid4())} for _ in range(30)] + [NDJSON] * 30

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,11 +12,11 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from ops.supervisor.worker import WatchedWorker
-from tests.support.platforms import spec
+from tests.support.platforms import spec, transaction
+from tests.support.processes import spawned
 from tests.support.wait import eventually, gone
 
 MODEL = """
@@ -135,12 +134,8 @@ def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
     eventually(ended, timeout_s=100)
     assert client.job(job)["counts"]["succeeded"] == 8
     suspects = text("SELECT count(*) FROM slices WHERE suspect AND job_id = :job")
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    try:
-        with database.connect() as tx:
-            assert tx.scalar(suspects, {"job": ids.parse("job", job)}) == 0
-    finally:
-        database.dispose()
+    with transaction(platform) as tx:
+        assert tx.scalar(suspects, {"job": ids.parse("job", job)}) == 0
 
 
 def test_a_worker_that_grew_too_large_is_replaced_and_nothing_is_lost(
@@ -168,13 +163,11 @@ def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Cl
         eventually(lambda child=child: not child.alive(), timeout_s=20)  # type: ignore[misc]
     environ = os.environ | platform.settings.environment()
     command = [sys.executable, "-m", "ops", "worker"]
-    alone = subprocess.Popen(command, env=environ, start_new_session=True)
-    try:
+    with spawned(command, env=environ, start_new_session=True) as alone:
         job = client.submit([b'"hang"\n', b'"b"\n'], model="deadly")["id"]
         eventually(lambda: client.job(job)["state"] == "completed", timeout_s=60)
         codes = [json.loads(line)["error"] for line in client.results(job)]
         assert [code and code["code"] for code in codes] == ["worker_lost", None]
-    finally:
         alone.terminate()
         assert alone.wait() == 0
     assert gone(alone.pid)

@@ -1,9 +1,6 @@
-"""Who may do what on a platform that runs: from the first key on, nobody comes in without one."""
+"""Access to a platform that runs: from the first key on, nobody comes in without one."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from jobs.settings import SettingsError
 from ops.cli import check
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.identity_provider import IdentityProvider
 from tests.support.identity_provider import running as provider_running
 from tests.support.keys import make_key_at
@@ -65,7 +63,7 @@ def submit(platform: Platform, key: str) -> str:
 
 
 def ends(platform: Platform, key: str) -> None:
-    """It is refused within seconds, for jobs and for calls."""
+    """Checks that a key is refused within seconds, for jobs and for calls."""
     for method, path, body in (("GET", "/jobs", None), ("POST", "/infer", CALL)):
         eventually(
             lambda m=method, p=path, b=body: (  # type: ignore[misc]
@@ -76,14 +74,9 @@ def ends(platform: Platform, key: str) -> None:
 
 
 def command(platform: Platform, *words: str, key: str = "") -> Any:
-    environ = os.environ | platform.settings.environment() | {"MILLRACE_API_KEY": key}
+    environ = platform.settings.environment() | {"MILLRACE_API_KEY": key}
     environ |= {"MILLRACE_DATABASE_URL": "", "MILLRACE_REDIS_URL": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "ops", *words],
-        env=environ, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(millrace(*words, **environ).stdout)
 
 
 def test_the_first_key_that_is_made_while_it_runs_ends_the_open_door(platforms: Platforms) -> None:
@@ -289,13 +282,7 @@ def test_commands_send_the_key_of_their_environment(
     key, _ = new_key("delta")
     said = command(closed, "infer", "--model", "echo", "hello", "--json", key=key)
     assert said["output"] == "hello"
-    refused = subprocess.run(
-        [sys.executable, "-m", "ops", "jobs", "--url", closed.url],
-        env=os.environ | {"MILLRACE_API_KEY": "mk_wrong"},
-        capture_output=True,
-        text=True,
-    )
-    assert refused.returncode == 1
+    refused = millrace("jobs", "--url", closed.url, status=1, MILLRACE_API_KEY="mk_wrong")
     assert "No valid credential" in refused.stderr
 
 
@@ -356,12 +343,8 @@ def test_beyond_loopback_it_starts_only_once_somebody_could_use_it(
         platforms.running(QUICK, home=tmp_path, host="0.0.0.0"),
     ):
         pass
-    environ = os.environ | {"MILLRACE_HOME": str(tmp_path)}
-    made = subprocess.run(
-        [sys.executable, "-m", "ops", "keys", "create", "--tenant", "acme", "--json"],
-        env=environ, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    key = json.loads(made.stdout)["key"]
+    create = "keys", "create", "--tenant", "acme", "--json"
+    key = json.loads(millrace(*create, MILLRACE_HOME=str(tmp_path)).stdout)["key"]
     with platforms.running(QUICK, home=tmp_path, host="0.0.0.0") as platform:
         assert ask(platform, None, "GET", "/jobs").status_code == 401
         assert ask(platform, key, "POST", "/infer", json=CALL).status_code == 200

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from prometheus_client import Gauge, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.settings import Settings, SettingsError
@@ -84,7 +85,7 @@ Labels = Mapping[str, str]
 
 
 class Scraped:
-    """What processes expose, together."""
+    """Metrics that several processes expose."""
 
     def __init__(self, *texts: str) -> None:
         self.samples = [
@@ -100,9 +101,9 @@ class Scraped:
     def has(self, metric: Metric) -> bool:
         """Gauges by being there, others by having counted."""
         name = catalog.exposed_name(metric)
-        if metric._type == "gauge":
+        if isinstance(metric, Gauge):
             return any(True for _ in self._found(name, {}))
-        return self.sum(f"{name}_count" if metric._type == "histogram" else name) > 0
+        return self.sum(f"{name}_count" if isinstance(metric, Histogram) else name) > 0
 
     def _found(self, name: str, labels: Labels) -> Iterator[float]:
         for sample in self.samples:
@@ -112,7 +113,7 @@ class Scraped:
 
 @dataclass
 class Played:
-    """What was done, and what came of it: before the worker was killed, and after."""
+    """Work that was done, and metrics before and after the worker was killed."""
 
     answers: list[dict[str, Any]]
     first: Scraped
@@ -129,7 +130,7 @@ def scraped(platform: Platform) -> Scraped | None:
 
 
 def until(platform: Platform, seen: Callable[[Scraped], bool]) -> Scraped:
-    """What was scraped then; a worker that ended is started again meanwhile."""
+    """Scrapes until the check holds; a worker that ended is started again meanwhile."""
 
     def look() -> Scraped | None:
         platform.poll()
@@ -212,7 +213,7 @@ def missing(seen: Scraped, unseen: Collection[str]) -> list[str]:
 
 
 def after_a_death(platform: Platform, client: Client, http: httpx.Client, home: Path) -> Scraped:
-    """Of a worker with a call and a slice in hand."""
+    """Kills a worker with a call and a slice in hand."""
     launched, called = home / "launched", home / "called"
     client.request("POST", "/jobs", json={"model": "slow", "items": [str(launched)] * 20})
     eventually(launched.exists)
@@ -253,6 +254,7 @@ def test_calls_are_counted_with_their_time(played: Played) -> None:
     found_s = seen.sum("millrace_call_stage_seconds_sum", stage="queue", **echo)
     assert found_s == pytest.approx(told_s, abs=1e-4)
     assert seen.sum("millrace_upstream_requests_total", outcome="served") == 1
+    assert seen.sum("millrace_upstream_breaker_open") == 0
 
 
 def test_requests_are_counted_by_the_template_of_their_route(played: Played) -> None:

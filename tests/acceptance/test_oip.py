@@ -37,7 +37,7 @@ LARGE = 224
 
 
 def served(name: str, function: str, declared: list[dict[str, Any]]) -> Model:
-    """What it takes it gives."""
+    """Declares a model whose outputs are named as its inputs."""
     path = f"tests.support.models.tensor:{function}"
     options = {"function": path, "inputs": declared, "outputs": declared}
     return Model(name, "1", "tensors", options=options)
@@ -72,7 +72,7 @@ PLATFORM = spec(models_file(*MODELS), is_closed=True, lease_s=3.0)
 
 @pytest.fixture(scope="module")
 def headers(platform: Platform) -> dict[str, str]:
-    """Of an admin: since a key was made, nobody comes in without one."""
+    """Headers of an admin: since a key was made, nobody comes in without one."""
     key, _ = make_key_at(platform.settings.database_url, "acme", role="admin")
     return {"Authorization": f"Bearer {key}"}
 

@@ -16,11 +16,11 @@ from pydantic import TypeAdapter
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.store import db, invariants
+from jobs.store import invariants
 from jobs.usecases import tenant_files
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import spec
+from tests.support.platforms import database_of, spec
 from tests.support.receiver import Receiver, receiving
 from tests.support.wait import eventually
 
@@ -114,7 +114,7 @@ def ended(client: openai.OpenAI, batch: Batch, timeout_s: float = 60) -> Batch:
 
 
 def check(batch: Batch) -> None:
-    """As strictly as the package's own types say: it doesn't check them itself."""
+    """Checks a batch against the package's own types, which it doesn't check itself."""
     TypeAdapter(Batch).validate_python(batch.to_dict(), strict=True)
     order = ["created_at", "in_progress_at", "cancelling_at", "finalizing_at"]
     order += [f"{batch.status}_at"] if batch.status in ENDED else []
@@ -246,7 +246,7 @@ def test_an_input_that_is_none_fails_the_batch(
 def test_an_input_that_was_deleted_fails_the_batch_and_says_so(
     client: openai.OpenAI, platform: Platform
 ) -> None:
-    """Its bytes are gone, or its row is too by the time that it is read."""
+    """The bytes are gone, or the row is too by the time that it is read."""
     gone = upload(client, embedding("a", "x"))
     tenant_files.blob_store(platform.settings).delete(
         tenant_files.blob_key(ids.parse("file", gone))
@@ -401,7 +401,7 @@ def test_another_tenants_batch_is_one_that_does_not_exist(
 
 
 def test_a_batch_is_a_job_under_either_name(client: openai.OpenAI, native: httpx.Client) -> None:
-    """What the package can't say is said to the native routes, with the same id."""
+    """Native routes with the same id do what the package has no method for."""
     lines = [embedding(f"n-{n}", "wait") for n in range(40)]
     made = create(client, *lines)
     job_id = made.id.replace("batch_", "job_")
@@ -518,7 +518,6 @@ def _tell(client: openai.OpenAI, native: httpx.Client, receiver: Receiver) -> No
 
 def test_nothing_of_a_batch_is_left_open(platform: Platform) -> None:
     """After all of the above: what `millrace check --invariants` would say."""
-    database = db.connect(platform.settings.database_url, pool_size=1)
     unfinished = text("""
         SELECT count(*) FROM jobs
         WHERE dialect = 'openai' AND (finished_at IS NULL OR total > 0 AND manifest IS NULL)
@@ -528,8 +527,8 @@ def test_nothing_of_a_batch_is_left_open(platform: Platform) -> None:
         with database.begin() as tx:
             return tx.scalar(unfinished) == 0 == tx.scalar(text("SELECT count(*) FROM transfers"))
 
-    eventually(all_ended, timeout_s=60)
-    with invariants.snapshot(database) as tx:
-        found = [one for what in invariants.INVARIANTS for one in invariants.violations(tx, what)]
-    database.dispose()
+    with database_of(platform) as database:
+        eventually(all_ended, timeout_s=60)
+        with invariants.snapshot(database) as tx:
+            found = [one for i in invariants.INVARIANTS for one in invariants.violations(tx, i)]
     assert found == []

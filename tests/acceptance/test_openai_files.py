@@ -16,11 +16,10 @@ from sqlalchemy import text
 
 from jobs.errors import PayloadLost
 from jobs.models.builtin_models import SAMPLES
-from jobs.store import db
 from jobs.usecases import tenant_files
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
-from tests.support.platforms import CLOSED
+from tests.support.platforms import CLOSED, transaction
 from tests.support.wait import eventually
 
 MOST_MB = 64
@@ -83,27 +82,23 @@ def test_a_file_for_a_batch_goes_after_thirty_days_or_when_it_was_told(
 
 
 def is_gone(platform: Platform, file_id: str) -> bool:
-    """Its bytes, and its row."""
+    """Returns True if a file's bytes and its row are gone."""
     id = tenant_files.ids.parse("file", file_id)
     assert id is not None
     try:
         tenant_files.blob_store(platform.settings).get(tenant_files.blob_key(id))
     except PayloadLost:
-        database = db.connect(platform.settings.database_url, pool_size=1)
-        with database.begin() as tx:
+        with transaction(platform) as tx:
             left = tx.scalar(text("SELECT count(*) FROM files WHERE id = :id"), {"id": id})
-        database.dispose()
         return left == 0
     return False
 
 
 def test_what_has_expired_is_gone_with_its_bytes(platform: Platform, client: openai.OpenAI) -> None:
     made, kept = upload(client, b"some bytes"), upload(client)
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.begin() as tx:
+    with transaction(platform) as tx:
         past = text("UPDATE files SET expires_at = now() WHERE id = :id")
         tx.execute(past, {"id": tenant_files.ids.parse("file", made.id)})
-    database.dispose()
     with pytest.raises(openai.NotFoundError):
         client.files.retrieve(made.id)
     assert made.id not in {file.id for file in client.files.list()}
@@ -254,7 +249,7 @@ def test_a_tenants_files_go_with_it(platform: Platform) -> None:
 
 
 class Zeros(io.RawIOBase):
-    """So many bytes, a few at a time."""
+    """Stream of zeros, a few at a time."""
 
     def __init__(self, size: int) -> None:
         self._left = size

@@ -33,7 +33,7 @@ def answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[CreateEmbedd
 
 
 def raw_answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
-    """To requests for embeddings, by a batch of them."""
+    """Returns the answers to requests for embeddings, sent as a batch."""
     lines = [
         {
             "custom_id": str(n),

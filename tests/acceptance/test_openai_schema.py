@@ -1,5 +1,5 @@
-"""What OpenAI's own document says of files, batches and models holds here: schemathesis makes up
-requests from it, and finds nothing."""
+"""OpenAI's own document of files, batches and models: schemathesis makes up requests from it, and
+finds nothing."""
 
 from pathlib import Path
 from typing import Any

@@ -34,7 +34,7 @@ INPUTS: dict[str, list[Any]] = {
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
-    """Also with the example of ops/docs/models.md, as it stands there."""
+    """A platform with the samples and the example of ops/docs/models.md, as it stands there."""
     code, entry = (
         re.findall(rf"```{word}\n(.*?)```", PAGE, re.S)[0] for word in ("python", "toml")
     )

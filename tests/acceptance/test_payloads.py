@@ -9,10 +9,9 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import spec
+from tests.support.platforms import spec, transaction
 from tests.support.wait import eventually
 
 MODELS = """
@@ -106,12 +105,10 @@ def test_readers_that_leave_in_mid_stream_leave_nothing_behind(
 
 
 def open_transactions(platform: Platform) -> int:
-    engine = db.connect(platform.settings.database_url, pool_size=1)
-    with engine.connect() as connection:
+    with transaction(platform) as connection:
         found: int = connection.scalar(
             text("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
         )
-    engine.dispose()
     return found
 
 

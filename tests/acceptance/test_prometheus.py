@@ -13,7 +13,7 @@ from ops.client.client import Client
 from ops.grafana.dashboards import DASHBOARDS
 from ops.processes.ports import free_ports
 from ops.supervisor.platform import Platform
-from tests.support.platforms import SAMPLES, Platforms, spec
+from tests.support.platforms import Platforms, spec
 from tests.support.prometheus import MISSING, ask, installed, scraping
 from tests.support.wait import eventually
 from tests.unit.ops.deploy.kit import PROMETHEUS, RULES
@@ -29,7 +29,7 @@ RARE = (
 def platform(platforms: Platforms) -> Iterator[Platform]:
     if not installed():
         pytest.skip(MISSING)
-    with platforms.running(spec(SAMPLES), metrics_port=free_ports(8)[0]) as started:
+    with platforms.running(spec(), metrics_port=free_ports(8)[0]) as started:
         yield started
 
 

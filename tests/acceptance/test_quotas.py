@@ -1,9 +1,6 @@
 """Quotas of a whole platform: refused with what they are and when to come again, changed while it
 runs, and no tenant's flood is another's trouble."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +12,7 @@ import httpx
 import pytest
 
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import spec
 from tests.support.wait import eventually, pause
 
@@ -37,7 +35,7 @@ PLATFORM = spec(SLOW, lease_s=3.0)
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    """With the first key that is made: from then on nobody comes without."""
+    """A client with the first key that is made: from then on nobody comes in without one."""
     with httpx.Client(base_url=platform.url, timeout=30) as http:
         made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
         assert made.status_code == 201, made.text
@@ -57,7 +55,7 @@ class Tenant:
         self.http = httpx.Client(base_url=admin.base_url, timeout=30, headers=headers)
 
     def limit(self, *limits: dict[str, Any]) -> None:
-        """And waits until they are known."""
+        """Sets limits, and waits until they are known."""
         path = f"/tenants/{self.name}/limits"
         put = self._admin.put(path, json={"data": list(limits)})
         assert put.status_code == 200, put.text
@@ -236,13 +234,10 @@ def test_the_command_changes_what_is_named_and_nothing_else(
     tenant: Tenant, admin: httpx.Client, platform: Platform
 ) -> None:
     key = admin.headers["Authorization"].removeprefix("Bearer ")
-    environ = os.environ | {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
+    environ = {"MILLRACE_URL": platform.url, "MILLRACE_API_KEY": key}
 
     def limits(*options: str) -> str:
-        command = [sys.executable, "-m", "ops", "limits", tenant.name, *options]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return millrace("limits", tenant.name, *options, **environ).stdout.strip()
 
     limits("--requests-per-s", "10", "--job-items", "5")
     limits("--model", "echo", "--tokens-per-s", "2.5")

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +13,7 @@ import pytest
 
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import Platforms, spec
 from tests.support.wait import eventually
 
@@ -119,6 +118,5 @@ def test_models_shows_how_each_version_stands(platform: Platform) -> None:
     assert (shown["ready"], shown["workers"], shown["states"]) == (True, 1, {"ready": 1})
     assert shown["load_ms"] > 0
     assert shown["error"] is None
-    command = [sys.executable, "-m", "ops", "models", "--url", platform.url]
-    told = subprocess.run(command, capture_output=True, text=True).stdout
+    told = millrace("models", "--url", platform.url).stdout
     assert told.startswith("x@1: 1 ready, loads in ")

@@ -7,10 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs.api_keys import NewKey
-from jobs.store import db
-from jobs.store.tenants import api_keys
 from ops.supervisor.platform import Platform
+from tests.support.keys import make_key_at
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
@@ -20,14 +18,11 @@ PLATFORM = spec(is_closed=True)
 
 @pytest.fixture(scope="module")
 def clients(platform: Platform) -> Iterator[dict[str, httpx.Client]]:
-    database = db.connect(platform.settings.database_url, pool_size=1)
     made = {}
-    for asked in (NewKey("alice"), NewKey("bob"), NewKey("house", role="operator")):
-        with database.begin() as tx:
-            api_keys.create(tx, asked)
-        headers = {"Authorization": f"Bearer {asked.secret}"}
-        made[asked.tenant] = httpx.Client(base_url=platform.url, headers=headers, timeout=30)
-    database.dispose()
+    for tenant, more in (("alice", {}), ("bob", {}), ("house", {"role": "operator"})):
+        key, _ = make_key_at(platform.settings.database_url, tenant, **more)
+        headers = {"Authorization": f"Bearer {key}"}
+        made[tenant] = httpx.Client(base_url=platform.url, headers=headers, timeout=30)
     yield made
     for client in made.values():
         client.close()

@@ -17,12 +17,20 @@ from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
 from tests.support.otlp_receiver import ReceivedSpan, Sink, receiving_traces
-from tests.support.platforms import SAMPLES, Platforms, spec
+from tests.support.platforms import LIGHT, Platforms, spec
 from tests.support.receiver import Received, Reply, receiving
 from tests.support.wait import eventually, slowdown
 
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT
+VECTORS = """
+[[model]]
+name = "vectors"
+version = "1"
+engine = "function"
+task = "embedding"
+options = { function = "tests.support.models.paced:vectors" }
+"""
 STAGES = ("queue", "preprocess", "batch", "engine", "postprocess")
 
 
@@ -34,8 +42,8 @@ def sink() -> Iterator[Sink]:
 
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, sink: Sink) -> Iterator[Platform]:
-    """It traces what its clients trace, and nothing else."""
-    asked = spec(SAMPLES, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
+    """A platform that traces what its clients trace, and nothing else."""
+    asked = spec(LIGHT + VECTORS, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -156,7 +164,7 @@ def test_large_bodies_and_other_doors_carry_it_too(platform: Platform, sink: Sin
     items = [f"{n:0100d}" for n in range(20_000)]
     submit(platform, parent(large), items=items)
     assert sink.trace(large, "POST /jobs", "slice")["slice"].service == "millrace-worker"
-    asked = {"model": "minilm", "input": "x"}
+    asked = {"model": "vectors", "input": "x"}
     line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": asked})
     with httpx.Client(base_url=platform.url, timeout=20) as http:
         file = http.post(

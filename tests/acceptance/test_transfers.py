@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.store import db, invariants
+from jobs.store import invariants
 from ops.supervisor.platform import Platform
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import Platforms, database_of, spec, transaction
 from tests.support.receiver import Receiver, receiving
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.wait import eventually, gone
@@ -226,7 +226,7 @@ def carriers(pid: int) -> list[int]:
 
 
 def kill_keeper(platform: Platform) -> None:
-    """And waits for the next one; the processes of the first die with it."""
+    """Kills the keeper and waits for the next one; the processes of the first die with it."""
     pid = keeper(platform).pid
     its = carriers(pid)
     assert its
@@ -241,19 +241,15 @@ def kill_keeper(platform: Platform) -> None:
 
 
 def is_sound(platform: Platform) -> bool:
-    engine = db.connect(platform.settings.database_url, pool_size=1)
-    with invariants.snapshot(engine) as tx:
+    with database_of(platform) as engine, invariants.snapshot(engine) as tx:
         found = [v for i in invariants.INVARIANTS for v in invariants.violations(tx, i)]
-    engine.dispose()
     return found == []
 
 
 def count(platform: Platform, table: str, id: str) -> int:
     query = f"SELECT count(*) FROM {table} WHERE job_id = :id"
-    engine = db.connect(platform.settings.database_url, pool_size=1)
-    with engine.connect() as tx:
+    with transaction(platform) as tx:
         found: int = tx.scalar(text(query), {"id": ids.parse("job", id)}) or 0
-    engine.dispose()
     return found
 
 

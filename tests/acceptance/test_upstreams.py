@@ -14,11 +14,10 @@ import pytest
 from sqlalchemy import text
 
 from jobs import ids
-from jobs.store import db
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
-from tests.support.platforms import Platforms, spec
+from tests.support.platforms import Platforms, spec, transaction
 from tests.support.receiver import Received
 from tests.support.upstream import Answer, Upstream, held_for, serving, shout
 from tests.support.wait import eventually
@@ -85,7 +84,7 @@ def as_usual(upstream: Upstream) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def away_port() -> int:
-    """Where the upstream of "away" listens, whenever a test starts it."""
+    """Port of the upstream of "away", once a test starts it."""
     return free_port()
 
 
@@ -240,13 +239,11 @@ def test_a_job_outlasts_an_upstream_that_is_away(
 
 
 def failed_tries(platform: Platform, job: str) -> int:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.begin() as tx:
+    with transaction(platform) as tx:
         count = tx.scalar(
             text("SELECT count(*) FROM attempts WHERE job_id = :job"),
             {"job": ids.parse("job", job)},
         )
-    database.dispose()
     return int(count or 0)
 
 
@@ -307,7 +304,7 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(
 
 
 def test_a_worker_that_starts_asks_the_upstream_nothing(upstream: Upstream, http: Any) -> None:
-    """It is ready without having warmed up: who would pay for that?"""
+    """The model is ready without a warm-up, which somebody would have to pay for."""
     assert http.get("/models/shout/ready").status_code == 200
     assert upstream.received == []
 

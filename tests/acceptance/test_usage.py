@@ -1,12 +1,10 @@
-"""What was used is billed once, to the last item and call, though workers are killed; caps hold.
+"""Usage is billed once, to the last item and call, though workers are killed; caps hold.
 Real processes, as `millrace up` starts them."""
 
 import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -23,6 +21,7 @@ from jobs.calls.redis import RedisLanes
 from jobs.store import db, invariants
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
+from tests.support.command_line import millrace
 from tests.support.platforms import spec
 from tests.support.receiver import receiving
 from tests.support.wait import eventually
@@ -61,7 +60,7 @@ def database(platform: Platform) -> Iterator[Engine]:
 
 
 def until(platform: Platform, look: Any) -> None:
-    """As `millrace up` does meanwhile: a worker that ended is started again."""
+    """Waits, and starts workers that ended again, as `millrace up` does."""
     eventually(lambda: (platform.poll(), look())[1], timeout_s=60)
 
 
@@ -124,7 +123,7 @@ def answered(platform: Platform, database: Engine) -> int:
 
 
 def age(platform: Platform) -> None:
-    """As if the minute had been over for long."""
+    """Moves what was counted to a minute that is long over."""
     with redis.Redis.from_url(platform.settings.redis_url) as client:
         key = RedisLanes(client, "priced@1").keys("used")
         for field, count in client.hgetall(key).items():  # type: ignore[union-attr]
@@ -175,9 +174,7 @@ def test_usage_comes_as_csv_too_and_on_the_command_line(
     assert all(int(row["characters"]) > 0 for row in rows)
 
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "ops", "usage", "--url", platform.url, *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return done.stdout
+        return millrace("usage", "--url", platform.url, *options).stdout
 
     assert list(csv.DictReader(run("--by", "day,kind", "--csv").splitlines())) == rows
     assert json.loads(run("--by", "day,kind", "--json")) == json_

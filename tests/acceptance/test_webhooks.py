@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +12,10 @@ import pytest
 from sqlalchemy import text
 from standardwebhooks import Webhook
 
-from jobs.store import db
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
-from tests.support.platforms import OPEN
+from tests.support.command_line import millrace
+from tests.support.platforms import OPEN, transaction
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.wait import eventually, gone
 
@@ -32,7 +30,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def secret(http: httpx.Client) -> str:
-    """As it is shown the first time."""
+    """Signing secret, which is shown once."""
     shown = http.get("/webhooks/secret").json()
     assert http.get("/webhooks/secret").json() == shown | {"secret": None}
     return str(shown["secret"])
@@ -93,10 +91,7 @@ def test_rotating_by_command_shows_the_new_secret_once(platform: Platform, secre
 
 
 def command(platform: Platform, *arguments: str) -> str:
-    run = [sys.executable, "-m", "ops", *arguments, "--url", platform.url]
-    done = subprocess.run(run, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return millrace(*arguments, "--url", platform.url).stdout
 
 
 def test_a_job_without_webhook_has_nothing_to_send_again(http: httpx.Client) -> None:
@@ -145,10 +140,8 @@ def test_a_keeper_killed_while_it_sends_sends_again_under_the_same_id(
     eventually(lambda: gone(killed))
     answering.set()
     # As if the lease of the dead one had lapsed: it is a minute.
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.begin() as tx:
+    with transaction(platform) as tx:
         tx.execute(text("UPDATE webhook_deliveries SET due_at = now() WHERE state = 'pending'"))
-    database.dispose()
     eventually(lambda: (platform.poll(), len(receiver.received) == 2)[1], timeout_s=60)
     assert delivered(http, job)["tries"] == 2
     assert len({request.id for request in receiver.received}) == 1

@@ -61,7 +61,7 @@ class Watched:
         return self.page
 
     def forgive(self, *words: str) -> None:
-        """What is to be said: Chromium calls every answer that is no 2xx an error."""
+        """Expects these errors: Chromium calls every answer that is no 2xx an error."""
         self.forgiven += words
 
     def check(self) -> None:

@@ -87,7 +87,7 @@ def signed_in(opened: Sign, key: Key) -> Sign:
 
 
 def sign_in(window: Watched, key: str) -> None:
-    """By the form, wherever the window goes then."""
+    """Signs in by the form, wherever the window goes then."""
     page = window.page
     if "/dashboard/sign-in" not in page.url:
         window.go("/dashboard/sign-in")

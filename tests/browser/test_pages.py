@@ -1,6 +1,5 @@
 """The pages themselves: live, for every eye and hand, and never fooled by a name."""
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,13 +9,12 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from jobs.store import db
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from tests.browser.conftest import Sign, screenshot
-from tests.support.platforms import SAMPLES, spec
+from tests.support.platforms import SAMPLES, spec, transaction
 from tests.support.wait import eventually
 
 PAGES = {
@@ -140,12 +138,10 @@ def test_the_theme_that_was_chosen_stays(opened: Sign) -> None:
 
 
 def test_names_are_text_wherever_they_come_from(opened: Sign, platform: Platform) -> None:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with database.begin() as tx:
+    with transaction(platform) as tx:
         id = workers.register(tx, NASTY, "default", NASTY, ["minilm@1"])
         row = ModelRow("minilm@1", "failed", 0.0, 0.0, f"it said {NASTY}")
         workers.report_models(tx, id, [row])
-    database.dispose()
     window = opened()
     window.forgive("status of 404")
     dialogs: list[str] = []
@@ -171,23 +167,3 @@ def test_without_javascript_the_pages_are_there(
     expect(page.get_by_role("heading", name="Workers", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
     context.close()
-
-
-def test_a_worker_is_drained_and_wanted_again(opened: Sign, platform: Platform) -> None:
-    window = opened()
-    page = window.go("/dashboard/workers/1")
-    page.get_by_role("button", name="Drain").click()
-    expect(page.get_by_text("is being drained")).to_be_visible()
-    head = page.locator("[data-live=head]")
-    expect(head).to_contain_text("draining", timeout=20_000)
-    page.get_by_role("button", name="Resume").click()
-    expect(head).to_contain_text("stopped", timeout=30_000)
-    window.go("/dashboard/workers")
-    alive = page.locator("[data-live=alive]")
-
-    def another_is_ready() -> bool:
-        platform.poll()  # as `millrace up` does: who has ended is started again
-        return bool(alive.get_by_text(re.compile("^ready$")).count())
-
-    eventually(another_is_ready, timeout_s=60)
-    assert not page.get_by_role("link", name="1", exact=True).and_(alive.locator("a")).count()

@@ -1,4 +1,4 @@
-"""Who gets in, how far, and for how long."""
+"""Sign-in: who gets in, how far, and for how long."""
 
 import re
 
@@ -7,23 +7,20 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from jobs import ids
-from jobs.store import db
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import api_keys as store
 from ops.supervisor.platform import Platform
 from tests.browser.chromium import Watched
 from tests.browser.conftest import Key, Sign, screenshot, sign_in
-from tests.support.platforms import spec
+from tests.support.platforms import database_of, spec
 
 PLATFORM = spec(lease_s=3.0)
 _REFUSED = ("status of 401", "status of 403")
 
 
 def revoke(platform: Platform, key_id: str) -> None:
-    database = db.connect(platform.settings.database_url, pool_size=1)
-    with acting(database, EVERYBODY) as tx:
+    with database_of(platform) as database, acting(database, EVERYBODY) as tx:
         store.revoke(tx, EVERYBODY, ids.parse("key", key_id))
-    database.dispose()
 
 
 def cookies(window: Watched) -> dict[str, str]:
@@ -121,7 +118,7 @@ def test_who_may_only_read_drains_nobody(signed_in: Sign, opened: Sign, key: Key
 
 
 def post(window: Watched, path: str, site: str = "same-origin", **form: str) -> httpx.Response:
-    """As a form of this browser would, or as one that only pretends."""
+    """Posts as a form of this browser, or as one of another site."""
     headers = {"Sec-Fetch-Site": site} if site else {}
     return httpx.post(window.url + path, data=form, headers=headers, cookies=cookies(window))
 

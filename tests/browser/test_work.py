@@ -253,3 +253,22 @@ def test_a_page_of_work_fits_a_narrow_screen(
     window.go(f"/dashboard{shown[name]}")
     window.fits()
     window.accessible()
+
+
+def test_a_worker_is_drained_and_wanted_again(window: Watched, platform: Platform) -> None:
+    page = window.go("/dashboard/workers/1")
+    page.get_by_role("button", name="Drain").click()
+    expect(page.get_by_text("is being drained")).to_be_visible()
+    head = page.locator("[data-live=head]")
+    expect(head).to_contain_text("draining", timeout=20_000)
+    page.get_by_role("button", name="Resume").click()
+    expect(head).to_contain_text("stopped", timeout=30_000)
+    window.go("/dashboard/workers")
+    alive = page.locator("[data-live=alive]")
+
+    def another_is_ready() -> bool:
+        platform.poll()  # as `millrace up` does: who has ended is started again
+        return bool(alive.get_by_text(re.compile("^ready$")).count())
+
+    eventually(another_is_ready, timeout_s=60)
+    assert not page.get_by_role("link", name="1", exact=True).and_(alive.locator("a")).count()

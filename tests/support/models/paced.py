@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jobs import clock
 
-LAUNCH_S = 2.0
+LAUNCH_S = 1.0
 
 
 def steady(inputs: list[str]) -> list[str]:

@@ -82,7 +82,7 @@ class Limiter:
             left_s = self._breaker.left_s(now_s)
             closed = self._breaker.closed
             back = held.tries and closed
-        record.upstream(self._name, held.verdict, self._limit.now, closed)
+        record.upstream(self._name, held.verdict, self._limit.now, not closed)
         if opened:
             _log.warning("%s is left alone for %g s: nothing but failures", self._name, left_s)
         elif back:

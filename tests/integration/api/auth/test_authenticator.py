@@ -371,8 +371,10 @@ def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Se
 
     async def test(credentials: Authenticator) -> None:
         assert await who(credentials, key)
-        with credentials._database.begin() as tx:
+        api = db.connect(settings.database_url, pool_size=1, role=db.API)
+        with api.begin() as tx:
             assert tx.scalars(text("SELECT count(*) FROM api_keys")).one() == 0
+        api.dispose()
 
     on(settings, test)
 

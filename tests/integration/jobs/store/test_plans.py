@@ -1,18 +1,21 @@
 """What each step of a slice reads, where a large job lies among many small ones that have ended."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import ClauseElement
+from sqlalchemy import event
 
+from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
 from jobs.store.jobs import read, verbs
 from jobs.store.queue import backlog, settle
+from jobs.store.queue.claim import claim
+from jobs.store.queue.settle import Attempt
 
 LARGE = UUID("01900000-0000-7000-9000-000000000001")
-ECHO = {"models": ["echo"], "versions": ["1"]}
+ECHO = SAMPLES.resolve("echo")
 _FILL = """
     INSERT INTO jobs (id, tenant_id, model, version, class, priority, state, params, metadata,
                       custom_ids, total, finished_at)
@@ -48,28 +51,52 @@ def filled(migrated: str) -> Iterator[db.Tx]:
     engine.dispose()
 
 
-def explained(tx: db.Tx, query: ClauseElement, values: Any) -> dict[str, Any]:
-    """The plan of a statement, with what running it took."""
-    compiled = query.compile(tx)
-    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {compiled}"
-    [found] = tx.exec_driver_sql(explain, {**compiled.params, **values}).scalars().one()
-    plan: dict[str, Any] = found["Plan"]
+def explained(tx: db.Tx, words: str, act: Callable[[], object]) -> dict[str, Any]:
+    """The plan of the statement with these words among those that act sends, with what running it
+    took."""
+    plans: list[dict[str, Any]] = []
+
+    def explain(_: object, cursor: Any, statement: str, values: Any, *more: object) -> None:
+        if words in statement:
+            with cursor.connection.cursor() as own:
+                own.execute("SAVEPOINT explained")
+                own.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement, values)
+                [[found]] = own.fetchone()
+                own.execute("ROLLBACK TO explained")
+            plans.append(found["Plan"])
+
+    event.listen(tx, "before_cursor_execute", explain)
+    with tx.begin_nested() as done:
+        act()
+        done.rollback()
+    event.remove(tx, "before_cursor_execute", explain)
+    [plan] = plans
     return plan
 
 
-def blocks(tx: db.Tx, query: ClauseElement, values: Any) -> int:
-    """The pages that a statement looks at."""
-    plan = explained(tx, query, values)
+def blocks(tx: db.Tx, words: str, act: Callable[[], object]) -> int:
+    """The pages that the statement with these words looks at."""
+    plan = explained(tx, words, act)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 def test_a_slice_is_postponed_at_a_cost_of_its_items(filled: db.Tx) -> None:
-    values = {"jobs": [LARGE, LARGE], "starts": [0, 100]}
-    assert blocks(filled, settle._POSTPONE, values) < 5000
+    def postpone() -> None:
+        first = f"UPDATE slices SET priority = 9 WHERE job_id = '{LARGE}' AND start < 200"
+        filled.exec_driver_sql(first)
+        leases = [lease for lease in claim(filled, 1, {ECHO: 200}, 60) if lease.job_id == LARGE]
+        assert [lease.start for lease in leases] == [0, 100]
+        failed = [Attempt(LARGE, "t", lease.start + 1, 1, "{}", None, 0.0) for lease in leases]
+        settle.settle(filled, leases, [], failed)
+
+    assert blocks(filled, "SET retrying = true", postpone) < 5000
 
 
 def test_claimable_slices_are_counted_by_their_index(filled: db.Tx) -> None:
-    assert blocks(filled, backlog._CLAIMABLE, ECHO | {"most": 300}) < 100
+    def count() -> None:
+        assert backlog.claimable(filled, [ECHO], 300) == {"echo@1": 300}
+
+    assert blocks(filled, "AS counted", count) < 100
 
 
 @pytest.fixture
@@ -79,9 +106,6 @@ def as_api(filled: db.Tx) -> Iterator[db.Tx]:
     filled.exec_driver_sql("SET LOCAL millrace.tenant = 't'")
     yield filled
     filled.exec_driver_sql("RESET ROLE")
-
-
-ITS = {"tenant": "t", "job": LARGE}
 
 
 @pytest.fixture
@@ -102,14 +126,27 @@ def looked_at(plan: dict[str, Any]) -> int:
     return own + sum(looked_at(child) for child in plan.get("Plans", ()))
 
 
+def read_after(tx: db.Tx, after: int) -> None:
+    read.span(tx, "t", LARGE, 40_000, after=after, gaps=False, outcome=None, limit=None)
+
+
 def test_the_first_gap_is_looked_for_one_seq_at_a_time(without_statistics: db.Tx) -> None:
-    gap = ITS | {"since": 39_001, "stop": 39_100}
-    assert looked_at(explained(without_statistics, read._FIRST_GAP, gap)) < 1000
+    tx = without_statistics
+    assert looked_at(explained(tx, "min(g.seq)", lambda: read_after(tx, 39_000))) < 1000
 
 
 def test_the_first_open_slice_is_found_by_its_index(as_api: db.Tx) -> None:
-    assert blocks(as_api, read._OPEN_SLICE, ITS | {"after": 39_900}) < 100
+    assert (
+        blocks(as_api, "SELECT start, stop FROM slices", lambda: read_after(as_api, 39_900)) < 100
+    )
 
 
-def test_attempts_are_forgotten_at_their_own_cost(as_api: db.Tx) -> None:
-    assert blocks(as_api, verbs._DELETE_ATTEMPTS, ITS) < 100
+def test_attempts_are_forgotten_at_their_own_cost(filled: db.Tx, as_api: db.Tx) -> None:
+    def retry() -> None:
+        filled.exec_driver_sql("RESET ROLE")
+        filled.exec_driver_sql(f"UPDATE jobs SET state = 'failed' WHERE id = '{LARGE}'")
+        filled.exec_driver_sql(f"UPDATE slices SET n_failed = 1 WHERE job_id = '{LARGE}'")
+        filled.exec_driver_sql("SET LOCAL ROLE millrace_api")
+        verbs.retry(as_api, LARGE, "t")
+
+    assert blocks(as_api, "DELETE FROM attempts", retry) < 100

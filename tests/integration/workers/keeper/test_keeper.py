@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 from jobs.settings import Settings
 from jobs.store.queue import workers
 from jobs.telemetry.metrics.metrics import REGISTRY
+from tests.support.wait import slowdown
 from workers.keeper.keeper import Keeper
 
 
@@ -19,21 +20,22 @@ def test_workers_that_could_not_speak_while_the_database_stood_still_are_not_los
         return REGISTRY.get_sample_value("millrace_worker_deaths_total", {"how": "silent"}) or 0.0
 
     before = lost()
-    keeper = Keeper(settings.evolve(lease_s=1.0))
+    lease_s = slowdown()
+    keeper = Keeper(settings.evolve(lease_s=lease_s))
     [lose] = [service for service in keeper.services if service.name == "lose workers"]
     with keeper.database.connect() as idle:
         backend = idle.scalar(text("SELECT pg_backend_pid()"))
     with database.begin() as tx:
         worker = workers.register(tx, "w", "default", "cpu", ["echo@1"])
-        tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '3 s'"))
+        tx.execute(text("UPDATE workers SET heartbeat_at = now() - interval '30 s'"))
     os.kill(backend, signal.SIGSTOP)
     try:
         run = threading.Thread(target=lose.run_once)
         run.start()
-        run.join(0.5)  # more than a third of a lease
+        run.join(lease_s / 2)  # more than a third of a lease
     finally:
         os.kill(backend, signal.SIGCONT)
-    run.join(0.3)
+    run.join(lease_s / 4)
     assert run.is_alive()  # it lets others speak first
     with database.begin() as tx:
         workers.heartbeat(tx, worker, "ready")

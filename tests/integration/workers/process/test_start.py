@@ -11,6 +11,7 @@ from sqlalchemy import Engine, make_url, text
 
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
+from tests.support.processes import spawned
 from tests.support.wait import eventually
 from workers.process.runtime import Runtime
 
@@ -41,13 +42,10 @@ def test_all_that_a_worker_says_from_start_to_end_are_lines_of_its_log(
     models = tmp_path / "models.toml"
     models.write_text('[[model]]\nname = "a"\nversion = "1"\nengine = "echo"\n')
     env = os.environ | settings.evolve(models=models, log_format="json").environment()
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "workers"], env=env, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
+    with spawned(
+        [sys.executable, "-m", "workers"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as worker:
         eventually(lambda: _ready_workers(database) == 1, 60)
-    finally:
         worker.terminate()
         said, _ = worker.communicate()
     assert worker.returncode == 0

@@ -341,14 +341,14 @@ def test_a_database_that_is_away_is_waited_for(
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
     mine = world.take()
-    copied = insert._copy_items
+    queue_job = insert.queue_job
 
     def away(tx: Any, *args: Any) -> None:
         tx.connection.driver_connection.close()
-        copied(tx, *args)
+        queue_job(tx, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(insert, "_copy_items", away)
+        patch.setattr(insert, "queue_job", away)
         outcome = run_transfer(world.context, mine)
     assert outcome is not None
     assert "database" in outcome.error
@@ -402,7 +402,7 @@ def test_of_two_keepers_only_the_last_one_stores_and_the_first_takes_nothing_awa
 
 def test_what_ends_process_after_process_fails(world: World, s3: S3) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
-    for _ in range(child._MAX_DEATHS):
+    for _ in range(4):
         world.take()
     assert world.carry() is None
     assert failed(world, id)["code"] == "process_lost"

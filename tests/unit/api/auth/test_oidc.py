@@ -4,6 +4,7 @@ import base64
 import hmac
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import jwt
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
+from jwt import jwks_client
 
 from api.auth.oidc import TokenVerifier
 from jobs import clock
@@ -180,8 +182,8 @@ def test_a_new_key_is_fetched_when_a_token_names_it_but_not_for_every_token(
     for _ in range(5):
         assert tokens.read(provider.token("RS256")) is None  # those in hand are new
     assert provider.asked.count("/keys") == 1
-    assert tokens._client
-    monkeypatch.setattr(tokens._client, "_last_successful_fetch", float("-inf"))
+    later_s = clock.monotonic() + 60
+    monkeypatch.setattr(jwks_client, "time", SimpleNamespace(monotonic=lambda: later_s))
     assert tokens.read(provider.token("RS256"))
     assert provider.asked.count("/keys") == 2
 

@@ -4,6 +4,7 @@ the connection breaks."""
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
@@ -14,6 +15,14 @@ from ops.client.client import ApiError, Client, JobChanged
 
 Handler = Callable[[httpx.Request], httpx.Response]
 LINES = [b'"x"\n', b'"y"\n']
+
+
+def answered_by(monkeypatch: pytest.MonkeyPatch, handle: Handler, key: str | None = None) -> Client:
+    """A client whose requests get what the function returns."""
+    transport = httpx.MockTransport(handle)
+    with monkeypatch.context() as patch:
+        patch.setattr(httpx, "Client", partial(httpx.Client, transport=transport))
+        return Client("http://x", key)
 
 
 def client(monkeypatch: pytest.MonkeyPatch, *ends: int | Exception) -> tuple[Client, list[str]]:
@@ -28,11 +37,8 @@ def client(monkeypatch: pytest.MonkeyPatch, *ends: int | Exception) -> tuple[Cli
             raise end
         return httpx.Response(end, json={"id": "job_1"})
 
-    made = Client("http://x")
-    made.close()
-    made._http = httpx.Client(base_url="http://x", transport=httpx.MockTransport(handle))
     monkeypatch.setattr(clock, "sleep", lambda seconds: None)
-    return made, sent
+    return answered_by(monkeypatch, handle), sent
 
 
 def test_a_job_whose_answer_was_lost_is_sent_again_under_the_same_key(
@@ -65,16 +71,14 @@ def test_where_nobody_listens_or_it_is_refused_it_is_not_sent_again(
     assert len(sent) == 1
 
 
-def test_an_order_goes_into_the_query_objects_as_json() -> None:
+def test_an_order_goes_into_the_query_objects_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[httpx.URL] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         seen.append(request.url)
         return httpx.Response(202, json={"id": "job_1"})
 
-    made = Client("http://x")
-    made.close()
-    made._http = httpx.Client(base_url="http://x", transport=httpx.MockTransport(handle))
+    made = answered_by(monkeypatch, handle)
     made.submit(LINES, model="echo", priority=3, expires_in_s=None, output={"url": "s3://b/"})
     assert dict(seen[0].params) == {
         "model": "echo", "priority": "3", "expires_in_s": "null", "output": '{"url": "s3://b/"}'
@@ -96,11 +100,20 @@ def test_a_stream_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sent) == 1
 
 
-def test_the_key_goes_with_every_request() -> None:
-    for key, sent in ((None, None), ("mk_x", "Bearer mk_x")):
-        made = Client("http://x", key)
-        assert made._http.headers.get("authorization") == sent
-        made.close()
+@pytest.mark.parametrize(("key", "sent"), [(None, None), ("mk_x", "Bearer mk_x")])
+def test_the_key_goes_with_every_request(
+    monkeypatch: pytest.MonkeyPatch, key: str | None, sent: str | None
+) -> None:
+    seen: list[str | None] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={})
+
+    made = answered_by(monkeypatch, handle, key)
+    made.job("job_1")
+    made.submit_order({})
+    assert seen == [sent, sent]
 
 
 class Breaking:
@@ -196,7 +209,7 @@ def test_results_that_never_come_are_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_job_is_waited_for_while_the_api_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _ = client(monkeypatch)
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
     answers = [httpx.ConnectError("restarting"), httpx.ReadError("reset"), 503, "running", 502]
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -205,7 +218,7 @@ def test_a_job_is_waited_for_while_the_api_is_away(monkeypatch: pytest.MonkeyPat
             raise found
         return httpx.Response(found if isinstance(found, int) else 200, json={"state": found})
 
-    made._http = httpx.Client(base_url="http://x", transport=httpx.MockTransport(handle))
+    made = answered_by(monkeypatch, handle)
     seen: list[str] = []
     away: list[int] = []
     done = made.wait("job_1", lambda job: seen.append(job["state"]), lambda: away.append(1))
@@ -213,9 +226,7 @@ def test_a_job_is_waited_for_while_the_api_is_away(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_job_that_is_not_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _ = client(monkeypatch)
     answer = httpx.Response(404, json={"title": "Not found", "detail": "there is none"})
-    transport = httpx.MockTransport(lambda request: answer)
-    made._http = httpx.Client(base_url="http://x", transport=transport)
+    made = answered_by(monkeypatch, lambda request: answer)
     with pytest.raises(ApiError, match="there is none"):
         made.wait("job_1")

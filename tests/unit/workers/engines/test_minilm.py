@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from workers.engines.common import embedding
+from workers.engines.common.bert import Encoder
 from workers.engines.minilm import MiniLM
 from workers.engines.protocol import InvalidInput, Prepared
 
@@ -213,12 +215,19 @@ def test_samples_end_where_texts_are_cut() -> None:
     assert sizes == [3, 16, 32, 64, 100]
 
 
-def test_a_closed_engine_holds_no_weights() -> None:
+def test_a_closed_engine_holds_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: weakref.WeakSet[Encoder] = weakref.WeakSet()
+
+    def encoder(*args: Any) -> Encoder:
+        made.add(new := Encoder(*args))
+        return new
+
+    monkeypatch.setattr(embedding, "Encoder", encoder)
     engine = MiniLM(device="cpu")
-    weights = weakref.ref(engine._encoder)
+    assert len(made) == 1
     assert engine.memory_mb() == pytest.approx(86, abs=1)  # 22.6 million parameters of 4 bytes
     engine.close()
-    assert weights() is None
+    assert not made
 
 
 @pytest.mark.parametrize(

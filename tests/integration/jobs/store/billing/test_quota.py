@@ -13,7 +13,7 @@ from jobs.blobs.payloads import Payloads
 from jobs.errors import Invalid, MillraceError, QuotaExceeded
 from jobs.identity import Limit
 from jobs.models.builtin_models import SAMPLES
-from jobs.store import db
+from jobs.store.billing import quota
 from jobs.store.jobs import verbs
 from jobs.usecases.submit import Order, submit
 from tests.support.store import claim, count, job, settle
@@ -175,8 +175,9 @@ def test_who_finds_much_room_needn_t_look_again_for_each_job(
     monkeypatch.setattr(clock, "monotonic", lambda: now_s)
     bound = Limit(queued_items=1000)
     post(database, bound, items=1)
-    with database.connect() as other:
-        db.lock(other, "millrace.room:default")  # who looks would wait for it
+    with database.begin() as other:
+        # Holds the tenant's lock: another look would wait for it.
+        quota.check_file(other, "default", [Limit(stored_bytes=1_000_000)], 1)
         post(database, bound, items=19)
     with database.begin() as tx:  # what nobody counted
         tx.execute(text("UPDATE slices SET start = 0, stop = 990 WHERE stop = 19"))

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from jobs.errors import Conflict, NotFound
+from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, verbs
@@ -110,13 +111,12 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
     assert _found(database, BROKEN) + _found(database, ORPHANS) == []
 
 
-@pytest.mark.parametrize(
-    ("duty", "look"), [(keeper._cancel, "unended_cancelled"), (keeper._expire, "expired")]
-)
+@pytest.mark.parametrize(("name", "look"), [("cancel", "unended_cancelled"), ("expire", "expired")])
 def test_a_keeper_outlives_that_a_job_is_deleted_under_its_hands(
-    database: Engine, monkeypatch: pytest.MonkeyPatch, duty: Callable[[Tx], int], look: str
+    database: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch, name: str, look: str
 ) -> None:
     job, looked = post(database, "x"), getattr(verbs, look)
+    [duty] = [duty for duty in keeper.duties(settings) if duty.name == name]
 
     def looks_in_time(tx: Tx) -> list[UUID]:
         found = list(looked(tx))
@@ -127,7 +127,7 @@ def test_a_keeper_outlives_that_a_job_is_deleted_under_its_hands(
 
     monkeypatch.setattr(verbs, look, looks_in_time)
     with database.begin() as tx:
-        assert duty(tx) > 0
+        assert duty.step(tx) > 0
 
 
 def _verb(pool: Engine, verb: object, job: UUID) -> None:

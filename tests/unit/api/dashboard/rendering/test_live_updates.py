@@ -44,7 +44,8 @@ def test_one_looks_for_all_who_see_the_same() -> None:
         assert all(each.parts for each in watches)
         for each in watches:
             lives.end("same", each)
-        await eventually_async(lambda: not lives._views)  # nobody is looked for any more
+        me = asyncio.current_task()
+        await eventually_async(lambda: asyncio.all_tasks() == {me})  # nobody is looked for any more
         await lives.stop()
 
     asyncio.run(run())
@@ -79,11 +80,12 @@ def test_so_many_streams_and_no_more() -> None:
             return Parts({})
 
         lives = LiveUpdates()
-        for n in range(live_updates.MOST_STREAMS):
-            lives.begin(n, watch(page, f"tenant-{n}"))
+        watches = [watch(page, f"tenant-{n}") for n in range(live_updates.MOST_STREAMS)]
+        for n, each in enumerate(watches):
+            lives.begin(n, each)
         with pytest.raises(Overloaded):
             lives.begin("more", watch(page))
-        lives.end(0, next(iter(lives._views[0])))
+        lives.end(0, watches[0])
         lives.begin("more", watch(page))
         await lives.stop()
 

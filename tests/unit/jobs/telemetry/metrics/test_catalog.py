@@ -21,4 +21,4 @@ def test_a_metric_is_named_by_its_base_unit(metric: Metric) -> None:
     name = catalog.exposed_name(metric)
     assert re.fullmatch("millrace(_[a-z]+)+", name)
     assert not re.search("_(ms|mb|kb|percent|us|minutes)(_|$)", name)
-    assert metric._documentation
+    assert all(family.documentation for family in metric.describe())

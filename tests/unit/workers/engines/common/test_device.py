@@ -126,18 +126,22 @@ def test_a_thread_keeps_its_stream_and_shares_it_with_nobody(cuda: Cuda) -> None
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
-def test_an_engine_has_the_same_vectors_on_either_device(cuda: Cuda, layout: str) -> None:
+def test_an_engine_has_the_same_vectors_on_either_device(
+    cuda: Cuda, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
     """Launches of two threads, larger and smaller in turn, so that buffers grow and are shared."""
     shape = {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "threads": 1}
-    engine = RandomEncoder(device="cpu", layout=layout, **shape)
+    engines = []
+    for chosen in (Device(PLACE), cuda):
+        monkeypatch.setattr(device, "choose", lambda _, chosen=chosen: chosen)
+        engines.append(RandomEncoder(layout=layout, **shape))
     launches = [
         [np.arange(1, 2 + (7 * n + row) % (30 * (n % 3 + 1)), dtype=np.int32) for row in range(n)]
         for n in (3, 9, 1, 17, 4, 12)
     ]
-    expected = [engine.run(launch, {}) for launch in launches]
-    engine._device = cuda
+    expected = [engines[0].run(launch, {}) for launch in launches]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda launch: engine.run(launch, {}), launches * 5))
+        found = list(pool.map(lambda launch: engines[1].run(launch, {}), launches * 5))
     for vectors, wanted in zip(found, expected * 5, strict=True):
         np.testing.assert_allclose(vectors, wanted, rtol=0, atol=1e-5)
 
