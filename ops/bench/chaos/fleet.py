@@ -52,8 +52,7 @@ class Fleet:
         models = home / "models.toml"
         models.write_text(MODELS)
         self.servers = EmbeddedServers(home)
-        found = Settings(home=home, lease_s=LEASE_S, models=models)
-        self.settings = defaults.fill_in(found)
+        self.settings = defaults.fill_in(Settings(home=home, lease_s=LEASE_S, models=models))
         self.ports = [free_port() for _ in range(_APIS)]
         self.apis = [self._child("api", n, port=port) for n, port in enumerate(self.ports, 1)]
         self.keepers = [self._child("keeper", n) for n in range(1, _KEEPERS + 1)]
@@ -93,12 +92,8 @@ class Fleet:
             answers = [httpx.get(f"{url}/readyz", timeout=5).status_code for url in self.urls]
         except httpx.TransportError:
             return False
-        return set(answers) == {200} and self.query(
-            """
-            SELECT 1 WHERE (SELECT count(*) FROM workers WHERE state = 'ready') >= %s
-        """,
-            [_WORKERS],
-        ) == [(1,)]
+        ready = self.query("SELECT count(*) >= %s FROM workers WHERE state = 'ready'", [_WORKERS])
+        return set(answers) == {200} and ready == [(True,)]
 
     def poll(self) -> None:
         """Restarts processes that have ended, but for a server that is kept down."""

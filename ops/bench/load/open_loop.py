@@ -88,6 +88,16 @@ class Calls:
         """CPU of all parts, a call."""
         return sum(self.cpu.values()) * 1000 / len(self)
 
+    def cpu_ms_of(self, part: str) -> float:
+        """CPU of one part, a call."""
+        return self.cpu[part] * 1000 / len(self)
+
+    def all_right(self) -> "Calls":
+        """These calls. Raises BenchError where one has no right response."""
+        if self.errors:
+            raise BenchError(f"{self.errors} of {len(self)} calls failed: {self.statuses()}")
+        return self
+
     def in_time(self, target_ms: float) -> Column:
         """True where the response was right and within the target."""
         return self.right & (self.latency_ms <= target_ms)

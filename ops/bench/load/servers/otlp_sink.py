@@ -3,10 +3,10 @@
 Answers each line of its standard input with its port and the number of requests so far.
 """
 
-import json
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from ops.bench.harness.child_process import answer_lines
 
 
 class _Sink(BaseHTTPRequestHandler):
@@ -27,5 +27,4 @@ class _Sink(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    for _ in sys.stdin:
-        print(json.dumps({"port": server.server_port, "taken": _Sink.taken}), flush=True)
+    answer_lines(lambda _: {"port": server.server_port, "taken": _Sink.taken})
