@@ -34,7 +34,8 @@ class Api:
     def __init__(self, ports: list[int], dice: Random) -> None:
         self._ports, self._dice = ports, dice
         fresh = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(timeout=_TIMEOUT_S, limits=fresh, trust_env=False)
+        plain = {"Accept-Encoding": "identity"}  # lines are read as they come
+        self._http = httpx.Client(timeout=_TIMEOUT_S, limits=fresh, headers=plain, trust_env=False)
 
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self._dice.choice(self._ports)}{path}"

@@ -6,30 +6,6 @@ from math import exp, log
 from random import Random
 
 MOST_ITEMS = 20_000
-MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-limits = { max_batch = 200, window_ms = 5, slice_items = 500 }
-price = { per_item = 0.1, per_1k_units = 0.3, per_device_s = 7 }
-
-[[model]]
-name = "shout"
-version = "1"
-engine = "function"
-options = { function = "ops.bench.chaos.faults.functions:shout" }
-limits = { max_batch = 50, slice_items = 500 }
-price = { per_item = 0.01 }
-
-[[model]]
-name = "moody"
-version = "1"
-engine = "function"
-options = { function = "ops.bench.chaos.faults.functions:moody" }
-limits = { max_batch = 16, slice_items = 64 }
-"""
-
 _MOODY_ITEMS = 2000
 _POISONED = 0.1  # share of the moody jobs with an item that kills workers until it is alone
 _SHARES = {"echo": 0.3, "shout": 0.5, "moody": 0.2}

@@ -11,6 +11,7 @@ def repeat(period_s: float, act: Callable[[], object]) -> Iterator[None]:
     left = threading.Event()
 
     def run() -> None:
+        """Calls it until the end."""
         while not left.wait(period_s):
             act()
 

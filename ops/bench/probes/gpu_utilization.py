@@ -29,6 +29,7 @@ def watch_gpu() -> Iterator[list[Sample]]:
     with started(_COMMAND, stdout=subprocess.PIPE) as process:
 
         def read() -> None:
+            """Parses the lines as they come."""
             for line in process.stdout or ():
                 if (percent := line.strip()).isdigit():  # "[N/A]": it has no figure
                     samples.append((clock.now(), int(percent) / 100))  # noqa: PERF401

@@ -34,6 +34,7 @@ def watch_memory(watched: Mapping[str, int]) -> Iterator[Samples]:
     since_s = clock.monotonic()
 
     def sample() -> None:
+        """Takes a sample of each process."""
         for name, pid in watched.items():
             samples[name].append((clock.monotonic() - since_s, rss_mb(pid)))
 

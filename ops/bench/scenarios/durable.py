@@ -15,7 +15,7 @@ from ops.bench.harness.platform import database_of, own_platform, rate, say
 from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load import submissions
 from ops.bench.load.client import Client
-from ops.bench.load.open_loop import Calls, driver
+from ops.bench.load.open_loop import driver
 from ops.bench.results.plots import bars, distributions, label, picture
 from ops.bench.results.report import Report, scenario
 from ops.supervisor.platform import Platform
@@ -141,7 +141,8 @@ def _submissions(report: Report, platform: Platform, sizes: Sizes) -> dict[str, 
     for n, (name, what) in enumerate(
         (("ingesting", "ingest"), ("running", "run"), ("exporting", "export"))
     ):
-        phases[name] = took_ms = _took_ms(posted, *times_s[n : n + 2])
+        took_ms = posted.phase(*times_s[n : n + 2]).latency_ms
+        phases[name] = took_ms.tolist()
         p50, p99 = np.percentile(took_ms, [50, 99])
         figures = {f"p50_{name}_ms": p50, f"p99_{name}_ms": p99, f"max_{name}_ms": max(took_ms)}
         report.add("submit_", **figures)
@@ -149,16 +150,6 @@ def _submissions(report: Report, platform: Platform, sizes: Sizes) -> dict[str, 
     submit_ms = phases["ingesting"] + phases["running"]
     report.add(submit_p99_ms=float(np.percentile(submit_ms, 99)))
     return phases
-
-
-def _took_ms(posted: Calls, since_s: float, until_s: float) -> list[float]:
-    """Latencies of the submissions that were due in a phase.
-
-    A phase that is too short for any has that of the last one before its end.
-    """
-    so_far = posted.between(0.0, until_s).latency_ms
-    within = len(posted.between(since_s, until_s))
-    return [float(ms) for ms in so_far[-max(1, within) :]]
 
 
 def _growth(sizes: Sizes) -> dict[str, float]:

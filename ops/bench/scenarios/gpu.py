@@ -11,11 +11,13 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from jobs import clock
-from jobs.models.model import Limits, Model
+from jobs.models.model import Model
+from jobs.models.models_file import load
 from ops.bench.baselines.encoders import encoder
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file
@@ -32,31 +34,6 @@ from ops.supervisor.platform import Platform
 
 NAMES = ("minilm", "encoder")
 _POLL_S = 0.05
-_CUDA = {"layout": "padded"}
-_TINY = {"hidden": 128, "layers": 2, "heads": 4, "intermediate": 512}
-#: By device and model: (target_ms, options, limits).
-_MODELS: dict[str, dict[str, tuple[int, dict[str, Any], dict[str, Any]]]] = {
-    "cuda": {
-        "minilm": (
-            *(250, _CUDA),
-            {"max_batch": 1024, "max_tokens": 32768, "in_flight": 2, "slice_items": 8192},
-        ),
-        "encoder": (
-            *(500, _CUDA),
-            {"max_batch": 256, "max_tokens": 8192, "in_flight": 2, "slice_items": 1024},
-        ),
-    },
-    "cpu": {
-        "minilm": (
-            *(60_000, {"threads": 1}),
-            {"max_batch": 64, "max_tokens": 512, "slice_items": 128},
-        ),
-        "encoder": (
-            *(60_000, {"threads": 1, "layout": "padded", **_TINY}),
-            {"max_batch": 64, "max_tokens": 2048, "slice_items": 512},
-        ),
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +83,10 @@ def _check_cuda() -> None:
 
 def models_on(device: str) -> list[Model]:
     """Models of this benchmark."""
-    kind = _MODELS["cuda" if device.startswith("cuda") else "cpu"]
-    return [
-        Model(name, "1", name, target_ms=target_ms, options={"device": device, **options},
-              limits=Limits(**limits))
-        for name, (target_ms, options, limits) in kind.items()
-    ]  # fmt: skip
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    declared = load(Path(__file__).with_name(f"gpu_models_{kind}.toml"))
+    models = [declared.resolve(name) for name in NAMES]
+    return [replace(model, options={**model.options, "device": device}) for model in models]
 
 
 @dataclass(frozen=True, slots=True)

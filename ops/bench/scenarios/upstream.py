@@ -14,7 +14,9 @@ import numpy as np
 from jobs import clock
 from jobs.calls import redis as call_redis
 from jobs.calls.profile import Profile
+from jobs.models.model import Model
 from ops.bench.harness.child_process import child
+from ops.bench.harness.models_files import models_file
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.repeat import repeat
 from ops.bench.harness.scale import Scale
@@ -29,19 +31,17 @@ _CLIENTS = 4  # that keep all slots busy, a batch at a time each
 _BUSY_S = 60.0
 _SETTLING_S = 10.0  # after a change, until the limit is steady
 _POLL_S, _SAMPLE_S = 0.02, 0.5
-_MODELS = """
-[[model]]
-name = "theirs"
-version = "1"
-engine = "http"
-target_ms = 5000
 
-[model.options]
-url = "http://127.0.0.1:{port}/answer"
-body = {{ text = "$input" }}
-output = "/output"
-concurrency = {{ max = 128 }}
-"""
+
+def _model(port: int) -> Model:
+    """Model behind the upstream, which listens there."""
+    options = {
+        "url": f"http://127.0.0.1:{port}/answer",
+        "body": {"text": "$input"},
+        "output": "/output",
+        "concurrency": {"max": 128},
+    }
+    return Model("theirs", "1", "http", target_ms=5000, options=options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def run(report: Report, scale: Scale) -> Any:
     with (
         child("ops.bench.load.servers.fake_upstream", str(_SLOTS)) as server,
         httpx.Client(base_url=f"http://127.0.0.1:{(port := server.receive())}", timeout=10) as http,
-        own_platform(models=_MODELS.format(port=port)) as platform,
+        own_platform(models=models_file(_model(port))) as platform,
     ):
         watch = _Watch(http, platform.settings.redis_url)
         with repeat(_SAMPLE_S, watch.sample):

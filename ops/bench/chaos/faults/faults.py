@@ -15,18 +15,8 @@ from typing import Any
 import redis
 
 from jobs import clock
-from ops.bench.chaos.faults.targets import (
-    PATIENCE_S,
-    Proof,
-    Stage,
-    Steps,
-    Unfired,
-    Worker,
-    a_while,
-    a_worker,
-    true,
-    until,
-)
+from ops.bench.chaos.faults import targets
+from ops.bench.chaos.faults.targets import PATIENCE_S, Proof, Stage, Steps, Unfired, true, until
 from ops.bench.chaos.fleet import LEASE_S, Fleet, send
 from ops.processes.children import Child, ending
 
@@ -46,7 +36,7 @@ def worker_ended(number: Signals, stage: Stage, dice: Random) -> Steps[Proof]:
     recovery_s: time until each of its slices was claimed again, after SIGKILL. The worker's
     supervisor, which is its parent, logs the wait status.
     """
-    worker = yield from a_worker(stage, dice)
+    worker = yield from targets.a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = _held_by(stage, worker)
         since_s = clock.monotonic()
@@ -67,7 +57,7 @@ def worker_ended(number: Signals, stage: Stage, dice: Random) -> Steps[Proof]:
 
 def worker_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
     """Makes a zombie: SIGSTOP until others have its slices, then SIGCONT."""
-    worker = yield from a_worker(stage, dice)
+    worker = yield from targets.a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = _held_by(stage, worker)
         if not send(worker.pid, SIGSTOP):
@@ -107,7 +97,7 @@ _NOW = """
 """
 
 
-def _held_by(stage: Stage, worker: Worker) -> dict[SliceKey, int]:
+def _held_by(stage: Stage, worker: targets.Worker) -> dict[SliceKey, int]:
     """Epochs of the slices that a worker holds."""
     rows = stage.fleet.query(_HELD, [worker.incarnation]) or []
     return {(job, start): epoch for job, start, epoch in rows}
@@ -197,7 +187,7 @@ def _restarted(
         stage.fleet.keep_down(name, dice.uniform(0.0, 1.0))
         status = yield from _kill(process, number)
         after = yield from until(lambda: identity(stage.fleet))
-        yield from a_while(calm_s)
+        yield from targets.a_while(calm_s)
     if after == before:
         raise Unfired("the same server answers")
     proof = {what: [before[what], after[what]] for what in after}
