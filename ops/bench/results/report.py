@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import click
+import numpy as np
 
 from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load.open_loop import Calls
@@ -63,6 +64,11 @@ class Report:
             middle = median(values)
             spread = (max(values) - min(values)) / (middle or 1)
             self.add(prefix, **{name: middle, f"{name}_spread": spread})
+
+    def percentiles(self, name: str, samples: Sequence[float], *which: float) -> None:
+        """Adds percentiles. name: with braces in place of "p50" and the like; 100 is "max"."""
+        for share, value in zip(which, np.percentile(samples, which), strict=True):
+            self.add(**{name.format("max" if share == 100 else f"p{share:g}"): float(value)})
 
     def latencies(self, runs: Iterable[Calls], name: str = "p{}_ms") -> None:
         """Adds the median over runs of p50 and p99, the spread of p95. name: with the percentile

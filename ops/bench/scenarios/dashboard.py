@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx
-import numpy as np
 
 from jobs import clock
 from ops.bench.harness.fill_database import fill
@@ -107,9 +106,8 @@ def _page(report: Report, http: httpx.Client, name: str, path: str, rounds: int)
         since_s = clock.monotonic()
         http.get(f"/dashboard{path}").raise_for_status()
         took_ms.append((clock.monotonic() - since_s) * 1000)
-    p50, p95 = np.percentile(took_ms, [50, 95])
-    report.add(f"{name}_", p50_ms=p50, p95_ms=p95)
-    return float(p95)
+    report.percentiles(f"{name}_{{}}_ms", took_ms, 50, 95)
+    return report.figures[f"{name}_p95_ms"]
 
 
 def _open_pages(report: Report, platform: Platform, http: httpx.Client, seconds: float) -> None:

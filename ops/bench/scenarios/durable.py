@@ -5,8 +5,6 @@ from contextlib import closing, contextmanager
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from jobs import clock
 from jobs.store import db
 from ops.bench.baselines.celery_task_per_item import plain_celery
@@ -76,8 +74,7 @@ def _roundtrips(report: Report, platform: Platform) -> None:
     with closing(Client(platform.url, poll_s=_ROUNDTRIP_POLL_S)) as client:
         seconds = _timed(client, _texts(1))
         took_ms = [seconds() * 1000 for _ in range(_WARM_UP_ROUNDTRIPS + _ROUNDTRIPS)]
-    p50, p99 = np.percentile(took_ms[_WARM_UP_ROUNDTRIPS:], [50, 99])
-    report.add(roundtrip_p50_ms=p50, roundtrip_p99_ms=p99)
+    report.percentiles("roundtrip_{}_ms", took_ms[_WARM_UP_ROUNDTRIPS:], 50, 99)
 
 
 def _rates(report: Report, platform: Platform, sizes: Sizes) -> dict[str, list[float]]:
@@ -141,14 +138,10 @@ def _submissions(report: Report, platform: Platform, sizes: Sizes) -> dict[str, 
     for n, (name, what) in enumerate(
         (("ingesting", "ingest"), ("running", "run"), ("exporting", "export"))
     ):
-        took_ms = posted.phase(*times_s[n : n + 2]).latency_ms
-        phases[name] = took_ms.tolist()
-        p50, p99 = np.percentile(took_ms, [50, 99])
-        figures = {f"p50_{name}_ms": p50, f"p99_{name}_ms": p99, f"max_{name}_ms": max(took_ms)}
-        report.add("submit_", **figures)
+        phases[name] = posted.phase(*times_s[n : n + 2]).latency_ms.tolist()
+        report.percentiles(f"submit_{{}}_{name}_ms", phases[name], 50, 99, 100)
         report.add(f"{what}_", items_per_s=sizes["many"] / (times_s[n + 1] - times_s[n]))
-    submit_ms = phases["ingesting"] + phases["running"]
-    report.add(submit_p99_ms=float(np.percentile(submit_ms, 99)))
+    report.percentiles("submit_{}_ms", phases["ingesting"] + phases["running"], 99)
     return phases
 
 

@@ -5,8 +5,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ops.bench.harness.platform import own_platform, rate, say
 from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load.client import Client
@@ -46,8 +44,7 @@ def run(report: Report, _: Scale) -> Any:
 def _calls(report: Report, client: Client) -> Sequence[float]:
     """Makes one call after the other to an idle model; ms each."""
     took_ms = [client.timed_call(n) for n in range(_WARM_UP_CALLS + _CALLS)][_WARM_UP_CALLS:]
-    p50, p99 = np.percentile(took_ms, [50, 99])
-    report.add(call_p50_ms=p50, call_p99_ms=p99, call_max_ms=max(took_ms))
+    report.percentiles("call_{}_ms", took_ms, 50, 99, 100)
     return took_ms
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ _LAYOUTS = {
 )
 def run(report: Report, scale: Scale) -> Any:
     """Measures the peak of each layout, then drives calls at a share of the one that is served."""
-    texts = workloads.shuffled_texts()
+    texts = workloads.mixed_texts()
+    Random(1).shuffle(texts)
     served = [sample("minilm", target_ms=_TARGET_MS), *_LAYOUTS.values()]
     with own_platform(1, models_file(*served)) as platform:
         sides = {model: partial(_peak_per_s, platform, model, texts, scale) for model in _LAYOUTS}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import numpy as np
 
 from jobs import clock
 from jobs.calls import redis as call_redis
@@ -75,8 +74,8 @@ def _one_by_one(report: Report, url: str, batches: int) -> None:
     """Posts each batch once the one before has ended."""
     with closing(Client(url, _POLL_S)) as client:
         took_s = [_batch(client, n) for n in range(batches)]
-    p50, p95 = np.percentile(took_s, [50, 95])
-    report.add(batch_p50_s=p50, batch_p95_s=p95, batch_max_s=max(took_s), batches=batches)
+    report.percentiles("batch_{}_s", took_s, 50, 95, 100)
+    report.add(batches=batches)
 
 
 def _busy(report: Report, url: str, watch: "_Watch", seconds: float, prefix: str) -> None:
@@ -98,10 +97,10 @@ def _busy(report: Report, url: str, watch: "_Watch", seconds: float, prefix: str
         clock.sleep(max(0.0, until_s - clock.monotonic()))
         last = watch.sample().counts
         took_s = [each for found in running for each in found]
+    report.percentiles(f"{prefix}busy_batch_{{}}_s", took_s, 95)
     more = {name: last[name] - first[name] for name in first}
     report.add(
         prefix,
-        busy_batch_p95_s=float(np.percentile(took_s, 95)),
         busy_items_per_s=more["served"] / more["at_s"],
         utilisation=more["slot_s"] / more["at_s"] / last["slots"],
         refused_share=more["refused"] / (more["served"] + more["refused"]),
