@@ -15,6 +15,7 @@ from jobs import clock
 from ops.bench.harness.errors import BenchError
 
 _TIMEOUT_S = 600.0
+_IDLE_S = 2.0  # the api may close a connection that was idle for longer
 _STALLED_S = 60.0  # without a new result
 _BLOCK_BYTES = 1 << 16
 _BLOCK_LINES = 1000
@@ -39,7 +40,7 @@ class Client:
 
     def __init__(self, url: str, poll_s: float = 0.1, key: str = "") -> None:
         address = urlsplit(url)
-        self._poll_s = poll_s
+        self._poll_s, self._used_s = poll_s, 0.0
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = http.client.HTTPConnection(
             str(address.hostname), address.port, timeout=_TIMEOUT_S
@@ -127,10 +128,13 @@ class Client:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None,
         *, status: int = 200,
     ) -> http.client.HTTPResponse:  # fmt: skip
+        if clock.monotonic() > self._used_s + _IDLE_S:
+            self._http.close()  # it connects again
         streamed = not (body is None or isinstance(body, str))
         both = {**self._headers, **(headers or {})}
         self._http.request(method, path, body, both, encode_chunked=streamed)
         response = self._http.getresponse()
+        self._used_s = clock.monotonic()
         if response.status != status:
             raise BenchError(f"the api answered {response.status}: {response.read()!r}")
         return response
