@@ -16,6 +16,7 @@ from ops.bench.harness.platform import database_of, say, wait_until
 from ops.bench.load.open_loop import Load, drive
 from ops.supervisor.platform import Platform
 
+_POLL_S = 0.05
 _STALLED_S = 120.0  # limit for jobs to end once the last one is posted
 
 _OPEN = text("""
@@ -48,7 +49,7 @@ def submissions(
     return Load(f"{platform.url}/jobs", due_s, bodies, None, keys, max_in_flight)
 
 
-def await_end(database: Engine, tenants: Sequence[str] = (), poll_s: float = 0.05) -> None:
+def await_end(database: Engine, tenants: Sequence[str] = ()) -> None:
     """Waits until no job of these tenants (empty: of any) is open."""
 
     def is_over() -> bool:
@@ -56,7 +57,7 @@ def await_end(database: Engine, tenants: Sequence[str] = (), poll_s: float = 0.0
         with database.connect() as tx:
             return not tx.scalar(_OPEN, {"tenants": list(tenants)})
 
-    wait_until(is_over, "all jobs have ended", _STALLED_S, poll_s)
+    wait_until(is_over, "all jobs have ended", _STALLED_S, _POLL_S)
 
 
 def job_ids(shown: Iterable[str]) -> list[UUID]:
@@ -113,9 +114,8 @@ def run_small_jobs(platform: Platform, model: str, jobs: int, clients: int) -> d
     """
     say(f"{model}: {jobs:,} jobs from {clients} clients")
     items = ([f"small job {n}"] for n in range(jobs))
-    posted = drive(submissions(platform, model, [0.0] * jobs, items, max_in_flight=clients))
-    if posted.errors:
-        raise BenchError(f"the api answered {posted.statuses()}")
+    load = submissions(platform, model, [0.0] * jobs, items, max_in_flight=clients)
+    posted = drive(load).all_right()
     with database_of(platform) as database:
         await_end(database)
         ended_s = clock.monotonic()

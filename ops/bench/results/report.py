@@ -108,8 +108,11 @@ def scenario(name: str, *thresholds: str) -> Callable[[Measure], Measure]:
     """
 
     def decorate(measure: Measure) -> Measure:
+        """Wraps it."""
+
         @functools.wraps(measure)
         def run(scale: Scale = FULL, **options: Any) -> None:
+            """Measures, saves the picture and prints the report."""
             report = Report(name, thresholds, scale.quick)
             if picture := measure(report, scale, **options):
                 from ops.bench.results.plots import save_picture

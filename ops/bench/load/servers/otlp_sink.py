@@ -14,6 +14,7 @@ class _Sink(BaseHTTPRequestHandler):
     taken = 0
 
     def do_POST(self) -> None:
+        """Counts a request and discards it."""
         self.rfile.read(int(self.headers["content-length"]))
         _Sink.taken += 1
         self.send_response(200)
@@ -21,7 +22,7 @@ class _Sink(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        pass
+        """Logs nothing."""
 
 
 if __name__ == "__main__":
