@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench.chaos.faults.schedule import SHARES
+from ops.bench.chaos.faults.table import FAULTS
 
 NOTHING = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed")
 
@@ -27,7 +27,7 @@ def test_a_short_rain_of_faults_loses_nothing() -> None:
 def assert_nothing_is_lost(folder: Path) -> None:
     command = [sys.executable, "-m", "ops", "bench", "chaos", "--seed", "3", "--minutes", "0.1"]
     done = subprocess.run(
-        [*command, "--faults", str(len(SHARES))],
+        [*command, "--faults", str(len(FAULTS))],
         env=os.environ | {"TMPDIR": str(folder)},
         capture_output=True,
         text=True,
@@ -35,7 +35,7 @@ def assert_nothing_is_lost(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-5000:]
     figures = json.loads(done.stdout.splitlines()[-1])["figures"]
-    assert figures["faults"] == len(SHARES)
+    assert figures["faults"] == len(FAULTS)
     assert figures["jobs"] > 0
     assert {name: figures[name] for name in NOTHING} == dict.fromkeys(NOTHING, 0)
     assert figures["invariant_violations"] == 0

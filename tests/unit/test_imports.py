@@ -87,7 +87,8 @@ ORDER = {
         ["__main__"],
     ],
     "ops.bench": [
-        ["fuzzing", "harness", "probes"],
+        ["fuzzing", "harness"],
+        ["probes"],
         ["load"],
         ["baselines", "results"],
         ["chaos", "fairness", "scenarios"],

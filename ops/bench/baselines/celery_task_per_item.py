@@ -14,7 +14,7 @@ from celery import Celery
 
 from jobs import clock
 from ops.bench.harness.child_process import child
-from ops.bench.harness.errors import BenchError
+from ops.bench.harness.platform import wait_until
 
 _TASK, _QUEUE = "plain.echo", "plain"
 _WARM_UP = 20
@@ -24,14 +24,10 @@ _STALLED_S = 120.0
 
 def _app(broker: str) -> Celery:
     """App with Celery's defaults, but without results."""
-    app = Celery("plain", broker=broker)
-    app.conf.update(
-        task_ignore_result=True,
-        task_default_queue=_QUEUE,
-        broker_connection_retry_on_startup=True,
-        worker_hijack_root_logger=False,
-    )
-    return app
+    return Celery(
+        "plain", broker=broker, task_ignore_result=True, task_default_queue=_QUEUE,
+        broker_connection_retry_on_startup=True, worker_hijack_root_logger=False,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -42,17 +38,13 @@ def plain_celery(broker: str) -> Iterator[Callable[[int], float]]:
     """
     with tempfile.NamedTemporaryFile() as done, _app(broker) as app:
 
-        def executed() -> int:
-            return os.stat(done.name).st_size
-
         def seconds(items: int) -> float:
-            before, since_s = executed(), clock.monotonic()
+            """Runs tasks."""
+            size, since_s = os.stat(done.name).st_size + items, clock.monotonic()
             for n in range(items):
                 app.send_task(_TASK, [f"item {n}"])
-            while executed() < before + items:
-                if clock.monotonic() > since_s + _STALLED_S:
-                    raise BenchError(f"plain Celery didn't run {items} tasks in {_STALLED_S:g} s")
-                clock.sleep(_POLL_S)
+            what = f"plain Celery runs {items} tasks"
+            wait_until(lambda: os.stat(done.name).st_size >= size, what, _STALLED_S, _POLL_S)
             return clock.monotonic() - since_s
 
         with child("ops.bench.baselines.celery_task_per_item", broker, done.name):
@@ -66,6 +58,7 @@ def _main(broker: str, done: str) -> None:
 
     @app.task(name=_TASK)  # type: ignore[untyped-decorator]
     def echo(text: str) -> str:
+        """Adds a byte to the file."""
         os.write(file, b".")
         return text
 

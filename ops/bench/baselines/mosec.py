@@ -9,17 +9,14 @@ import sys
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGTERM
 
 import httpx
 
-from jobs import clock
-from ops.bench.harness.child_process import end_group
+from ops.bench.harness.child_process import started
 from ops.bench.harness.errors import BenchError
+from ops.bench.harness.platform import wait_until
 from ops.bench.probes.cpu import Meter
-from ops.processes.children import die_with_parent
 from ops.processes.ports import free_port
 
 VERSION = "0.9.8"
@@ -28,44 +25,34 @@ WAITS_MS = (5, 10, 17, 20, 30)
 
 _APP = Path(__file__).parent / "peers" / "mosec_app.py"
 _OPTIONS = ["--log-level", "error", "--capacity", "10000", "--timeout", "10000"]
-_READY_WITHIN_S, _POLL_S = 60.0, 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Mosec:
-    """Running server."""
-
-    url: str  #: of its calls
-    meter: Meter
+_READY_WITHIN_S = 60.0
 
 
 @contextmanager
-def mosec(processes: int, max_batch: int, wait_ms: int, launch_ms: int = 100) -> Iterator[Mosec]:
-    """Serves batchstring; a launch leaves when it is full, or after wait_ms."""
+def mosec(
+    processes: int, max_batch: int, wait_ms: int, launch_ms: int = 100
+) -> Iterator[tuple[str, Meter]]:
+    """Serves batchstring; a launch leaves when it is full, or after wait_ms.
+
+    Yields (URL of its calls, its meter).
+    """
     port = free_port()
+    url = f"http://127.0.0.1:{port}/inference"
     sizes = [str(size) for size in (processes, max_batch, wait_ms, launch_ms)]
     address = ["--address", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(
-        die_with_parent([str(_python()), "-P", str(_APP), *sizes, *address, *_OPTIONS], SIGTERM),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        url = f"http://127.0.0.1:{port}/inference"
-        _await_ready(process, url)
-        yield Mosec(url, Meter({"mosec": [process.pid]}, {}))
-    finally:
-        end_group(process)
+    command = [str(_python()), "-P", str(_APP), *sizes, *address, *_OPTIONS]
+    with started(command, stdout=subprocess.DEVNULL) as process:
 
+        def is_ready() -> bool:
+            """Returns True once it answers. Raises BenchError where it has ended."""
+            if process.poll() is not None:
+                raise BenchError("mosec did not start; see above")
+            with suppress(httpx.TransportError):
+                return httpx.post(url, json={"input": "ready?"}, timeout=5).status_code == 200
+            return False
 
-def _await_ready(process: "subprocess.Popen[bytes]", url: str) -> None:
-    deadline_s = clock.monotonic() + _READY_WITHIN_S
-    while process.poll() is None and clock.monotonic() < deadline_s:
-        with suppress(httpx.TransportError):
-            if httpx.post(url, json={"input": "ready?"}, timeout=5).status_code == 200:
-                return
-        clock.sleep(_POLL_S)
-    raise BenchError("mosec did not start; see above")
+        wait_until(is_ready, "mosec answers", _READY_WITHIN_S)
+        yield url, Meter({"mosec": [process.pid]}, {})
 
 
 def _python() -> Path:

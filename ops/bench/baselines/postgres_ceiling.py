@@ -30,6 +30,10 @@ _SCHEMA = """
     CREATE TABLE raw_results (job_id uuid, seq int, output text NOT NULL,
                               PRIMARY KEY (job_id, seq));
 """
+_CUT = "INSERT INTO raw_slices SELECT %s, s, 1, 'leased' FROM unnest(%b::int[]) AS s"
+_READ = "SELECT seq, input FROM raw_items WHERE job_id = %b AND seq >= %b AND seq < %b"
+_FENCE = "UPDATE raw_slices SET state = 'done' WHERE job_id = %b AND start = %b AND epoch = 1"
+_EXPORT = "COPY (SELECT output FROM raw_results WHERE job_id = %s ORDER BY seq) TO STDOUT"
 
 
 @contextmanager
@@ -59,15 +63,10 @@ def _run(url: str, texts: Sequence[str], method: str, pool: Executor) -> float:
             with connection.cursor().copy("COPY raw_items FROM STDIN") as copy:
                 for since in range(0, len(rows), _CHUNK_BYTES):
                     copy.write(rows[since : since + _CHUNK_BYTES])
-            connection.execute(
-                "INSERT INTO raw_slices SELECT %s, start, 1, 'leased' "
-                "FROM unnest(%b::int[]) AS s (start)",
-                [job, starts],
-            )
+            connection.execute(_CUT, [job, starts])
         shares = [starts[worker::_WORKERS] for worker in range(_WORKERS)]
         list(pool.map(partial(_slices, url, method, job), shares))
-        query = "COPY (SELECT output FROM raw_results WHERE job_id = %s ORDER BY seq) TO STDOUT"
-        with connection.cursor().copy(query, [job]) as copy:
+        with connection.cursor().copy(_EXPORT, [job]) as copy:
             found = b"".join(copy)
         if found.decode().split("\n") != [*texts, ""]:
             raise BenchError("the results in bare SQL are not the inputs")
@@ -79,17 +78,8 @@ def _run(url: str, texts: Sequence[str], method: str, pool: Executor) -> float:
 def _slices(url: str, method: str, job: uuid.UUID, starts: Sequence[int]) -> None:
     with psycopg.connect(url) as connection:
         for start in starts:
-            cursor = connection.execute(
-                "SELECT seq, input FROM raw_items WHERE job_id = %b AND seq >= %b AND seq < %b",
-                [job, start, start + _SLICE_ITEMS],
-            )
-            results = cursor.fetchall()
-            fenced = connection.execute(
-                "UPDATE raw_slices SET state = 'done'"
-                " WHERE job_id = %b AND start = %b AND epoch = 1",
-                [job, start],
-            )
-            if fenced.rowcount == 1:
+            results = connection.execute(_READ, [job, start, start + _SLICE_ITEMS]).fetchall()
+            if connection.execute(_FENCE, [job, start]).rowcount == 1:
                 _WRITERS[method](connection.cursor(), job, results)
             connection.commit()
 

@@ -16,13 +16,14 @@ from jobs import clock
 from jobs.settings import Settings
 from jobs.store import db
 from migrations.run import migrate
-from ops.bench.chaos.workload import MODELS
+from ops.bench.harness.platform import wait_until
 from ops.embedded import defaults
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
 from ops.processes.ports import free_port
 
 LEASE_S = 3.0
+_MODELS = Path(__file__).with_name("models.toml")
 _READY_WITHIN_S = 120.0
 _APIS, _KEEPERS, _WORKERS = 2, 2, 3
 
@@ -50,11 +51,8 @@ class Fleet:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        models = home / "models.toml"
-        models.write_text(MODELS)
         self.servers = EmbeddedServers(home)
-        found = Settings(home=home, lease_s=LEASE_S, models=models)
-        self.settings = defaults.fill_in(found)
+        self.settings = defaults.fill_in(Settings(home=home, lease_s=LEASE_S, models=_MODELS))
         self.ports = [free_port() for _ in range(_APIS)]
         self.apis = [self._child("api", n, port=port) for n, port in enumerate(self.ports, 1)]
         self.keepers = [self._child("keeper", n) for n in range(1, _KEEPERS + 1)]
@@ -82,24 +80,17 @@ class Fleet:
         migrate(engine)
         engine.dispose()
         self.supervisor.start()
-        deadline_s = clock.monotonic() + _READY_WITHIN_S
-        while not self._ready():
-            self.poll()
-            if clock.monotonic() > deadline_s:
-                raise TimeoutError(f"the fleet isn't ready; see the logs in {self.home}/logs")
-            clock.sleep(0.1)
+        what = f"the fleet is ready (logs in {self.home}/logs)"
+        wait_until(self._is_ready, what, _READY_WITHIN_S)
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
+        self.poll()
         try:
-            answers = [httpx.get(f"{url}/readyz", timeout=5).status_code for url in self.urls]
+            answers = {httpx.get(f"{url}/readyz", timeout=5).status_code for url in self.urls}
         except httpx.TransportError:
             return False
-        return set(answers) == {200} and self.query(
-            """
-            SELECT 1 WHERE (SELECT count(*) FROM workers WHERE state = 'ready') >= %s
-        """,
-            [_WORKERS],
-        ) == [(1,)]
+        ready = self.query("SELECT count(*) >= %s FROM workers WHERE state = 'ready'", [_WORKERS])
+        return answers == {200} and ready == [(True,)]
 
     def poll(self) -> None:
         """Restarts processes that have ended, but for a server that is kept down."""

@@ -4,19 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jobs import clock
-from ops.bench.chaos.faults.schedule import SHARES
+from ops.bench.chaos.faults.table import FAULTS
 from ops.bench.chaos.faults.targets import Proof
 from ops.bench.chaos.load import Load
-from ops.bench.chaos.plot import draw
-from ops.bench.chaos.verify import Findings
+from ops.bench.chaos.verify import ZERO, Findings
 from ops.bench.results.report import Report, machine
 
-_DOCS = Path(__file__).parents[2] / "docs"
-_PAGE, _PICTURE = _DOCS / "reliability.md", _DOCS / "bench-chaos.svg"
+_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 _BEGIN, _END = "<!-- the recorded run -->", "<!-- end of the recorded run -->"
-_ZERO = ("lost", "duplicated", "out_of_order", "wrong", "innocent_failed", "changed")
 _MANY = 1000  # faults, from which on there must be a hundred of each kind
 _REDIS = ("redis_killed", "redis_flushed")
 _HUNDREDS = (
@@ -25,34 +23,10 @@ _HUNDREDS = (
 )
 _RECOVERED_WITHIN_S = 10
 _SHOWN = (
-    *("jobs", "items", "results_read_while_running", *_ZERO, "invariant_violations"),
+    *("jobs", "items", "results_read_while_running", *ZERO, "invariant_violations"),
     *("slices_recovered", "slices_unrecovered"),
     *("recovery_p50_s", "recovery_p99_s", "recovery_max_s", "calls", "calls_answered"),
 )
-#: By fault: (its name, its proof in the ledger).
-_WORDS = {
-    "worker_killed": ("SIGKILL of a worker", "wait status, as its supervisor saw it"),
-    "worker_stopped": (
-        "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)",
-        "state T in /proc, seconds stopped, its leases taken by other epochs",
-    ),
-    "worker_terminated": ("SIGTERM of a worker", "wait status, as its supervisor saw it"),
-    "api_killed": ("SIGKILL of an api", "wait status"),
-    "keeper_killed": ("SIGKILL of a keeper", "wait status"),
-    "postgres_stopped": (
-        "PostgreSQL stopped `immediate`, and started",
-        "wait status, pg_postmaster_start_time before and after",
-    ),
-    "redis_killed": ("Redis killed, an empty one started", "wait status, run_id before and after"),
-    "redis_flushed": ("Redis flushed", "keys before; a canary among them is gone"),
-    "nudge_dropped": ("a nudge dropped", "the id of the message that was taken"),
-    "nudge_doubled": ("a nudge doubled", "the id of the message that was sent twice"),
-    "upload_broken_off": ("an upload broken off", "bytes sent; the tag of no job"),
-    "stream_broken_off": (
-        "a stream broken off by its client, which resumes",
-        "seqs read, of those that the stream was about to send",
-    ),
-}
 
 
 @dataclass
@@ -80,7 +54,7 @@ class Run:
 def finish(run: Run, recorded: bool) -> None:
     """Prints the JSON line. recorded: writes the page and the picture, too."""
     figures = _figures(run)
-    thresholds = [f"{name} <= 0" for name in (*_ZERO, "invariant_violations")]
+    thresholds = [f"{name} <= 0" for name in (*ZERO, "invariant_violations")]
     if "recovery_p99_s" in figures:
         thresholds += ["slices_unrecovered <= 0", f"recovery_p99_s <= {_RECOVERED_WITHIN_S}"]
     if run.planned >= _MANY:
@@ -88,28 +62,33 @@ def finish(run: Run, recorded: bool) -> None:
     report = Report("chaos", thresholds)
     report.add(**figures)
     if recorded:
+        from ops.bench.results.plots import save_picture  # CI doesn't install matplotlib
+
         before, _, rest = _PAGE.read_text().partition(_BEGIN)
         table, after = "\n".join(_lines(run, figures)), rest.partition(_END)[2]
         _PAGE.write_text(f"{before}{_BEGIN}\n{table}\n{_END}{after}")
         faults = [(at_s, kind) for at_s, kind, _ in run.history.fired]
-        _PICTURE.write_text(draw(run.history.done, faults))
+        save_picture("chaos", draw(run.history.done, faults))
     report.finish()
 
 
 def _figures(run: Run) -> dict[str, float]:
     found, fired = run.found, run.history.fired
     recovery_s = sorted(seconds for _, _, proof in fired for seconds in proof.get("recovery_s", ()))
+    kinds = Counter(kind for _, kind, _ in fired)
+    by_kind = {kind: kinds[kind] for kind in FAULTS}
     figures: dict[str, float] = {
         "faults": len(fired),
         "missed": run.history.missed,
-        **{f"faults_{kind}": count for kind, count in _by_kind(run).items()},
+        **{f"faults_{kind}": count for kind, count in by_kind.items()},
+        "faults_redis_lost": sum(by_kind[kind] for kind in _REDIS),
         "zombies_woken": sum(bool(proof.get("woken")) for _, _, proof in fired),
         "jobs": found.jobs,
         "items": found.items,
         "results_read_while_running": found.read_while_running,
         "calls_answered": run.load.calls_answered,
         "calls": run.load.calls,
-        **{name: getattr(found, name) for name in _ZERO},
+        **{name: getattr(found, name) for name in ZERO},
         "invariant_violations": found.violations,
     }
     if recovery_s:
@@ -123,11 +102,6 @@ def _figures(run: Run) -> dict[str, float]:
     return figures
 
 
-def _by_kind(run: Run) -> dict[str, int]:
-    fired = Counter(kind for _, kind, _ in run.history.fired)
-    return {kind: fired[kind] for kind in SHARES} | {"redis_lost": sum(fired[k] for k in _REDIS)}
-
-
 def _quantile(values: Sequence[float], share: float) -> float:
     """Quantile by the nearest rank."""
     return values[min(len(values) - 1, int(share * len(values)))]
@@ -135,20 +109,44 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 def _lines(run: Run, figures: dict[str, float]) -> list[str]:
     """Lines of the page."""
-    at, kinds = machine(), _by_kind(run)
+    at = machine()
     settings = ", ".join(f"{name} {value}" for name, value in run.durability.items())
     shown = {name: figures[name] for name in _SHOWN if name in figures}
+    faults = (
+        f"| {fault.name} | {figures[f'faults_{kind}']} | {fault.proof} |"
+        for kind, fault in FAULTS.items()
+    )
     return [
         f"`millrace bench chaos --seed {run.seed} --minutes {run.minutes:g} "
         f"--faults {run.planned} --record`, {clock.now():%Y-%m-%d}, on {at['cores']} cores "
         f"({at['cpu']}), {at['memory_gib']} GiB. {settings}.",
         *("", "![results and faults over time](bench-chaos.svg)", ""),
-        *("| fault | times | proof in the ledger |", "|---|---|---|"),
-        *(f"| {_WORDS[kind][0]} | {kinds[kind]} | {_WORDS[kind][1]} |" for kind in SHARES),
-        *(f"| all | {len(run.history.fired)} | |", "", "| | |", "|---|---|"),
+        *("| fault | times | proof in the ledger |", "|---|---|---|", *faults),
+        *(f"| all | {figures['faults']} | |", "", "| | |", "|---|---|"),
         *(f"| {name.replace('_', ' ')} | {_show(value)} |" for name, value in shown.items()),
     ]
 
 
 def _show(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def draw(done: Sequence[tuple[float, int]], faults: Sequence[tuple[float, str]]) -> Any:
+    """Results over time above, a mark for each fault below.
+
+    done: (seconds, results so far); faults: (seconds, kind).
+    """
+    from ops.bench.results.plots import DARK, TARGET_COLOUR, label, picture
+
+    figure, (curve, marks) = picture(1, 9, 4.6, rows=2)
+    curve.plot(*zip(*done, strict=True), color=DARK)
+    most = max(results for _, results in done)
+    label(curve, f"{most:,} results under {len(faults):,} faults")
+    kinds = list(FAULTS)
+    times = [[at_s for at_s, found in faults if found == kind] for kind in kinds]
+    marks.eventplot(times, colors=TARGET_COLOUR, linelengths=0.6)
+    marks.set_yticks(range(len(kinds)), [kind.replace("_", " ") for kind in kinds])
+    marks.invert_yaxis()
+    marks.sharex(curve)
+    label(marks, x="s")
+    return figure

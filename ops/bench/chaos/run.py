@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import click
 import psycopg
@@ -20,13 +19,13 @@ import redis
 from jobs import clock
 from jobs.telemetry import logs
 from ops.bench.chaos import record
-from ops.bench.chaos.faults.faults import FAULTS
-from ops.bench.chaos.faults.schedule import Planned, plan
+from ops.bench.chaos.client import Ledger
+from ops.bench.chaos.faults.table import FAULTS, Planned, plan
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps, Unfired
 from ops.bench.chaos.fleet import Fleet
-from ops.bench.chaos.ledger import Ledger
 from ops.bench.chaos.load import Load
 from ops.bench.chaos.verify import Findings, verify
+from ops.bench.harness.platform import say
 
 _STEP_S = 0.03
 _LONGEST_STEP_S = 0.3
@@ -35,7 +34,6 @@ _SAY_EVERY_S = 10.0
 _SAMPLE_EVERY_S = 1.0
 _TRIES = 3
 _CALM_WITHIN_S = 400.0  # clients follow their jobs to the end
-_AWAY = (psycopg.Error, redis.RedisError)
 
 _DONE = """
     SELECT coalesce(sum(n_succeeded + n_failed + n_cancelled + n_expired), 0)::int8 FROM slices
@@ -55,16 +53,19 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
     folder.chmod(0o755)
     ledger = Ledger(folder / "ledger.jsonl")
     planned = plan(seed, faults or int(50 * minutes), 60 * minutes)
-    _say(f"{len(planned)} faults in {minutes:g} minutes, seed {seed}; {ledger.path}")
-    with _fleet(folder) as fleet:
+    say(f"{len(planned)} faults in {minutes:g} minutes, seed {seed}; {ledger.path}")
+    with _fleet(folder / "home") as fleet:
         durability = _durability(fleet, ledger)
         load = Load(fleet.ports, seed, ledger)
         load.start()
-        history = _inject(Stage(fleet, load), planned, ledger)
-        _say("no more faults; the clients follow their jobs to the end")
+        history = _Injection(Stage(fleet, load), planned, ledger).run()
+        say("no more faults; the clients follow their jobs to the end")
         load.close()
         _poll_until(fleet, load.over, _CALM_WITHIN_S)
-        found = _aside(fleet, lambda: verify(fleet, load, ledger))
+        with ThreadPoolExecutor(1) as pool:  # this thread keeps the fleet running
+            verified = pool.submit(verify, fleet, load, ledger)
+            _poll_until(fleet, verified.done)
+            found = verified.result()
     ledger.close()
     record.finish(
         record.Run(seed, minutes, len(planned), durability, history, load, found), recorded
@@ -72,13 +73,8 @@ def run(seed: int, minutes: float, faults: int | None, recorded: bool) -> None:
     _leave(folder, ledger, found)
 
 
-def _say(what: str) -> None:
-    click.echo(what, err=True)
-
-
 @contextmanager
-def _fleet(folder: Path) -> Iterator[Fleet]:
-    home = folder / "home"
+def _fleet(home: Path) -> Iterator[Fleet]:
     home.mkdir()
     fleet = Fleet(home)
     try:
@@ -94,7 +90,7 @@ def _durability(fleet: Fleet, ledger: Ledger) -> dict[str, str]:
     unlogged = [name for (name,) in fleet.query(_UNLOGGED) or ()]
     found["unlogged tables"] = ", ".join(unlogged) or "none"
     ledger.write("durability", **found)
-    _say("; ".join(f"{name}: {value}" for name, value in found.items()))
+    say("; ".join(f"{name}: {value}" for name, value in found.items()))
     return found
 
 
@@ -108,98 +104,89 @@ class _Going:
     tries: int
 
 
-def _inject(stage: Stage, planned: list[Planned], ledger: Ledger) -> record.History:
+class _Injection:
     """Main loop: steps faults from their due times on, concurrently, and keeps the fleet running.
 
     Ends once each has fired or was missed too often, or after far too long.
     """
-    history = record.History()
-    waiting, going = deque((fault, 1) for fault in planned), list[_Going]()
-    now_s = said_s = sampled_s = 0.0
-    looked_s = clock.monotonic()
-    over_s = 2 * planned[-1].at_s + _LATE_S
-    while (waiting or going) and now_s < over_s:
-        # Time stands still while a server starts: what was due meanwhile doesn't come all at once.
-        now_s += min(clock.monotonic() - looked_s, _LONGEST_STEP_S)
+
+    def __init__(self, stage: Stage, planned: list[Planned], ledger: Ledger) -> None:
+        self._stage, self._planned, self._ledger = stage, planned, ledger
+        self._waiting, self._going = deque((fault, 1) for fault in planned), list[_Going]()
+        self._now_s = self._said_s = self._sampled_s = 0.0
+        self._history = record.History()
+
+    def run(self) -> record.History:
+        """Returns what happened."""
         looked_s = clock.monotonic()
-        while waiting and waiting[0][0].at_s <= now_s:
-            fault, tries = waiting.popleft()
-            going.append(_Going(fault, FAULTS[fault.kind](stage, Random(fault.seed)), now_s, tries))
-        for one in list(going):
-            if ended := _step(one, history, ledger, now_s):
-                going.remove(one)
-                if ended == "missed" and one.tries < _TRIES:
-                    waiting.append((one.planned, one.tries + 1))
-        stage.fleet.poll()
-        if now_s >= sampled_s + _SAMPLE_EVERY_S and (rows := stage.fleet.query(_DONE)):
-            sampled_s = now_s
-            history.done.append((now_s, rows[0][0]))
-        if now_s >= said_s + _SAY_EVERY_S:
-            said_s = now_s
-            _say_progress(now_s, history, len(planned), stage.load)
-        clock.sleep(_STEP_S)
-    history.missed += len(waiting) + len(going)
-    for one in going:
-        one.steps.close()  # continues stopped processes
-    return history
+        over_s = 2 * self._planned[-1].at_s + _LATE_S
+        while (self._waiting or self._going) and self._now_s < over_s:
+            # Time stands still while a server starts: what was due doesn't come all at once.
+            self._now_s += min(clock.monotonic() - looked_s, _LONGEST_STEP_S)
+            looked_s = clock.monotonic()
+            self._begin()
+            for one in list(self._going):
+                self._step(one)
+            self._stage.fleet.poll()
+            self._watch()
+            clock.sleep(_STEP_S)
+        self._history.missed += len(self._waiting) + len(self._going)
+        for one in self._going:
+            one.steps.close()  # continues stopped processes
+        return self._history
+
+    def _begin(self) -> None:
+        """Begins the faults that are due."""
+        while self._waiting and self._waiting[0][0].at_s <= self._now_s:
+            fault, tries = self._waiting.popleft()
+            steps = FAULTS[fault.kind].act(self._stage, Random(fault.seed))
+            self._going.append(_Going(fault, steps, self._now_s, tries))
+
+    def _step(self, one: _Going) -> None:
+        """Steps a fault. One that was missed waits for another try."""
+        planned, begun_s = one.planned, round(one.since_s, 2)
+        what = {"number": planned.number, "kind": planned.kind, "begun_s": begun_s}
+        what["planned_s"] = round(planned.at_s, 2)
+        try:
+            next(one.steps)
+            return
+        except StopIteration as done:
+            self._history.fired.append((one.since_s, planned.kind, done.value))
+            self._ledger.write("fault", **what, fired=True, proof=done.value)
+        except (Unfired, psycopg.Error, redis.RedisError) as error:
+            self._history.missed += 1
+            self._ledger.write("fault", **what, fired=False, error=str(error))
+            if one.tries < _TRIES:
+                self._waiting.append((planned, one.tries + 1))
+        self._going.remove(one)
+
+    def _watch(self) -> None:
+        """Samples the number of results, and prints the progress."""
+        history, fleet, load = self._history, self._stage.fleet, self._stage.load
+        if self._now_s >= self._sampled_s + _SAMPLE_EVERY_S and (rows := fleet.query(_DONE)):
+            self._sampled_s = self._now_s
+            history.done.append((self._now_s, rows[0][0]))
+        if self._now_s >= self._said_s + _SAY_EVERY_S:
+            self._said_s = self._now_s
+            done = history.done[-1][1] if history.done else 0
+            say(
+                f"{self._now_s:5.0f} s: {len(history.fired)} of {len(self._planned)} faults, "
+                f"{history.missed} missed; {len(load.followed)} jobs, {done} results, "
+                f"{len(load.troubles)} troubles"
+            )
 
 
-def _step(one: _Going, history: record.History, ledger: Ledger, now_s: float) -> str | None:
-    """Steps a fault; returns "fired" or "missed" once it has ended."""
-    try:
-        next(one.steps)
-        return None
-    except StopIteration as done:
-        proof: Proof = done.value
-        history.fired.append((one.since_s, one.planned.kind, proof))
-        _write(ledger, one, fired=True, proof=proof)
-        return "fired"
-    except (Unfired, *_AWAY) as error:
-        history.missed += 1
-        _write(ledger, one, fired=False, error=str(error))
-        return "missed"
-
-
-def _write(ledger: Ledger, one: _Going, **what: Any) -> None:
-    ledger.write(
-        "fault",
-        number=one.planned.number,
-        kind=one.planned.kind,
-        planned_s=round(one.planned.at_s, 2),
-        begun_s=round(one.since_s, 2),
-        **what,
-    )
-
-
-def _say_progress(now_s: float, history: record.History, faults: int, load: Load) -> None:
-    done = history.done[-1][1] if history.done else 0
-    _say(
-        f"{now_s:5.0f} s: {len(history.fired)} of {faults} faults, {history.missed} missed; "
-        f"{len(load.followed)} jobs, {done} results, {len(load.troubles)} troubles"
-    )
-
-
-def _poll_until(fleet: Fleet, over: Callable[[], bool], within_s: float) -> None:
+def _poll_until(fleet: Fleet, over: Callable[[], bool], within_s: float = float("inf")) -> None:
     deadline_s = clock.monotonic() + within_s
     while not over() and clock.monotonic() < deadline_s:
         fleet.poll()
         clock.sleep(_STEP_S)
 
 
-def _aside(fleet: Fleet, act: Callable[[], Findings]) -> Findings:
-    """Runs it on another thread, while this one keeps the fleet running."""
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(act)
-        while not done.done():
-            fleet.poll()
-            clock.sleep(_STEP_S)
-        return done.result()
-
-
 def _leave(folder: Path, ledger: Ledger, found: Findings) -> None:
     if found.broken:
         for what in found.messages[:20]:
-            _say(f"broken: {what}")
+            say(f"broken: {what}")
         raise click.ClickException(f"not everything holds; the data and the ledger are in {folder}")
     shutil.rmtree(folder / "home", ignore_errors=True)
-    _say(f"everything holds; the ledger: {ledger.path}")
+    say(f"everything holds; the ledger: {ledger.path}")

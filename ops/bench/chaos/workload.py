@@ -5,35 +5,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from random import Random
 
-from workers.engines import protocol
-
 MOST_ITEMS = 20_000
-MODELS = """
-[[model]]
-name = "echo"
-version = "1"
-engine = "echo"
-limits = { max_batch = 200, window_ms = 5, slice_items = 500 }
-price = { per_item = 0.1, per_1k_units = 0.3, per_device_s = 7 }
-
-[[model]]
-name = "shout"
-version = "1"
-engine = "function"
-options = { function = "ops.bench.chaos.faults.functions:shout" }
-limits = { max_batch = 50, slice_items = 500 }
-price = { per_item = 0.01 }
-
-[[model]]
-name = "moody"
-version = "1"
-engine = "function"
-options = { function = "ops.bench.chaos.faults.functions:moody" }
-limits = { max_batch = 16, slice_items = 64 }
-"""
-
-RETRIES = hasattr(protocol, "Transient")  # workers retry, and isolate items that kill them
-
 _MOODY_ITEMS = 2000
 _POISONED = 0.1  # share of the moody jobs with an item that kills workers until it is alone
 _SHARES = {"echo": 0.3, "shout": 0.5, "moody": 0.2}
@@ -78,10 +50,9 @@ def invent(tag: str, dice: Random) -> Work:
 
 def _marks(total: int, dice: Random) -> dict[int, str]:
     marks = dict.fromkeys(_some(total, 3, dice), "raise")
-    if RETRIES:
-        marks |= dict.fromkeys(_some(total, 5, dice), "flaky")
-        if dice.random() < _POISONED:
-            marks[dice.randrange(total)] = dice.choice(["exit", "segfault"])
+    marks |= dict.fromkeys(_some(total, 5, dice), "flaky")
+    if dice.random() < _POISONED:
+        marks[dice.randrange(total)] = dice.choice(["exit", "segfault"])
     return marks
 
 

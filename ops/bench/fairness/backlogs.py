@@ -11,6 +11,7 @@ from ops.bench.fairness.tenants import Tenants
 from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
 from ops.bench.load.client import Client
+from ops.bench.load.submissions import await_end
 
 EQUAL = {f"equal-{n}": 1.0 for n in range(1, 8)}
 WEIGHED = {"one": 1.0, "two": 2.0, "four": 4.0}
@@ -55,7 +56,7 @@ def measure(tenants: Tenants, weights: Mapping[str, float], scale: Scale, full_s
         until = _until_one_is_dry(tenants, names, since, seconds)
         for name, job in jobs:
             clients[name].cancel(job)
-        tenants.await_end([FIRST, *names])
+        await_end(tenants.database, [FIRST, *names])
     window = Window(tenants.device_s(names, since, until), (until - since).total_seconds())
     used = ", ".join(f"{name} {used:.1f}" for name, used in window.device_s.items())
     say(f"device seconds in {window.seconds:.1f} s of six processes: {used}")

@@ -1,6 +1,5 @@
 """Nine clients with small jobs and some calls, alone and next to a tenant that floods."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import Calls, Load, driver
+from ops.bench.load.submissions import await_end, job_ms, submissions
 from ops.supervisor.platform import Platform
 
 FLOOD = "flood"
@@ -52,12 +52,12 @@ def measure(
         until = tenants.now()
         if flooded and not tenants.backlogged([FLOOD]):
             raise BenchError("the flood was over before the nine were")
-        tenants.await_end(NINE)
-        job_ms = tenants.job_ms(NINE, since, until)
-    if posted.errors or len(job_ms) != len(posted):
-        raise BenchError(f"{len(job_ms)} jobs of {len(posted)}: {posted.statuses()}")
+        await_end(tenants.database, NINE)
+        took_ms = job_ms(tenants.database, NINE, since, until)
+    if posted.errors or len(took_ms) != len(posted):
+        raise BenchError(f"{len(took_ms)} jobs of {len(posted)}: {posted.statuses()}")
     warm = int((posted.due_s < _WARM_UP_S).sum())
-    side = Side(job_ms[warm:], called.since(_WARM_UP_S), posted.since(_WARM_UP_S))
+    side = Side(took_ms[warm:], called.since(_WARM_UP_S), posted.since(_WARM_UP_S))
     p50, p95 = np.percentile(side.job_ms, [50, 95])
     say(f"{'with the flood' if flooded else 'alone'}: {len(side.job_ms)} jobs p50 {p50:.0f}, "
         f"p95 {p95:.0f} ms; calls {side.calls}")  # fmt: skip
@@ -80,7 +80,7 @@ def _flood(platform: Platform, tenants: Tenants, seconds: float, seed: int) -> I
         say(f"the flood's calls: {running.calls()}")
         for job in jobs:
             client.cancel(job)
-    tenants.await_end([FLOOD])
+    await_end(tenants.database, [FLOOD])
 
 
 def _jobs(platform: Platform, keys: Sequence[str], seconds: float, seed: int) -> Load:
@@ -90,9 +90,8 @@ def _jobs(platform: Platform, keys: Sequence[str], seconds: float, seed: int) ->
     """
     due_s = poisson(_JOBS_PER_S * len(keys), seconds, 3 * seed)
     jobs = [[f"light {job} {n}" for n in range(_JOB_ITEMS)] for job in range(len(due_s))]
-    bodies = [json.dumps({"model": "batchstring", "items": items}) for items in jobs]
     each = Random(3 * seed).choices(keys, k=len(due_s))
-    return Load(f"{platform.url}/jobs", due_s, bodies, keys=each)
+    return submissions(platform, "batchstring", due_s, jobs, each)
 
 
 def _calls(platform: Platform, keys: Sequence[str], seconds: float, seed: int) -> Load:

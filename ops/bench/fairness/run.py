@@ -11,15 +11,15 @@ from ops.bench.fairness import backlogs, flood
 from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
 from ops.bench.fairness.flood import FLOOD, NINE, Side
 from ops.bench.fairness.tenants import Tenants, tenants_of
-from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import drive
+from ops.bench.load.submissions import await_end
 from ops.bench.probes.cpu import platform_meter
-from ops.bench.results.plots import DARK, LIGHT, label, latencies, picture, shares
+from ops.bench.results.plots import DARK, LIGHT, distributions, label, latencies, picture
 from ops.bench.results.report import Report, scenario
 from ops.bench.results.statistics import jain, share_error
 from ops.supervisor.platform import Platform
@@ -71,8 +71,8 @@ def _beside_a_flood(report: Report, sides: Sides) -> None:
             ("call", [pair[n].calls.percentiles(50, 95) for pair in sides]),
         ):
             p50s, p95s = ([float(ms) for ms in column] for column in zip(*found, strict=True))
-            report.median(**{f"light_{kind}_p50{side}_ms": p50s})
-            report.spread(**{f"light_{kind}_p95{side}_ms": p95s})
+            report.median(f"light_{kind}_", **{f"p50{side}_ms": p50s})
+            report.spread(f"light_{kind}_", **{f"p95{side}_ms": p95s})
         submits = (pair[n].submits.percentiles(95)[0] for pair in sides)
         report.median(**{f"light_submit_p95{side}_ms": submits})
     for kind in ("job", "call"):
@@ -102,7 +102,7 @@ def _items_per_s(tenants: Tenants, names: Sequence[str], scale: Scale) -> float:
     for client in clients:
         client.close()
     total = sum(sizes) * len(posters)
-    tenants.await_end(names)
+    await_end(tenants.database, names)
     per_s = total / tenants.span_s(names, since, total)
     say(f"{len(names)} tenants: {per_s:.0f} items/s")
     return per_s
@@ -140,10 +140,9 @@ def _cost(platform: Platform, keys: Sequence[str], scale: Scale, seed: int) -> d
     """CPU of a call by part of the platform, ms."""
     drive(workloads.batchstring(platform, poisson(_PER_S, _WARM_UP_S, seed), keys))
     due_s = poisson(_PER_S, scale.seconds(_SECONDS), seed)
-    calls = drive(workloads.batchstring(platform, due_s, keys), platform_meter(platform))
-    if calls.errors:
-        raise BenchError(f"{calls.errors} calls failed: {calls.statuses()}")
-    cost = {part: used * 1000 / len(calls) for part, used in calls.cpu.items()}
+    load = workloads.batchstring(platform, due_s, keys)
+    calls = drive(load, platform_meter(platform)).all_right()
+    cost = {part: calls.cpu_ms_of(part) for part in calls.cpu}
     shown = ", ".join(f"{part} {ms:.3f}" for part, ms in cost.items())
     say(f"{'with a key and limits' if keys else 'without'}: ms of CPU a call: {shown}")
     return cost
@@ -151,13 +150,12 @@ def _cost(platform: Platform, keys: Sequence[str], scale: Scale, seed: int) -> d
 
 def _picture(sides: Sides, equal: Sequence[Window], weighed: Window) -> Any:
     figure, (jobs, calls, bars) = picture(3, 10)
-    for n, name in enumerate(("alone", "beside a flood")):
-        shares(jobs, np.concatenate([pair[n].job_ms for pair in sides]), name)
-        shares(calls, latencies(pair[n].calls for pair in sides), name)
-    label(jobs, "Jobs of 20 items, of nine tenants", "ms from creation to end", "share of jobs")
-    label(calls, "Their calls")
-    jobs.legend()
-    calls.legend()
+    names = dict(enumerate(("alone", "beside a flood")))
+    job_ms = {name: np.concatenate([pair[n].job_ms for pair in sides]) for n, name in names.items()}
+    title = "Jobs of 20 items, of nine tenants"
+    distributions(jobs, job_ms, title, "ms from creation to end", "share of jobs")
+    call_ms = {name: latencies(pair[n].calls for pair in sides) for n, name in names.items()}
+    distributions(calls, call_ms, "Their calls")
     _bars(bars, equal, EQUAL, 0)
     _bars(bars, [weighed], WEIGHED, len(EQUAL) + 1)
     rows = [*range(len(EQUAL)), *range(len(EQUAL) + 1, len(EQUAL) + 1 + len(WEIGHED))]

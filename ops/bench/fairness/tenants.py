@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from jobs import clock, ids
+from jobs import ids
 from jobs.api_keys import NewKey
 from jobs.store import db
 from jobs.store.tenants import api_keys
@@ -15,9 +15,6 @@ from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import database_of
 from ops.bench.load.client import Client
 from ops.supervisor.platform import Platform
-
-_POLL_S = 0.1
-_STALLED_S = 120.0
 
 _WEIGHT = text("""
     INSERT INTO tenants (tenant_id, weight) VALUES (:tenant, :weight)
@@ -28,19 +25,8 @@ _LIMIT = text("""
     VALUES (:tenant, :model, :key, :requests_per_s, :tokens_per_s, :calls_in_flight)
 """)
 _NOW = text("SELECT clock_timestamp()")
-_OPEN = text("SELECT count(*) FROM jobs WHERE finished_at IS NULL AND tenant_id = ANY(:tenants)")
 _BACKLOGGED = text("""
     SELECT DISTINCT tenant_id FROM slices WHERE state = 'ready' AND tenant_id = ANY(:tenants)
-""")
-_JOBS = text("""
-    SELECT id, state, total, extract(epoch FROM finished_at - created_at)::float8 AS took_s
-    FROM jobs
-    WHERE tenant_id = ANY(:tenants) AND created_at >= :since AND created_at < :until
-    ORDER BY created_at
-""")
-_RIGHT = text("""
-    SELECT count(*) FROM results JOIN items USING (job_id, seq)
-    WHERE job_id = ANY(:jobs) AND output = upper(input)
 """)
 # A launch belongs to the moment when it started; each of its items has its share of it.
 _DEVICE = text("""
@@ -67,7 +53,7 @@ class Tenants:
     """Tenants by name, with the secret and the id of each one's key."""
 
     def __init__(self, platform: Platform, database: Engine, names: Iterable[str]) -> None:
-        self._url, self._database = platform.url, database
+        self._url, self.database = platform.url, database
         self.keys: dict[str, str] = {}
         self.key_ids: dict[str, str] = {}
         for name in names:
@@ -79,15 +65,16 @@ class Tenants:
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Sets weights, before the tenants have work."""
         for tenant, weight in weights.items():
-            with self._database.begin() as tx:
-                tx.execute(_WEIGHT, {"tenant": tenant, "weight": weight})
-                db.notify_keys(tx, tenant)
+            self._change(_WEIGHT, tenant, weight=weight)
 
     def limit(self, name: str, limits: Mapping[str, float], model: str = "", key: str = "") -> None:
         """Limits calls of a tenant: of one model ("": all) and one key ("": all)."""
-        with self._database.begin() as tx:
-            tx.execute(_LIMIT, {"tenant": name, "model": model, "key": key, **limits})
-            db.notify_keys(tx, name)
+        self._change(_LIMIT, name, model=model, key=key, **limits)
+
+    def _change(self, query: Any, tenant: str, **values: Any) -> None:
+        with self.database.begin() as tx:
+            tx.execute(query, {"tenant": tenant, **values})
+            db.notify_keys(tx, tenant)
 
     def client(self, tenant: str) -> Client:
         """Client with a tenant's key."""
@@ -95,37 +82,16 @@ class Tenants:
 
     def now(self) -> datetime:
         """Time of the database's clock, which jobs are timed with."""
-        found: datetime = self._run(_NOW)[0][0]
+        found: datetime = self._rows(_NOW)[0][0]
         return found
-
-    def await_end(self, tenants: Sequence[str]) -> None:
-        """Waits until none of their jobs is open."""
-        deadline_s = clock.monotonic() + _STALLED_S
-        while self._run(_OPEN, tenants=tenants)[0][0]:
-            if clock.monotonic() > deadline_s:
-                raise BenchError(f"jobs are still open after {_STALLED_S:g} s")
-            clock.sleep(_POLL_S)
 
     def backlogged(self, tenants: Sequence[str]) -> set[str]:
         """Tenants with slices that are not claimed."""
-        return {row.tenant_id for row in self._run(_BACKLOGGED, tenants=tenants)}
-
-    def job_ms(self, tenants: Sequence[str], since: datetime, until: datetime) -> list[float]:
-        """Times from creation to end of the jobs that were created then; all have ended.
-
-        Raises BenchError where an item has the wrong result.
-        """
-        jobs = self._run(_JOBS, tenants=tenants, since=since, until=until)
-        broken = [job for job in jobs if job.state != "completed"]
-        items = sum(job.total for job in jobs)
-        right = self._run(_RIGHT, jobs=[job.id for job in jobs])[0][0]
-        if broken or right != items:
-            raise BenchError(f"{right} of {items} items are right; {len(broken)} jobs not complete")
-        return [job.took_s * 1000 for job in jobs]
+        return {row.tenant_id for row in self._rows(_BACKLOGGED, tenants=tenants)}
 
     def device_s(self, names: Sequence[str], since: datetime, until: datetime) -> dict[str, float]:
         """Device time, by tenant, of the launches of that time."""
-        found = self._run(_DEVICE, tenants=names, since=since, until=until)
+        found = self._rows(_DEVICE, tenants=names, since=since, until=until)
         return dict.fromkeys(names, 0.0) | {row.tenant_id: row.device_s for row in found}
 
     def span_s(self, tenants: Sequence[str], since: datetime, items: int) -> float:
@@ -133,12 +99,11 @@ class Tenants:
 
         Raises BenchError unless all of these items are done.
         """
-        row = self._run(_SPAN, tenants=tenants, since=since)[0]
+        row = self._rows(_SPAN, tenants=tenants, since=since)[0]
         if row.broken or row.items != items:
             raise BenchError(f"{row.items} of {items} items; {row.broken} jobs not complete")
-        span_s: float = row.span_s
-        return span_s
+        return float(row.span_s)
 
-    def _run(self, query: Any, **values: Any) -> Sequence[Any]:
-        with self._database.begin() as tx:
+    def _rows(self, query: Any, **values: Any) -> Sequence[Any]:
+        with self.database.begin() as tx:
             return tx.execute(query, values).all()

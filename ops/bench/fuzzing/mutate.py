@@ -1,7 +1,7 @@
 """Mutations of a corpus: bytes that are flipped, cut and spliced, and JSON with other values."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -24,45 +24,25 @@ def mutated(random: Random, corpus: Sequence[bytes]) -> bytes:
     if random.random() < 0.5:
         raw = _with_other_values(random, raw)
     for _ in range(random.choice((0, 0, 1, 1, 2, 5))):
-        raw = random.choice(_ON_BYTES)(random, raw, corpus)
+        raw = _with_other_bytes(random, raw, corpus)
     return raw
 
 
-def _flip(random: Random, raw: bytes, _: Sequence[bytes]) -> bytes:
-    if not raw:
-        return random.randbytes(3)
-    at = random.randrange(len(raw))
-    return raw[:at] + bytes([raw[at] ^ (1 << random.randrange(8))]) + raw[at + 1 :]
-
-
-def _cut(random: Random, raw: bytes, _: Sequence[bytes]) -> bytes:
+def _with_other_bytes(random: Random, raw: bytes, corpus: Sequence[bytes]) -> bytes:
+    """Flips a bit, cuts, doubles, splices with another input, or inserts odd bytes."""
     a, b = sorted((random.randint(0, len(raw)), random.randint(0, len(raw))))
-    return raw[:a] + raw[b:]
-
-
-def _double(random: Random, raw: bytes, _: Sequence[bytes]) -> bytes:
-    a, b = sorted((random.randint(0, len(raw)), random.randint(0, len(raw))))
-    return raw[:b] + raw[a : min(b, a + 2000)] + raw[b:]
-
-
-def _splice(random: Random, raw: bytes, corpus: Sequence[bytes]) -> bytes:
-    other = random.choice(corpus)
-    return raw[: random.randint(0, len(raw))] + other[random.randint(0, len(other)) :]
-
-
-def _insert(random: Random, raw: bytes, _: Sequence[bytes]) -> bytes:
-    at = random.randint(0, len(raw))
-    return raw[:at] + random.choice(_ODD_BYTES) + raw[at:]
-
-
-_ON_BYTES: list[Callable[[Random, bytes, Sequence[bytes]], bytes]] = [
-    _flip,
-    _cut,
-    _double,
-    _splice,
-    _insert,
-    _insert,
-]
+    match random.choice(("flip", "cut", "double", "splice", "insert", "insert")):
+        case "flip":
+            flipped = bytes([raw[a] ^ (1 << random.randrange(8))]) if a < len(raw) else b"\x80"
+            return raw[:a] + flipped + raw[a + 1 :]
+        case "cut":
+            return raw[:a] + raw[b:]
+        case "double":
+            return raw[:b] + raw[a : min(b, a + 2000)] + raw[b:]
+        case "splice":
+            other = random.choice(corpus)
+            return raw[:a] + other[random.randint(0, len(other)) :]
+    return raw[:a] + random.choice(_ODD_BYTES) + raw[a:]
 
 
 def _with_other_values(random: Random, raw: bytes) -> bytes:
@@ -71,9 +51,7 @@ def _with_other_values(random: Random, raw: bytes) -> bytes:
         values = [json.loads(line) for line in raw.splitlines()]
     except ValueError:
         return raw
-    for index, value in enumerate(values):
-        values[index] = _replaced(random, value)
-    return b"\n".join(json.dumps(value).encode() for value in values)
+    return b"\n".join(json.dumps(_replaced(random, value)).encode() for value in values)
 
 
 def _replaced(random: Random, value: Any) -> Any:

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from signal import SIGKILL, SIGTERM
 from typing import Any
@@ -22,11 +22,6 @@ class ChildProcess:
         assert process.stdin
         assert process.stdout
         self._process, self._input, self._output = process, process.stdin, process.stdout
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
 
     def send(self, value: Any = None) -> None:
         """Writes a line."""
@@ -53,27 +48,34 @@ class ChildProcess:
         return self.receive()
 
 
+def answer_lines(answer: Callable[[Any], Any]) -> None:
+    """Answers each line of standard input: the child's side of `ask`."""
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
 @contextmanager
 def child(module: str, *arguments: str) -> Iterator[ChildProcess]:
     """Runs `python -m MODULE ARGUMENTS` until it is left."""
-    with subprocess.Popen(
-        die_with_parent([sys.executable, "-m", module, *arguments], SIGTERM),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    command = [sys.executable, "-m", module, *arguments]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield ChildProcess(process)
+
+
+@contextmanager
+def started(command: Sequence[str], **pipes: Any) -> "Iterator[subprocess.Popen[str]]":
+    """Runs a command as the leader of a session until it is left.
+
+    Terminates it then; kills it and what it left after ten seconds.
+    """
+    argv = die_with_parent(command, SIGTERM)
+    with subprocess.Popen(argv, text=True, start_new_session=True, **pipes) as process:
         try:
-            yield ChildProcess(process)
+            yield process
         finally:
-            end_group(process)
-
-
-def end_group(process: "subprocess.Popen[Any]") -> None:
-    """Terminates a process that leads a session; kills it and what it left after ten seconds."""
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_END_WITHIN_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, SIGKILL)
-    process.wait()
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_WITHIN_S)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGKILL)
+            process.wait()

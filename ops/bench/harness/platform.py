@@ -4,13 +4,14 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from sqlalchemy import Engine
 
+from jobs import clock
 from jobs.store import db
 from ops.bench.harness.errors import BenchError
 from ops.supervisor.platform import Platform, running
@@ -37,6 +38,29 @@ def own_platform(workers: int = 1, models: str = "", **changes: object) -> Itera
             declared.write_text(models)
         with running(Path(folder), workers, models=declared, **changes) as platform:
             yield platform
+
+
+def rate(name: str, items: int, seconds: Callable[[], float]) -> Callable[[int], float]:
+    """Side of a comparison: a function that runs so many items, and returns them a second."""
+
+    def measure(_: int) -> float:
+        """Runs the items."""
+        per_s = items / seconds()
+        say(f"{name}: {per_s:.1f} items/s")
+        return per_s
+
+    return measure
+
+
+def wait_until(
+    is_true: Callable[[], bool], what: str, within_s: float, poll_s: float = 0.1
+) -> None:
+    """Polls a condition. Raises BenchError, which names it, where it isn't true in time."""
+    deadline_s = clock.monotonic() + within_s
+    while not is_true():
+        if clock.monotonic() > deadline_s:
+            raise BenchError(f"waited {within_s:g} s in vain until {what}")
+        clock.sleep(poll_s)
 
 
 @contextmanager

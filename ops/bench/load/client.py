@@ -2,8 +2,10 @@
 
 import http.client
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,9 +15,12 @@ from jobs import clock
 from ops.bench.harness.errors import BenchError
 
 _TIMEOUT_S = 600.0
+_IDLE_S = 2.0  # the api may close a connection that was idle for longer
 _STALLED_S = 60.0  # without a new result
 _BLOCK_BYTES = 1 << 16
 _BLOCK_LINES = 1000
+JSON: Mapping[str, str] = {"Content-Type": "application/json"}
+NDJSON: Mapping[str, str] = {"Content-Type": "application/x-ndjson"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class Client:
 
     def __init__(self, url: str, poll_s: float = 0.1, key: str = "") -> None:
         address = urlsplit(url)
-        self._poll_s = poll_s
+        self._poll_s, self._used_s = poll_s, 0.0
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = http.client.HTTPConnection(
             str(address.hostname), address.port, timeout=_TIMEOUT_S
@@ -43,18 +48,16 @@ class Client:
 
     def post(self, model: str, texts: Iterable[str]) -> str:
         """Streams texts up as one job; returns its id."""
-        headers = {"Content-Type": "application/x-ndjson", **self._headers}
         blocks = ndjson_blocks(texts, _BLOCK_LINES)
-        self._http.request("POST", f"/jobs?model={model}", blocks, headers, encode_chunked=True)
-        return str(self._json(202)["id"])
+        response = self._request("POST", f"/jobs?model={model}", blocks, NDJSON, status=202)
+        return str(json.loads(response.read())["id"])
 
     def results(self, job: str) -> Iterator[bytes]:
         """Yields result lines in order, as they appear, until all are read."""
         after, complete, moved_s = -1, False, clock.monotonic()
         while not complete:
-            self._http.request("GET", f"/jobs/{job}/results?after={after}", headers=self._headers)
-            response = self._response(200)
-            yield from response_lines(response)
+            response = self._request("GET", f"/jobs/{job}/results?after={after}")
+            yield from lines_of(iter(partial(response.read1, _BLOCK_BYTES), b""))
             before, after = after, int(response.headers["X-Next-After"])
             complete = response.headers["X-Complete"] == "true"
             if after > before:
@@ -97,20 +100,16 @@ class Client:
 
     def job(self, job: str) -> Any:
         """Job object."""
-        self._http.request("GET", f"/jobs/{job}", headers=self._headers)
-        return self._json(200)
+        return json.loads(self._request("GET", f"/jobs/{job}").read())
 
     def cancel(self, job: str) -> None:
         """Cancels a job."""
-        self._http.request("POST", f"/jobs/{job}/cancel", headers=self._headers)
-        self._json(200)
+        self._request("POST", f"/jobs/{job}/cancel").read()
 
     def call(self, model: str, value: Any) -> Any:
         """Output of one call."""
         body = json.dumps({"model": model, "input": value})
-        headers = {"Content-Type": "application/json", **self._headers}
-        self._http.request("POST", "/infer", body, headers)
-        return self._json(200)["output"]
+        return json.loads(self._request("POST", "/infer", body, JSON).read())["output"]
 
     def timed_call(self, n: int) -> float:
         """Milliseconds of a call of `echo`. Raises BenchError where its output is wrong."""
@@ -125,11 +124,17 @@ class Client:
         """Closes the connection."""
         self._http.close()
 
-    def _json(self, status: int) -> Any:
-        return json.loads(self._response(status).read())
-
-    def _response(self, status: int) -> http.client.HTTPResponse:
+    def _request(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None,
+        *, status: int = 200,
+    ) -> http.client.HTTPResponse:  # fmt: skip
+        if clock.monotonic() > self._used_s + _IDLE_S:
+            self._http.close()  # it connects again
+        streamed = not (body is None or isinstance(body, str))
+        both = {**self._headers, **(headers or {})}
+        self._http.request(method, path, body, both, encode_chunked=streamed)
         response = self._http.getresponse()
+        self._used_s = clock.monotonic()
         if response.status != status:
             raise BenchError(f"the api answered {response.status}: {response.read()!r}")
         return response
@@ -137,21 +142,16 @@ class Client:
 
 def ndjson_blocks(texts: Iterable[str], lines: int) -> Iterator[bytes]:
     """Yields NDJSON in blocks of so many lines, so that a block costs next to nothing."""
-    block: list[str] = []
-    for text in texts:
-        block.append(json.dumps(text))
-        if len(block) == lines:
-            yield "\n".join([*block, ""]).encode()
-            block.clear()
-    if block:
-        yield "\n".join([*block, ""]).encode()
+    rest = iter(texts)
+    while block := list(islice(rest, lines)):
+        yield "\n".join([*map(json.dumps, block), ""]).encode()
 
 
-def response_lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yields the lines of a body. Raises IncompleteRead where it breaks off within a line."""
+def lines_of(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the lines of a body. Raises EOFError where it breaks off within a line."""
     rest = b""
-    while block := response.read1(_BLOCK_BYTES):
+    for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
     if rest:
-        raise http.client.IncompleteRead(rest)
+        raise EOFError("the body breaks off within a line")

@@ -18,30 +18,55 @@ import time
 from collections.abc import Sequence
 from math import inf, nan
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import orjson
+from httptools import HttpResponseParser
 
 from jobs import clock
-from ops.bench.load import responses
-from ops.bench.load.http_parser import HttpResponse, request
 
 _IDLE_S = 2.0  # the server may close a connection that was idle for longer
 _SPIN_S = 0.0001  # shorter waits are not slept: waking takes as long
 _BLOCK_BYTES = 1 << 16
 _MAX_FILES = 1 << 16
 _STDIN = 0
+_OK = (200, 202)  # 202: an accepted job
 
 
 class Connection:
-    """Keep-alive connection and the number of the request that it carries."""
+    """Keep-alive connection, the number of its request, and the response as it arrives."""
 
-    __slots__ = ("number", "response", "socket", "used_s")
+    __slots__ = ("_parser", "body", "closes", "complete", "number", "socket", "status", "used_s")
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.number, self.response, self.used_s = -1, HttpResponse(), 0.0
+        self._parser = HttpResponseParser(self)
+        self.number, self.used_s, self.status = -1, 0.0, 0
+        self.body, self.complete, self.closes = b"", False, False
+
+    def send(self, number: int, request: bytes) -> None:
+        """Sends a request."""
+        self.number, self.body, self.complete = number, b"", False
+        self.socket.sendall(request)
+
+    def receive(self) -> bool:
+        """Reads once; returns False where the server has closed the connection."""
+        piece = self.socket.recv(_BLOCK_BYTES)
+        if piece:
+            self._parser.feed_data(piece)
+        return bool(piece)
+
+    def on_body(self, piece: bytes) -> None:
+        """Called by the parser with a part of the body."""
+        self.body += piece
+
+    def on_message_complete(self) -> None:
+        """Called by the parser at the end of a response."""
+        self.complete, self.closes = True, not self._parser.should_keep_alive()
+        self.status = self._parser.get_status_code()
 
 
 class Generator:
@@ -94,10 +119,9 @@ class Generator:
             connection = self._connection()
         except OSError:
             return  # nobody listens
-        connection.number, connection.response = number, HttpResponse()
         self._busy[connection.socket.fileno()] = connection
         try:
-            connection.socket.sendall(self._requests[number % len(self._requests)])
+            connection.send(number, self._requests[number % len(self._requests)])
         except ConnectionError:
             self._close(connection)
 
@@ -129,19 +153,17 @@ class Generator:
 
     def _read(self, connection: Connection) -> None:
         try:
-            piece = connection.socket.recv(_BLOCK_BYTES)
-            complete = bool(piece) and connection.response.feed(piece)
+            is_open = connection.receive()
         except ConnectionError:
-            piece = b""
-        if not piece:
-            self._close(connection)
-        elif complete:
-            number, response = connection.number, connection.response
+            is_open = False
+        if connection.complete:
+            number = connection.number
             self.ended_s[number] = clock.monotonic() - self.started_s
-            self.statuses[number], self.bodies[number] = response.status, response.body
-            if response.closes:
-                self._close(connection)
-                return
+            self.statuses[number], self.bodies[number] = connection.status, connection.body
+            is_open = not connection.closes
+        if not is_open:
+            self._close(connection)
+        elif connection.complete:
             del self._busy[connection.socket.fileno()]
             connection.used_s = clock.monotonic()
             self._idle.append(connection)
@@ -153,20 +175,60 @@ class Generator:
         connection.socket.close()
 
 
+def _request(host: str, path: str, body: str, key: str) -> bytes:
+    """Bytes of a POST of JSON. key: an API key; empty: no Authorization header."""
+    content, authorization = body.encode(), f"Authorization: Bearer {key}\r\n" if key else ""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Content-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+#: Columns of the responses, read once all of them have arrived, with their types.
+_NUMBERS = ("batch_size", "engine_ms", "predicted_ms", "padding")
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys((*_NUMBERS, "units"), float),
+    "degraded": bool,
+    "right": bool,
+    "flush": "U16",
+    "code": "U32",
+    "job": "U40",
+}
+
+
+def _row(status: int, body: bytes, expected: Any) -> dict[str, Any]:
+    """Fields of a response: its timing (nan where absent), its error code, the id of a job.
+
+    right: the output is the expected one (None: any).
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    response = found if isinstance(found, dict) else {}
+    timing = response.get("timing", {})
+    return {
+        **{name: timing.get(name, nan) for name in _NUMBERS},
+        "units": sum(response.get("usage", {}).values()) or nan,
+        "flush": timing.get("flush", ""),
+        "degraded": bool(response.get("degraded")),
+        "right": status in _OK and (expected is None or response.get("output") == expected),
+        "code": response.get("code", ""),
+        "job": response.get("id", ""),
+    }
+
+
 def _main(folder: Path) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _MAX_FILES), hard))
-    url = urlsplit(plan["url"])
-    requests = [
-        request(url.netloc, url.path or "/", body.encode(), key)
-        for body, key in zip(
-            plan["bodies"], plan["keys"] or [""] * len(plan["bodies"]), strict=True
-        )
-    ]
+    url, bodies, outputs = urlsplit(plan["url"]), plan["bodies"], plan["outputs"]
+    keys = plan["keys"] or [""] * len(bodies)
     generator = Generator(
         (str(url.hostname), url.port or 80),
-        *(requests, plan["due_s"], plan["max_in_flight"], plan["grace_s"]),
+        [_request(url.netloc, url.path or "/", *each) for each in zip(bodies, keys, strict=True)],
+        *(plan["due_s"], plan["max_in_flight"], plan["grace_s"]),
     )
     gc.freeze()
     gc.disable()
@@ -176,17 +238,15 @@ def _main(folder: Path) -> None:
     sent = generator.run()
     cpu_s = time.process_time() - cpu_s
     print("0", flush=True)
-    columns = {
-        "started_s": np.array(generator.started_s),
-        "cpu_s": np.array(cpu_s),
-        "due_s": np.array(plan["due_s"][:sent], dtype=float),
-        "sent_s": np.array(generator.sent_s[:sent], dtype=float),
-        "ended_s": np.array(generator.ended_s[:sent], dtype=float),
-        "status": np.array(generator.statuses[:sent], dtype=np.int16),
-    }
-    columns |= responses.columns(
-        generator.statuses[:sent], generator.bodies[:sent], plan["outputs"]
-    )
+    rows = [
+        _row(generator.statuses[n], generator.bodies[n], outputs and outputs[n % len(outputs)])
+        for n in range(sent)
+    ]
+    columns = {name: np.array([row[name] for row in rows], type) for name, type in _TYPES.items()}
+    times = {"due_s": plan["due_s"], "sent_s": generator.sent_s, "ended_s": generator.ended_s}
+    columns |= {name: np.array(values[:sent], float) for name, values in times.items()}
+    columns["status"] = np.array(generator.statuses[:sent], dtype=np.int16)
+    columns |= {"started_s": np.array(generator.started_s), "cpu_s": np.array(cpu_s)}
     np.savez(folder / "calls.npz", allow_pickle=False, **columns)
 
 

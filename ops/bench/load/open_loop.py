@@ -88,6 +88,16 @@ class Calls:
         """CPU of all parts, a call."""
         return sum(self.cpu.values()) * 1000 / len(self)
 
+    def cpu_ms_of(self, part: str) -> float:
+        """CPU of one part, a call."""
+        return self.cpu[part] * 1000 / len(self)
+
+    def all_right(self) -> "Calls":
+        """Returns these calls. Raises BenchError where one has no right response."""
+        if self.errors:
+            raise BenchError(f"{self.errors} of {len(self)} calls failed: {self.statuses()}")
+        return self
+
     def in_time(self, target_ms: float) -> Column:
         """True where the response was right and within the target."""
         return self.right & (self.latency_ms <= target_ms)
@@ -121,6 +131,12 @@ class Calls:
         """Calls that were due between two monotonic times."""
         due_s = self.started_s + self.due_s
         return self.select((due_s >= since_s) & (due_s < until_s))
+
+    def phase(self, since_s: float, until_s: float) -> "Calls":
+        """Calls that were due between two monotonic times; where none was, the last one before."""
+        rows = self.started_s + self.due_s < until_s
+        count = len(self.between(since_s, until_s))
+        return self.select(np.flatnonzero(rows)[-max(1, count) :])
 
     def select(self, rows: Column) -> "Calls":
         """Calls of these rows."""

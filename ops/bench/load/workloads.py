@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from random import Random
 from typing import Any
 
 from jobs import clock
 from ops.bench.harness.platform import data_file
-from ops.bench.load.open_loop import Calls, Load, driver
+from ops.bench.load.open_loop import Load, driver
 from ops.supervisor.platform import Platform
 
 #: Upper-cased they are the outputs of `batchstring`.
@@ -49,13 +48,9 @@ def peak_per_s(
         running.go()
         clock.sleep(warm_up_s + seconds)
         running.stop()
-        return _per_s(running.calls(), warm_up_s, warm_up_s + seconds)
-
-
-def _per_s(calls: Calls, since_s: float, until_s: float) -> float:
-    """Right responses a second that arrived in a part of the run, in seconds from its start."""
-    within = (calls.ended_s >= since_s) & (calls.ended_s < until_s)
-    return float((calls.right & within).sum()) / (until_s - since_s)
+        calls = running.calls()
+    within = (calls.ended_s >= warm_up_s) & (calls.ended_s < warm_up_s + seconds)
+    return float((calls.right & within).sum()) / seconds
 
 
 def gsm8k_rows() -> list[dict[str, str]]:
@@ -67,13 +62,6 @@ def mixed_texts() -> list[str]:
     """Short and long texts: questions and answers of gsm8k, film reviews."""
     rows = [*gsm8k_rows(), *_rows("movie_reviews_200.jsonl")]
     return [row[key] for row in rows for key in ("question", "answer", "text") if key in row]
-
-
-def shuffled_texts(seed: int = 1) -> list[str]:
-    """Mixed texts in a random order."""
-    texts = mixed_texts()
-    Random(seed).shuffle(texts)
-    return texts
 
 
 def _rows(name: str) -> list[Any]:

@@ -56,7 +56,6 @@ def _tree_s(pid: int) -> float:
 def _times(pid: int) -> Sequence[float]:
     """User and system seconds, then those of children that ended."""
     try:
-        times: Sequence[float] = psutil.Process(pid).cpu_times()[:4]
+        return tuple(psutil.Process(pid).cpu_times()[:4])
     except psutil.NoSuchProcess:
         return (0.0,)
-    return times

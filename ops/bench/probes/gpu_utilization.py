@@ -6,11 +6,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from signal import SIGTERM
-from typing import IO
 
 from jobs import clock
-from ops.processes.children import die_with_parent
+from ops.bench.harness.child_process import started
 
 _COMMAND = [
     *("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"),
@@ -28,22 +26,21 @@ def watch_gpu() -> Iterator[list[Sample]]:
     kernel.
     """
     samples: list[Sample] = []
-    command = die_with_parent(_COMMAND, SIGTERM)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        thread = threading.Thread(target=_read, args=[process.stdout, samples], daemon=True)
+    with started(_COMMAND, stdout=subprocess.PIPE) as process:
+
+        def read() -> None:
+            """Parses the lines as they come."""
+            for line in process.stdout or ():
+                if (percent := line.strip()).isdigit():  # "[N/A]": it has no figure
+                    samples.append((clock.now(), int(percent) / 100))  # noqa: PERF401
+
+        thread = threading.Thread(target=read, daemon=True)
         thread.start()
         try:
             yield samples
         finally:
             process.terminate()
             thread.join()
-
-
-def _read(lines: IO[str], samples: list[Sample]) -> None:
-    for line in lines:
-        if (percent := line.strip()).isdigit():  # "[N/A]" where the driver doesn't report it
-            samples.append((clock.now(), int(percent) / 100))  # noqa: PERF401
 
 
 def is_watchable() -> bool:

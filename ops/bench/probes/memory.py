@@ -1,6 +1,5 @@
 """Resident memory of processes."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 import psutil
 
 from jobs import clock
+from ops.bench.harness.repeat import repeat
 from ops.supervisor.platform import Platform
 
 _PERIOD_S = 0.02
@@ -31,20 +31,15 @@ def rss_mb(pid: int) -> float:
 def watch_memory(watched: Mapping[str, int]) -> Iterator[Samples]:
     """Samples the resident memory of these pids until it is left."""
     samples: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    left, since_s = threading.Event(), clock.monotonic()
+    since_s = clock.monotonic()
 
     def sample() -> None:
-        while not left.wait(_PERIOD_S):
-            for name, pid in watched.items():
-                samples[name].append((clock.monotonic() - since_s, rss_mb(pid)))
+        """Takes a sample of each process."""
+        for name, pid in watched.items():
+            samples[name].append((clock.monotonic() - since_s, rss_mb(pid)))
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
+    with repeat(_PERIOD_S, sample):
         yield samples
-    finally:
-        left.set()
-        thread.join()
 
 
 def peak_mb(samples: Samples, name: str) -> float:

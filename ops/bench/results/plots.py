@@ -21,10 +21,10 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _SHARES = np.concatenate([np.arange(0, 99, 0.5), np.arange(99, 100.01, 0.05)]).clip(0, 100)
 
 
-def picture(columns: int, width: float, height: float = 2.8) -> tuple[Figure, Any]:
-    """Figure with so many plots in a row, and its axes."""
+def picture(columns: int, width: float, height: float = 2.8, rows: int = 1) -> tuple[Figure, Any]:
+    """Figure with so many plots, and its axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(1, columns)
+    return figure, figure.subplots(rows, columns)
 
 
 def save_picture(name: str, figure: Figure, quick: bool = False) -> None:
@@ -55,11 +55,17 @@ def latencies(runs: Iterable[Calls]) -> Column:
     return np.concatenate([calls.latency_ms[calls.right] for calls in runs])
 
 
-def shares(axes: Any, ms: Column | Sequence[float], label: str, colour: str | None = None) -> None:
-    """Cumulative distribution of latencies, in the same number of points for any number."""
-    axes.plot(np.percentile(ms, _SHARES), _SHARES / 100, label=label, color=colour)
-    axes.set_xlabel("ms from the due time")
-    axes.set_ylabel("share of calls")
+def distributions(
+    axes: Any, samples: Mapping[str, Column | Sequence[float]], title: str = "",
+    x: str = "ms from the due time", y: str = "share of calls", target_ms: float = 0.0,
+) -> None:  # fmt: skip
+    """Cumulative distributions by name, in the same number of points for any number of samples."""
+    for name, values in samples.items():
+        if len(values):
+            axes.plot(np.percentile(values, _SHARES), _SHARES / 100, label=name)
+    if target_ms:
+        axes.axvline(target_ms, color=TARGET_COLOUR, lw=1, label="target")
+    label(axes, title, x, y, legend=True)
 
 
 def bars(axes: Any, runs: Mapping[str, Sequence[float]], title: str = "", x: str = "") -> None:

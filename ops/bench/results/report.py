@@ -5,36 +5,33 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
+import numpy as np
 
 from ops.bench.harness.scale import FULL, Scale
+from ops.bench.load.open_loop import Calls
 
 _DIGITS = 6  # significant ones
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """Limit of a figure, whose name ends with its unit."""
+def holds(limit: str, value: float) -> bool:
+    """Returns True if a value is within a limit: "<= 5", ">= 0.95" or "0.82 ± 0.01".
 
-    figure: str
-    limit: str  #: "<= 5", ">= 0.95" or "0.82 ± 0.01"
-
-    def holds(self, value: float) -> bool:
-        """Returns True if a value is within the limit. Raises ValueError for an unknown form."""
-        match self.limit.split():
-            case ["<=", most]:
-                return value <= float(most)
-            case [">=", least]:
-                return value >= float(least)
-            case [middle, "±", tolerance]:
-                return abs(value - float(middle)) <= float(tolerance)
-        raise ValueError(f"unknown form of a threshold: {self.limit!r}")
+    Raises ValueError for an unknown form.
+    """
+    match limit.split():
+        case ["<=", most]:
+            return value <= float(most)
+        case [">=", least]:
+            return value >= float(least)
+        case [middle, "±", tolerance]:
+            return abs(value - float(middle)) <= float(tolerance)
+    raise ValueError(f"unknown form of a threshold: {limit!r}")
 
 
 class Report:
@@ -45,30 +42,40 @@ class Report:
 
     def __init__(self, bench: str, thresholds: Iterable[str], quick: bool = False) -> None:
         self._bench, self._quick = bench, quick
-        self._thresholds = {
-            name: Threshold(name, limit)
-            for name, _, limit in (threshold.partition(" ") for threshold in thresholds)
-        }
+        parts = (threshold.partition(" ") for threshold in thresholds)
+        self._limits = {name: limit for name, _, limit in parts}
         self.figures: dict[str, float] = {}
 
-    def add(self, **figures: float) -> None:
-        """Adds figures, rounded to six digits, and prints them."""
-        for name, value in figures.items():
+    def add(self, prefix: str = "", /, **figures: float) -> None:
+        """Adds figures, rounded to six digits, and prints them. prefix: of their names."""
+        for end, value in figures.items():
+            name = prefix + end
             self.figures[name] = float(f"{value:.{_DIGITS}g}")
-            held = self._thresholds.get(name)
-            asked = f" (asked: {held.limit})" if held else ""
+            asked = f" (asked: {self._limits[name]})" if name in self._limits else ""
             click.echo(f"  {name} = {self.figures[name]:g}{asked}", err=True)
 
-    def median(self, **runs: Iterable[float]) -> None:
+    def median(self, prefix: str = "", /, **runs: Iterable[float]) -> None:
         """Adds the median of each figure's runs."""
-        self.add(**{name: median(values) for name, values in runs.items()})
+        self.add(prefix, **{name: median(values) for name, values in runs.items()})
 
-    def spread(self, **runs: Sequence[float]) -> None:
+    def spread(self, prefix: str = "", /, **runs: Sequence[float]) -> None:
         """Adds medians and, as NAME_spread, the range of the runs as a share of the median."""
         for name, values in runs.items():
             middle = median(values)
             spread = (max(values) - min(values)) / (middle or 1)
-            self.add(**{name: middle, f"{name}_spread": spread})
+            self.add(prefix, **{name: middle, f"{name}_spread": spread})
+
+    def percentiles(self, name: str, samples: Sequence[float], *which: float) -> None:
+        """Adds percentiles. name: with braces in place of "p50" and the like; 100 is "max"."""
+        for share, value in zip(which, np.percentile(samples, which), strict=True):
+            self.add(**{name.format("max" if share == 100 else f"p{share:g}"): float(value)})
+
+    def latencies(self, runs: Iterable[Calls], name: str = "p{}_ms") -> None:
+        """Adds the median over runs of p50 and p99, the spread of p95. name: with the percentile
+        in place of the braces."""
+        p50s, p95s, p99s = zip(*(calls.percentiles(50, 95, 99) for calls in runs), strict=True)
+        self.spread(**{name.format(95): p95s})
+        self.median(**{name.format(50): p50s, name.format(99): p99s})
 
     def finish(self) -> None:
         """Prints the line of JSON. A figure that wasn't measured doesn't hold its threshold."""
@@ -76,10 +83,10 @@ class Report:
             {
                 "figure": name,
                 "value": self.figures.get(name),
-                "asked": threshold.limit,
-                "holds": name in self.figures and threshold.holds(self.figures[name]),
+                "asked": limit,
+                "holds": name in self.figures and holds(limit, self.figures[name]),
             }
-            for name, threshold in self._thresholds.items()
+            for name, limit in self._limits.items()
         ]
         line = {
             "bench": self._bench,
@@ -101,8 +108,11 @@ def scenario(name: str, *thresholds: str) -> Callable[[Measure], Measure]:
     """
 
     def decorate(measure: Measure) -> Measure:
+        """Wraps it."""
+
         @functools.wraps(measure)
         def run(scale: Scale = FULL, **options: Any) -> None:
+            """Measures, saves the picture and prints the report."""
             report = Report(name, thresholds, scale.quick)
             if picture := measure(report, scale, **options):
                 from ops.bench.results.plots import save_picture

@@ -64,8 +64,8 @@ def report_pairs(report: Report, pairs: Sequence[Pair[Any]]) -> None:
 
 def plot_pairs(axes: Any, pairs: Sequence[Pair[Any]], title: str, name: str) -> None:
     """Plots the latencies of both sides."""
-    from ops.bench.results.plots import label, latencies, shares
+    from ops.bench.results.plots import distributions, latencies
 
-    shares(axes, latencies(pair.alone for pair in pairs), "alone")
-    shares(axes, latencies(pair.during for pair in pairs), name)
-    label(axes, title, legend=True)
+    alone = latencies(pair.alone for pair in pairs)
+    during = latencies(pair.during for pair in pairs)
+    distributions(axes, {"alone": alone, name: during}, title)

@@ -57,6 +57,7 @@ def ours() -> Policy:
     latency.seed([(LaunchSize.alike(rows, 1), LAUNCH_S) for rows in (1, ROWS)])
 
     def policy(moment: Moment) -> float:
+        """Decision of the scheduler."""
         calls, due_s = len(moment.waiting), moment.waiting[0] + _RULES.target_s
         view = LaneView("{}/0", 0, calls=calls, calls_units=calls, calls_due_s=due_s)
         pool = PoolView(

@@ -11,7 +11,7 @@ from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
 from ops.bench.load.client import Client
 from ops.bench.load.open_loop import Load
-from ops.bench.results.plots import DARK, LIGHT, TARGET_COLOUR, picture
+from ops.bench.results.plots import TARGET_COLOUR, bars, picture
 from ops.bench.results.report import Report, scenario
 from ops.bench.results.side_by_side import Pair, measure_pair, plot_pairs, report_pairs
 from ops.bench.results.statistics import slots_left
@@ -35,18 +35,28 @@ Round = tuple[float, Pair[float]]
 def run(report: Report, scale: Scale) -> Any:
     """Measures two models, each on a platform of its own."""
     left = slots_left(_CALLS_PER_S, _WORKERS, _MAX_BATCH, _LAUNCH_S)
-    batchstring = _batchstring(report, scale, left)
-    minilm = _minilm(report, scale)
-    return _picture((batchstring, left), (minilm, 1 - _MINILM_LOAD))
+    parts = {
+        "batchstring": (_batchstring(report, scale, left), left),
+        "minilm": (_minilm(report, scale), 1 - _MINILM_LOAD),
+    }
+    figure, axes = picture(3, 10)
+    for part, (name, (rounds, _)) in zip(axes, parts.items(), strict=False):
+        plot_pairs(part, [pair for _, pair in rounds], f"Calls of {name}", "beside a job")
+    axes[1].axvline(_MINILM_TARGET_MS, color=TARGET_COLOUR, lw=1)
+    got = {
+        name: [pair.work / (median(alone for alone, _ in rounds) * left) for _, pair in rounds]
+        for name, (rounds, left) in parts.items()
+    }
+    bars(axes[2], got, "Items/s, of what calls leave")
+    axes[2].axvline(1, color="#bdbdbd")
+    return figure
 
 
 def _batchstring(report: Report, scale: Scale, left: float) -> list[Round]:
     texts = [f"item {n} for batchstring" for n in range(int(scale.seconds(_ITEMS)))]
     outputs = [text.upper() for text in texts]
-    with (
-        own_platform(_WORKERS, models_file(sample("batchstring"))) as platform,
-        closing(Client(platform.url)) as client,
-    ):
+    models = models_file(sample("batchstring"))
+    with own_platform(_WORKERS, models) as platform, closing(Client(platform.url)) as client:
         rounds = _rounds(
             lambda due_s: workloads.batchstring(platform, due_s),
             _CALLS_PER_S,
@@ -78,32 +88,28 @@ def _minilm(report: Report, scale: Scale) -> list[Round]:
             lambda: len(items) / client.run_job("minilm", items).seconds,
             scale,
         )
-    misses = [pair.during.miss_share(_MINILM_TARGET_MS) for _, pair in rounds]
+    alone, during = ([getattr(pair, side) for _, pair in rounds] for side in ("alone", "during"))
+    misses = [calls.miss_share(_MINILM_TARGET_MS) for calls in during]
     report.add(minilm_miss_share_most=max(misses))
     report.median(
         minilm_miss_share=misses,
-        minilm_miss_share_alone=(pair.alone.miss_share(_MINILM_TARGET_MS) for _, pair in rounds),
-        minilm_p95_ms=(pair.during.percentiles(95)[0] for _, pair in rounds),
-        minilm_p95_alone_ms=(pair.alone.percentiles(95)[0] for _, pair in rounds),
+        minilm_miss_share_alone=(calls.miss_share(_MINILM_TARGET_MS) for calls in alone),
+        minilm_p95_ms=(calls.percentiles(95)[0] for calls in during),
+        minilm_p95_alone_ms=(calls.percentiles(95)[0] for calls in alone),
     )
     _items(report, "minilm_", rounds, 1 - _MINILM_LOAD)
     return rounds
 
 
 def _rounds(
-    load: Callable[[Sequence[float]], Load],
-    per_s: float,
-    job: Callable[[], float],
-    scale: Scale,
+    load: Callable[[Sequence[float]], Load], per_s: float, job: Callable[[], float], scale: Scale
 ) -> list[Round]:
     """Measures the job, calls, and both, in turn. job: returns its items a second."""
     job()  # warms up
     rounds = []
     for seed in range(scale.rounds):
         alone = job()
-        pair = measure_pair(
-            *(load, per_s, job, scale, seed), alone_s=_ALONE_S, longest_s=_LONGEST_S
-        )
+        pair = measure_pair(load, per_s, job, scale, seed, alone_s=_ALONE_S, longest_s=_LONGEST_S)
         say(f"{alone:.0f} items/s alone, {pair.work:.0f} with calls")
         rounds.append((alone, pair))
     return rounds
@@ -112,21 +118,5 @@ def _rounds(
 def _items(report: Report, prefix: str, rounds: Sequence[Round], left: float) -> None:
     """Adds items_ratio: items a second with calls, over those alone on what calls leave."""
     alone, during = [alone for alone, _ in rounds], [pair.work for _, pair in rounds]
-    report.spread(**{f"{prefix}items_per_s_alone": alone, f"{prefix}items_per_s": during})
-    report.add(**{f"{prefix}items_ratio": median(during) / (median(alone) * left)})
-
-
-def _picture(*parts: tuple[Sequence[Round], float]) -> Any:
-    figure, (*axes, bars) = picture(3, 10)
-    names = ("batchstring", "minilm")
-    for row, (name, (rounds, left)) in enumerate(zip(names, parts, strict=True)):
-        plot_pairs(axes[row], [pair for _, pair in rounds], f"Calls of {name}", "beside a job")
-        whole = median(alone for alone, _ in rounds) * left
-        got = [pair.work / whole for _, pair in rounds]
-        bars.plot(got, [row] * len(got), "o", color=DARK, ms=4)
-        bars.barh(row, median(got), color=LIGHT)
-    axes[1].axvline(_MINILM_TARGET_MS, color=TARGET_COLOUR, lw=1)
-    bars.axvline(1, color="#bdbdbd")
-    bars.set_yticks(range(len(names)), names)
-    bars.set_title("Items/s, of what calls leave")
-    return figure
+    report.spread(prefix, items_per_s_alone=alone, items_per_s=during)
+    report.add(prefix, items_ratio=median(during) / (median(alone) * left))

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 
-from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
@@ -22,19 +22,16 @@ _PER_S, _WARM_UP_S, _SECONDS = 100, 2.0, 12.0
 Route = Callable[[Platform, Sequence[float]], Load]
 
 
-def _embeddings(encoding_format: str) -> Route:
-    def route(platform: Platform, due_s: Sequence[float]) -> Load:
-        request = {"model": _MODEL, "encoding_format": encoding_format}
-        bodies = [json.dumps({**request, "input": text}) for text in _TEXTS]
-        return Load(f"{platform.url}/v1/embeddings", due_s, bodies)
-
-    return route
+def _embeddings(encoding_format: str, platform: Platform, due_s: Sequence[float]) -> Load:
+    request = {"model": _MODEL, "encoding_format": encoding_format}
+    bodies = [json.dumps({**request, "input": text}) for text in _TEXTS]
+    return Load(f"{platform.url}/v1/embeddings", due_s, bodies)
 
 
 _ROUTES: dict[str, Route] = {
     "infer": lambda platform, due_s: workloads.infer(platform, _MODEL, _TEXTS, due_s),
-    "embeddings": _embeddings("float"),
-    "embeddings_base64": _embeddings("base64"),
+    "embeddings": partial(_embeddings, "float"),
+    "embeddings_base64": partial(_embeddings, "base64"),
 }
 _OTHERS = [name for name in _ROUTES if name != "infer"]
 
@@ -44,36 +41,27 @@ _OTHERS = [name for name in _ROUTES if name != "infer"]
 )
 def run(report: Report, scale: Scale) -> None:
     """Drives all routes in turn, with the same arrivals; each round begins with another one."""
-    runs: dict[str, list[Calls]] = {name: [] for name in _ROUTES}
+    costs: dict[str, list[float]] = {name: [] for name in _ROUTES}
+    p50s: dict[str, list[float]] = {name: [] for name in _ROUTES}
     with own_platform() as platform:
         meter = platform_meter(platform)
         for seed in range(scale.rounds):
             for n in range(len(_ROUTES)):
                 name = list(_ROUTES)[(seed + n) % len(_ROUTES)]
-                runs[name].append(_drive(name, platform, meter, scale, seed))
-    for name, calls in runs.items():
-        costs, p50s = [_cpu_ms(one) for one in calls], [_p50_ms(one) for one in calls]
-        report.spread(**{f"{name}_cpu_ms": costs, f"{name}_p50_ms": p50s})
+                calls = _drive(_ROUTES[name], platform, meter, scale, seed)
+                costs[name].append(calls.cpu_ms_of("api"))
+                p50s[name].append(calls.percentiles(50)[0])
+                say(f"{name}: {costs[name][-1]:.3f} ms of the api's CPU a call, "
+                    f"p50 {p50s[name][-1]:.2f} ms")  # fmt: skip
+    for name in _ROUTES:
+        report.spread(f"{name}_", cpu_ms=costs[name], p50_ms=p50s[name])
     for name in _OTHERS:
-        pairs = list(zip(runs[name], runs["infer"], strict=True))
-        for figure, value in (("cpu", _cpu_ms), ("p50", _p50_ms)):
-            report.add(**{f"{name}_{figure}_ratio": median(value(a) / value(b) for a, b in pairs)})
+        for figure, values in (("cpu", costs), ("p50", p50s)):
+            ratios = [a / b for a, b in zip(values[name], values["infer"], strict=True)]
+            report.add(f"{name}_{figure}_", ratio=median(ratios))
 
 
-def _drive(name: str, platform: Platform, meter: Meter, scale: Scale, seed: int) -> Calls:
-    route = _ROUTES[name]
+def _drive(route: Route, platform: Platform, meter: Meter, scale: Scale, seed: int) -> Calls:
     drive(route(platform, poisson(_PER_S, scale.seconds(_WARM_UP_S), seed)))
-    calls = drive(route(platform, poisson(_PER_S, scale.seconds(_SECONDS), seed)), meter)
-    if calls.errors:
-        raise BenchError(f"{calls.errors} calls through {name} failed: {calls.statuses()}")
-    say(f"{name}: {_cpu_ms(calls):.3f} ms of the api's CPU a call, p50 {_p50_ms(calls):.2f} ms")
-    return calls
-
-
-def _cpu_ms(calls: Calls) -> float:
-    """CPU of the api's process, a call."""
-    return calls.cpu["api"] * 1000 / len(calls)
-
-
-def _p50_ms(calls: Calls) -> float:
-    return calls.percentiles(50)[0]
+    load = route(platform, poisson(_PER_S, scale.seconds(_SECONDS), seed))
+    return drive(load, meter).all_right()

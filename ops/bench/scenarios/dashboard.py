@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx
-import numpy as np
 
 from jobs import clock
 from ops.bench.harness.fill_database import fill
 from ops.bench.harness.platform import database_of, own_platform, say
+from ops.bench.harness.repeat import repeat
 from ops.bench.harness.scale import Scale
 from ops.bench.probes.cpu import Meter
 from ops.bench.results.report import Report, scenario
@@ -106,9 +106,8 @@ def _page(report: Report, http: httpx.Client, name: str, path: str, rounds: int)
         since_s = clock.monotonic()
         http.get(f"/dashboard{path}").raise_for_status()
         took_ms.append((clock.monotonic() - since_s) * 1000)
-    p50, p95 = np.percentile(took_ms, [50, 95])
-    report.add(**{f"{name}_p50_ms": p50, f"{name}_p95_ms": p95})
-    return float(p95)
+    report.percentiles(f"{name}_{{}}_ms", took_ms, 50, 95)
+    return report.figures[f"{name}_p95_ms"]
 
 
 def _open_pages(report: Report, platform: Platform, http: httpx.Client, seconds: float) -> None:
@@ -118,7 +117,8 @@ def _open_pages(report: Report, platform: Platform, http: httpx.Client, seconds:
     postgres = platform.servers.postgres.process
     assert postgres
     meter = Meter({"api": api, "postgres": [postgres.pid]}, {})
-    with _submitting(platform.url):
+    job_a_second = {"model": "echo", "items": ["a", "b"]}
+    with repeat(1.0, lambda: http.post("/jobs", json=job_a_second).raise_for_status()):
         say(f"nothing open, for {seconds:g} s")
         idle = meter.cores(seconds)
         report.add(nothing_open_cpu_share=idle)
@@ -126,25 +126,7 @@ def _open_pages(report: Report, platform: Platform, http: httpx.Client, seconds:
             say(f"{name} open, for {seconds:g} s")
             with _opened(f"{platform.url}/dashboard{path}"):
                 share = meter.cores(seconds)
-            report.add(**{f"{name}_and_all_cpu_share": share})
-            report.add(**{f"{name}_open_cpu_share": max(0.0, share - idle)})
-
-
-@contextmanager
-def _submitting(url: str) -> Iterator[None]:
-    """Submits a job a second on a thread of its own."""
-    ended = threading.Event()
-
-    def submit() -> None:
-        with httpx.Client(base_url=url, timeout=60) as http:
-            while not ended.wait(1.0):
-                http.post("/jobs", json={"model": "echo", "items": ["a", "b"]}).raise_for_status()
-
-    thread = threading.Thread(target=submit, daemon=True)
-    thread.start()
-    yield
-    ended.set()
-    thread.join()
+            report.add(f"{name}_", and_all_cpu_share=share, open_cpu_share=max(0.0, share - idle))
 
 
 @contextmanager
@@ -154,6 +136,7 @@ def _opened(url: str) -> Iterator[None]:
         stream.raise_for_status()
 
         def read() -> None:
+            """Discards what comes."""
             with suppress(httpx.HTTPError, httpx.StreamError):  # it was closed
                 for _ in stream.iter_raw():
                     pass

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ops.bench.harness.platform import own_platform, say
-from ops.bench.harness.scale import Scale
-from ops.bench.load import small_jobs
+from ops.bench.harness.platform import own_platform, rate, say
+from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load.client import Client
+from ops.bench.load.submissions import run_small_jobs
 from ops.bench.probes.memory import Samples, peak_mb, pids, watch_memory
 from ops.bench.results.plots import DARK, label, picture
 from ops.bench.results.report import Report, scenario
 from ops.supervisor.platform import Platform
 
-_RUNS = 3
 _ITEMS = 100_000
 _FEW_ITEMS, _MANY_ITEMS = 10_000, 1_000_000
 _SMALL_JOBS, _CLIENTS = 10_000, 32
@@ -30,12 +28,14 @@ _CALLS, _WARM_UP_CALLS = 1000, 100
     "call_p50_ms <= 5",
     "call_p99_ms <= 15",
 )
-def run(report: Report, scale: Scale) -> Any:
+def run(report: Report, _: Scale) -> Any:
     """Uses two platforms: the second one runs only the jobs that its memory is measured over."""
     with own_platform() as platform, closing(Client(platform.url)) as client:
         latencies_ms = _calls(report, client)
-        _items(report, client)
-        _small_jobs(report, platform)
+        run_job(client, _FEW_ITEMS)  # warms up
+        side = rate("echo", _ITEMS, partial(run_job, client, _ITEMS))
+        report.spread(echo_items_per_s=FULL.in_turn({"echo": side})["echo"])
+        report.add(**run_small_jobs(platform, "batchstring", _SMALL_JOBS, _CLIENTS))
     with own_platform() as platform, closing(Client(platform.url)) as client:
         samples = _memory(report, platform, client)
     return _picture(latencies_ms, samples)
@@ -44,18 +44,8 @@ def run(report: Report, scale: Scale) -> Any:
 def _calls(report: Report, client: Client) -> Sequence[float]:
     """Makes one call after the other to an idle model; ms each."""
     took_ms = [client.timed_call(n) for n in range(_WARM_UP_CALLS + _CALLS)][_WARM_UP_CALLS:]
-    p50, p99 = np.percentile(took_ms, [50, 99])
-    report.add(call_p50_ms=p50, call_p99_ms=p99, call_max_ms=max(took_ms))
+    report.percentiles("call_{}_ms", took_ms, 50, 99, 100)
     return took_ms
-
-
-def _items(report: Report, client: Client) -> None:
-    run_job(client, _FEW_ITEMS)  # warms up
-    rates = []
-    for _ in range(_RUNS):
-        rates.append(_ITEMS / run_job(client, _ITEMS))
-        say(f"echo: {rates[-1]:.0f} items/s")
-    report.spread(echo_items_per_s=rates)
 
 
 def run_job(client: Client, count: int) -> float:
@@ -74,20 +64,9 @@ def _memory(report: Report, platform: Platform, client: Client) -> Samples:
         took_s = run_job(client, _MANY_ITEMS)
     growths = {name: peak_mb(many, name) - peak_mb(few, name) for name in watched}
     for name, growth in growths.items():
-        report.add(**{f"{name}_peak_rss_mb": peak_mb(many, name), f"{name}_rss_growth_mb": growth})
+        report.add(f"{name}_", peak_rss_mb=peak_mb(many, name), rss_growth_mb=growth)
     report.add(peak_rss_growth_mb=max(growths.values()), million_items_per_s=_MANY_ITEMS / took_s)
     return many
-
-
-def _small_jobs(report: Report, platform: Platform) -> None:
-    found = small_jobs.run(platform, "batchstring", _SMALL_JOBS, _CLIENTS)
-    report.add(
-        mean_launch=found.mean_launch,
-        small_job_launches=found.launches,
-        small_jobs_per_s=found.per_s,
-        small_jobs_posted_per_s=found.posted_per_s,
-        client_cpu_share=found.client_cpu_share,
-    )
 
 
 def _picture(latencies_ms: Sequence[float], watched: Samples) -> Any:

@@ -2,26 +2,23 @@
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from jobs import ids
-from jobs.store.jobs import detail
-from ops.bench.baselines.bare_engine_loop import bare_loop
-from ops.bench.baselines.sentence_transformers import sentence_transformers
-from ops.bench.harness.platform import data_file, database_of, own_platform, say
-from ops.bench.harness.scale import Scale
+from ops.bench.baselines.encoders import encoder
+from ops.bench.harness.platform import data_file, own_platform, rate
+from ops.bench.harness.scale import FULL, Scale
 from ops.bench.load.client import Client
+from ops.bench.load.submissions import launch_figures
 from ops.bench.probes import memory
 from ops.bench.results.plots import bars, picture
 from ops.bench.results.report import Report, scenario
-from ops.supervisor.platform import Platform
 
-_RUNS = 3
 _ALONE = 5  # texts that are embedded once more, each in a call of its own
 
 
@@ -32,7 +29,7 @@ _ALONE = 5  # texts that are embedded once more, each in a call of its own
     "batch_mates_max_diff <= 1e-5",
     "embed_vs_encode >= 0.95",
 )
-def run(report: Report, scale: Scale) -> Any:
+def run(report: Report, _: Scale) -> Any:
     """Embeds the pairs of the STS benchmark's test set."""
     with data_file("stsb-en-test.csv").open(newline="", encoding="utf-8") as file:
         pairs = [(first, second, float(score)) for first, second, score in csv.reader(file)]
@@ -48,6 +45,7 @@ def run(report: Report, scale: Scale) -> Any:
             return float(np.abs(np.array(client.call("minilm", text)) - vector).max())
 
         _compare(report, rates)
+        launches = launch_figures(platform, job.id)
         report.add(
             sts_spearman=_spearman(vectors, [score for *_, score in pairs]),
             golden_max_diff=difference(golden["input"], golden["embedding"]),
@@ -55,7 +53,8 @@ def run(report: Report, scale: Scale) -> Any:
                 difference(sentences[seq], vectors[seq])
                 for seq in range(0, len(sentences), len(sentences) // _ALONE)
             ),
-            **_launches(platform, job.id),
+            mean_launch=launches.mean_size,
+            padding_share=launches.padding_share,
             **{f"{n}_rss_mb": memory.rss_mb(pid) for n, pid in memory.pids(platform).items()},
         )
     figure, axes = picture(1, 5, 2.2)
@@ -65,28 +64,26 @@ def run(report: Report, scale: Scale) -> Any:
 
 
 def _rates(client: Client, sentences: Sequence[str]) -> dict[str, list[float]]:
-    """Items a second of each side, in turn: a slow minute of the machine slows all of them."""
+    """Items a second of each side, in turn."""
     with ExitStack() as stack:
-        has_gpu, encode = stack.enter_context(sentence_transformers(sentences))
+        device, encode = stack.enter_context(encoder(sentences, "sentence-transformers"))
         sides: dict[str, Callable[[], float]] = {
             "embed": lambda: client.run_job("minilm", sentences).seconds,
-            "encode": encode,
+            "encode": partial(encode, 1),
         }
-        if has_gpu:
-            _, bare = stack.enter_context(bare_loop(None, "minilm", sentences))
-            sides["bare_loop"] = lambda: bare(1)
-        for side in sides.values():
-            side()  # warms up
-        rates: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(_RUNS):
-            for name, side in sides.items():
-                rates[name].append(len(sentences) / side())
-                say(f"{name}: {rates[name][-1]:.1f} items/s")
-    return rates
+        if device != "cpu":
+            _, bare = stack.enter_context(encoder(sentences, "bare", "", "minilm"))
+            sides["bare_loop"] = partial(bare, 1)
+        for seconds in sides.values():
+            seconds()  # warms up
+        return FULL.in_turn(
+            {name: rate(name, len(sentences), seconds) for name, seconds in sides.items()}
+        )
 
 
-def _compare(report: Report, rates: dict[str, list[float]]) -> None:
-    report.spread(**{f"{name}_items_per_s": values for name, values in rates.items()})
+def _compare(report: Report, rates: Mapping[str, Sequence[float]]) -> None:
+    for name, values in rates.items():
+        report.spread(f"{name}_", items_per_s=values)
     embed = report.figures["embed_items_per_s"]
     report.add(embed_vs_encode=embed / report.figures["encode_items_per_s"])
     if "bare_loop" in rates:
@@ -100,11 +97,3 @@ def _spearman(vectors: Any, scores: Sequence[float]) -> float:
     """
     cosines = (vectors[0::2] * vectors[1::2]).sum(axis=1)
     return float(spearmanr(cosines, scores).statistic)
-
-
-def _launches(platform: Platform, job: str) -> dict[str, float]:
-    id = ids.parse("job", job)
-    assert id
-    with database_of(platform) as database, database.connect() as tx:
-        found = detail.launch_figures(tx, id)
-    return {"mean_launch": found.mean_size, "padding_share": found.padding_share}

@@ -11,19 +11,22 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from jobs import clock, ids
-from jobs.models import models_file
-from jobs.store.jobs import detail
-from ops.bench.baselines.bare_engine_loop import bare_loop
+from jobs import clock
+from jobs.models.model import Model
+from jobs.models.models_file import load
+from ops.bench.baselines.encoders import encoder
 from ops.bench.harness.errors import BenchError
-from ops.bench.harness.platform import database_of, own_platform, say
+from ops.bench.harness.models_files import models_file
+from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
 from ops.bench.load.client import Client
 from ops.bench.load.open_loop import drive
+from ops.bench.load.submissions import launch_figures
 from ops.bench.probes import gpu_utilization
 from ops.bench.results.plots import DARK, LIGHT, picture
 from ops.bench.results.report import Report, scenario
@@ -31,39 +34,6 @@ from ops.supervisor.platform import Platform
 
 NAMES = ("minilm", "encoder")
 _POLL_S = 0.05
-_MODEL = """
-[[model]]
-name = "{name}"
-version = "1"
-engine = "{name}"
-target_ms = {target_ms}
-options = {{ device = "{device}", {options} }}
-limits = {{ {limits} }}
-"""
-#: By device and model: (target_ms, options, limits).
-_MODELS = {
-    "cuda": {
-        "minilm": (
-            250,
-            'layout = "padded"',
-            "max_batch = 1024, max_tokens = 32768, in_flight = 2, slice_items = 8192",
-        ),
-        "encoder": (
-            500,
-            'layout = "padded"',
-            "max_batch = 256, max_tokens = 8192, in_flight = 2, slice_items = 1024",
-        ),
-    },
-    "cpu": {
-        "minilm": (60_000, "threads = 1", "max_batch = 64, max_tokens = 512, slice_items = 128"),
-        "encoder": (
-            60_000,
-            'threads = 1, layout = "padded", hidden = 128, layers = 2, heads = 4, '
-            "intermediate = 512",
-            "max_batch = 64, max_tokens = 2048, slice_items = 512",
-        ),
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +63,11 @@ def run(report: Report, scale: Scale, device: str, quick: bool) -> Any:
     if on_cuda:
         _check_cuda()
     extent = FULL if on_cuda and not quick else QUICK
-    with own_platform(models=models_on(device)) as platform:
-        for name in NAMES:
+    models = models_on(device)
+    with own_platform(models=models_file(*models)) as platform:
+        for model in models:
             with closing(Client(platform.url)) as client:
-                _measure(report, _Target(platform, client, name, on_cuda), extent)
+                _measure(report, _Target(platform, client, model, on_cuda), extent)
     report.add(device_busy_share=min(report.figures[f"{name}_busy_share"] for name in NAMES))
     return _picture(report) if extent is FULL else None
 
@@ -110,13 +81,12 @@ def _check_cuda() -> None:
         )
 
 
-def models_on(device: str) -> str:
-    """Text of this benchmark's models file."""
-    models = _MODELS["cuda" if device.startswith("cuda") else "cpu"]
-    return "".join(
-        _MODEL.format(name=name, device=device, target_ms=target, options=options, limits=limits)
-        for name, (target, options, limits) in models.items()
-    )
+def models_on(device: str) -> list[Model]:
+    """Models of this benchmark."""
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    declared = load(Path(__file__).with_name(f"gpu_models_{kind}.toml"))
+    models = [declared.resolve(name) for name in NAMES]
+    return [replace(model, options={**model.options, "device": device}) for model in models]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +95,13 @@ class _Target:
 
     platform: Platform
     client: Client
-    name: str
+    model: Model
     on_cuda: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,51 +114,50 @@ class _Job:
 
 
 def _measure(report: Report, target: _Target, extent: Extent) -> None:
-    name, client = target.name, target.client
-    texts = _texts(extent.texts)
-    with bare_loop(target.platform.settings.models, name, texts) as (device, bare):
+    name, texts = target.name, _texts(extent.texts)
+    with encoder(texts, "bare", str(target.platform.settings.models), name) as (device, bare):
         bare(1)  # warms up
         rounds = max(1, round(extent.job_s / bare(1)))
-        say(f"{name}: jobs of {rounds * len(texts):,} texts on {device}")
-        bare_rates, jobs = [], []
         items = texts * rounds
+        say(f"{name}: jobs of {len(items):,} texts on {device}")
+        bare_rates, jobs = [], []
         for _ in range(extent.runs):
             bare_rates.append(len(items) / bare(rounds))
             jobs.append(_run_job(target, items))
             say(f"{name}: bare {bare_rates[-1]:.0f}, job {len(items) / jobs[-1].run_s:.0f} items/s")
     job_rates = [len(items) / job.run_s for job in jobs]
-    report.spread(**{f"{name}_bare_items_per_s": bare_rates, f"{name}_job_items_per_s": job_rates})
+    report.spread(f"{name}_", bare_items_per_s=bare_rates, job_items_per_s=job_rates)
     report.median(
-        **{
-            f"{name}_whole_items_per_s": (len(items) / job.whole_s for job in jobs),
-            f"{name}_busy_share": (job.busy_share for job in jobs),
-        }
+        f"{name}_",
+        whole_items_per_s=(len(items) / job.whole_s for job in jobs),
+        busy_share=(job.busy_share for job in jobs),
     )
-    report.add(**{f"job_vs_bare_{name}": median(job_rates) / median(bare_rates)})
-    calls = partial(_calls, target, texts, extent)
+    report.add("job_vs_bare_", **{name: median(job_rates) / median(bare_rates)})
+    _calls_beside_a_job(report, target, texts, rounds, extent)
+
+
+def _calls_beside_a_job(
+    report: Report, target: _Target, texts: Sequence[str], rounds: int, extent: Extent
+) -> None:
+    calls, client, name = partial(_calls, target, texts, extent), target.client, target.name
     calls()  # warms up
     alone_ms = calls()
     longer = max(1.0, 2 * extent.calls_s / extent.job_s)  # than the calls take
-    job = client.post(name, texts * round(rounds * longer))
+    job = client.post(name, [*texts] * round(rounds * longer))
     while not client.job(job)["started_at"]:
         clock.sleep(_POLL_S)
     during_ms = calls()
     if client.job(job)["finished_at"]:
         say(f"{name}: the job ended before the calls during it did")
     _read(client, job)
-    report.add(
-        **{f"{name}_call_p95_ms": alone_ms, f"{name}_call_p95_beside_job_ms": during_ms},
-    )
+    report.add(f"{name}_", call_p95_ms=alone_ms, call_p95_beside_job_ms=during_ms)
 
 
 def _calls(target: _Target, texts: Sequence[str], extent: Extent) -> float:
     """p95 of calls in an open loop, ms."""
     due_s = [n / extent.calls_per_s for n in range(round(extent.calls_s * extent.calls_per_s))]
     load = workloads.infer(target.platform, target.name, texts, due_s)
-    calls = drive(replace(load, grace_s=120.0))
-    if calls.errors:
-        raise BenchError(f"{calls.errors} calls failed: {calls.statuses()}")
-    return calls.percentiles(95)[0]
+    return drive(replace(load, grace_s=120.0)).all_right().percentiles(95)[0]
 
 
 def _run_job(target: _Target, texts: Sequence[str]) -> _Job:
@@ -198,7 +172,10 @@ def _run_job(target: _Target, texts: Sequence[str]) -> _Job:
     since, until = (datetime.fromisoformat(job[name]) for name in ("started_at", "finished_at"))
     run_s = (until - since).total_seconds()
     share = gpu_utilization.mean_share(samples, since, until) if samples else None
-    return _Job(run_s, whole_s, _launched_s(target, id) / run_s if share is None else share)
+    if share is None:
+        engine_s = float(launch_figures(target.platform, id).engine_ms) / 1000
+        share = engine_s / target.model.limits.in_flight / run_s
+    return _Job(run_s, whole_s, share)
 
 
 def _read(client: Client, job: str) -> None:
@@ -207,17 +184,6 @@ def _read(client: Client, job: str) -> None:
     total = client.job(job)["counts"]["total"]
     if count != total:
         raise BenchError(f"{count} of {total} items succeeded")
-
-
-def _launched_s(target: _Target, job: str) -> float:
-    """Time of a job's launches, over the number in flight."""
-    models, id = target.platform.settings.models, ids.parse("job", job)
-    assert models
-    assert id
-    with database_of(target.platform) as database, database.connect() as tx:
-        engine_ms = detail.launch_figures(tx, id).engine_ms
-    limits = models_file.load(models).resolve(target.name).limits
-    return float(engine_ms / 1000 / limits.in_flight)
 
 
 def _texts(most: int) -> list[str]:

@@ -83,14 +83,13 @@ def run(report: Report, scale: Scale) -> None:
         report.add(otlp_requests=sink.ask()["taken"])
     for n, arm in enumerate(arms):
         levels = {name: float(np.median(table[:, n])) for name, table in tables.items()}
-        report.add(**{f"{arm.name}_{name}": value for name, value in levels.items()})
+        report.add(f"{arm.name}_", **levels)
     for n, arm in enumerate(arms[1:], start=1):
         prefix = "" if arm.name == "on" else f"{arm.name}_"
         for name, (table, cost) in _COSTS.items():
             off, found = tables[table][:, 0], tables[table][:, n]
             low, high = interval(cost, off, found)
-            report.add(**{prefix + name: cost(off, found)})
-            report.add(**{f"{prefix}{name}_low": low, f"{prefix}{name}_high": high})
+            report.add(prefix, **{name: cost(off, found), f"{name}_low": low, f"{name}_high": high})
 
 
 def _rest(report: Report, arms: Sequence[Arm], seconds: float) -> None:
@@ -98,7 +97,7 @@ def _rest(report: Report, arms: Sequence[Arm], seconds: float) -> None:
     clock.sleep(seconds)
     for arm, before in zip(arms, before_s, strict=True):
         arm.idle_cores = (arm.cpu_s() - before) / seconds
-        report.add(**{f"{arm.name}_idle_cores": arm.idle_cores})
+        report.add(f"{arm.name}_", idle_cores=arm.idle_cores)
 
 
 def _items(arms: Sequence[Arm], scale: Scale) -> dict[str, Column]:
@@ -133,23 +132,11 @@ def _calls(arms: Sequence[Arm], scale: Scale) -> dict[str, Column]:
     return {"call_cpu_ms": used_ms, "call_p50_ms": p50_ms, "call_mean_ms": mean_ms}
 
 
-def _less(off: Column, on: Column) -> float:
-    return 1 - float(np.median(on / off))
-
-
-def _more(off: Column, on: Column) -> float:
-    return float(on.sum() / off.sum()) - 1
-
-
-def _difference(off: Column, on: Column) -> float:
-    return float(np.median(on - off))
-
-
-#: By figure: (table, formula).
+#: By figure: (table, formula of it without and with instrumentation).
 _COSTS: dict[str, tuple[str, Callable[[Column, Column], float]]] = {
-    "echo_cost_share": ("echo_items_per_s", _less),
-    "item_cpu_cost_share": ("item_cpu_us", _more),
-    "call_cpu_cost_ms": ("call_cpu_ms", _difference),
-    "call_p50_cost_ms": ("call_p50_ms", _difference),
-    "call_mean_cost_ms": ("call_mean_ms", _difference),
+    "echo_cost_share": ("echo_items_per_s", lambda off, on: 1 - float(np.median(on / off))),
+    "item_cpu_cost_share": ("item_cpu_us", lambda off, on: float(on.sum() / off.sum()) - 1),
+    "call_cpu_cost_ms": ("call_cpu_ms", lambda off, on: float(np.median(on - off))),
+    "call_p50_cost_ms": ("call_p50_ms", lambda off, on: float(np.median(on - off))),
+    "call_mean_cost_ms": ("call_mean_ms", lambda off, on: float(np.median(on - off))),
 }

@@ -1,6 +1,8 @@
 """`millrace bench lengths`: calls of mixed length: padding, buckets, and the latency model."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -40,29 +42,38 @@ _LAYOUTS = {
 )
 def run(report: Report, scale: Scale) -> Any:
     """Measures the peak of each layout, then drives calls at a share of the one that is served."""
-    texts = workloads.shuffled_texts()
+    texts = workloads.mixed_texts()
+    Random(1).shuffle(texts)
     served = [sample("minilm", target_ms=_TARGET_MS), *_LAYOUTS.values()]
     with own_platform(1, models_file(*served)) as platform:
-        peaks = _peaks(platform, texts, scale)
+        sides = {model: partial(_peak_per_s, platform, model, texts, scale) for model in _LAYOUTS}
+        peaks = scale.in_turn(sides)
         _gains(report, peaks)
         rate = _LOAD * report.figures["peak_per_s"]
         runs = [_drive(platform, texts, rate, scale, seed) for seed in range(scale.rounds)]
-    _latencies(report, runs)
-    report.median(padding_share=map(padding_share, runs))
+    report.latencies(runs)
+    report.median(
+        padding_share=map(padding_share, runs),
+        miss_share=(calls.miss_share(_TARGET_MS) for calls in runs),
+        mean_launch=map(mean_launch, runs),
+    )
+    report.add(
+        refused=sum(int(calls.refused.sum()) for calls in runs),
+        failed=sum(calls.failed for calls in runs),
+    )
     if errors := [error for calls in runs if (error := predict_error(calls)) is not None]:
         report.spread(predict_error=errors)
     return _picture(runs, peaks)
 
 
-def _peaks(platform: Platform, texts: Sequence[str], scale: Scale) -> dict[str, list[float]]:
-    """Calls a second of each layout, in turn, while many wait."""
-    peaks: dict[str, list[float]] = {model: [] for model in _LAYOUTS}
+def _peak_per_s(
+    platform: Platform, model: str, texts: Sequence[str], scale: Scale, _: int
+) -> float:
+    """Calls a second of a layout while many wait."""
     seconds = scale.seconds(_PEAK_S)
-    for _ in range(scale.rounds):
-        for model, found in peaks.items():
-            found.append(workloads.peak_per_s(platform, model, texts, _WARM_UP_S, seconds))
-            say(f"{model}: {found[-1]:.1f} calls/s")
-    return peaks
+    per_s = workloads.peak_per_s(platform, model, texts, _WARM_UP_S, seconds)
+    say(f"{model}: {per_s:.1f} calls/s")
+    return per_s
 
 
 def _drive(platform: Platform, texts: Sequence[str], rate: float, scale: Scale, seed: int) -> Calls:
@@ -76,25 +87,11 @@ def _gains(report: Report, peaks: Mapping[str, Sequence[float]]) -> None:
     """Adds bucket_gain (padded launches: with buckets over without) and packed_gain (as served
     over padded with buckets)."""
     for name, values in peaks.items():
-        report.spread(**{"peak_per_s" if name == "peak" else f"{name}_peak_per_s": values})
+        report.spread("" if name == "peak" else f"{name}_", peak_per_s=values)
     figures = report.figures
     report.add(
         bucket_gain=figures["padded_peak_per_s"] / figures["unbucketed_peak_per_s"],
         packed_gain=figures["peak_per_s"] / figures["padded_peak_per_s"],
-    )
-
-
-def _latencies(report: Report, runs: Sequence[Calls]) -> None:
-    report.spread(p95_ms=[calls.percentiles(95)[0] for calls in runs])
-    report.median(
-        p50_ms=(calls.percentiles(50)[0] for calls in runs),
-        p99_ms=(calls.percentiles(99)[0] for calls in runs),
-        miss_share=(calls.miss_share(_TARGET_MS) for calls in runs),
-        mean_launch=map(mean_launch, runs),
-    )
-    report.add(
-        refused=sum(int(calls.refused.sum()) for calls in runs),
-        failed=sum(calls.failed for calls in runs),
     )
 
 

@@ -107,6 +107,7 @@ def _validate(path: Path) -> float:
     taken: list[Intake] = []
 
     def open_intake(name: str) -> Intake:
+        """Intake that keeps nothing."""
         taken.append(Intake(ids.new(), "bench", _VECTORS, strict=True, max_items=10_000_000))
         return taken[0]
 

@@ -1,6 +1,7 @@
 """`millrace bench overload`: one worker under three times its capacity."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -12,9 +13,10 @@ from ops.bench.harness.scale import Scale
 from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import Calls, drive
-from ops.bench.results.plots import DARK, TARGET_COLOUR, label, latencies, picture, shares
+from ops.bench.results.plots import DARK, distributions, label, latencies, picture
 from ops.bench.results.report import Report, scenario
 from ops.bench.results.statistics import goodput_per_s
+from ops.supervisor.platform import Platform
 
 CAPACITY_PER_S = 320  # launches of 100 ms, 32 calls each
 _TARGET_MS = 200
@@ -29,15 +31,9 @@ Runs = Mapping[float, Sequence[Calls]]
 def run(report: Report, scale: Scale) -> Any:
     """Drives all loads in turn, several times."""
     model = sample("batchstring", target_ms=_TARGET_MS, limits={"max_batch": 32})
-    runs: dict[float, list[Calls]] = {load: [] for load in (*_LOADS, _OVERLOAD)}
-    seconds = _WARM_UP_S + scale.seconds(_SECONDS)
     with own_platform(1, models_file(model)) as platform:
-        for seed in range(scale.rounds):
-            for load, done in runs.items():
-                due_s = poisson(load * CAPACITY_PER_S, seconds, seed)
-                done.append(drive(workloads.batchstring(platform, due_s)).since(_WARM_UP_S))
-                say(f"{load:g} of the capacity: {_goodput_per_s(done[-1]):.0f}/s in time; "
-                    f"{done[-1].statuses()}")  # fmt: skip
+        loads = (*_LOADS, _OVERLOAD)
+        runs = scale.in_turn({load: partial(_drive, platform, scale, load) for load in loads})
     for load in _LOADS:
         report.median(**{f"goodput_per_s_{load:g}": map(_goodput_per_s, runs[load])})
     peak = max(report.figures[f"goodput_per_s_{load:g}"] for load in _LOADS)
@@ -45,6 +41,13 @@ def run(report: Report, scale: Scale) -> Any:
     report.add(goodput_ratio=report.figures["goodput_per_s"] / peak)
     _latencies(report, runs[_OVERLOAD])
     return _picture(runs)
+
+
+def _drive(platform: Platform, scale: Scale, load: float, seed: int) -> Calls:
+    due_s = poisson(load * CAPACITY_PER_S, _WARM_UP_S + scale.seconds(_SECONDS), seed)
+    calls = drive(workloads.batchstring(platform, due_s)).since(_WARM_UP_S)
+    say(f"{load:g} of the capacity: {_goodput_per_s(calls):.0f}/s in time; {calls.statuses()}")
+    return calls
 
 
 def _goodput_per_s(calls: Calls) -> float:
@@ -67,17 +70,15 @@ def _latencies(report: Report, runs: Sequence[Calls]) -> None:
 
 def _picture(runs: Runs) -> Any:
     figure, (goodput, latency) = picture(2, 9)
-    offered = [load * CAPACITY_PER_S for load in sorted(runs)]
+    offered = [load * CAPACITY_PER_S for load in runs]
     goodput.plot(offered, offered, "--", color="#bdbdbd", label="offered")
-    middle = [median(map(_goodput_per_s, runs[load])) for load in sorted(runs)]
+    middle = [median(map(_goodput_per_s, each)) for each in runs.values()]
     goodput.plot(offered, middle, "o-", color=DARK, label="answered in time")
     goodput.set_ylim(0, 1.3 * CAPACITY_PER_S)
     label(goodput, "One worker of 320 calls/s", "calls offered a second", "calls a second", True)
-    shares(latency, latencies(runs[_OVERLOAD]), "answered")
-    refused = np.concatenate([calls.latency_ms[calls.refused] for calls in runs[_OVERLOAD]])
-    if len(refused):
-        shares(latency, refused, "refused")
-    latency.axvline(_TARGET_MS, color=TARGET_COLOUR, lw=1, label="target")
+    over = runs[_OVERLOAD]
+    refused = np.concatenate([calls.latency_ms[calls.refused] for calls in over])
+    sides = {"answered": latencies(over), "refused": refused}
+    distributions(latency, sides, f"At {_OVERLOAD:g} times the capacity", target_ms=_TARGET_MS)
     latency.set_xscale("log")
-    label(latency, f"At {_OVERLOAD:g} times the capacity", legend=True)
     return figure

@@ -61,16 +61,18 @@ def _ndjson(context: Any, value: Any) -> bytes:
 class Tally:
     """Results of cases."""
 
-    cases: int = 0
-    server_errors: int = 0
-    hangs: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)  #: 0: a hang
     violations: Counter[str] = field(default_factory=Counter)  #: by operation and message
-    statuses: Counter[int] = field(default_factory=Counter)
 
-    def __iadd__(self, other: "Tally") -> "Tally":
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        return self
+    @property
+    def cases(self) -> int:
+        """Number of requests."""
+        return self.statuses.total()
+
+    def add(self, other: "Tally") -> None:
+        """Adds others' results."""
+        self.statuses += other.statuses
+        self.violations += other.violations
 
 
 @scenario(
@@ -92,13 +94,13 @@ def run(report: Report, scale: Scale, cases: int, seed: int) -> None:
         say(f"{name} a key: {dict(sorted(tally.statuses.items()))}")
         for what, times in tally.violations.most_common():
             say(f"  {times} times: {what}")
-    both = (with_key, without)
+    statuses = with_key.statuses + without.statuses
     report.add(
         cases_with_key=with_key.cases,
         cases_without_key=without.cases,
-        server_errors=sum(tally.server_errors for tally in both),
-        violations=sum(tally.violations.total() for tally in both),
-        hangs=sum(tally.hangs for tally in both) + (not alive),
+        server_errors=sum(statuses[status] for status in _SERVER_ERRORS),
+        violations=with_key.violations.total() + without.violations.total(),
+        hangs=statuses[0] + (not alive),
         seconds=time.monotonic() - since_s,
     )
 
@@ -121,7 +123,7 @@ def _explore(platform: Platform, headers: dict[str, str], cases: int, seed: int,
             tries = [pool.submit(_try, platform.url, n, headers, share, seed, job) for n in labels]
             found = [future.result() for future in tries]
             for one in found:
-                tally += one
+                tally.add(one)
             # Some operations have few different cases: the others take their part.
             labels = [n for n, one in zip(labels, found, strict=True) if one.cases >= share]
             seed += 1
@@ -143,9 +145,11 @@ def _try(url: str, label: str, headers: dict[str, str], cases: int, seed: int, j
 
     Runs in a process of its own: hypothesis has no threads.
     """
-    tally, not_checked = Tally(), _NOT_CHECKED.get(label, [])
+    tally, operation = Tally(), _operations(url)[label]
 
     def send(mode: GenerationMode) -> None:
+        """Sends half of the requests."""
+
         @seeded(seed)
         @settings(
             max_examples=-(-cases // 2),
@@ -154,11 +158,12 @@ def _try(url: str, label: str, headers: dict[str, str], cases: int, seed: int, j
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @given(case=_operations(url)[label].as_strategy(generation_mode=mode))
+        @given(case=operation.as_strategy(generation_mode=mode))
         def each(case: Any) -> None:
+            """Sends a request."""
             if mode is GenerationMode.POSITIVE:
                 _aim(case, job)
-            _one(case, session, headers, not_checked, tally)
+            _one(case, session, headers, tally)
 
         each()
 
@@ -177,30 +182,20 @@ def _aim(case: Any, job: str) -> None:
         case.path_parameters["job_id"] = job
 
 
-def _one(
-    case: Any,
-    session: requests.Session,
-    headers: dict[str, str],
-    not_checked: list[Any],
-    tally: Tally,
-) -> None:
+def _one(case: Any, session: requests.Session, headers: dict[str, str], tally: Tally) -> None:
     label = case.operation.label
-    tally.cases += 1
+    options = {"session": session, "headers": headers, "timeout": _TIMEOUT_S}
+    not_checked = _NOT_CHECKED.get(label, [])
     try:
-        response = case.call(session=session, headers=headers, timeout=_TIMEOUT_S)
+        response = case.call(**options)
         tally.statuses[response.status_code] += 1
-        tally.server_errors += response.status_code in _SERVER_ERRORS
         case.validate_response(
-            response,
-            headers=headers,
-            excluded_checks=not_checked,
-            transport_kwargs={"session": session, "headers": headers, "timeout": _TIMEOUT_S},
+            response, headers=headers, excluded_checks=not_checked, transport_kwargs=options
         )
     except requests.Timeout:
-        tally.hangs += 1
+        tally.statuses[0] += 1
         tally.violations[f"{label}: no response in {_TIMEOUT_S:g} s"] += 1
     except FailureGroup as group:
         for one in group.exceptions:
-            tally.violations[
-                f"{label}: {type(one).__name__}: {' '.join(str(one).split())[:400]}"
-            ] += 1
+            what = " ".join(str(one).split())[:400]
+            tally.violations[f"{label}: {type(one).__name__}: {what}"] += 1

@@ -1,6 +1,7 @@
 """`millrace bench trace`: arrivals of a real service, replayed live and in the simulator."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -11,7 +12,7 @@ from ops.bench.harness.platform import data_file, own_platform, say
 from ops.bench.harness.scale import Scale
 from ops.bench.load import arrivals, workloads
 from ops.bench.load.open_loop import Calls, drive
-from ops.bench.results.plots import TARGET_COLOUR, label, latencies, picture, shares
+from ops.bench.results.plots import TARGET_COLOUR, distributions, label, latencies, picture
 from ops.bench.results.report import Report, scenario
 from ops.bench.results.statistics import flush_shares, points_apart
 from ops.simulation.run import simulate
@@ -36,6 +37,10 @@ _COLOURS: Mapping[FlushReason, str] = {
     "drain": "#969696",
 }
 
+#: Arrivals, and the calls of each round, by trace.
+Times = Mapping[str, Sequence[float]]
+Runs = Mapping[str, Sequence[Calls]]
+
 
 @scenario(
     "trace",
@@ -51,11 +56,10 @@ def run(report: Report, scale: Scale) -> Any:
         for name, file in TRACES.items()
         if name == "busiest" or not scale.quick
     }
-    runs: dict[str, list[Calls]] = {name: [] for name in traces}
     with own_platform(_REPLICAS, models_file(_MODEL)) as platform:
-        for seed in range(scale.rounds):
-            for name, times in traces.items():
-                runs[name].append(_replay(platform, name, times, seed))
+        runs = scale.in_turn(
+            {name: partial(_replay, platform, name, times) for name, times in traces.items()}
+        )
     _misses(report, runs)
     _compare_with_the_simulator(report, traces, runs)
     return _picture(traces, runs)
@@ -69,15 +73,11 @@ def _replay(platform: Platform, name: str, times: Sequence[float], seed: int) ->
     return calls
 
 
-def _misses(report: Report, runs: Mapping[str, Sequence[Calls]]) -> None:
+def _misses(report: Report, runs: Runs) -> None:
     """Adds latencies and misses; miss_share is that of the trace that has more of them."""
     for name, done in runs.items():
-        p50s, p95s, p99s = ([calls.percentiles(p)[0] for calls in done] for p in (50, 95, 99))
-        report.spread(**{f"{name}_p95_ms": p95s})
-        misses = (calls.miss_share(_MODEL.target_ms) for calls in done)
-        report.median(
-            **{f"{name}_p50_ms": p50s, f"{name}_p99_ms": p99s, f"{name}_miss_share": misses}
-        )
+        report.latencies(done, f"{name}_p{{}}_ms")
+        report.median(f"{name}_", miss_share=(c.miss_share(_MODEL.target_ms) for c in done))
     everything = [calls for done in runs.values() for calls in done]
     report.add(
         rate_per_s=RATE_PER_S,
@@ -87,9 +87,7 @@ def _misses(report: Report, runs: Mapping[str, Sequence[Calls]]) -> None:
     )
 
 
-def _compare_with_the_simulator(
-    report: Report, traces: Mapping[str, Sequence[float]], runs: Mapping[str, Sequence[Calls]]
-) -> None:
+def _compare_with_the_simulator(report: Report, traces: Times, runs: Runs) -> None:
     """Adds differences, those of the trace where they are larger."""
     differ: list[float] = []
     points: list[float] = []
@@ -97,7 +95,7 @@ def _compare_with_the_simulator(
         p95_ms, reasons = _simulate(times, runs[name])
         differ.append(abs(p95_ms / report.figures[f"{name}_p95_ms"] - 1))
         points.append(points_apart(reasons, _mean_reasons(runs[name])))
-        report.add(**{f"{name}_sim_p95_ms": p95_ms})
+        report.add(f"{name}_", sim_p95_ms=p95_ms)
     report.add(sim_vs_live_p95=max(differ), flush_reasons_points=max(points))
 
 
@@ -120,24 +118,22 @@ def _mean_reasons(runs: Sequence[Calls]) -> dict[str, float]:
     return {name: sum(each.get(name, 0) for each in found) / len(found) for name in names}
 
 
-def _picture(traces: Mapping[str, Sequence[float]], runs: Mapping[str, Sequence[Calls]]) -> Any:
+def _picture(traces: Times, runs: Runs) -> Any:
     figure, (load, latency, reasons) = picture(3, 10)
     for name, times in traces.items():
         counts, edges = np.histogram(times, bins=60)
         per_s = counts / np.diff(edges)
         load.step(np.linspace(0, 1, len(per_s)), per_s, where="mid", label=name)
-        shares(latency, latencies(runs[name]), name)
     load.axhline(RATE_PER_S / _LOAD, color=TARGET_COLOUR, lw=1, label="capacity")
     load.set_ylim(bottom=0)
     label(load, "Calls a second", "share of the trace", legend=True)
-    latency.axvline(_MODEL.target_ms, color=TARGET_COLOUR, lw=1)
-    label(latency, "Latency, and the target")
+    samples = {name: latencies(done) for name, done in runs.items()}
+    distributions(latency, samples, "Latency, and the target", target_ms=_MODEL.target_ms)
     found = [_mean_reasons(done) for done in runs.values()]
     left = np.zeros(len(runs))
     for reason, colour in _COLOURS.items():
         width = np.array([mean.get(reason, 0.0) for mean in found])
         reasons.barh(list(runs), width, left=left, color=colour, label=reason)
         left += width
-    label(reasons, "Launches by flush reason")
-    reasons.legend(loc="lower left")
+    label(reasons, "Launches by flush reason", legend=True)
     return figure

@@ -2,20 +2,22 @@
 number of slots, half of which then disappear."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import numpy as np
 
 from jobs import clock
 from jobs.calls import redis as call_redis
 from jobs.calls.profile import Profile
+from jobs.models.model import Model
 from ops.bench.harness.child_process import child
+from ops.bench.harness.models_files import models_file
 from ops.bench.harness.platform import own_platform, say
+from ops.bench.harness.repeat import repeat
 from ops.bench.harness.scale import Scale
 from ops.bench.load.client import Client
 from ops.bench.results.plots import DARK, LIGHT, TARGET_COLOUR, label, picture
@@ -28,19 +30,17 @@ _CLIENTS = 4  # that keep all slots busy, a batch at a time each
 _BUSY_S = 60.0
 _SETTLING_S = 10.0  # after a change, until the limit is steady
 _POLL_S, _SAMPLE_S = 0.02, 0.5
-_MODELS = """
-[[model]]
-name = "theirs"
-version = "1"
-engine = "http"
-target_ms = 5000
 
-[model.options]
-url = "http://127.0.0.1:{port}/answer"
-body = {{ text = "$input" }}
-output = "/output"
-concurrency = {{ max = 128 }}
-"""
+
+def _model(port: int) -> Model:
+    """Model behind the upstream, which listens there."""
+    options = {
+        "url": f"http://127.0.0.1:{port}/answer",
+        "body": {"text": "$input"},
+        "output": "/output",
+        "concurrency": {"max": 128},
+    }
+    return Model("theirs", "1", "http", target_ms=5000, options=options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,11 @@ def run(report: Report, scale: Scale) -> Any:
     with (
         child("ops.bench.load.servers.fake_upstream", str(_SLOTS)) as server,
         httpx.Client(base_url=f"http://127.0.0.1:{(port := server.receive())}", timeout=10) as http,
-        own_platform(models=_MODELS.format(port=port)) as platform,
+        own_platform(models=models_file(_model(port))) as platform,
     ):
         watch = _Watch(http, platform.settings.redis_url)
-        with watch.sampling():
+        with repeat(_SAMPLE_S, watch.sample):
             _one_by_one(report, platform.url, max(5, int(scale.seconds(_BATCHES))))
-        with watch.sampling():
             _busy(report, platform.url, watch, scale.seconds(_BUSY_S), "")
             say(f"upstream: from now on it has {_FEWER_SLOTS} slots")
             http.post("/capacity", params={"slots": _FEWER_SLOTS})
@@ -75,8 +74,8 @@ def _one_by_one(report: Report, url: str, batches: int) -> None:
     """Posts each batch once the one before has ended."""
     with closing(Client(url, _POLL_S)) as client:
         took_s = [_batch(client, n) for n in range(batches)]
-    p50, p95 = np.percentile(took_s, [50, 95])
-    report.add(batch_p50_s=p50, batch_p95_s=p95, batch_max_s=max(took_s), batches=batches)
+    report.percentiles("batch_{}_s", took_s, 50, 95, 100)
+    report.add(batches=batches)
 
 
 def _busy(report: Report, url: str, watch: "_Watch", seconds: float, prefix: str) -> None:
@@ -84,6 +83,7 @@ def _busy(report: Report, url: str, watch: "_Watch", seconds: float, prefix: str
     until_s = clock.monotonic() + seconds
 
     def run_client(number: int) -> list[float]:
+        """Runs batches; returns their seconds."""
         took_s = []
         with closing(Client(url, _POLL_S)) as client:
             while clock.monotonic() < until_s:
@@ -91,20 +91,19 @@ def _busy(report: Report, url: str, watch: "_Watch", seconds: float, prefix: str
         return took_s
 
     with ThreadPoolExecutor(_CLIENTS) as clients:
-        running = [clients.submit(run_client, n) for n in range(_CLIENTS)]
+        running = clients.map(run_client, range(_CLIENTS))
         clock.sleep(min(_SETTLING_S, seconds / 2))
         first = watch.sample().counts
         clock.sleep(max(0.0, until_s - clock.monotonic()))
         last = watch.sample().counts
-        took_s = [each for future in running for each in future.result()]
+        took_s = [each for found in running for each in found]
+    report.percentiles(f"{prefix}busy_batch_{{}}_s", took_s, 95)
     more = {name: last[name] - first[name] for name in first}
     report.add(
-        **{
-            f"{prefix}busy_batch_p95_s": float(np.percentile(took_s, 95)),
-            f"{prefix}busy_items_per_s": more["served"] / more["at_s"],
-            f"{prefix}utilisation": more["slot_s"] / more["at_s"] / last["slots"],
-            f"{prefix}refused_share": more["refused"] / (more["served"] + more["refused"]),
-        }
+        prefix,
+        busy_items_per_s=more["served"] / more["at_s"],
+        utilisation=more["slot_s"] / more["at_s"] / last["slots"],
+        refused_share=more["refused"] / (more["served"] + more["refused"]),
     )
 
 
@@ -131,33 +130,17 @@ class _Watch:
             self.samples.append(sample)
             return sample
 
-    @contextmanager
-    def sampling(self) -> Iterator[None]:
-        """Takes a sample every half second until it is left."""
-        over = threading.Event()
-
-        def run() -> None:
-            while not over.wait(_SAMPLE_S):
-                self.sample()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
 
 def _picture(samples: Sequence[Sample], changed_s: float) -> Any:
     figure, axes = picture(1, 8, 3)
     since_s = samples[0].counts["at_s"]
     at_s = [sample.counts["at_s"] - since_s for sample in samples]
-    axes.step(at_s, [s.counts["slots"] for s in samples], where="post", color="#999999",
-              label="capacity of the upstream")  # fmt: skip
-    axes.plot(at_s, [s.counts["busy"] for s in samples], color=LIGHT, label="in flight")
-    axes.step(at_s, [s.limit for s in samples], where="post", color=DARK,
-              label="limit that the worker found")  # fmt: skip
+    for name, values, colour in (
+        ("capacity of the upstream", [s.counts["slots"] for s in samples], "#999999"),
+        ("in flight", [s.counts["busy"] for s in samples], LIGHT),
+        ("limit that the worker found", [s.limit for s in samples], DARK),
+    ):
+        axes.step(at_s, values, where="post", color=colour, label=name)
     axes.axvline(changed_s - since_s, color=TARGET_COLOUR, linewidth=0.8)
     axes.set_ylim(bottom=0)
     title = "Batches of 100, one at a time and then four; capacity halves"

@@ -5,97 +5,78 @@ signals all processes.
 """
 
 import json
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
+from signal import SIGCONT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, Signals
 from subprocess import Popen
 from typing import Any
 
 import redis
 
 from jobs import clock
-from ops.bench.chaos.faults.targets import (
-    PATIENCE_S,
-    Proof,
-    Stage,
-    Steps,
-    Unfired,
-    Worker,
-    a_while,
-    a_worker,
-    true,
-    until,
-)
-from ops.bench.chaos.fleet import LEASE_S, send
+from ops.bench.chaos.faults import targets
+from ops.bench.chaos.faults.targets import PATIENCE_S, Proof, Stage, Steps, Unfired, true, until
+from ops.bench.chaos.fleet import LEASE_S, Fleet, send
 from ops.processes.children import Child, describe_exit
 
 _RECOVERED_WITHIN_S = 120.0
 _CALM_S = 3.0  # between two shutdowns of PostgreSQL, so that work progresses
 _QUEUE = "millrace.default"
+_CANARY = "chaos:canary"
 
-Fault = Callable[[Stage, Random], Steps[Proof]]
 SliceKey = tuple[Any, int]
-
 
 # -- workers
 
 
-def worker_killed(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Sends SIGKILL; recovery_s: time until each of its slices was claimed again."""
-    worker = yield from a_worker(stage, dice)
+def worker_ended(number: Signals, stage: Stage, dice: Random) -> Steps[Proof]:
+    """Sends SIGTERM, on which a worker releases its slices and exits, or SIGKILL.
+
+    recovery_s: time until each of its slices was claimed again, after SIGKILL. The worker's
+    supervisor, which is its parent, logs the wait status.
+    """
+    worker = yield from targets.a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = _held_by(stage, worker)
         since_s = clock.monotonic()
-        proof = yield from _end(stage, worker, signal.SIGKILL, "SIGKILL")
+        if not send(worker.pid, number):
+            raise Unfired("it ended by itself")
+        yield from true(lambda: worker.now is None)
+        status = yield from until(lambda: stage.fleet.ended_with(worker.supervisor, worker.pid))
+        if ("exit code" if number == SIGTERM else "SIGKILL") not in status:
+            raise Unfired(f"it ended with {status}")
+        took_s = round(clock.monotonic() - since_s, 3)
+    proof = {"pid": worker.pid, "incarnation": worker.incarnation, "wait_status": status}
+    proof |= {"held": len(held), "took_s": took_s}
+    if number == SIGTERM:
+        return proof
     recovery_s, never = yield from _recovery(stage, held, since_s)
-    return proof | {"held": len(held), "recovery_s": recovery_s, "unrecovered": never}
-
-
-def worker_terminated(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Sends SIGTERM: the worker releases its slices and exits."""
-    worker = yield from a_worker(stage, dice)
-    with stage.holding(f"worker {worker.pid}"):
-        held = len(_held_by(stage, worker))
-        since_s = clock.monotonic()
-        proof = yield from _end(stage, worker, signal.SIGTERM, "exit code")
-    return proof | {"held": held, "took_s": round(clock.monotonic() - since_s, 3)}
-
-
-def _end(stage: Stage, worker: Worker, number: signal.Signals, word: str) -> Steps[Proof]:
-    """Ends a worker; its supervisor, which is its parent, logs the wait status."""
-    if not send(worker.pid, number):
-        raise Unfired("it ended by itself")
-    yield from true(lambda: worker.now is None)
-    status = yield from until(lambda: stage.fleet.ended_with(worker.supervisor, worker.pid))
-    if word not in status:
-        raise Unfired(f"it ended with {status}")
-    return {"pid": worker.pid, "incarnation": worker.incarnation, "wait_status": status}
+    return proof | {"recovery_s": recovery_s, "unrecovered": never}
 
 
 def worker_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
     """Makes a zombie: SIGSTOP until others have its slices, then SIGCONT."""
-    worker = yield from a_worker(stage, dice)
+    worker = yield from targets.a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):
         held = _held_by(stage, worker)
-        if not send(worker.pid, signal.SIGSTOP):
+        if not send(worker.pid, SIGSTOP):
             raise Unfired("it ended by itself")
         since_s = clock.monotonic()
         least_s = LEASE_S * dice.uniform(1.2, 2.0)
         try:
-            yield from true(lambda: worker.now is not None and worker.now.state == "T", 5.0)
-            while _asleep_s(since_s) < least_s or (
-                _asleep_s(since_s) < PATIENCE_S and not _all_taken(stage, held)
+            yield from true(lambda: worker.state == "T", 5.0)
+            while (slept_s := clock.monotonic() - since_s) < least_s or (
+                slept_s < PATIENCE_S and not _all_taken(stage, held)
             ):
                 if worker.now is None:
                     break
                 yield
-            slept_s = _asleep_s(since_s)
             woken = worker.now is not None
         finally:
-            send(worker.pid, signal.SIGCONT)
+            send(worker.pid, SIGCONT)
         if woken:
-            yield from true(lambda: worker.now is None or worker.now.state != "T", 5.0)
+            yield from true(lambda: worker.state != "T", 5.0)
     if woken and not _all_taken(stage, held):
         raise Unfired("its leases were not taken")
     return {
@@ -109,10 +90,6 @@ def worker_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
     }
 
 
-def _asleep_s(since_s: float) -> float:
-    return clock.monotonic() - since_s
-
-
 _HELD = "SELECT job_id, start, epoch FROM slices WHERE state = 'leased' AND lease_owner = %s"
 _NOW = """
     SELECT s.job_id, s.start, s.epoch, s.state, j.state FROM slices s JOIN jobs j ON j.id = s.job_id
@@ -120,7 +97,7 @@ _NOW = """
 """
 
 
-def _held_by(stage: Stage, worker: Worker) -> dict[SliceKey, int]:
+def _held_by(stage: Stage, worker: targets.Worker) -> dict[SliceKey, int]:
     """Epochs of the slices that a worker holds."""
     rows = stage.fleet.query(_HELD, [worker.incarnation]) or []
     return {(job, start): epoch for job, start, epoch in rows}
@@ -148,8 +125,7 @@ def _recovery(
     """
     open_, found = dict(held), []
     while open_ and (after_s := round(clock.monotonic() - since_s, 3)) < _RECOVERED_WITHIN_S:
-        rows = _slices_now(stage, open_)
-        for job, start, epoch, state, job_state in rows or ():
+        for job, start, epoch, state, job_state in _slices_now(stage, open_) or ():
             claimed = epoch > open_[job, start] and state in ("leased", "done")
             if claimed and job_state in ("running", "completed"):
                 found.append(after_s)
@@ -162,34 +138,26 @@ def _recovery(
 # -- api and keeper
 
 
-def api_killed(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Sends SIGKILL to an api."""
-    return (yield from _child_killed(stage, stage.fleet.apis, dice))
+def child_killed(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
+    """Sends SIGKILL to one of the fleet's apis or keepers."""
 
+    def choose() -> Child | None:
+        """One that runs, if any."""
+        alive = [child for child in getattr(stage.fleet, which) if child.alive()]
+        return dice.choice(alive) if alive else None
 
-def keeper_killed(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Sends SIGKILL to a keeper."""
-    return (yield from _child_killed(stage, stage.fleet.keepers, dice))
-
-
-def _child_killed(stage: Stage, children: list[Child], dice: Random) -> Steps[Proof]:
-    child = yield from until(lambda: _any_alive(children, dice))
+    child = yield from until(choose)
     process = child.process
     assert process
     status = yield from _kill(process)
     return {"process": child.name, "pid": process.pid, "wait_status": status}
 
 
-def _any_alive(children: list[Child], dice: Random) -> Child | None:
-    alive = [child for child in children if child.alive()]
-    return dice.choice(alive) if alive else None
-
-
-def _kill(process: "Popen[bytes]", number: signal.Signals = signal.SIGKILL) -> Steps[str]:
+def _kill(process: "Popen[bytes]", number: Signals = SIGKILL) -> Steps[str]:
     """Signals a process; returns its wait status."""
     process.send_signal(number)
     code = yield from until(process.poll)
-    if number == signal.SIGKILL and code != -number:
+    if number == SIGKILL and code != -number:
         raise Unfired(f"it ended with {describe_exit(code)}")
     return describe_exit(code)
 
@@ -197,69 +165,64 @@ def _kill(process: "Popen[bytes]", number: signal.Signals = signal.SIGKILL) -> S
 # -- servers
 
 
-_STARTED = "SELECT pg_postmaster_start_time()::text"
-
-
 def postgres_stopped(stage: Stage, dice: Random) -> Steps[Proof]:
     """Shuts PostgreSQL down at once: no checkpoint, every connection cut."""
-    yield from true(lambda: "postgres" not in stage.busy)
-    with stage.holding("postgres"):
-        before = yield from until(lambda: stage.fleet.query(_STARTED))
-        process = stage.fleet.servers.postgres.process
-        assert process
-        stage.fleet.keep_down("postgres", dice.uniform(0.0, 1.0))
-        status = yield from _kill(process, signal.SIGQUIT)
-        after = yield from until(lambda: stage.fleet.query(_STARTED))
-        yield from a_while(_CALM_S)
-    if after == before:
-        raise Unfired("the same postmaster answers")
-    return {
-        "pid": process.pid,
-        "wait_status": status,
-        "pg_postmaster_start_time": [before[0][0], after[0][0]],
-    }
+    return (yield from _restarted(stage, dice, "postgres", _started, SIGQUIT, _CALM_S))
 
 
 def redis_killed(stage: Stage, dice: Random) -> Steps[Proof]:
     """Sends SIGKILL; an empty Redis takes its place."""
-    yield from true(lambda: "redis" not in stage.busy)
-    with stage.holding("redis"):
-        before = yield from until(lambda: _run_id(stage))
-        process = stage.fleet.servers.redis.process
-        assert process
-        stage.fleet.keep_down("redis", dice.uniform(0.0, 1.0))
-        status = yield from _kill(process)
-        after = yield from until(lambda: _run_id(stage))
+    return (yield from _restarted(stage, dice, "redis", _run_id, SIGKILL))
+
+
+def _restarted(
+    stage: Stage, dice: Random, name: str, identity: Callable[[Fleet], dict[str, str] | None],
+    number: Signals, calm_s: float = 0.0,
+) -> Steps[Proof]:  # fmt: skip
+    """Ends a server, which the fleet restarts within a second, and keeps faults off for calm_s."""
+    yield from true(lambda: name not in stage.busy)
+    with stage.holding(name):
+        before = yield from until(lambda: identity(stage.fleet))
+        process: Popen[bytes] = getattr(stage.fleet.servers, name).process
+        stage.fleet.keep_down(name, dice.uniform(0.0, 1.0))
+        status = yield from _kill(process, number)
+        after = yield from until(lambda: identity(stage.fleet))
+        yield from targets.a_while(calm_s)
     if after == before:
-        raise Unfired("the same Redis answers")
-    return {"pid": process.pid, "wait_status": status, "run_id": [before, after]}
+        raise Unfired("the same server answers")
+    proof = {what: [before[what], after[what]] for what in after}
+    return {"pid": process.pid, "wait_status": status, **proof}
+
+
+def _started(fleet: Fleet) -> dict[str, str] | None:
+    rows = fleet.query("SELECT pg_postmaster_start_time()::text")
+    return {"pg_postmaster_start_time": rows[0][0]} if rows else None
+
+
+def _run_id(fleet: Fleet) -> dict[str, str] | None:
+    with suppress(redis.RedisError):
+        return {"run_id": str(fleet.redis.info("server")["run_id"])}
+    return None
 
 
 def redis_flushed(stage: Stage, dice: Random) -> Steps[Proof]:
     """Deletes all of Redis: queue, unacknowledged nudges, lanes, ready workers."""
+
+    def flush() -> int | None:
+        """Number of keys before, including our canary."""
+        with suppress(redis.RedisError):
+            client = stage.fleet.redis
+            client.set(_CANARY, "1")
+            keys = int(client.dbsize())
+            client.flushall()
+            return None if client.exists(_CANARY) else keys
+        return None
+
     yield from true(lambda: "redis" not in stage.busy)
     with stage.holding("redis"):
-        keys = yield from until(lambda: _flush(stage))
+        keys = yield from until(flush)
         process = stage.fleet.servers.redis.process
     return {"pid": process and process.pid, "keys_before": keys, "canary_after": False}
-
-
-def _run_id(stage: Stage) -> str | None:
-    with suppress(redis.RedisError):
-        return str(stage.fleet.redis.info("server")["run_id"])
-    return None
-
-
-def _flush(stage: Stage) -> int | None:
-    """Number of keys before, including our canary."""
-    with suppress(redis.RedisError):
-        client = stage.fleet.redis
-        client.set("chaos:canary", "1")
-        keys = int(client.dbsize())
-        client.flushall()
-        if not client.exists("chaos:canary"):
-            return keys
-    return None
 
 
 # -- nudges
@@ -306,37 +269,9 @@ def _id_of(nudge: bytes) -> str:
 # -- clients
 
 
-def upload_broken_off(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Makes a client break off its upload."""
-    return (yield from _by_a_client(stage, "upload"))
-
-
-def stream_broken_off(stage: Stage, dice: Random) -> Steps[Proof]:
-    """Makes a client break off a stream of results, and resume it."""
-    return (yield from _by_a_client(stage, "stream"))
-
-
-def _by_a_client(stage: Stage, what: str) -> Steps[Proof]:
+def broken_off(what: str, stage: Stage, dice: Random) -> Steps[Proof]:
+    """Makes a client break off its upload, or a stream of results, which it resumes."""
     done = stage.load.ask_to_break_off(what)
     yield from true(done.done, 2 * PATIENCE_S)
     proof: Proof = done.result()
     return proof
-
-
-FAULTS: Mapping[str, Fault] = {
-    fault.__name__: fault
-    for fault in (
-        worker_killed,
-        worker_stopped,
-        worker_terminated,
-        api_killed,
-        keeper_killed,
-        postgres_stopped,
-        redis_killed,
-        redis_flushed,
-        nudge_dropped,
-        nudge_doubled,
-        upload_broken_off,
-        stream_broken_off,
-    )
-}

@@ -6,12 +6,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from jobs import clock
-from workers.engines import protocol
+from workers.engines.protocol import Transient
 
 SHOUT_S, MOODY_S = 0.04, 0.01  # a launch
-MARKS = ("raise", "flaky", "exit", "segfault")
-
-_Transient: type[Exception] = getattr(protocol, "Transient", RuntimeError)
 
 
 def shout(inputs: list[str]) -> list[str]:
@@ -39,7 +36,7 @@ def _heed(text: str, *, alone: bool) -> None:
         case "raise":
             raise ValueError("this text can't be shouted")
         case "flaky" if not _failed_before(text, alone):
-            raise _Transient("not now")
+            raise Transient("not now")
 
 
 def _failed_before(text: str, alone: bool) -> bool:

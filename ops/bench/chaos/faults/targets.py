@@ -41,7 +41,7 @@ class Stage:
 
     fleet: Fleet
     load: Load
-    busy: set[str] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)  #: processes that a fault holds
     _ready: list[tuple[Any, ...]] = field(default_factory=list)
     _asked_s: float = 0.0
 
@@ -77,6 +77,11 @@ class Worker:
         found = look(self.pid)
         return found if found and found.born == self.seen.born else None
 
+    @property
+    def state(self) -> str:
+        """Letter of its state; empty once it has ended."""
+        return self.now.state if self.now else ""
+
 
 def until(found: Callable[[], T | None], patience_s: float = PATIENCE_S) -> Steps[T]:
     """Waits for a value. Raises Unfired after a while."""
@@ -110,24 +115,21 @@ def a_worker(stage: Stage, dice: Random) -> Steps[Worker]:
 
     def choose() -> Worker | None:
         """Worker to hit now, if any."""
-        at_work, idle = _ready_workers(stage)
-        if len(at_work) + len(idle) <= spared:
+        ready = list(_ready_workers(stage))
+        if len(ready) <= spared:
             return None
-        choice = at_work or (idle if clock.monotonic() > content_s else [])
+        idle = [worker for worker, _ in ready] if clock.monotonic() > content_s else []
+        choice = [worker for worker, at_work in ready if at_work] or idle
         return dice.choice(choice) if choice else None
 
     return (yield from until(choose, _FOUND_WITHIN_S))
 
 
-def _ready_workers(stage: Stage) -> tuple[list[Worker], list[Worker]]:
-    """Returns (workers that hold slices, others)."""
+def _ready_workers(stage: Stage) -> Iterator[tuple[Worker, bool]]:
+    """Yields (worker, holds slices)."""
     supervisors = {child.pid: child for child in stage.fleet.workers if child.alive()}
-    at_work: list[Worker] = []
-    idle: list[Worker] = []
-    for incarnation, name, busy in stage.ready():
+    for incarnation, name, at_work in stage.ready():
         pid = int(name.rpartition(":")[2])
         seen = look(pid)
         if seen and seen.parent in supervisors and f"worker {pid}" not in stage.busy:
-            found = Worker(pid, incarnation, supervisors[seen.parent], seen)
-            (at_work if busy else idle).append(found)
-    return at_work, idle
+            yield Worker(pid, incarnation, supervisors[seen.parent], seen), at_work

@@ -27,47 +27,37 @@ class Upstream:
     """Slots and their counters."""
 
     def __init__(self, slots: int) -> None:
-        self._slots, self._random = slots, Random(7)
-        self._busy = self._served = self._refused = 0
-        self._slot_s, self._counted_s = 0.0, clock.monotonic()
+        self._random = Random(7)
+        self._counts: dict[str, float] = {"slots": slots, "at_s": clock.monotonic()}
+        self._counts |= dict.fromkeys(("busy", "slot_s", "served", "refused"), 0)
 
     async def answer(self, request: Request) -> JSONResponse:
         """Upper-cases a text after a random time."""
         text = (await request.json())["text"]
-        if self._busy >= self._slots:
-            self._refused += 1
+        if self._counts["busy"] >= self._counts["slots"]:
+            self._counts["refused"] += 1
             return JSONResponse({"detail": "too many at once"}, 429, {"retry-after": "1"})
         self._count(1)
         drawn_s = self._random.lognormvariate(math.log(_MEDIAN_S), _SIGMA)
         await asyncio.sleep(min(_MAX_S, max(_MIN_S, drawn_s)))
         self._count(-1)
-        self._served += 1
+        self._counts["served"] += 1
         return JSONResponse({"output": text.upper()})
 
     async def capacity(self, request: Request) -> JSONResponse:
         """Changes the number of slots."""
-        self._slots = int(request.query_params["slots"])
-        return JSONResponse(self._slots)
+        self._counts["slots"] = int(request.query_params["slots"])
+        return JSONResponse(self._counts["slots"])
 
     async def counts(self, request: Request) -> JSONResponse:
-        """Counters since the start."""
+        """Counters since the start; slot_s: time for which slots were busy, summed up."""
         self._count(0)
-        return JSONResponse(
-            {
-                "at_s": self._counted_s,
-                "slots": self._slots,
-                "busy": self._busy,
-                "slot_s": self._slot_s,
-                "served": self._served,
-                "refused": self._refused,
-            }
-        )
+        return JSONResponse(self._counts)
 
     def _count(self, more: int) -> None:
-        """Sums up the time for which slots were busy."""
-        now_s = clock.monotonic()
-        self._slot_s += self._busy * (now_s - self._counted_s)
-        self._busy, self._counted_s = self._busy + more, now_s
+        counts, now_s = self._counts, clock.monotonic()
+        counts["slot_s"] += counts["busy"] * (now_s - counts["at_s"])
+        counts["busy"], counts["at_s"] = counts["busy"] + more, now_s
 
 
 def _main() -> None:

@@ -3,10 +3,10 @@
 Answers each line of its standard input with its port and the number of requests so far.
 """
 
-import json
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from ops.bench.harness.child_process import answer_lines
 
 
 class _Sink(BaseHTTPRequestHandler):
@@ -14,6 +14,7 @@ class _Sink(BaseHTTPRequestHandler):
     taken = 0
 
     def do_POST(self) -> None:
+        """Counts a request and discards it."""
         self.rfile.read(int(self.headers["content-length"]))
         _Sink.taken += 1
         self.send_response(200)
@@ -21,11 +22,10 @@ class _Sink(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        pass
+        """Logs nothing."""
 
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    for _ in sys.stdin:
-        print(json.dumps({"port": server.server_port, "taken": _Sink.taken}), flush=True)
+    answer_lines(lambda _: {"port": server.server_port, "taken": _Sink.taken})

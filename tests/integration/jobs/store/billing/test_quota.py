@@ -13,6 +13,7 @@ from jobs.blobs.payloads import Payloads
 from jobs.errors import Invalid, MillraceError, QuotaExceeded
 from jobs.identity import Limit
 from jobs.models.builtin_models import SAMPLES
+from jobs.store import db
 from jobs.store.billing import quota
 from jobs.store.jobs import verbs
 from jobs.usecases.submit import Order, submit

@@ -1,4 +1,4 @@
-"""When calls are due."""
+"""Due times of calls."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -145,3 +145,15 @@ def test_a_part_of_the_calls_is_told_by_when_they_were_due() -> None:
     assert calls.since(1).due_s.tolist() == [1, 2, 3]
     assert calls.between(1001, 1003).due_s.tolist() == [1, 2]
     assert calls.statuses() == {"200": 4}
+
+
+def test_a_phase_that_is_too_short_for_a_call_has_the_last_one_before_its_end() -> None:
+    calls = made([0, 1, 2, 3], [5.0] * 4, [200] * 4)
+    assert calls.phase(1000.5, 1002.5).due_s.tolist() == [1, 2]
+    assert calls.phase(1002.5, 1002.6).due_s.tolist() == [2]
+
+
+def test_calls_with_an_error_are_no_measurement() -> None:
+    assert made([0], [0.1], [200]).all_right().errors == 0
+    with pytest.raises(BenchError, match="1 of 2 calls failed"):
+        made([0, 1], [0.1] * 2, [200, 500]).all_right()

@@ -1,4 +1,4 @@
-"""How busy a GPU is: what nvidia-smi prints, and what of it falls into a job."""
+"""Utilization of a GPU: the lines of nvidia-smi, and those that fall into a job."""
 
 import os
 from datetime import UTC, datetime, timedelta

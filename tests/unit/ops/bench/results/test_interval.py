@@ -1,4 +1,4 @@
-"""What a cost is said to be, and between what."""
+"""Confidence interval of a cost."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """The bare loop has the launches that the platform would have."""
 
 from jobs.models.model import Limits, Model
-from ops.bench.baselines.bare_engine_loop import sorted_launches
+from ops.bench.baselines.encoders import sorted_launches
 from workers.engines import registry
 
 TINY = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 32, "threads": 1}

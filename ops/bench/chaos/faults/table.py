@@ -1,0 +1,100 @@
+"""Table of faults, and their schedule: a function of the seed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from signal import SIGKILL, SIGTERM
+
+from ops.bench.chaos.faults import faults
+from ops.bench.chaos.faults.targets import Proof, Stage, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Kind of fault."""
+
+    share: int  #: number in a thousand faults
+    name: str  #: on the page
+    proof: str  #: in the ledger, on the page
+    act: Callable[[Stage, Random], Steps[Proof]]
+
+
+_LOGGED = "wait status, as its supervisor saw it"
+_RUN_ID = "wait status, run_id before and after"
+_STARTED = "wait status, pg_postmaster_start_time before and after"
+_STOPPED = "state T in /proc, seconds stopped, its leases taken by other epochs"
+_SEQS = "seqs read, of those that the stream was about to send"
+
+FAULTS: Mapping[str, Fault] = {
+    "worker_killed": Fault(
+        150, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
+    ),
+    "worker_stopped": Fault(
+        *(110, "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)", _STOPPED),
+        faults.worker_stopped,
+    ),
+    "worker_terminated": Fault(
+        110, "SIGTERM of a worker", _LOGGED, partial(faults.worker_ended, SIGTERM)
+    ),
+    "api_killed": Fault(
+        110, "SIGKILL of an api", "wait status", partial(faults.child_killed, "apis")
+    ),
+    "keeper_killed": Fault(
+        110, "SIGKILL of a keeper", "wait status", partial(faults.child_killed, "keepers")
+    ),
+    "postgres_stopped": Fault(
+        110, "PostgreSQL stopped `immediate`, and started", _STARTED, faults.postgres_stopped
+    ),
+    "redis_killed": Fault(60, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
+    "redis_flushed": Fault(
+        60, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
+    ),
+    "nudge_dropped": Fault(
+        45, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
+    ),
+    "nudge_doubled": Fault(
+        45, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
+    ),
+    "upload_broken_off": Fault(
+        *(45, "an upload broken off", "bytes sent; the tag of no job"),
+        partial(faults.broken_off, "upload"),
+    ),
+    "stream_broken_off": Fault(
+        *(45, "a stream broken off by its client, which resumes", _SEQS),
+        partial(faults.broken_off, "stream"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Fault of the schedule."""
+
+    number: int
+    at_s: float  #: since the start
+    kind: str
+    seed: int  #: of its random choices
+
+
+def plan(seed: int, count: int, length_s: float) -> list[Planned]:
+    """Plans so many faults over that time: each kind by its share, in random order."""
+    dice = Random(seed)
+    kinds = _deal(count)
+    dice.shuffle(kinds)
+    step_s = length_s / max(1, count)
+    return [
+        Planned(number, (number + dice.random()) * step_s, kind, dice.getrandbits(32))
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def _deal(count: int) -> list[str]:
+    """Kinds by their shares; remainders go to those that rounding cut most."""
+    all_shares = sum(fault.share for fault in FAULTS.values())
+    exact = {kind: count * fault.share / all_shares for kind, fault in FAULTS.items()}
+    dealt = {kind: int(share) for kind, share in exact.items()}
+    short = sorted(exact, key=lambda kind: dealt[kind] - exact[kind])
+    for kind in short[: count - sum(dealt.values())]:
+        dealt[kind] += 1
+    return [kind for kind, number in dealt.items() for _ in range(number)]

@@ -1,0 +1,38 @@
+"""Figures of a report, and the thresholds that they are held to."""
+
+import json
+
+import pytest
+
+from ops.bench.results.report import Report, holds
+from tests.unit.ops.bench.made import made
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "within"),
+    [("<= 5", 5.0, True), (">= 0.95", 0.9, False), ("0.82 ± 0.01", 0.811, True)],
+)
+def test_a_threshold_has_three_forms(limit: str, value: float, within: bool) -> None:
+    assert holds(limit, value) is within
+
+
+def test_an_unknown_form_is_an_error() -> None:
+    with pytest.raises(ValueError, match="unknown form"):
+        holds("about 5", 5.0)
+
+
+def test_figures_have_their_prefix_and_latencies_their_percentile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = Report("x", ["a_cost_ms <= 5", "missing <= 1"])
+    report.add("a_", cost_ms=4.0)
+    report.spread("b_", rate=[1.0, 2.0, 3.0])
+    calls = [made([0, 1], [0.1, 0.1], [200] * 2), made([0, 1], [0.3, 0.3], [200] * 2)]
+    report.latencies(calls, "c_p{}_ms")
+    report.finish()
+    line = json.loads(capsys.readouterr().out)
+    assert line["figures"] == {
+        "a_cost_ms": 4.0, "b_rate": 2.0, "b_rate_spread": 1.0,
+        "c_p95_ms": 200.0, "c_p95_ms_spread": 1.0, "c_p50_ms": 200.0, "c_p99_ms": 200.0,
+    }  # fmt: skip
+    assert [row["holds"] for row in line["asked"]] == [True, False]
