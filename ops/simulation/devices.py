@@ -39,11 +39,11 @@ class Device:
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    name: Annotated[str, Field(min_length=1, description="a string")]
+    name: Annotated[str, Field(min_length=1)]
     #: of one device, in any currency
-    price_per_hour: Annotated[_Price | None, Field(description="a number, 0 or more")] = None
+    price_per_hour: _Price | None = None
     #: factor over the device that launch times were measured on
-    speed: Annotated[float, Field(strict=True, gt=0, description="a number above 0")] = 1.0
+    speed: Annotated[float, Field(strict=True, gt=0)] = 1.0
     #: by model@version: ms fixed, per row, per unit, per squared unit
     launch_ms: Annotated[dict[str, Any], AfterValidator(_read_launch_ms)] = field(
         default_factory=dict

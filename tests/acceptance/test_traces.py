@@ -12,12 +12,13 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Proto
 
+from ops.bench.harness.models_files import models_file, sample
 from ops.client.client import Client
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.acceptance.test_deaths import worker_pid
 from tests.support.otlp_receiver import ReceivedSpan, Sink, receiving_traces
-from tests.support.platforms import LIGHT, Platforms, spec
+from tests.support.platforms import Platforms, spec
 from tests.support.receiver import Received, Reply, receiving
 from tests.support.wait import eventually, slowdown
 
@@ -31,6 +32,8 @@ engine = "function"
 task = "embedding"
 options = { function = "tests.support.models.paced:vectors" }
 """
+#: Two jobs of 50 items fill a launch, if the second comes within five seconds.
+PATIENT = sample("batchstring", name="patient", limits={"window_ms": 5000})
 STAGES = ("queue", "preprocess", "batch", "engine", "postprocess")
 
 
@@ -43,7 +46,8 @@ def sink() -> Iterator[Sink]:
 @pytest.fixture(scope="module")
 def platform(platforms: Platforms, sink: Sink) -> Iterator[Platform]:
     """A platform that traces what its clients trace, and nothing else."""
-    asked = spec(LIGHT + VECTORS, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
+    models = models_file(sample("echo"), sample("batchstring"), PATIENT) + VECTORS
+    asked = spec(models, lease_s=3.0, webhook_allow="127.0.0.1", trace_share=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -128,7 +132,7 @@ def test_two_jobs_that_share_a_launch_are_both_linked(
 ) -> None:
     def shared() -> ReceivedSpan | None:
         traces = new_trace(), new_trace()
-        for job in [submit(platform, parent(trace)) for trace in traces]:
+        for job in [submit(platform, parent(trace), model="patient") for trace in traces]:
             client.wait(job)
         slices = [sink.trace(trace, "POST /jobs", "slice", "settle") for trace in traces]
         for found in slices:

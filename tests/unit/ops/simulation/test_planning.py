@@ -54,11 +54,17 @@ def test_without_a_declaration_there_is_the_device_that_was_measured(tmp_path: P
     ("text", "said"),
     [
         ("[device]\nname = 'x'", "under [[device]], in double brackets"),
-        ("[[device]]", "name is missing: it must be a string"),
-        ("[[device]]\nname = 'x'\nprice_per_hour = '1 EUR'", "price_per_hour must be a number"),
-        ("[[device]]\nname = 'x'\nprice_per_hour = -1", "price_per_hour must be a number"),
-        ("[[device]]\nname = 'x'\nspeed = 0", "speed must be a number above 0"),
-        ("[[device]]\nname = 'x'\nspeed = true", "speed must be a number above 0"),
+        ("[[device]]", "name is missing"),
+        (
+            "[[device]]\nname = 'x'\nprice_per_hour = '1 EUR'",
+            "must be a valid number",
+        ),
+        (
+            "[[device]]\nname = 'x'\nprice_per_hour = -1",
+            "must be greater than or equal to 0",
+        ),
+        ("[[device]]\nname = 'x'\nspeed = 0", "speed must be greater than 0"),
+        ("[[device]]\nname = 'x'\nspeed = true", "speed must be a valid number"),
         ("[[device]]\nname = 'x'\ncolour = 'red'", "unknown key 'colour'"),
         ("[[device]]\nname = 'x'\nlaunch_ms = 7", "launch_ms must be a table"),
         ("[[device]]\nname = 'x'\nlaunch_ms = { m = [1] }", "it takes model@version"),
