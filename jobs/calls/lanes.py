@@ -115,6 +115,7 @@ class LaneState:
     rows: int  #: calls waiting
     units: int  #: sum of their sizes
     due_ms: float  #: time when the most urgent is due
+    turn: float = 0.0  #: least virtual time of its tenants; the lane with the least goes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ class LanesState:
 class Ticket:
     """Decision to launch calls of a lane.
 
-    Tenants take turns by what they were given, in rows, or in units where those are bounded, by
-    weight; the most urgent call of a tenant goes first.
+    Tenants take turns by what they were given in all lanes, in rows, or in units where device time
+    goes by size, by weight; the most urgent call of a tenant goes first.
     """
 
     lane: str
@@ -152,6 +153,7 @@ class Ticket:
     slot: str  #: slot of the taker that launches them
     lease_ms: float  #: least time that the worker stays alive
     token: int = 0  #: tells this take from the worker's others
+    sized: bool = False  #: True if tenants' turns count units, not rows
 
 
 class CallLanes(Protocol):

@@ -95,7 +95,7 @@ class MemoryLanes:
             now = self._clock_ms()
             self._busy.pop(slot, None)
             lanes = [
-                LaneState(name, len(q), sum(call.size for _, call in q), q[0][0])
+                LaneState(name, len(q), sum(call.size for _, call in q), q[0][0], self._turn(name))
                 for name, q in self._lanes.items()
             ]
             launch = self._last_launch_ms, self._last_took_ms
@@ -246,7 +246,7 @@ class MemoryLanes:
                     break
                 units += call.size
                 self._served[""] = times[tenant]
-                times[tenant] += (call.size if ticket.units else 1) / call.weight
+                times[tenant] += (max(1, call.size) if ticket.sized else 1) / call.weight
                 taken.append(call)
             else:
                 self._quotas.ended(call.id)
@@ -261,6 +261,14 @@ class MemoryLanes:
         if not self._lanes:
             self._served.clear()  # no tenant has to wait
         return taken
+
+    def _turn(self, lane: str) -> float:
+        """Returns the least virtual time of the tenants with calls in a lane."""
+        if len(self._lanes) == 1:
+            return 0.0
+        start = self._served.get("", 0.0)
+        times = (self._served.get(call.tenant, 0.0) for _, call in self._lanes[lane])
+        return max(start, min(times))
 
     def _recover(self, call: Call, now: float) -> None:
         if call.lane.startswith(ALONE):

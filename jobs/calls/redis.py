@@ -227,7 +227,10 @@ class RedisLanes:
         """Implements `CallLanes.look`."""
         state: Any = self._look(self.keys.all(), [self.keys.lane(""), slot])
         *times, watcher, replicas, busy, lanes = state
-        looks = [LaneState(name.decode(), rows, int(n), float(due)) for name, rows, n, due in lanes]
+        looks = [
+            LaneState(name.decode(), rows, int(n), float(due), float(turn))
+            for name, rows, n, due, turn in lanes
+        ]
         slots = {name.decode(): float(until) for name, until in zip(*[iter(busy)] * 2, strict=True)}
         now, launch, took, called, gap, watched = map(float, times)
         watch = watched, watcher.decode()
@@ -237,7 +240,14 @@ class RedisLanes:
         """Implements `CallLanes.take`."""
         lane = self.keys.lane(ticket.lane)
         before = f"{ticket.launched_before_ms:.3f}"
-        wanted: list[Any] = [lane, ticket.lane, ticket.rows, ticket.units, before]
+        wanted: list[Any] = [
+            lane,
+            ticket.lane,
+            ticket.rows,
+            ticket.units,
+            int(ticket.sized),
+            before,
+        ]
         launch: list[Any] = [ticket.took_ms, ticket.needs_ms, ticket.reason]
         taker: list[Any] = [ticket.worker, ticket.slot, ticket.lease_ms]
         late: list[Any] = [reply_key(""), REPLY_TTL_S, *TOO_LATE]

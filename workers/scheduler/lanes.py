@@ -93,6 +93,7 @@ class ItemsWaiting:
     rows: int
     units: int  #: sum of their sizes
     since_s: float  #: when the oldest arrived, monotonic
+    turn: float = 0.0  #: least virtual time of their tenants; the lane with the least goes first
 
 
 class ItemLanes:
@@ -122,7 +123,7 @@ class ItemLanes:
     def waiting(self) -> dict[str, ItemsWaiting]:
         """Returns what waits in each lane."""
         return {
-            name: ItemsWaiting(lane.rows, lane.units, lane.since_s())
+            name: ItemsWaiting(lane.rows, lane.units, lane.since_s(), self._turn(lane))
             for name, lane in self._lanes.items()
         }
 
@@ -168,6 +169,9 @@ class ItemLanes:
         if len(lane.lines) == 1:
             return next(iter(lane.lines))
         return min(lane.lines, key=self._time)
+
+    def _turn(self, lane: _Lane) -> float:
+        return min(map(self._time, lane.lines)) if len(self._lanes) > 1 else 0.0
 
     def _time(self, tenant: str) -> float:
         return max(self._now, self._times.get(tenant, 0.0))

@@ -1,7 +1,7 @@
 """Decides when a launch leaves, from which lane and for which reason. Times are seconds on one
 clock.
 
-Calls go before items. The most urgent lane of calls leaves as soon as one of these holds:
+Calls go before items. A lane of calls may leave as soon as one of these holds:
 
     full      as many rows, or as much size, as a launch takes
     deadline  waiting for one more row would make the most urgent call late
@@ -10,12 +10,14 @@ Calls go before items. The most urgent lane of calls leaves as soon as one of th
               that pull in step would all be busy together, and everything waits a whole launch
     drain     the worker is stopping
 
-A lane whose entries run alone is full with one.
+A lane whose entries run alone is full with one. Of the lanes that may leave, the one whose tenant
+has had least of the device, by weight, goes first, and among equals the most urgent: a tenant's
+burst in one lane holds up no other lane.
 
 Items wait for others for the model's window, which is their deadline. Of the lanes that may leave,
-the one with the oldest item goes first, full or not: slices then end in the order they were
-claimed. While calls are expected, items run alone only in gaps: a call that comes meanwhile must
-still be answered in time, by this slot or by another.
+again the tenant's turn decides, and among equals the oldest item, full or not: slices then end in
+the order they were claimed. While calls are expected, items run alone only in gaps: a call that
+comes meanwhile must still be answered in time, by this slot or by another.
 """
 
 from bisect import bisect_left
@@ -80,18 +82,21 @@ class LaunchPolicy:
         """
         calls = [view for view in lanes if view.calls]
         items = sorted(
-            (view.items_alone for view in lanes if view.items), key=lambda view: view.items_since_s
+            (view.items_alone for view in lanes if view.items),
+            key=lambda view: (view.items_turn, view.items_since_s),
         )
         if items and (owed or not calls):
             allowed_s = inf if owed else self.gap_s(now_s, pool, calls_s)
             decision = self._decide_items(now_s, items, pool, allowed_s, owed, draining)
             if isinstance(decision, Flush) or not calls:
                 return decision
-        if not calls:
-            return Wait(inf)
-        return self._decide_calls(
-            now_s, min(calls, key=self._latest_s), pool, bool(items), draining
-        )
+        until_s = inf
+        for view in sorted(calls, key=lambda view: (view.calls_turn, self._latest_s(view))):
+            decision = self._decide_calls(now_s, view, pool, bool(items), draining)
+            if isinstance(decision, Flush):
+                return decision
+            until_s = min(until_s, decision.until_s)
+        return Wait(until_s)
 
     def _decide_calls(
         self, now_s: float, view: LaneView, pool: PoolView, filled: bool, draining: bool

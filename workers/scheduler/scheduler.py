@@ -102,6 +102,7 @@ class Scheduler:
             lane=view.lane if view.calls else "",
             rows=rows if view.calls else 0,
             units=flush.units,
+            sized=self.rules.sized or bool(flush.units),
             launched_before_ms=waiting.launched_ms,
             took_ms=took_s * 1000,
             needs_ms=0.0 if idle else self.latency.predict(row) * 1000,

@@ -20,9 +20,11 @@ class LaneView:
     calls: int = 0
     calls_units: int = 0  #: sum of their sizes
     calls_due_s: float = inf  #: when the most urgent call is due; inf without calls
+    calls_turn: float = 0.0  #: least virtual time of the calls' tenants
     items: int = 0
     items_units: int = 0  #: sum of their sizes
     items_since_s: float = inf  #: when the oldest item arrived; inf without items
+    items_turn: float = 0.0  #: least virtual time of the items' tenants
 
     @property
     def alone(self) -> bool:
@@ -119,7 +121,14 @@ class Waiting:
             return ms / 1000 + offset_s if ms else -inf
 
         lanes = tuple(
-            LaneView(lane.lane, lane_parts(lane.lane)[1], lane.rows, lane.units, _ours(lane.due_ms))
+            LaneView(
+                lane.lane,
+                lane_parts(lane.lane)[1],
+                lane.rows,
+                lane.units,
+                _ours(lane.due_ms),
+                lane.turn,
+            )
             for lane in look.lanes
         )
         total = max(1, look.replicas) * slots
@@ -153,4 +162,10 @@ def merged(waiting: Waiting, items: dict[str, ItemsWaiting]) -> list[LaneView]:
 def _with_items(view: LaneView, items: ItemsWaiting | None) -> LaneView:
     if items is None:
         return view
-    return replace(view, items=items.rows, items_units=items.units, items_since_s=items.since_s)
+    return replace(
+        view,
+        items=items.rows,
+        items_units=items.units,
+        items_since_s=items.since_s,
+        items_turn=items.turn,
+    )

@@ -13,18 +13,21 @@ from workers.simulation.costs import Overheads
 from workers.simulation.event_loop import BEGINS_S, EventLoop
 from workers.simulation.result import CallEnd, Outcome
 
-_API, _TENANT = "api", "tenant"
+_API = "api"
+
+Arrival = tuple[float, int] | tuple[float, int, str]
+"""Seconds since the beginning, size, and tenant."""
 
 
 class Gateway:
-    """Puts each arrival (seconds since the beginning, size) into its lane; on_call wakes slots."""
+    """Puts each arrival into its lane; on_call wakes slots."""
 
     def __init__(
         self,
         model: Model,
         loop: EventLoop,
         lanes: MemoryLanes,
-        arrivals: Sequence[tuple[float, int]],
+        arrivals: Sequence[Arrival],
         overheads: Overheads,
         timeout_ms: int,
         most_waiting: int,
@@ -67,9 +70,9 @@ class Gateway:
             self._loop.at(BEGINS_S + self._arrivals[n][0], self._arrive, n)
 
     def _arrive(self, n: int) -> None:
-        size = self._arrivals[n][1]
+        size, tenant = self._arrivals[n][1], "".join(self._arrivals[n][2:])
         lane = self._lane_of[bucket_of(size, self._model.buckets)]
-        call = Call(str(n), lane, _TENANT, None, size, _API)
+        call = Call(str(n), lane, tenant, None, size, _API)
         self._open[call.id] = self._loop.now_s, call
         self._loop.after(self._timeout_ms / 1000, self._expire, call)
         self._loop.after(self._one_way_s, self._put, call)
@@ -112,4 +115,4 @@ class Gateway:
                 took_ms = (self._loop.now_s - arrived_s) * 1000
                 self._margin.record(late=took_ms > due)
             times = arrived_s - BEGINS_S, launched_s, self._loop.now_s - BEGINS_S
-            self.ended.append(CallEnd(*times, call.size, outcome, reason))
+            self.ended.append(CallEnd(*times, call.size, outcome, reason, call.tenant))

@@ -24,6 +24,7 @@ class CallEnd:
     size: int
     outcome: Outcome
     reason: FlushReason | None = None  #: flush reason of its launch
+    tenant: str = ""
 
     @property
     def latency_s(self) -> float:

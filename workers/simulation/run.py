@@ -7,7 +7,7 @@ from jobs.calls.memory import MemoryLanes
 from jobs.models.model import Model
 from workers.simulation.costs import LaunchTimes, Overheads
 from workers.simulation.event_loop import BEGINS_S, EventLoop
-from workers.simulation.gateway import Gateway
+from workers.simulation.gateway import Arrival, Gateway
 from workers.simulation.job import Job
 from workers.simulation.replica import Replica, Stage, WakeupList
 from workers.simulation.result import Result
@@ -19,7 +19,7 @@ MOST_WAITING = 2000  # calls of one model
 def simulate(
     model: Model,
     replicas: int,
-    arrivals: Sequence[tuple[float, int]],
+    arrivals: Sequence[Arrival],
     times: LaunchTimes,
     *,
     overheads: Overheads | None = None,
@@ -29,7 +29,7 @@ def simulate(
     most_waiting: int = MOST_WAITING,
     seed: int = 0,
 ) -> Result:
-    """Replays arrivals (seconds since the beginning, size) until every call has ended and at least
+    """Replays arrivals until every call has ended and at least
     `lasts_s` are over.
 
     `job_sizes` are the sizes of a job's items, of which there are always more; without any there is

@@ -1,10 +1,10 @@
 -- Takes calls of a lane for a launch. Returns {id, call}*, or nothing where the pool launched
 -- meanwhile. Tenants take turns by start-time fair queueing (Goyal et al. 1996), counted in rows,
--- or in units where those are bounded, by weight: the least virtual time is next; one that comes
--- back starts where the others are. A take is a sign of life: Redis may have lost the worker's
+-- or in units where device time goes by size, by weight: the least virtual time is next; one that
+-- comes back starts where the others are. A take is a sign of life: Redis may have lost the worker's
 -- announcement a moment ago.
-local lane_key, lane, most, most_units, launched_before, took_ms, needs_ms, reason, worker, slot,
-    lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token = unpack(ARGV, 1, 16)
+local lane_key, lane, most, most_units, sized, launched_before, took_ms, needs_ms, reason, worker,
+    slot, lease_ms, reply_prefix, reply_ttl_s, late_code, late_message, token = unpack(ARGV, 1, 17)
 
 local latest = tonumber(redis.call('HGET', POOL, 'launch') or '0')
 if latest > tonumber(launched_before) then return false end
@@ -64,7 +64,7 @@ while #taken < most do
         if most_units > 0 and #taken > 0 and units + entry.size > most_units then break end
         units = units + entry.size
         start = times[tenant]
-        times[tenant] = start + (most_units > 0 and entry.size or 1) / entry.weight
+        times[tenant] = start + (sized == '1' and math.max(1, entry.size) or 1) / entry.weight
         redis.call('HSET', TAKEN, entry.id, worker .. '#' .. token)
         table.insert(taken, {entry.id, call})
     elseif left > 0 then

@@ -106,8 +106,8 @@ class Lanes:
         eventually(lambda: self.look().now_ms > moment_ms)
 
 
-def sized(lanes: Lanes, tenant: str, *sizes: int) -> None:
+def sized(lanes: Lanes, tenant: str, *sizes: int, lane: str = "{}/64") -> None:
     """Calls of a tenant, named after it, each due later than the one before."""
     for n, size in enumerate(sizes):
-        call = Call(f"{tenant}{n}", "{}/64", tenant, None, size, "api-1")
+        call = Call(f"{tenant}{n}", lane, tenant, None, size, "api-1")
         assert lanes.refused(call, target_ms=1000 + n) is None

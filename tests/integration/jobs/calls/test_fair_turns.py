@@ -36,12 +36,22 @@ def test_turns_go_on_over_launches(lanes: Lanes) -> None:
     assert abs(taken.count("a") - taken.count("b")) == 1
 
 
-def test_turns_are_counted_in_size_where_size_is_bounded(lanes: Lanes) -> None:
+def test_turns_are_counted_in_size_where_device_time_goes_by_it(lanes: Lanes) -> None:
     sized(lanes, "a", *[30] * 4)
     sized(lanes, "b", *[10] * 12)
-    taken = lanes.take_ids(units=120)
+    taken = lanes.take_ids(units=120, sized=True)
     assert [id[0] for id in taken].count("a") == 2
     assert [id[0] for id in taken].count("b") == 6
+
+
+def test_a_look_tells_which_lane_has_the_tenant_with_least(lanes: Lanes) -> None:
+    lane = {"a": "{}/256", "b": "{}/16"}
+    sized(lanes, "a", *[1] * 10, lane=lane["a"])
+    assert [state.turn for state in lanes.look().lanes] == [0.0]
+    lanes.take(lane=lane["a"], rows=4)
+    sized(lanes, "b", 1, 1, lane=lane["b"])
+    turns = {state.lane: state.turn for state in lanes.look().lanes}
+    assert turns[lane["b"]] < turns[lane["a"]]
 
 
 def test_who_comes_back_has_no_claim_to_the_time_it_was_away(lanes: Lanes) -> None:

@@ -30,6 +30,18 @@ def test_who_comes_late_with_little_is_in_the_next_launch() -> None:
     assert tenants(lanes.take(LANE, 100)) == {"light": 20, "flood": 80}
 
 
+def test_the_lane_of_the_tenant_with_least_has_the_first_turn() -> None:
+    lanes = ItemLanes()
+    lanes.put(entries("flood", 400))
+    lanes.take(LANE, 100)
+    light = entries("light", 2)
+    for entry in light:
+        entry.lane = "{}/16"
+    lanes.put(light)
+    waiting = lanes.waiting()
+    assert waiting["{}/16"].turn < waiting[LANE].turn
+
+
 def test_launches_are_shared_by_weight() -> None:
     lanes = ItemLanes()
     for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):

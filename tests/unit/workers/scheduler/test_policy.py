@@ -69,6 +69,30 @@ def test_nothing_waiting_is_waited_for_without_an_end() -> None:
 # -- calls
 
 
+def test_the_lane_whose_tenant_had_least_leaves_before_more_urgent_ones() -> None:
+    burst = replace(calls(100, due_s=1.0, lane="{}/256"), calls_turn=8.0)
+    light = replace(calls(100, due_s=2.0, lane="{}/16"), calls_turn=2.0)
+    decision = decide(0.5, [burst, light], JUST_LAUNCHED, FIXED, RULES)
+    assert isinstance(decision, Flush)
+    assert decision.view == light
+
+
+def test_a_lane_that_may_leave_waits_for_no_other_whose_turn_it_is() -> None:
+    full = replace(calls(100, lane="{}/256"), calls_turn=8.0)
+    waits = replace(calls(1, lane="{}/16"), calls_turn=2.0)
+    decision = decide(0.0, [full, waits], JUST_LAUNCHED, FIXED, RULES)
+    assert isinstance(decision, Flush)
+    assert decision.view == full
+
+
+def test_items_of_the_tenant_that_had_least_go_before_older_ones() -> None:
+    old = replace(items(100, since_s=0.0, lane="{}/256"), items_turn=8.0)
+    light = replace(items(100, since_s=1.0, lane="{}/16"), items_turn=2.0)
+    decision = decide(5.0, [old, light], QUIET, FIXED, RULES)
+    assert isinstance(decision, Flush)
+    assert decision.view.lane == light.lane
+
+
 def test_as_many_calls_as_a_launch_takes_leave_as_full() -> None:
     assert reason(0.01, calls(100)) == "full"
 
