@@ -9,6 +9,7 @@ from dataclasses import replace
 from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, lane_parts
 from jobs.calls.profile import Profile, Times
 from jobs.models.model import Model
+from workers.scheduler.batch_limit import BatchLimit
 from workers.scheduler.cost import LaunchSize
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.lanes import ItemLanes, ItemsWaiting
@@ -31,6 +32,7 @@ class Scheduler:
         self.rules = Rules.from_model(model)
         self.latency = LatencyModel()
         self.policy = LaunchPolicy(self.latency, self.rules)
+        self._batch_limit = BatchLimit(self.rules.limits.max_batch)
         self.items = ItemLanes(sized=self.rules.sized)
         self._buckets = model.buckets or (0,)
         self.lanes_seen = 0  # lanes with entries, at the last decision
@@ -147,12 +149,19 @@ class Scheduler:
             self._calls_s = max(took_s, self._calls_s * _FADE)
         if clean:
             self.latency.observe(launch.work, launch.engine_s)
+        self._batch_limit.launched(len(launch.entries), clean=clean)
+        self._apply_batch_limit()
 
     def shrink(self, rows: int) -> None:
-        """Halves the most rows of a launch, after `rows` were too many for the memory."""
-        limits = self.rules.limits
-        smaller = replace(limits, max_batch=max(1, min(limits.max_batch, rows // 2)))
-        self.rules = self.policy.rules = replace(self.rules, limits=smaller)
+        """Halves the most rows of a launch, after `rows` were too many for the memory; they grow
+        again while launches fit."""
+        self._batch_limit.ran_out_of_memory(rows)
+        self._apply_batch_limit()
+
+    def _apply_batch_limit(self) -> None:
+        if self._batch_limit.rows != self.rules.limits.max_batch:
+            limits = replace(self.rules.limits, max_batch=self._batch_limit.rows)
+            self.rules = self.policy.rules = replace(self.rules, limits=limits)
 
     def profile(self, load_s: float = 0.0, slots: int = 0) -> Profile:
         """Returns the profile that api and keeper read; `slots` counts launches at a time, 0 for as
