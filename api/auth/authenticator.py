@@ -2,14 +2,15 @@
 until the first key is made."""
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import sha256
 from math import inf
 
+from api.auth import open_access
 from api.auth.cache import CredentialCache, LookupResult
 from api.auth.invalidation import listen
 from api.auth.oidc import TokenVerifier
+from api.auth.open_access import Headers
 from jobs import api_keys, clock, ids
 from jobs.errors import Unauthenticated
 from jobs.identity import OPEN, ROLES, Caller
@@ -25,16 +26,9 @@ _MAX_BYTES = 8192
 _KEY_BYTES = 46
 _NOTHING = b""
 _HEADERS = frozenset((b"authorization", b"x-api-key"))
-_LOOPBACK_NAMES = frozenset(name.encode() for name in LOOPBACK)
 
 _MISSING = "the request has no credential; send a key: `Authorization: Bearer mk_…`"
-_OTHER_SITE = (
-    "without a key only requests to loopback by its own name (127.0.0.1, localhost) are served, "
-    "and none from pages of another site; `millrace keys create` makes a key"
-)
 _NOT_VALID = "the key or token is unknown, or no longer valid; `millrace keys create` makes one"
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Authenticator:
@@ -75,7 +69,7 @@ class Authenticator:
         """
         if self._may_be_open:
             if caller := await self._cache.get(_NOTHING, _NOTHING):
-                _reject_other_sites(headers)
+                open_access.check(headers)
                 return caller
             self._may_be_open = False
         credential = _credential(headers)
@@ -135,30 +129,6 @@ class Authenticator:
 def _is_token(credential: bytes) -> bool:
     """Returns True if its lookup may have to fetch the provider's keys, which can be slow."""
     return bool(credential) and not credential.startswith(b"mk_")
-
-
-def _reject_other_sites(headers: Headers) -> None:
-    """Raises Unauthenticated for cross-site requests.
-
-    Where no credential is needed, any page in a browser could send requests for its user: across
-    sites, or under a name of its own that resolves to loopback (DNS rebinding).
-    """
-    for name, value in headers:
-        if name == b"host":
-            same_site = _host(value) in _LOOPBACK_NAMES
-        elif name == b"origin":
-            same_site = _host(value.partition(b"://")[2]) in _LOOPBACK_NAMES
-        else:
-            same_site = name != b"sec-fetch-site" or value != b"cross-site"
-        if not same_site:
-            raise Unauthenticated(_OTHER_SITE)
-
-
-def _host(authority: bytes) -> bytes:
-    """Returns the host without its port."""
-    if authority.startswith(b"["):
-        return authority[1:].partition(b"]")[0]
-    return authority.partition(b":")[0].lower()
 
 
 def _credential(headers: Headers) -> bytes:

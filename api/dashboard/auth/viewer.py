@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from api.auth.authenticator import Headers
+from api.auth.open_access import Headers
 from api.context import Context, ContextDep
 from api.dashboard.auth import sessions
 from jobs.errors import Forbidden, Malformed, Unauthenticated
