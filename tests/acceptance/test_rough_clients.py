@@ -160,10 +160,10 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
 ) -> None:
     begun = tmp_path / "begun"
     job = client.submit([json.dumps(f"long {begun}").encode() + b"\n"], model="slow")["id"]
-    eventually(begun.exists)
+    eventually(begun.exists, timeout_s=60)  # items of cancelled jobs may run before
     worker = platform.supervisor.children[2]
     worker.terminate()
-    eventually(lambda: not worker.alive(), timeout_s=15)
+    eventually(lambda: not worker.alive(), timeout_s=60)
     item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
     assert (item["outcome"], item["deliveries"]) == ("succeeded", 1)
     worker.start()
