@@ -34,6 +34,7 @@ from api.routes.jobs import events, jobs, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
 from api.services.diagnostics import DiagnosticsService
+from api.services.free_space import FreeSpace
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
@@ -53,7 +54,7 @@ _PROBLEM: dict[str, Any] = {
     "description": "What went wrong, as RFC 9457 has it",
     "content": {"application/problem+json": {}},
 }
-_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
+_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 _ROUTES = (
     calls,
     embeddings,
@@ -104,7 +105,8 @@ def create_app(settings: Settings) -> FastAPI:
             ):
                 service.start()
                 stack.push_async_callback(service.stop)
-            await stack.enter_async_context(_background(models_watcher.follow(context.models_file)))
+            for work in (models_watcher.follow(context.models_file), context.free_space.watch()):
+                await stack.enter_async_context(_background(work))
             if settings.metrics:
                 metrics.CALLS_WAITING.set_function(lambda: context.gateway.in_flight)
                 await stack.enter_async_context(_background(loop_lag.watch()))
@@ -159,6 +161,7 @@ def build_context(settings: Settings) -> Context:
         reports=reports,
         call_log=CallLog(pipeline, on=settings.metrics),
         diagnostics=DiagnosticsService(resources, reports),
+        free_space=FreeSpace(settings),
     )
 
 

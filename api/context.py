@@ -15,6 +15,7 @@ from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.http.idempotency import Uploads
 from api.services.diagnostics import DiagnosticsService
+from api.services.free_space import FreeSpace
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
@@ -36,6 +37,7 @@ class Context(Resources):
     reports: Reports  #: what the platform's processes report
     call_log: CallLog  #: calls that ended within the last hour
     diagnostics: DiagnosticsService  #: findings of `why`
+    free_space: FreeSpace  #: of the disks that jobs and files are stored on
 
     @contextmanager
     def inference_session(

@@ -31,7 +31,8 @@
     │   ├── NotConfigured             503  not_configured
     │   ├── Overloaded                503  overloaded
     │   └── WorkerLost                503  worker_lost
-    └── DeadlinePassed                504  deadline_passed
+    ├── DeadlinePassed                504  deadline_passed
+    └── OutOfSpace                    507  out_of_space
 
 Each class is a `type` of RFC 9457; one handler of the api renders them all.
 """
@@ -333,3 +334,9 @@ class DeadlinePassed(MillraceError):
     """The deadline passed before an answer."""
 
     status, code, title, retryable = 504, "deadline_passed", "The deadline passed", True
+
+
+class OutOfSpace(MillraceError):
+    """A disk of the platform has too little free space to take work in."""
+
+    status, code, title, retryable = 507, "out_of_space", "Too little disk space is left", True

@@ -137,6 +137,9 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     max_json_mb: _Count = _field(64, "largest JSON body, MiB")
     max_ndjson_mb: _Count = _field(8192, "largest NDJSON body, MiB")
     max_file_mb: _Count = _field(8192, "largest uploaded file, MiB")
+    min_free_mb: _Megabytes = _field(
+        256, "free disk space below which no jobs and files are taken in, MiB; 0: none"
+    )
     max_items: _Count = _field(10_000_000, "most items in one job")
     slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"

@@ -23,15 +23,17 @@ from jobs.errors import (
     Invalid,
     Malformed,
     MillraceError,
+    OutOfSpace,
     QuotaExceeded,
     TooLarge,
     Unavailable,
 )
-from jobs.store.db import CONNECTION_ERRORS
+from jobs.store.db import CONNECTION_ERRORS, is_out_of_space
 
 _log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 _TYPES = "https://millrace.dev/problems/"
+_FULL_S = 30.0  # after which a client may try a full disk again
 _MAX_QUOTED = 100  # characters of a client's text
 _ID_PATTERN = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")
 
@@ -94,6 +96,9 @@ def to_error(error: Exception, id: str) -> MillraceError:
         return _invalid(error.errors())
     if isinstance(error, ClientDisconnect):
         return Malformed("the body ended early")
+    if is_out_of_space(error):
+        _log.warning("%s", error, extra={"request_id": id})
+        return OutOfSpace("the disk is full; nothing was stored", retry_after_s=_FULL_S)
     if isinstance(error, (*CONNECTION_ERRORS, RedisError)):
         _log.warning("%s", error, extra={"request_id": id})
         service = "Redis" if isinstance(error, RedisError) else "the database"

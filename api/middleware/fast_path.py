@@ -23,7 +23,7 @@ from jobs.errors import Malformed
 from jobs.identity import Caller
 
 MAX_QUERY_PARAMETERS = 64
-#: Paths whose handlers authenticate first and bound and spool the body themselves.
+#: Paths of what is stored: their handlers authenticate first, and bound and spool the body.
 _SPOOLED = {submit.PATH, openai_files.PATH, openai_batches.PATH, message_batches.PATH}
 
 CallHandler = Callable[[Request, Context, Caller], Awaitable[Response]]
@@ -78,6 +78,10 @@ class FastPath:
             return
         if scope["path"] not in _SPOOLED:
             receive = bodies.limit_small_body(scope, receive)
+        elif scope["method"] == "POST" and (full := self.app.state.context.free_space.refusal):
+            response = errors.error_response(full, request_id(scope), scope["path"])
+            await response(scope, receive, send)
+            return
         await self.app(scope, receive, with_request_id(scope, send))
 
 

@@ -20,6 +20,8 @@ from ops.embedded.server import Server, packaged_binary
 from ops.processes.children import describe_exit
 
 _INITDB_WITHIN_S = 120.0
+# Between two checkpoints the log grows to this: a share of the disk, within bounds.
+_WAL_SHARE, _WAL_MB = 10, (64, 4096)
 _READY_LINE = 7  # of postmaster.pid, counted from 0
 _INITDB_OPTIONS = (
     f"--username={USER}",
@@ -36,7 +38,6 @@ SETTINGS = {
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "shared_buffers": "256MB",
-    "max_wal_size": "4GB",
     "wal_compression": "off",
     "fsync": "on",
     # Filling each new segment of the log with zeros stops all commits for some 50 ms.
@@ -100,7 +101,12 @@ class EmbeddedPostgres(Server):
         _sync_folder(self.layout.home)
 
     def _launch(self, account: Account, binary: Path) -> subprocess.Popen[bytes]:
-        settings = {"cluster_name": self.layout.tag, **SETTINGS}
+        wal_mb = shutil.disk_usage(self.layout.data).total // _WAL_SHARE >> 20
+        settings = {
+            "cluster_name": self.layout.tag,
+            "max_wal_size": f"{min(max(wal_mb, _WAL_MB[0]), _WAL_MB[1])}MB",
+            **SETTINGS,
+        }
         options = [arg for name, value in settings.items() for arg in ("-c", f"{name}={value}")]
         data, run = self.layout.data, self.layout.run
         return self._start_process(account, [binary, "-D", data, "-k", run, *options])

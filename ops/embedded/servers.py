@@ -5,11 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs import clock
+from ops.embedded.ballast import Ballast
+from ops.embedded.errors import EmbeddedError
 from ops.embedded.layout import Layout
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.redis import EmbeddedRedis
+from ops.embedded.server import Server
 from ops.processes import log_rotation
+
+_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 15.0
+_BALLAST_S = 10.0  # between two looks at the ballast
 
 log = logging.getLogger("millrace.embedded")
 
@@ -24,6 +31,9 @@ class EmbeddedServers:
         self.redis = EmbeddedRedis(self.home)
         chosen = ((self.postgres, postgres), (self.redis, redis))
         self._servers = [server for server, use in chosen if use]
+        self._ballast = Ballast(self.home)
+        self._backoff_s = _FIRST_BACKOFF_S
+        self._retry_at_s = self._look_at_s = 0.0
 
     def start(self) -> None:
         """Locks the home and starts its servers. Raises EmbeddedError, and then holds nothing."""
@@ -32,18 +42,43 @@ class EmbeddedServers:
         self.lock.acquire()
         try:
             for server in self._servers:
-                server.start()
+                self._start(server)
+            self._ballast.keep()
         except BaseException:
             self.stop()
             raise
 
     def poll(self) -> None:
-        """Restarts servers that have ended."""
+        """Restarts servers that have ended; where one can't start, again after a backoff."""
+        now_s = clock.monotonic()
         for server in self._servers:
             log_rotation.bound(server.log)
-            if not server.alive():
-                log.warning("the embedded %s has ended; it starts again", server.name)
-                server.start()
+            if not server.alive() and now_s >= self._retry_at_s:
+                self._restart(server)
+        if self._servers and now_s >= self._look_at_s:
+            self._look_at_s = now_s + _BALLAST_S
+            self._ballast.keep()
+
+    def _restart(self, server: Server) -> None:
+        log.warning("the embedded %s has ended; it starts again", server.name)
+        try:
+            self._start(server)
+        except EmbeddedError as error:
+            self._retry_at_s = clock.monotonic() + self._backoff_s
+            log.error("%s\nIt is tried again in %g s.", error.message, self._backoff_s)
+            self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
+        else:
+            self._backoff_s = _FIRST_BACKOFF_S
+
+    def _start(self, server: Server) -> None:
+        """Starts a server; on a full disk in the space of the ballast. Raises EmbeddedError."""
+        self._ballast.release()
+        try:
+            server.start()
+        except EmbeddedError:
+            if not self._ballast.release():
+                raise
+            server.start()
 
     def stop(self) -> None:
         """Stops the servers and releases the home."""
