@@ -28,6 +28,7 @@ from jobs.store.db import Tx
 from jobs.store.jobs import idempotency, verbs
 from jobs.store.monitoring import gauges as gauge_queries
 from jobs.store.queue import finish, reap, workers
+from jobs.store.queue.clock_watch import ClockWatch
 from jobs.store.webhooks import endpoints
 from jobs.telemetry.metrics import exposition, metrics, record
 from jobs.telemetry.reports import history, reader
@@ -55,8 +56,9 @@ def duties(settings: Settings) -> list[Duty]:
     often_s, lease_s, silent_s = settings.keeper_interval_s, settings.lease_s, 2 * settings.lease_s
     keys_s = 3600 * settings.idempotency_hours
     worker_died = partial(record.worker_died, "silent")
+    watch = ClockWatch(lease_s)
     return [
-        Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s), record.reaped),
+        Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s, watch), record.reaped),
         Duty("cancel", often_s, _cancel),
         Duty("expire", often_s, _expire),
         Duty("sweep", 30.0, finish.close_missed),

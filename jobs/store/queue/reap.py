@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx, notify_work
+from jobs.store.queue.clock_watch import ClockWatch
 from jobs.store.queue.finish import (
     COUNTS,
     SET_COUNTS,
@@ -33,7 +34,7 @@ DEATHS_ALONE = 3
 # the database everybody gets a lease's time to renew: nobody could before. Locked slices are in
 # use. Written out for its lock of one table of a join.
 _LOCK_LOST = text("""
-    SELECT s.job_id, s.start, s.suspect,
+    SELECT s.job_id, s.start, s.suspect, w.ended_at IS NULL AS lapsed,
            coalesce(w.died IN ('crashed', 'hung'),
                     w.ended_at IS NULL
                         AND greatest(w.heartbeat_at, w.watched_at)
@@ -62,12 +63,15 @@ _FREE = text("""
 """)
 
 
-def reap(tx: Tx, lease_s: float) -> int:
+def reap(tx: Tx, lease_s: float, watch: ClockWatch | None = None) -> int:
     """Takes lost leases away from their owners; returns their number.
 
-    The slices are claimable again, or ended where their job is being cancelled.
+    The slices are claimable again, or ended where their job is being cancelled. `watch`: leases
+    that ran out are kept while it finds the clock unsteady, so that they can be renewed.
     """
+    steady = watch is None or watch.is_steady(tx)
     lost = tx.execute(_LOCK_LOST, {"lease_s": lease_s}).all()
+    lost = [row for row in lost if steady or not row.lapsed]
     if not lost:
         return 0
     keys = key_arrays([(row.job_id, row.start) for row in lost])

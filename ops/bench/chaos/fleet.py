@@ -3,7 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ class Fleet:
         self.redis = redis.Redis.from_url(self.settings.redis_url, socket_timeout=2)
         self._down_until_s: dict[str, float] = {}
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._is_frozen = False
 
     def _child(self, command: str, number: int, **changes: Any) -> Child:
         name = f"{command}-{number}"
@@ -105,7 +107,9 @@ class Fleet:
         self._down_until_s[server] = clock.monotonic() + seconds
 
     def query(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]] | None:
-        """Rows of a query; None while the database is down."""
+        """Rows of a query; None while the database is down or frozen."""
+        if self._is_frozen:
+            return None
         try:
             if self._connection is None or self._connection.closed:
                 url = db.plain_url(self.settings.database_url)
@@ -114,6 +118,15 @@ class Fleet:
         except psycopg.OperationalError:
             self._connection = None
             return None
+
+    @contextmanager
+    def no_queries(self) -> Iterator[None]:
+        """Answers no query: PostgreSQL is frozen, and a query would wait for what continues it."""
+        self._is_frozen = True
+        try:
+            yield
+        finally:
+            self._is_frozen = False
 
     def ended_with(self, child: Child, pid: int) -> str | None:
         """Wait status of a worker's process, from its supervisor's log."""

@@ -5,8 +5,9 @@ signals all processes.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from signal import SIGCONT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, Signals
 from subprocess import Popen
@@ -17,7 +18,7 @@ import redis
 from jobs import clock
 from ops.bench.chaos.faults import targets
 from ops.bench.chaos.faults.targets import PATIENCE_S, Proof, Stage, Steps, Unfired, true, until
-from ops.bench.chaos.fleet import LEASE_S, Fleet, send
+from ops.bench.chaos.fleet import LEASE_S, Fleet, look, send
 from ops.processes.children import Child, describe_exit
 
 _RECOVERED_WITHIN_S = 120.0
@@ -141,12 +142,7 @@ def _recovery(
 def child_killed(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
     """Sends SIGKILL to one of the fleet's apis or keepers."""
 
-    def choose() -> Child | None:
-        """One that runs, if any."""
-        alive = [child for child in getattr(stage.fleet, which) if child.alive()]
-        return dice.choice(alive) if alive else None
-
-    child = yield from until(choose)
+    child = yield from until(lambda: _any_alive(which, stage, dice))
     process = child.process
     assert process
     status = yield from _kill(process)
@@ -162,7 +158,74 @@ def _kill(process: "Popen[bytes]", number: Signals = SIGKILL) -> Steps[str]:
     return describe_exit(code)
 
 
+def child_frozen(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
+    """Stops one of the fleet's apis or keepers with SIGSTOP for up to two leases."""
+    child = yield from until(lambda: _any_alive(which, stage, dice))
+    assert child.process
+    return (yield from _frozen([child.process.pid], dice)) | {"process": child.name}
+
+
+def _any_alive(which: str, stage: Stage, dice: Random) -> Child | None:
+    alive = [child for child in getattr(stage.fleet, which) if child.alive()]
+    return dice.choice(alive) if alive else None
+
+
+def _frozen(pids: Sequence[int], dice: Random) -> Steps[Proof]:
+    """Stops processes, the first one first, for up to two leases."""
+    stopped = [pid for pid in pids if send(pid, SIGSTOP)]
+    since_s = clock.monotonic()
+    try:
+        seen = yield from until(lambda: _state_of(pids[0], "T"), 5.0)
+        yield from targets.a_while(LEASE_S * dice.uniform(0.5, 2.0))
+    finally:
+        for pid in stopped:
+            send(pid, SIGCONT)
+    slept_s = round(clock.monotonic() - since_s, 3)
+    return {"pid": pids[0], "state_seen": seen, "stopped_s": slept_s}
+
+
+def _state_of(pid: int, state: str) -> str | None:
+    """Returns the state where the process is in it."""
+    found = look(pid)
+    return state if found and found.state == state else None
+
+
 # -- servers
+
+
+def postgres_frozen(stage: Stage, dice: Random) -> Steps[Proof]:
+    """Stops all of PostgreSQL's processes: connections stay, and nobody answers."""
+    yield from true(lambda: "postgres" not in stage.busy)
+    with stage.holding("postgres"), stage.fleet.no_queries():
+        process = yield from until(lambda: stage.fleet.servers.postgres.process)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return (yield from _frozen([process.pid, *map(int, children)], dice))
+
+
+def redis_full(stage: Stage, dice: Random) -> Steps[Proof]:
+    """Bounds Redis' memory to less than it has: reads are answered, writes fail."""
+
+    def refused() -> str | None:
+        """Error of a write, once Redis refuses them."""
+        try:
+            stage.fleet.redis.config_set("maxmemory", 1)
+            stage.fleet.redis.set(_CANARY, "1")
+        except redis.OutOfMemoryError as error:
+            return str(error)
+        except redis.RedisError:
+            return None
+        return None
+
+    yield from true(lambda: "redis" not in stage.busy)
+    with stage.holding("redis"):
+        process = stage.fleet.servers.redis.process
+        try:
+            error = yield from until(refused)
+            yield from targets.a_while(dice.uniform(1.0, 5.0))
+        finally:
+            with suppress(redis.RedisError):  # one that starts again has no bound
+                stage.fleet.redis.config_set("maxmemory", 0)
+    return {"pid": process and process.pid, "error": error}
 
 
 def postgres_stopped(stage: Stage, dice: Random) -> Steps[Proof]:

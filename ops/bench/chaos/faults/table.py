@@ -21,6 +21,7 @@ class Fault:
 
 
 _LOGGED = "wait status, as its supervisor saw it"
+_FROZEN = "state T in /proc, seconds stopped"
 _RUN_ID = "wait status, run_id before and after"
 _STARTED = "wait status, pg_postmaster_start_time before and after"
 _STOPPED = "state T in /proc, seconds stopped, its leases taken by other epochs"
@@ -28,40 +29,53 @@ _SEQS = "seqs read, of those that the stream was about to send"
 
 FAULTS: Mapping[str, Fault] = {
     "worker_killed": Fault(
-        150, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
+        120, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
     ),
     "worker_stopped": Fault(
-        *(110, "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)", _STOPPED),
+        *(100, "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)", _STOPPED),
         faults.worker_stopped,
     ),
     "worker_terminated": Fault(
-        110, "SIGTERM of a worker", _LOGGED, partial(faults.worker_ended, SIGTERM)
+        100, "SIGTERM of a worker", _LOGGED, partial(faults.worker_ended, SIGTERM)
     ),
     "api_killed": Fault(
-        110, "SIGKILL of an api", "wait status", partial(faults.child_killed, "apis")
+        100, "SIGKILL of an api", "wait status", partial(faults.child_killed, "apis")
     ),
     "keeper_killed": Fault(
-        110, "SIGKILL of a keeper", "wait status", partial(faults.child_killed, "keepers")
+        100, "SIGKILL of a keeper", "wait status", partial(faults.child_killed, "keepers")
     ),
     "postgres_stopped": Fault(
-        110, "PostgreSQL stopped `immediate`, and started", _STARTED, faults.postgres_stopped
+        100, "PostgreSQL stopped `immediate`, and started", _STARTED, faults.postgres_stopped
+    ),
+    "api_frozen": Fault(
+        30, "SIGSTOP of an api, then SIGCONT", _FROZEN, partial(faults.child_frozen, "apis")
+    ),
+    "keeper_frozen": Fault(
+        20, "SIGSTOP of a keeper, then SIGCONT", _FROZEN, partial(faults.child_frozen, "keepers")
+    ),
+    "postgres_frozen": Fault(
+        *(30, "SIGSTOP of all processes of PostgreSQL, then SIGCONT", _FROZEN),
+        faults.postgres_frozen,
+    ),
+    "redis_full": Fault(
+        20, "Redis out of memory for seconds", "the error of a write", faults.redis_full
     ),
     "redis_killed": Fault(60, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
     "redis_flushed": Fault(
         60, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
     ),
     "nudge_dropped": Fault(
-        45, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
+        40, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
     ),
     "nudge_doubled": Fault(
-        45, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
+        40, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
     ),
     "upload_broken_off": Fault(
-        *(45, "an upload broken off", "bytes sent; the tag of no job"),
+        *(40, "an upload broken off", "bytes sent; the tag of no job"),
         partial(faults.broken_off, "upload"),
     ),
     "stream_broken_off": Fault(
-        *(45, "a stream broken off by its client, which resumes", _SEQS),
+        *(40, "a stream broken off by its client, which resumes", _SEQS),
         partial(faults.broken_off, "stream"),
     ),
 }

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from sqlalchemy import Engine, text
 
+from jobs import clock
 from jobs.models.builtin_models import SAMPLES
 from jobs.store import db
 from jobs.store.jobs import detail, read, verbs
@@ -17,9 +18,11 @@ from jobs.store.queue import claim as claims
 from jobs.store.queue import reap as reaping
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
+from jobs.store.queue.clock_watch import ClockWatch
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import Death
 from jobs.usecases.submit import Order, submit
+from tests.support.wait import eventually
 
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 60.0
@@ -140,6 +143,28 @@ def test_after_the_database_was_away_workers_may_renew_before_anything_is_reaped
         assert reaping.reap(tx, lease_s=3600.0) == 0  # the server is younger than that
         assert claims.renew(tx, leases, LEASE_S) == {(job, 0): "running"}
     assert reap(database) == 0
+
+
+def test_a_step_of_the_databases_clock_accuses_nobody_who_renews_then(database: Engine) -> None:
+    stepped_s = 0.0
+    watch = ClockWatch(1.0, lambda: clock.monotonic() - stepped_s)
+    job, owner = post(database, 3), worker(database)
+    leases = claim(database, owner)
+
+    def reaped() -> int:
+        with database.begin() as tx:
+            return reaping.reap(tx, 0.0, watch)
+
+    assert reaped() == 0
+    stepped_s = LEASE_S  # what the database's clock is ahead by from now on
+    lapse(database, silent=True)
+    assert reaped() == 0
+    with database.begin() as tx:
+        assert claims.renew(tx, leases, LEASE_S) == {(job, 0): "running"}
+    assert slices(database, job) == [(0, 3, "leased", False, 0)]
+    lapse(database, silent=True)
+    eventually(lambda: reaped() == 1)  # a lease later it is lost as ever
+    assert slices(database, job) == [(0, 3, "ready", True, 0)]
 
 
 def test_a_slice_given_back_by_a_worker_that_stopped_is_free(database: Engine) -> None:
