@@ -36,7 +36,6 @@ SETTINGS = {
     "port": str(PORT),
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
-    "max_connections": "200",
     "shared_buffers": "256MB",
     "wal_compression": "off",
     "fsync": "on",
@@ -62,6 +61,7 @@ class EmbeddedPostgres(Server):
     """Private PostgreSQL of a home."""
 
     name = "postgres"
+    connections = 200  #: most at once
     stop_signal = signal.SIGINT  # a fast shutdown: clients are cut off, commits are kept
 
     @property
@@ -104,6 +104,7 @@ class EmbeddedPostgres(Server):
         wal_mb = shutil.disk_usage(self.layout.data).total // _WAL_SHARE >> 20
         settings = {
             "cluster_name": self.layout.tag,
+            "max_connections": str(self.connections),
             "max_wal_size": f"{min(max(wal_mb, _WAL_MB[0]), _WAL_MB[1])}MB",
             **SETTINGS,
         }

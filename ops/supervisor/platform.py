@@ -22,6 +22,7 @@ from ops.embedded.layout import Layout
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
 from ops.processes.ports import free_port, free_ports
+from ops.supervisor import connections
 from ops.supervisor.worker import WatchedWorker
 
 _POLL_S = 0.1
@@ -49,6 +50,9 @@ class Platform:
         self.servers = EmbeddedServers(
             configured.home, postgres=not configured.database_url, redis=not configured.redis_url
         )
+        postgres = self.servers.postgres
+        postgres.connections = max(postgres.connections, connections.most(workers))
+        self._workers = workers
         api, worker = (self._logged_in(role, configured) for role in (db.API, db.WORKER))
         ports = _metrics_ports(configured, 1 + workers)
         keeper, *each = (worker.evolve(metrics_port=port) for port in ports)
@@ -91,7 +95,7 @@ class Platform:
             exposition.check_port(settings)
         try:
             self.servers.start()
-            _prepare(self.settings)
+            _prepare(self.settings, self._workers)
             self.supervisor.start()
             self._await_ready(stop_requested)
         except BaseException:
@@ -144,10 +148,11 @@ def _is_ready(client: httpx.Client) -> bool:
         return False
 
 
-def _prepare(configured: Settings) -> None:
+def _prepare(configured: Settings, workers: int) -> None:
     engine = db.connect(configured.database_url, pool_size=1)
     try:
         migrate(engine)
+        connections.check(engine, workers)
         bind_check.check(configured, engine)
     finally:
         engine.dispose()

@@ -48,7 +48,7 @@ def dying_worker(facts: Facts) -> Diagnosis | None:
         f"worker:{deaths[0].incarnation}" if deaths else "workers",
         f"{last}; {count(total, 'death')} in {within}: {words}"
         f"{of_leases if facts.reaped else ''}{of_slices if facts.observations.suspects else ''}",
-        _ADVICE.get(how, ""),
+        _ADVICE.get(hows.most_common(1)[0][0], ""),
         {"deaths": float(total), "how": how, "suspects": float(facts.observations.suspects)},
     )
 
