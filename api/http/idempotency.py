@@ -68,9 +68,11 @@ class Upload:
 
     def __init__(self, request: Request, tenant: str, key: str) -> None:
         self.name = (tenant, key)
-        # Equal requests have the same media type, query and body.
+        # Equal requests have the same route, media type, query and body. The route that came first
+        # isn't named: its keys of earlier releases stay valid.
+        route = "" if request.url.path == "/jobs" else request.url.path
         self._hash = hashlib.sha256(
-            f"{bodies.content_type(request)}\n{request.url.query}\n".encode()
+            f"{route}{bodies.content_type(request)}\n{request.url.query}\n".encode()
         )
         self._last_chunk_s = clock.monotonic()
 

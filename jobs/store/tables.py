@@ -300,6 +300,8 @@ audit = _table(
 )
 sa.Index("audit_tenant", audit.c.tenant_id, audit.c.id.desc())
 
+ended_sessions = _table("ended_sessions", *_key(sa.Text, "id"), *_required(_Time, "ends_at"))
+
 turns = sa.Table(
     "turns", metadata, *_key(sa.Text, "pool", "tenant_id"), *_required(sa.Double, "time_ms")
 )  # fmt: skip

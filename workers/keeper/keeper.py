@@ -29,6 +29,7 @@ from jobs.store.jobs import idempotency, verbs
 from jobs.store.monitoring import gauges as gauge_queries
 from jobs.store.queue import finish, reap, workers
 from jobs.store.queue.clock_watch import ClockWatch
+from jobs.store.tenants import ended_sessions
 from jobs.store.webhooks import endpoints
 from jobs.telemetry.metrics import exposition, metrics, record
 from jobs.telemetry.reports import history, reader
@@ -64,6 +65,7 @@ def duties(settings: Settings) -> list[Duty]:
         Duty("sweep", 30.0, finish.close_missed),
         Duty("lose workers", 5.0, lambda tx: workers.mark_lost(tx, silent_s), worker_died),
         Duty("forget keys", 60.0, lambda tx: idempotency.delete_old(tx, keys_s)),
+        Duty("forget sessions", 3600.0, ended_sessions.delete_old),
         Duty("forget endpoints", 3600.0, endpoints.delete_stale),
         Duty("sum up spend", 1.0, spend.compact),
         Duty("tell of spend", 5.0, spend.notify),

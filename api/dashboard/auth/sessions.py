@@ -1,6 +1,7 @@
 """Sessions: an encrypted cookie that holds the credential.
 
-The credential is verified on every request, so its end ends the session; the server stores nothing.
+The credential is verified on every request, so its end ends the session; the server stores only
+the ids of sessions that were signed out of.
 """
 
 import base64
@@ -9,16 +10,21 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Literal
 
 import orjson
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy import Engine as Database
 from starlette.responses import Response
 
+from api.context import Context
 from jobs import clock, encryption
 from jobs.errors import Malformed, NotConfigured
 from jobs.identity import Caller
 from jobs.settings import Settings
+from jobs.store.tenants import ended_sessions
 
 MAX_AGE_S = 12 * 3600.0
 COOKIE = "millrace_session"
@@ -60,6 +66,28 @@ def from_cookies(cookies: Mapping[str, str], settings: Settings) -> Session | No
     except TypeError:  # of another release
         return None
     return session if session and session.ends > clock.now().timestamp() else None
+
+
+async def end(cookies: Mapping[str, str], context: Context) -> None:
+    """Ends the session of a request's cookies, if there is one: copies of them end too."""
+    if session := from_cookies(cookies, context.settings):
+        ends_at = datetime.fromtimestamp(session.ends, UTC)
+        await run_in_threadpool(_store_end, context.database, session.id, ends_at)
+
+
+def _store_end(database: Database, id: str, ends_at: datetime) -> None:
+    with database.begin() as tx:
+        ended_sessions.add(tx, id, ends_at)
+
+
+async def has_ended(session: Session, context: Context) -> bool:
+    """Returns True if the session was signed out of."""
+    return await run_in_threadpool(_has_ended, context.database, session.id)
+
+
+def _has_ended(database: Database, id: str) -> bool:
+    with database.begin() as tx:
+        return ended_sessions.has_ended(tx, id)
 
 
 def matches(session: Session, caller: Caller) -> bool:

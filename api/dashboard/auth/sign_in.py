@@ -132,7 +132,8 @@ def _is_https(request: Request, context: Context) -> bool:
 
 @router.post("/sign-out")
 async def sign_out(request: Request, context: ContextDep, form: Form) -> Response:
-    """Ends the session."""
+    """Ends the session, here and in the browser."""
+    await sessions.end(request.cookies, context)
     response = layout.redirect(f"{layout.PREFIX}/sign-in", "You are signed out.")
     sessions.clear_session(response, _is_https(request, context))
     return response

@@ -40,6 +40,8 @@ async def recognize_viewer(request: Request, context: Context) -> Viewer:
     session = sessions.from_cookies(request.cookies, context.settings)
     headers = request.scope["headers"]
     if session:
+        if await sessions.has_ended(session, context):
+            raise Unauthenticated("this session was signed out of; sign in again")
         headers = with_credential(headers, session.credential)
     caller = await context.authenticator.authenticate(headers)
     id = session.id if session else caller.actor

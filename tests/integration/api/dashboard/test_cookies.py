@@ -1,5 +1,7 @@
 """The cookie of a session, as the browser is told to keep it."""
 
+import html
+
 import pytest
 
 from tests.integration.api.dashboard.conftest import TOKEN, People
@@ -24,3 +26,37 @@ def test_behind_a_proxy_that_ends_tls_it_is_for_https_alone(
         assert ("Secure" in said) == secure
         assert "HttpOnly" in said
         assert "SameSite=strict" in said
+
+
+def test_signing_out_ends_copies_of_the_cookie_too(people: People) -> None:
+    client, headers = people.client, {"Sec-Fetch-Site": "same-origin"}
+    shown = client.get("/dashboard/sign-in")
+    form = {"key": people.keys["acme"], "next": "/dashboard", "token": _token(shown.text)}
+    begun = {"Cookie": shown.headers["set-cookie"].partition(";")[0]}
+    signed_in = client.post(
+        "/dashboard/sign-in", headers=headers | begun, data=form, follow_redirects=False
+    )
+    [session] = [
+        cookie.partition(";")[0]
+        for cookie in signed_in.headers.get_list("set-cookie")
+        if cookie.startswith("millrace_session=")
+    ]
+    client.cookies.clear()
+    copy = {"Cookie": session}
+    page = client.get("/dashboard/jobs", headers=copy, follow_redirects=False)
+    assert page.status_code == 200
+    left = client.post(
+        "/dashboard/sign-out", headers=headers | copy, data={"token": _token(page.text)},
+        follow_redirects=False,
+    )  # fmt: skip
+    assert left.status_code == 303
+    client.cookies.clear()
+    again = client.get("/dashboard/jobs", headers=copy, follow_redirects=False)
+    assert again.status_code == 303
+    assert again.headers["location"].startswith("/dashboard/sign-in")
+
+
+def _token(page: str) -> str:
+    found = TOKEN.search(page)
+    assert found
+    return html.unescape(found[1])

@@ -21,9 +21,11 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return owned
 
 
-def upload(query: str = "", kind: str = "application/json", key: str = "k") -> Upload:
+def upload(
+    query: str = "", kind: str = "application/json", key: str = "k", path: str = "/jobs"
+) -> Upload:
     headers = [(b"content-type", kind.encode())]
-    scope = {"type": "http", "path": "/jobs", "query_string": query.encode(), "headers": headers}
+    scope = {"type": "http", "path": path, "query_string": query.encode(), "headers": headers}
     scope["server"] = ("x", 80)
     return Upload(Request(scope), "default", key)
 
@@ -79,3 +81,9 @@ def test_a_request_is_the_same_by_type_query_and_body_however_it_is_cut() -> Non
     ]
     assert same not in others
     assert len(same) == 32
+
+
+def test_an_equal_body_at_another_route_is_another_request() -> None:
+    paths = ("/jobs", "/infer", "/v1/embeddings")
+    assert len({upload(path=path).finish().fingerprint for path in paths}) == len(paths)
+    assert upload().finish().fingerprint == upload().finish().fingerprint
