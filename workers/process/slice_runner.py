@@ -93,9 +93,12 @@ class SliceRunner:
         host = self._in_flight[batch.slices[0]]
         try:
             inputs.feed(self._database, self._payloads, batch, host.model, host.submit)
-            while finished := batch.wait():
-                self.settlement.settle(host.model, finished)
-                self._end(finished, host)
+            while not batch.ended:
+                if finished := batch.wait():
+                    self.settlement.settle(host.model, finished)
+                    self._end(finished, host)
+                else:
+                    self.settlement.record(host.model, batch)
         finally:
             self._end(batch.slices, host)
             host.capacity.end_claim()
