@@ -26,6 +26,7 @@ from workers.device.model_host import ModelHost
 from workers.engines.echo import Echo
 from workers.items import in_flight
 from workers.process.slice_runner import SliceRunner
+from workers.scheduler.cost import LaunchSize
 
 MODEL = Model("a", "1", "echo", limits=Limits(slice_items=10, max_batch=10))
 EMBEDS = replace(MODEL, task="embedding")
@@ -38,13 +39,15 @@ class Bench:
     def __init__(
         self, settings: Settings, database: Engine, client: "redis.Redis",
         model: Model = MODEL, items: Sequence[Any] = ("x",) * 10 * SLICES,
-        engine: Echo | None = None, claimed: int = CLAIMS_IN_FLIGHT,
+        engine: Echo | None = None, claimed: int = CLAIMS_IN_FLIGHT, item_s: float = 0.0,
     ) -> None:  # fmt: skip
         self.database = database
         with database.begin() as tx:
             incarnation = workers.register(tx, "w", "default", "cpu", [model.key])
         puller = CallPuller(RedisLanes(client, model.key), str(incarnation), 60)
         self.host = ModelHost(model, engine or Echo(), puller, lambda *_: 0)
+        if item_s:
+            takes(self, item_s)
         hosts: dict[str, Host] = {model.key: self.host}
         self.slices = SliceRunner(
             database,
@@ -68,6 +71,12 @@ class Bench:
         found = "SELECT start FROM slices WHERE state = :state ORDER BY start"
         with self.database.connect() as tx:
             return list(tx.scalars(text(found), {"state": state}))
+
+    def leased_items(self) -> list[int]:
+        """Returns the items of each leased slice."""
+        found = "SELECT stop - start FROM slices WHERE state = 'leased'"
+        with self.database.connect() as tx:
+            return list(tx.scalars(text(found)))
 
     def counted(self) -> tuple[int, int]:
         """Returns the items that succeeded, by the counts of slices and by the ledger."""
@@ -111,6 +120,42 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     eventually(lambda: not bench.host.capacity.has_claims())
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
     assert not bench.slices.work()
+    bench.finish()
+
+
+def takes(bench: Bench, item_s: float) -> None:
+    """The model's launches are measured: so long an item."""
+    for rows in (1, 5, 10):
+        bench.host.scheduler.latency.observe(LaunchSize.alike(rows, 1), rows * item_s)
+
+
+def test_slices_that_turn_out_long_go_back_and_are_claimed_in_parts(bench: Bench) -> None:
+    bench.slices.release_excess()
+    assert bench.starts("leased") == [0, 10, 20, 30]
+    takes(bench, 1.0)
+
+    def parts() -> bool:  # a slice that is still being read goes back at a later heartbeat
+        bench.slices.release_excess()
+        return set(bench.leased_items()) == {1}
+
+    eventually(parts)
+    assert bench.host.capacity.room() <= 1, "one runs, one waits"
+    bench.slices.release_excess()
+    assert set(bench.leased_items()) == {1}
+    bench.host.start()
+    eventually(lambda: not (bench.starts("ready") or bench.starts("leased")), timeout_s=60)
+    bench.join()
+    assert bench.counted() == (10 * SLICES, 10 * SLICES)
+
+
+def test_the_slices_of_a_slow_model_are_cut_when_they_are_claimed(
+    settings: Settings, database: Engine, redis_client: "redis.Redis"
+) -> None:
+    bench = Bench(settings, database, redis_client, item_s=1.0, claimed=2)
+    assert bench.leased_items() == [1, 1]
+    assert bench.starts("leased") == [0, 1]
+    bench.slices.retire(bench.host)
+    eventually(lambda: not bench.starts("leased"))
     bench.finish()
 
 

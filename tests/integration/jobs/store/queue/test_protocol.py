@@ -23,7 +23,7 @@ from jobs.store.billing import spend
 from jobs.store.db import Tx
 from jobs.store.jobs import verbs
 from jobs.store.queue import claim as claims
-from jobs.store.queue import finish, workers
+from jobs.store.queue import finish, split, workers
 from jobs.store.queue import reap as reaping
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
@@ -87,14 +87,21 @@ class Protocol(RuleBasedStateMachine):
 
     # -- workers
 
-    @rule(n=st.integers(0, 2), room=st.integers(1, 6), end=st.sampled_from(["", "before", "after"]))
-    def claim(self, n: int, room: int, end: str) -> None:
+    @rule(
+        n=st.integers(0, 2),
+        room=st.integers(1, 6),
+        most=st.sampled_from([1, 2, 9]),
+        end=st.sampled_from(["", "before", "after"]),
+    )
+    def claim(self, n: int, room: int, most: int, end: str) -> None:
+        """Slices, of which the part is claimed that runs for long enough."""
         worker = self.workers[n]
 
         def act(tx: Tx) -> list[Lease]:
             if any(lease.suspect for lease in worker.leases):
                 return []
             found = claims.claim(tx, worker.incarnation, {ECHO: room}, LEASE_S)
+            found = [split.cut(tx, lease, most, "default") for lease in found]
             if not found and not worker.leases:
                 found = claims.claim_suspect(tx, worker.incarnation, ECHO, LEASE_S)
             return found
