@@ -31,7 +31,7 @@ class Limits:
     max_tokens: _Whole0 = 0  #: size units of a launch, padding included; 0: no bound
     in_flight: _Whole1 = 1  #: concurrent launches on a device
     window_ms: _Whole0 = 20  #: longest wait of an item for others that fill its launch
-    slice_items: _Whole1 = 1000  #: items of a slice: one to two seconds on the device
+    slice_items: _Whole1 = 1000  #: most items of a slice; workers cut those that take over 2 s
     max_item_bytes: _Whole1 = 262_144  #: longest input, as JSON
     max_launch_s: _Whole1 = 60  #: a launch that takes longer hangs: its worker is ended
     max_load_s: _Whole1 = 600  #: the same for loading and warming up

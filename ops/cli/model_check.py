@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import cycle, groupby, islice
 from operator import attrgetter
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from jobs import clock
@@ -24,6 +24,8 @@ from workers.scheduler.snapshot import LaneView, Rules
 _GOOD_SHARE = 0.95
 _ROUNDS = 5
 _MEASURE_S = 1.0  # bound of measuring one size of launch
+_SLICE_S = 1.5  # of a slice on the device: one to two
+_MOST_SLICE_ITEMS = 10_000
 _OUTPUT_CHARS = 200  # of the output that is shown
 _BAR_CHARS = 40
 
@@ -125,7 +127,7 @@ def lines(tried: ModelReport) -> Iterator[str]:
             yield f"inputs of up to {curve.bucket} {tried.unit}"
         yield from _table(curve)
         yield _verdict(curve, tried.target_ms)
-    limits = ("max_batch", "max_tokens")
+    limits = ("max_batch", "max_tokens", "slice_items")
     values = ", ".join(f"{key} = {tried.advice[key]}" for key in limits if key in tried.advice)
     yield ""
     yield "for its entry in the models file:"
@@ -221,9 +223,23 @@ def _advice(engine: Engine, curves: Sequence[Curve]) -> dict[str, int]:
     advice = {"max_batch": max(most for _, most in rows)}
     if any(curve.bucket for curve in curves):
         advice["max_tokens"] = max(most * curve.bucket for curve, most in rows)
+    item_s = mean(1 / _rate(curve, most) for curve, most in rows)
+    advice["slice_items"] = min(
+        _MOST_SLICE_ITEMS, max(advice["max_batch"], _two_digits(_SLICE_S / item_s))
+    )
     if weights := engine.memory_mb():
         advice["memory_mb"] = max(1, round(weights))
     return advice
+
+
+def _rate(curve: Curve, rows: int) -> float:
+    """Returns the items per second of the largest launches up to so many rows."""
+    return max(point.items_per_s for point in curve.points if point.rows <= rows)
+
+
+def _two_digits(value: float) -> int:
+    """Rounds to two digits: measurements hold no more. Returns 1 at least."""
+    return max(1, int(float(f"{value:.2g}")))
 
 
 def _table(curve: Curve) -> Iterator[str]:

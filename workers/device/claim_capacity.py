@@ -8,6 +8,8 @@ from jobs.models.model import Limits
 from workers.device.backpressure import Backpressure
 from workers.engines.protocol import Gated, Room
 
+_SLICES_AHEAD = 2  # of a slow model: one runs, one waits
+_TOO_LONG = 4  # times a slice's inputs
 CLAIMS_IN_FLIGHT = 4  # one claim's items run, one's wait, one's are fetched, one's are settled
 PREEMPTIVE_CLAIMS = 2  # on top of them, for under-served tenants
 
@@ -16,7 +18,8 @@ class ClaimCapacity:
     """Claims in flight of one model, and the room for more; guarded by the lock of its host.
 
     slots: names of the launches that may be in flight at a time; gate: an engine that says how many
-    may be now; item_ms: predicts the device time of an item; waiting: counts queued items."""
+    may be now; item_ms: predicts the device time of an item; slice_items: the most items of a slice
+    for so many launches at a time; waiting: counts queued items."""
 
     def __init__(
         self,
@@ -24,6 +27,7 @@ class ClaimCapacity:
         slots: Iterable[str],
         gate: Gated | None,
         item_ms: Callable[[], float],
+        slice_items: Callable[[int], int],
         waiting: Callable[[], int],
         lock: threading.Condition,
     ) -> None:
@@ -34,7 +38,7 @@ class ClaimCapacity:
         #: By slot: when its latest launch ends (monotonic s), and its duration (s), both predicted.
         self.launch_ends = dict.fromkeys(slots, (0.0, 0.0))
         self._limits, self._gate, self._lock = limits, gate, lock
-        self._item_ms, self._waiting = item_ms, waiting
+        self._item_ms, self._slice_items, self._waiting = item_ms, slice_items, waiting
         self._inputs = self._claims = 0
 
     def launch_room(self) -> Room:
@@ -47,26 +51,43 @@ class ClaimCapacity:
 
     def room(self) -> int:
         """Returns the number of inputs that may be claimed now."""
-        if self.launch_room().closed_s:
+        launches = self.launch_room()
+        if launches.closed_s:
             return 0
         with self._lock:
-            most = self._limits.slice_items
-            left = CLAIMS_IN_FLIGHT * most - self._inputs
+            most = self._slice_items(max(1, launches.launches))
+            slow = most < self._limits.slice_items and not self._gate
+            left = (_SLICES_AHEAD if slow else CLAIMS_IN_FLIGHT) * most - self._inputs
             if self.backpressure.active:
                 return 0 if self.draining or self._claims else 1  # room for one slice
             closed = self.draining or self._claims >= self.max_claims
-            return 0 if closed else max(0, min(most, left))
+            if closed or (slow and 2 * left < most):  # parts that are too small cost more
+                return 0
+            return max(0, min(most, left))
+
+    def slice_items(self) -> int:
+        """Returns the most inputs that a slice should have in this worker now."""
+        launches = self.launch_room()
+        with self._lock:
+            return self._slice_items(max(1, launches.launches))
+
+    def takes_too_long(self, inputs: int) -> bool:
+        """Returns True if inputs of one slice take so long that other workers should have some."""
+        if inputs <= _TOO_LONG:
+            return False
+        return inputs > _TOO_LONG * self.slice_items()
 
     def preemptive_room(self) -> int:
         """Returns the number of inputs that under-served tenants may claim now, on top of those in
         flight."""
-        if self.launch_room().closed_s:
+        launches = self.launch_room()
+        if launches.closed_s:
             return 0
         with self._lock:
             closed = self.draining or self.isolated or self.backpressure.active or not self._claims
             if closed or self._claims >= self.max_claims + PREEMPTIVE_CLAIMS:
                 return 0
-            return self._limits.max_batch
+            return min(self._limits.max_batch, self._slice_items(max(1, launches.launches)))
 
     def next_launch_end(self) -> tuple[float, float]:
         """Returns seconds until the first launch in flight ends, and its duration; predicted."""

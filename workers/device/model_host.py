@@ -66,6 +66,7 @@ class ModelHost:
             slots,
             self._gate,
             self.scheduler.item_ms,
+            self.scheduler.slice_items,
             self._items.__len__,
             self._changed,
         )
@@ -321,9 +322,7 @@ class ModelHost:
 
     def warm_up(self) -> None:
         """Runs and measures launches of the engine's samples."""
-        self.scheduler.latency.seed(
-            measure_launch_times(self.model, self.engine, self.scheduler.rules)
-        )
+        self.scheduler.seed(measure_launch_times(self.model, self.engine, self.scheduler.rules))
 
     def start(self) -> None:
         """Starts a thread for each slot."""

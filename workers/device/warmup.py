@@ -25,7 +25,7 @@ Measured = list[tuple[LaunchSize, float]]
 
 def measure_launch_times(model: Model, engine: Engine, rules: Rules) -> Measured:
     """Measures launches of one row, half a batch and a full batch of each of the engine's samples.
-    The first of each size only warms up."""
+    The first of each size only warms up. A slow model's larger launches are left out."""
     measured: Measured = []
     since_s = clock.monotonic()
     with ThreadPoolExecutor(model.limits.in_flight) as slots:
@@ -50,6 +50,8 @@ def _measure_sizes(
     full = min(len(entries), rules.full_rows(view))
     measured: Measured = []
     for rows in sorted({1, (full + 1) // 2, full}):
+        if measured and clock.monotonic() > until_s:
+            break
         batch = [entry.data for entry in entries[:rows]]
         size = LaunchSize.from_sizes([first.size] * rows, first.bucket, pads=model.pads)
         took = timed(engine, batch, slots, model.limits.in_flight, _ROUNDS, until_s)

@@ -1,13 +1,18 @@
 """Slices that a worker has claimed, and the outcomes of their items as the device gives them."""
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs import clock
 from jobs.store.queue.claim import Lease
 from jobs.telemetry.tracing.spans import NO_SPAN, Span
+
+RECORD_AFTER_S = 1.0
+"""Time for which outcomes of a slice that goes on wait to be recorded, s; twice that where the
+slice is about to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class InFlightSlice:
 
     lease: Lease
     batch: "ClaimedBatch"  #: all slices of the same claim
-    outcomes: list[ItemOutcome] = field(default_factory=list)
+    outcomes: list[ItemOutcome] = field(default_factory=list)  #: those that are not recorded
     failures: dict[int, list[Any]] = field(default_factory=dict)  #: earlier errors by seq
     lists: dict[int, int] = field(default_factory=dict)  #: inputs of each list, by its seq
     pending: int = -1  #: inputs without an outcome; below 0 until the slice has been read
@@ -63,7 +68,13 @@ class ClaimedBatch:
         self.slices = [InFlightSlice(lease, self) for lease in leases]
         self._open = len(self.slices)
         self._finished: list[InFlightSlice] = []
+        self._unrecorded: dict[InFlightSlice, float] = {}  # go on; since when, monotonic s
         self._changed = threading.Condition()
+
+    @property
+    def ended(self) -> bool:
+        """True once `wait` has returned every slice."""
+        return not self._open
 
     def update(
         self, in_flight: InFlightSlice, outcomes: Sequence[ItemOutcome], inputs: int
@@ -75,13 +86,56 @@ class ClaimedBatch:
             if in_flight.pending == 0 and not in_flight.finished:
                 in_flight.finished, in_flight.finished_s = True, clock.monotonic()
                 self._finished.append(in_flight)
+                self._unrecorded.pop(in_flight, None)
                 self._changed.notify()
+            elif outcomes and not (in_flight.finished or in_flight in self._unrecorded):
+                self._unrecorded[in_flight] = clock.monotonic()
 
     def wait(self) -> list[InFlightSlice]:
-        """Blocks until slices finish; returns those that did since the last call, and an empty
-        list once every slice has been returned."""
+        """Blocks until slices finish, and returns those that did since the last call. Returns an
+        empty list where outcomes of others are due to be recorded, or once it has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._finished or not self._open)
+            while self._open and not self._finished:
+                left_s = self._record_in_s()
+                if left_s <= 0:
+                    break
+                self._changed.wait(left_s)
             finished, self._finished = self._finished, []
             self._open -= len(finished)
             return finished
+
+    def _record_in_s(self) -> float:
+        """Returns the seconds until outcomes of slices that go on are to be recorded: nobody wakes
+        the thread that waits when the first of them comes, so it looks again in time."""
+        now_s = clock.monotonic()
+        return min(
+            (
+                since_s + RECORD_AFTER_S * (1 if one.pending > len(one.outcomes) else 2) - now_s
+                for one, since_s in self._unrecorded.items()
+            ),
+            default=RECORD_AFTER_S,
+        )
+
+    def take_outcomes(self) -> Mapping[InFlightSlice, InFlightSlice]:
+        """Takes the outcomes of slices that go on; returns copies of these slices that hold them.
+        A list stays until all of its inputs have ended."""
+        with self._changed:
+            parts = {one: replace(one, outcomes=_take(one)) for one in self._unrecorded}
+            self._unrecorded.clear()
+            return parts
+
+    def put_back(self, parts: Mapping[InFlightSlice, InFlightSlice]) -> None:
+        """Gives slices outcomes back that could not be recorded."""
+        for in_flight, part in parts.items():
+            self.update(in_flight, part.outcomes, 0)
+
+
+def _take(in_flight: InFlightSlice) -> list[ItemOutcome]:
+    """Removes and returns the outcomes of a slice, except those of lists that are not complete."""
+    outcomes, lists = in_flight.outcomes, in_flight.lists
+    in_flight.outcomes = []
+    if lists:
+        ended = Counter(one.seq for one in outcomes)
+        in_flight.outcomes = [one for one in outcomes if ended[one.seq] < lists.get(one.seq, 0)]
+        outcomes = [one for one in outcomes if ended[one.seq] >= lists.get(one.seq, 0)]
+    return outcomes

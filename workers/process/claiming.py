@@ -6,13 +6,14 @@ from sqlalchemy import Engine as Database
 
 from jobs import clock
 from jobs.store.db import Tx
-from jobs.store.queue import backlog, claim
+from jobs.store.queue import backlog, claim, split
 from jobs.store.queue.claim import Lease, PreemptiveClaim
 from jobs.telemetry.metrics import record
 from workers.device.host import Host
 
 _CLAIM_S = 0.03  # from the start of a preemptive claim until its items are in their lane
 _POLL_S = 0.05  # between two preemptive claims, where launches are short
+_CUT_ABOVE = 1.5  # times the inputs that a slice should have
 _NEXT_LAUNCH_S = 0.005  # after a launch was to end, the next one has begun
 
 
@@ -88,9 +89,22 @@ class Claimer:
                 item_ms={host.model: host.capacity.item_ms() for host in rooms},
                 preemptive=preemptive,
             )
+            if len(leases) == 1:  # one that doesn't fit is claimed alone
+                leases = [self._cut(tx, leases[0], rooms)]
         model = leases[0].model if leases else ""
         record.claim(clock.monotonic() - since_s, model, len(leases), False)
         return leases
+
+    def _cut(self, tx: Tx, lease: Lease, rooms: Mapping[Host, int]) -> Lease:
+        """Leaves a part of a claimed slice to others where all of it would run for long."""
+        inputs, host = lease.inputs, self._hosts[lease.model]
+        if inputs <= rooms[host]:
+            return lease
+        most = host.capacity.slice_items()
+        if inputs <= _CUT_ABOVE * most:
+            return lease
+        part = min(most, rooms[host])
+        return split.cut(tx, lease, max(1, part // lease.each), self._pool)
 
     def _claim_suspect(self) -> list[Lease]:
         for host in list(self._hosts.values()):

@@ -1,5 +1,5 @@
-"""Settlement of finished slices: outcomes to rows, long outputs to the blob store, rows to the
-database in one transaction, then metrics, log and spans."""
+"""Settlement of slices, and records of those that go on: outcomes to rows, long outputs to the blob
+store, rows to the database in one transaction, then metrics, log and spans."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ from jobs.store.queue.workers import LaunchRow
 from jobs.telemetry import logs
 from workers.device.monitoring import launch_metrics, tracing
 from workers.items import results
-from workers.items.in_flight import InFlightSlice
+from workers.items.in_flight import ClaimedBatch, InFlightSlice
 from workers.items.retry import retry_while_away
 from workers.scheduler.entries import Launch
 
@@ -73,43 +73,54 @@ class Settlement:
         """Settles finished slices of one model. While the database or the blob store is away it
         tries again: the leases' epochs keep that safe."""
         since_s = clock.monotonic()
-        give_up_s = since_s + _RECORD_FOR_S
-        rows, attempts = to_rows(finished, model.limits)
-        stored = results.stash(self._payloads, rows, give_up_s)
-        settled = 0
-        if stored is not None:
-            settled = self._record(model, finished, stored, attempts, give_up_s)
-        tracing.end_slices(finished, since_s, settled)
+        write = partial(settle.settle, pool=self._pool)
+        settled = self._store(model, finished, write, since_s + _RECORD_FOR_S)
+        tracing.end_slices(finished, since_s, settled or 0)
 
-    def _record(
+    def record(self, model: Model, batch: ClaimedBatch) -> None:
+        """Records what ended of a claim's slices that go on. Tries once: while the database or the
+        blob store is away the outcomes stay with their slices."""
+        parts = batch.take_outcomes()
+        taken = list(parts.values())
+        if taken and self._store(model, taken, settle.record, clock.monotonic()) is None:
+            batch.put_back(parts)
+        else:
+            tracing.count_outcomes(parts)
+
+    def _store(
         self,
         model: Model,
-        finished: Sequence[InFlightSlice],
-        rows: Sequence[Result],
-        attempts: Sequence[Attempt],
+        slices: Sequence[InFlightSlice],
+        write: Callable[..., int],
         give_up_s: float,
-    ) -> int:
-        """Writes rows and launches; returns the number of leases that were still held."""
-        leases = [one.lease for one in finished]
+    ) -> int | None:
+        """Writes the outcomes of slices; returns the number of leases that were still held, and
+        None where the database or the blob store was away until `give_up_s` (monotonic)."""
+        rows, attempts = to_rows(slices, model.limits)
+        stored = results.stash(self._payloads, rows, give_up_s)
+        if stored is None:
+            return None
+        leases = [one.lease for one in slices]
         prices = {model.key: self._price(model)}
         since_s = clock.monotonic()
-        settled = retry_while_away(
-            partial(self._write, leases, rows, attempts, prices),
+        held = retry_while_away(
+            partial(self._write, write, leases, stored, attempts, prices),
             CONNECTION_ERRORS,
             give_up_s,
             partial(_warn, leases, len(rows)),
         )
-        if settled is None:
-            return 0
+        if held is None:
+            return None
         took_s = clock.monotonic() - since_s
-        launch_metrics.record_settlement(finished, rows, attempts, took_s, settled)
-        if settled < len(leases):
+        launch_metrics.record_settlement(slices, stored, attempts, took_s, held)
+        if held < len(leases):
             with logs.bound_fields(**_ids(leases)):
-                _log.warning("%d of %d leases had been lost", len(leases) - settled, len(leases))
-        return settled
+                _log.warning("%d of %d leases had been lost", len(leases) - held, len(leases))
+        return held
 
     def _write(
         self,
+        write: Callable[..., int],
         leases: Sequence[Lease],
         rows: Sequence[Result],
         attempts: Sequence[Attempt],
@@ -120,20 +131,18 @@ class Settlement:
         try:
             with self._database.begin() as tx:
                 workers.insert_launches(tx, launches)
-                return settle.settle(tx, leases, rows, attempts, prices, pool=self._pool)
+                return write(tx, leases, rows, attempts, prices)
         except CONNECTION_ERRORS:
             with self._lock:
                 self._launches += launches
             raise
 
 
-def to_rows(
-    finished: Sequence[InFlightSlice], limits: Limits
-) -> tuple[list[Result], list[Attempt]]:
-    """Returns the results of finished slices, and the failures that will be retried."""
+def to_rows(slices: Sequence[InFlightSlice], limits: Limits) -> tuple[list[Result], list[Attempt]]:
+    """Returns the results of slices, and the failures that will be retried."""
     rows: list[Result] = []
     attempts: list[Attempt] = []
-    for in_flight in finished:
+    for in_flight in slices:
         ended, failed = results.rows(in_flight, limits)
         rows += ended
         attempts += failed

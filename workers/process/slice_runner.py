@@ -93,9 +93,12 @@ class SliceRunner:
         host = self._in_flight[batch.slices[0]]
         try:
             inputs.feed(self._database, self._payloads, batch, host.model, host.submit)
-            while finished := batch.wait():
-                self.settlement.settle(host.model, finished)
-                self._end(finished, host)
+            while not batch.ended:
+                if finished := batch.wait():
+                    self.settlement.settle(host.model, finished)
+                    self._end(finished, host)
+                else:
+                    self.settlement.record(host.model, batch)
         finally:
             self._end(batch.slices, host)
             host.capacity.end_claim()
@@ -135,10 +138,14 @@ class SliceRunner:
                 host.release(in_flight)
 
     def release_excess(self) -> None:
-        """Releases slices but the oldest of models under backpressure, for other workers."""
+        """Releases slices for other workers: all but the oldest of models under backpressure, and
+        those that turn out to take long; they are claimed again in parts."""
         for host in list(self._hosts.values()):
-            if host.capacity.check_backpressure():
-                for in_flight in self._unfinished(host)[1:]:
+            capacity, unfinished = host.capacity, self._unfinished(host)
+            busy = capacity.check_backpressure()
+            for n, in_flight in enumerate(unfinished):
+                long = not in_flight.lease.suspect and capacity.takes_too_long(in_flight.pending)
+                if (busy and n) or long:
                     host.release(in_flight)
 
     # -- state

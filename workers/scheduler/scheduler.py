@@ -5,6 +5,7 @@ It has no thread and no clock: the device's threads, the tests and the simulator
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from jobs.calls.lanes import PROBED_AFTER_MS, Ticket, lane_parts
 from jobs.calls.profile import Profile, Times
@@ -18,6 +19,10 @@ from workers.scheduler.policy import Flush, LaunchPolicy, Wait
 from workers.scheduler.snapshot import LaneView, Rules, Waiting, merged
 
 FLOOR = 0.05  # share of the device's time that is guaranteed to items
+
+_SLICE_MS = 1000.0  # of device time: what slices are cut to that take twice as long
+_GROWTH = 2  # slices have at most so many times the rows of the largest launch that was measured
+_SIZE_FOLLOW = 0.1  # weight of a launch in the mean size of its rows
 
 _MAX_PAID_S = 10.0  # for which earlier device time counts against items
 _GRACE_S = 1.0  # after its arrival an item is owed nothing yet
@@ -38,6 +43,14 @@ class Scheduler:
         self.lanes_seen = 0  # lanes with entries, at the last decision
         self._calls_s = 0.0
         self._paid_until_s = 0.0
+        self._measured_rows = inf  # of the largest launch
+        self._mean_size = 0.0  # of a row, padding included; 0: nothing ran yet
+
+    def seed(self, sweep: Sequence[tuple[LaunchSize, float]]) -> None:
+        """Learns from the launches of the warm-up, with their seconds. Slices then begin small, up
+        to launches of sizes that it has not measured."""
+        self.latency.seed(sweep)
+        self._measured_rows = max((work.rows for work, _ in sweep), default=0)
 
     def decide(
         self, now_s: float, waiting: Waiting, *, draining: bool = False, closed_s: float = 0.0
@@ -148,7 +161,12 @@ class Scheduler:
             took_s = self.latency.predict95(launch.work)
             self._calls_s = max(took_s, self._calls_s * _FADE)
         if clean:
-            self.latency.observe(launch.work, launch.engine_s)
+            work = launch.work
+            self.latency.observe(work, launch.engine_s)
+            self._measured_rows = max(self._measured_rows, work.rows)
+            size = work.units / work.rows
+            follow = _SIZE_FOLLOW if self._mean_size else 1.0
+            self._mean_size += follow * (size - self._mean_size)
         self._batch_limit.launched(len(launch.entries), clean=clean)
         self._apply_batch_limit()
 
@@ -175,10 +193,36 @@ class Scheduler:
         return Profile(load_s * 1000, times, slots)
 
     def item_ms(self) -> float:
-        """Predicts the device time of an item in a full launch of the middle bucket, ms."""
+        """Predicts the device time of an item in a full launch, ms: of the middle bucket, or of the
+        mean size where there are no buckets."""
+        view, row = self._usual_lane()
+        rows = self.rules.full_rows(view)
+        full = LaunchSize.alike(rows, row.units, view.bucket)
+        return self.latency.predict(full) * 1000 / rows
+
+    def slice_items(self, launches: int) -> int:
+        """Returns the most items of a slice, for so many launches at a time: `slice_items` of the
+        limits, unless they take more than two seconds; then a second's worth, but enough for
+        launches that are nearly as good as full ones in each bucket."""
+        most = self.rules.limits.slice_items
+        if self._measured_rows < most:
+            view, row = self._usual_lane()
+            if self._measured_rows < self.rules.full_rows(view):
+                most = min(most, launches * max(1, _GROWTH * int(self._measured_rows)))
+        item_ms = self.item_ms() / launches
+        if item_ms * self.rules.limits.slice_items <= 2 * _SLICE_MS:
+            return most
+        view, row = self._usual_lane()
+        knee = self.latency.knee(self.rules.full_rows(view), row)
+        least = knee * launches * len(self._buckets)
+        return min(most, max(least, int(_SLICE_MS / item_ms)))
+
+    def _usual_lane(self) -> tuple[LaneView, LaunchSize]:
+        """Returns a lane of the usual items, and one of its rows."""
         bucket = self._buckets[len(self._buckets) // 2]
-        rows = self.rules.full_rows(LaneView("", bucket))
-        return self.latency.predict(LaunchSize.alike(rows, bucket or 1, bucket)) * 1000 / rows
+        size = bucket or self._mean_size or 1.0
+        view = LaneView("", bucket, items=1, items_units=max(1, round(size)))
+        return view, LaunchSize.alike(1, size, bucket)
 
     def _owed_from_s(self, lanes: Sequence[LaneView]) -> float:
         since_s = min(view.items_since_s for view in lanes if view.items)

@@ -1,4 +1,5 @@
-"""Leases of slices: claim, read, renew. A lease is fenced by its epoch, which only grows.
+"""Leases of slices: claim, read, renew. A lease is fenced by its owner and its epoch, which only
+grows, unless a failover loses commits: then the owner tells two leases of one epoch apart.
 
 All times are the database's; the clocks of workers decide nothing.
 """
@@ -43,6 +44,7 @@ class Lease:
     weight: float = 1.0  #: fair-share weight of the tenant
     each: int = 1  #: mean number of inputs an item has, rounded up
     traceparent: str | None = None  #: packed TraceContext of the job's request
+    owner: int = 0  #: incarnation that holds it
 
     @property
     def inputs(self) -> int:
@@ -140,7 +142,7 @@ _STATEMENT = """
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
               jobs.class, slices.priority, due_at, taken.weight, slices.inputs, jobs.traceparent,
-              taken.cost_ms, taken.starts_ms
+              lease_owner, taken.cost_ms, taken.starts_ms
 """
 _HELD = """held AS (
         SELECT * FROM unnest(CAST(:tenants AS text[]), CAST(:priorities AS int[]),
@@ -177,7 +179,8 @@ _CLAIM_SUSPECT = text("""
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,
               slices.model || '@' || slices.version, jobs.params, suspect, retrying,
-              jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent
+              jobs.class, slices.priority, due_at, CAST(1 AS float8), 1, jobs.traceparent,
+              lease_owner
 """)
 
 # Jobs are locked in the order of their ids.
@@ -343,21 +346,23 @@ def read_inputs(tx: Tx, leases: Sequence[Lease]) -> list[InputRow]:
     return rows
 
 
-_MINE = """
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
-             AS mine (job_id, start, epoch)
-    JOIN slices s USING (job_id, start, epoch)
+HELD = """
+    unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]),
+           CAST(:owners AS bigint[])) AS mine (job_id, start, epoch, lease_owner)
+    JOIN slices s USING (job_id, start, epoch, lease_owner)
 """
+"""SQL: the slices `s` of leases (see `lease_arrays`); where one isn't leased, or by another owner,
+the lease is lost."""
 
 # Slices that a verb has locked are left as they are: a long cancel must not stop the renewal.
 _RENEW = text(f"""
     UPDATE slices SET lease_until = now() + make_interval(secs => :lease_s)
-    FROM (SELECT s.job_id, s.start {_MINE}
+    FROM (SELECT s.job_id, s.start FROM {HELD}
           WHERE s.state = 'leased' ORDER BY s.job_id, s.start FOR UPDATE OF s SKIP LOCKED) AS held
     WHERE slices.job_id = held.job_id AND slices.start = held.start
 """)
 _STILL_HELD = text(f"""
-    SELECT s.job_id, s.start, j.state {_MINE} JOIN jobs j ON j.id = s.job_id
+    SELECT s.job_id, s.start, j.state FROM {HELD} JOIN jobs j ON j.id = s.job_id
     WHERE s.state = 'leased'
 """)
 
@@ -373,9 +378,10 @@ def renew(tx: Tx, leases: Sequence[Lease], lease_s: float) -> dict[tuple[UUID, i
 
 
 def lease_arrays(leases: Sequence[Lease]) -> dict[str, Any]:
-    """Returns leases as the parameters jobs, starts, epochs."""
+    """Returns leases as the parameters jobs, starts, epochs, owners."""
     return {
         "jobs": [lease.job_id for lease in leases],
         "starts": [lease.start for lease in leases],
         "epochs": [lease.epoch for lease in leases],
+        "owners": [lease.owner for lease in leases],
     }

@@ -10,19 +10,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, literal, select, text, update
+from sqlalchemy import literal, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from jobs.store.db import Tx, notify_work
 from jobs.store.queue.clock_watch import ClockWatch
-from jobs.store.queue.finish import (
-    COUNTS,
-    SET_COUNTS,
-    SliceKey,
-    close_finished_jobs,
-    end_slices,
-    key_arrays,
-)
+from jobs.store.queue.finish import SliceKey, close_finished_jobs, end_slices, key_arrays
+from jobs.store.queue.split import is_slice, pending_seqs, split
 from jobs.store.tables import results
 from jobs.store.tables import slices as table
 from jobs.telemetry.metrics import record
@@ -86,15 +80,6 @@ def reap(tx: Tx, lease_s: float, watch: ClockWatch | None = None) -> int:
     return len(lost)
 
 
-# Seqs of a slice without a result. Written out for OFFSET 0: one look at the results' key for each.
-_PENDING = text("""
-    SELECT g.seq FROM slices s, LATERAL generate_series(s.start, s.stop - 1) AS g (seq)
-    WHERE s.job_id = :job AND s.start = :start
-      AND NOT EXISTS (SELECT 1 FROM results r WHERE r.job_id = s.job_id AND r.seq = g.seq OFFSET 0)
-    ORDER BY g.seq
-""")
-
-
 def _bisect(tx: Tx, slices: Sequence[SliceKey]) -> set[SliceKey]:
     """Splits suspects that were accused again, or counts a death against an item that was alone.
 
@@ -102,41 +87,17 @@ def _bisect(tx: Tx, slices: Sequence[SliceKey]) -> set[SliceKey]:
     """
     ended = set()
     for job, start in slices:
-        pending = tx.scalars(_PENDING, {"job": job, "start": start}).all()
+        pending = pending_seqs(tx, job, start)
         if len(pending) > 1:
-            _split(tx, job, start, pending[len(pending) // 2])
+            split(tx, job, start, pending[len(pending) // 2], table.c.state)
         elif _count_death(tx, job, start) >= DEATHS_ALONE:
             _quarantine(tx, job, start, pending[0])
             ended.add((job, start))
     return ended
 
 
-# Recounts both halves. Written out, as COUNTS is.
-_RECOUNT = text(f"""
-    UPDATE slices SET {SET_COUNTS} FROM slices s, {COUNTS}
-    WHERE s.job_id = :job AND s.start IN (:start, :middle)
-      AND slices.job_id = s.job_id AND slices.start = s.start
-""")
-_INHERITED = (
-    "job_id", "stop", "tenant_id", "model", "version", "priority", "state", "not_before", "due_at",
-    "epoch", "suspect", "retrying", "inputs",
-)  # fmt: skip
-
-
-def _is(job: UUID, start: int) -> ColumnElement[bool]:
-    return (table.c.job_id == job) & (table.c.start == start)
-
-
-def _split(tx: Tx, job: UUID, start: int, middle: int) -> None:
-    """Makes a new slice of the second half."""
-    half = select(literal(middle), *(table.c[name] for name in _INHERITED)).where(_is(job, start))
-    tx.execute(insert(table).from_select(["start", *_INHERITED], half, include_defaults=False))
-    tx.execute(update(table).where(_is(job, start)).values(stop=middle))
-    tx.execute(_RECOUNT, {"job": job, "start": start, "middle": middle})
-
-
 def _count_death(tx: Tx, job: UUID, start: int) -> int:
-    died = update(table).where(_is(job, start)).values(deaths=table.c.deaths + 1)
+    died = update(table).where(is_slice(job, start)).values(deaths=table.c.deaths + 1)
     deaths: int = tx.scalars(died.returning(table.c.deaths)).one()
     return deaths
 
@@ -155,9 +116,11 @@ def _quarantine(tx: Tx, job: UUID, start: int, seq: int) -> None:
     values = [literal(value, results.c[name].type) for name, value in lost.items()]
     row = select(s.job_id, s.tenant_id, s.deaths, *values)
     names = ["job_id", "tenant_id", "attempts", *lost]
-    failed = insert(results).from_select(names, row.where(_is(job, start)), include_defaults=False)
+    failed = insert(results).from_select(
+        names, row.where(is_slice(job, start)), include_defaults=False
+    )
     if tx.execute(failed.on_conflict_do_nothing()).rowcount:
-        model = tx.scalars(select(s.model + "@" + s.version).where(_is(job, start))).one()
+        model = tx.scalars(select(s.model + "@" + s.version).where(is_slice(job, start))).one()
         record.items_ended(model, "failed", 1)
         record.item_errors(model, "worker_lost", 1)
     end_slices(tx, [(job, start)], "failed")

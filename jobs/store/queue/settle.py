@@ -1,4 +1,5 @@
-"""Settlement: writes results, gives leases back, ends jobs that are complete by it."""
+"""Settlement: writes results, gives leases back, ends jobs that are complete by it. What ended of a
+slice that goes on is recorded on its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,15 @@ from jobs.states import Outcome
 from jobs.store.billing.ledger import BILL_ITEMS
 from jobs.store.db import Tx, cursor, notify_work
 from jobs.store.queue import fair_share
-from jobs.store.queue.claim import Lease, lease_arrays
-from jobs.store.queue.finish import COUNTS, SET_COUNTS, close_finished_jobs, end_slices, key_arrays
+from jobs.store.queue.claim import HELD, Lease, lease_arrays
+from jobs.store.queue.finish import (
+    COUNTS,
+    SET_COUNTS,
+    SliceKey,
+    close_finished_jobs,
+    end_slices,
+    key_arrays,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +61,9 @@ R = TypeVar("R", Result, Attempt)
 # All statements of a settlement are written out: they take arrays of slices and of results, one
 # round trip each.
 
-# Leases that are still held, by their epoch; locked in the order of the keys.
-_LOCK_MINE = text("""
-    SELECT s.job_id, s.start
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:epochs AS int[]))
-             AS mine (job_id, start, epoch)
-    JOIN slices s USING (job_id, start, epoch)
+# Leases that are still held; locked in the order of the keys.
+_LOCK_MINE = text(f"""
+    SELECT s.job_id, s.start FROM {HELD}
     WHERE s.state = 'leased'
     ORDER BY s.job_id, s.start FOR UPDATE OF s
 """)
@@ -136,15 +141,7 @@ def settle(
     name@version, for the ledger; a model without one is free. pool: pool whose tenants were charged
     at the claim; what they used beyond it is added.
     """
-    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, lease_arrays(leases))}
-    if len(mine) < len(leases):
-        ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
-        results, attempts = _within(ranges, results), _within(ranges, attempts)
-    if results:
-        columns = [*_columns(Result, results), *item_columns(leases, prices)]
-        cursor(tx).execute(_INSERT_RESULTS, columns)
-    if attempts:
-        cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts)[:-1])
+    mine, results, attempts = _insert(tx, leases, results, attempts, prices)
     if not mine:
         return 0
     settled = tx.execute(_SETTLE, key_arrays(mine)).all()
@@ -159,6 +156,66 @@ def settle(
     close_finished_jobs(tx, ended)
     fair_share.correct(tx, pool, _uncharged_ms(settled, [*results, *attempts]))
     return len(mine)
+
+
+# The slice stays leased. What it used is taken off what it was charged at the claim: the settlement
+# corrects by the rest.
+_COUNT = text(f"""
+    UPDATE slices
+    SET charged_ms = slices.charged_ms - mine.used_ms, retrying = slices.retrying OR mine.failed,
+        {SET_COUNTS}
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:used_ms AS real[]),
+                CAST(:failed AS bool[])) AS mine (job_id, start, used_ms, failed)
+    JOIN slices s USING (job_id, start),
+    {COUNTS}
+    WHERE slices.job_id = mine.job_id AND slices.start = mine.start
+""")
+
+
+def record(
+    tx: Tx,
+    leases: Sequence[Lease],
+    results: Sequence[Result],
+    attempts: Sequence[Attempt] = (),
+    prices: Mapping[str, Price] = MappingProxyType({}),
+) -> int:
+    """Writes what ended of slices that go on; returns the number of leases that are still held.
+
+    A lost lease writes nothing. prices: as for `settle`.
+    """
+    mine, results, attempts = _insert(tx, leases, results, attempts, prices)
+    if mine:
+        held = [lease for lease in leases if (lease.job_id, lease.start) in mine]
+        ended = [_within(_ranges([lease]), results) for lease in held]
+        failed = [_within(_ranges([lease]), attempts) for lease in held]
+        values = key_arrays([(lease.job_id, lease.start) for lease in held])
+        values["used_ms"] = [
+            (sum(one.device_us for one in its) + sum(one.device_us for one in again)) / 1000
+            for its, again in zip(ended, failed, strict=True)
+        ]
+        values["failed"] = [bool(again) for again in failed]
+        tx.execute(_COUNT, values)
+    return len(mine)
+
+
+def _insert(
+    tx: Tx,
+    leases: Sequence[Lease],
+    results: Sequence[Result],
+    attempts: Sequence[Attempt],
+    prices: Mapping[str, Price],
+) -> tuple[set[SliceKey], Sequence[Result], Sequence[Attempt]]:
+    """Locks the slices of leases that are still held, and writes their rows; returns both."""
+    mine = {(row[0], row[1]) for row in tx.execute(_LOCK_MINE, lease_arrays(leases))}
+    if len(mine) < len(leases):
+        ranges = _ranges(lease for lease in leases if (lease.job_id, lease.start) in mine)
+        results, attempts = _within(ranges, results), _within(ranges, attempts)
+    if results:
+        columns = [*_columns(Result, results), *item_columns(leases, prices)]
+        cursor(tx).execute(_INSERT_RESULTS, columns)
+    if attempts:
+        cursor(tx).execute(_INSERT_ATTEMPTS, _columns(Attempt, attempts)[:-1])
+    return mine, results, attempts
 
 
 def _uncharged_ms(

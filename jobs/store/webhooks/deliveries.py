@@ -1,7 +1,8 @@
 """Deliveries of webhooks: written as jobs end, claimed by keepers, recorded, listed for tenants.
 
-A claim pushes `due_at` forward by a lease and counts the try; the number of the try is the fence
-of its record. A delivery whose sender died falls due again.
+A claim pushes `due_at` forward by a lease and counts the try. The fence of its record is the number
+of the try with the time at which the tries began: a redelivery counts them anew. A delivery whose
+sender died falls due again.
 """
 
 from collections import Counter
@@ -58,6 +59,7 @@ class Delivery:
     type: str  #: `job.completed`, `batch.failed`, `usage.threshold`, …
     about: str  #: JSON: the job's row as it ended, or other data
     tries: int  #: tries up to and including this one
+    requested_at: datetime  #: time at which its tries began, again at a redelivery
     job: UUID | None = None  #: job that ended; None: it concerns no job
     traceparent: str | None = None  #: trace context of that job's request
 
@@ -130,8 +132,8 @@ _d, _e = table.c, webhook_endpoints.c
 # keeper's.
 _DUE = (
     select(
-        _d.id, _d.tenant_id, _d.url, _d.type, cast(_d.about, Text), _d.tries + 1, _d.job_id,
-        _d.about["traceparent"].astext,
+        _d.id, _d.tenant_id, _d.url, _d.type, cast(_d.about, Text), _d.tries + 1,
+        _d.requested_at, _d.job_id, _d.about["traceparent"].astext,
     )
     .where(text("state = 'pending'"), _d.due_at <= func.now())
     .where(
@@ -217,7 +219,12 @@ def record(
     tx: Tx, delivery: Delivery, state: str, wait_s: float, status: int | None, error: str | None
 ) -> bool:
     """Writes the result of a try; returns False where the try was no longer the caller's."""
-    own = table.c.id == delivery.id, table.c.tries == delivery.tries, table.c.state == "pending"
+    own = (
+        table.c.id == delivery.id,
+        table.c.tries == delivery.tries,
+        table.c.requested_at == delivery.requested_at,
+        table.c.state == "pending",
+    )
     values: dict[str, Any] = {"state": state, "due_at": queries.in_s(wait_s)}
     values["delivered_at"] = func.now() if state == "delivered" else null()
     statement = update(table).where(*own)

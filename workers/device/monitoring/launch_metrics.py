@@ -104,21 +104,23 @@ def _fill(launch: Launch, whole: _Part, rules: Rules) -> float:
 
 
 def record_settlement(
-    finished: Sequence[InFlightSlice],
+    slices: Sequence[InFlightSlice],
     results: Sequence[Result],
     attempts: Sequence[Attempt],
     seconds: float,
     settled: int,
 ) -> None:
-    """Records a settlement. settled: number of leases that were still held; where some had been
-    lost, items are not counted, since it isn't known whose they were."""
-    record.settlement(seconds, len(finished) - settled)
-    if not record.is_enabled() or settled < len(finished):
+    """Records a settlement, or a record of slices that go on. settled: number of leases that were
+    still held; where some had been lost, items are not counted, since it isn't known whose they
+    were."""
+    record.settlement(seconds, len(slices) - settled)
+    if not record.is_enabled() or settled < len(slices):
         return
     now_s = clock.monotonic()
-    models = {one.lease.job_id: one.lease.model for one in finished}
-    for one in finished:
-        record.postprocessed(one.lease.model, now_s - one.finished_s)
+    models = {one.lease.job_id: one.lease.model for one in slices}
+    for one in slices:
+        if one.finished:
+            record.postprocessed(one.lease.model, now_s - one.finished_s)
     failed = [result for result in results if result.error]
     for model, count in Counter(models[result.job_id] for result in results).items():
         lost = sum(models[result.job_id] == model for result in failed)

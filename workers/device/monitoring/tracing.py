@@ -2,23 +2,23 @@
 A launch and its entries link each other, since it is a part of several traces."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jobs import clock, ids
 from jobs.telemetry.tracing import spans
 from jobs.telemetry.tracing.context import TraceContext, new_trace, unpack
 from jobs.telemetry.tracing.spans import MOST_LINKS, NO_SPAN, Link, Span
-from workers.items.in_flight import InFlightSlice
+from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.items.results import error_code
 from workers.scheduler.entries import Launch
 
 Sampled = tuple[int, TraceContext]
 """Position of a call in its launch, and its context."""
 
-_traced = set[InFlightSlice]()
-"""Slices in flight whose job is sampled; while there are none, launches don't look at their items.
-"""
+_traced = dict[InFlightSlice, Counter[str]]()
+"""Slices in flight whose job is sampled, with the error codes of what was recorded ("": succeeded);
+while there are none, launches don't look at their items."""
 
 
 # -- slices
@@ -41,24 +41,29 @@ def begin_slices(slices: Sequence[InFlightSlice], since_s: float) -> None:
                     millrace__epoch=lease.epoch,
                 )
                 in_flight.span = span
-                _traced.add(in_flight)
+                _traced[in_flight] = Counter()
+
+
+def count_outcomes(parts: Mapping[InFlightSlice, InFlightSlice]) -> None:
+    """Counts outcomes that were recorded while their slices go on."""
+    for in_flight, part in parts.items() if _traced else ():
+        if in_flight in _traced:
+            _traced[in_flight].update(_codes(part.outcomes))
 
 
 def end_slices(slices: Sequence[InFlightSlice], since_s: float, settled: int) -> None:
     """Ends the spans of slices. since_s: start of their settlement, monotonic; settled: number of
     leases that were still held."""
     now_s = clock.monotonic()
-    for in_flight in _traced.intersection(slices):
+    for in_flight in [one for one in slices if one in _traced] if _traced else ():
         span = in_flight.span
         assert span.context
-        failed = Counter(
-            error_code(one.output)
-            for one in in_flight.outcomes
-            if isinstance(one.output, BaseException)
-        )
+        failed = _traced[in_flight] + Counter(_codes(in_flight.outcomes))
+        rows = failed.total()
+        del failed[""]
         span.until_s, span.error = now_s, "lease_lost" if not settled else _worst(failed)
         span.set_attributes(
-            millrace__rows=len(in_flight.outcomes),
+            millrace__rows=rows,
             millrace__rows__failed=failed.total(),
             millrace__released=in_flight.released,
         )
@@ -69,7 +74,14 @@ def end_slices(slices: Sequence[InFlightSlice], since_s: float, settled: int) ->
 
 def drop_slices(slices: Sequence[InFlightSlice]) -> None:
     """Drops slices that have left the worker, settled or not."""
-    _traced.difference_update(slices)
+    for in_flight in slices if _traced else ():
+        _traced.pop(in_flight, None)
+
+
+def _codes(outcomes: Sequence[ItemOutcome]) -> Iterable[str]:
+    """Yields the error code of each outcome; "" for one that succeeded."""
+    for one in outcomes:
+        yield error_code(one.output) if isinstance(one.output, BaseException) else ""
 
 
 # -- launches

@@ -146,7 +146,8 @@ def test_a_worker_that_stops_has_settled_preemptively_claimed_slices(
 
     monkeypatch.setattr(settling, "settle", slowly)
     options = 'options = { function = "workers.engines.samples:batchstring", samples = ["x"] }'
-    bench.declare(entry("a", engine="function", more=options))
+    small = "limits = { slice_items = 100 }"  # a third of a second: none is cut
+    bench.declare(entry("a", engine="function", more=f"{options}\n{small}"))
     runtime = bench.start(lease_s=60)
     eventually(bench.stands(a="ready"))
     models = ModelsFile(bench.path).models

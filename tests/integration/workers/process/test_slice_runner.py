@@ -9,13 +9,14 @@ import orjson
 import pytest
 import redis
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from jobs.blobs.payloads import Payloads
 from jobs.calls.redis import RedisLanes
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import Settings
-from jobs.store.queue import workers
+from jobs.store.queue import settle, workers
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
@@ -23,7 +24,9 @@ from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.device.host import Host
 from workers.device.model_host import ModelHost
 from workers.engines.echo import Echo
+from workers.items import in_flight
 from workers.process.slice_runner import SliceRunner
+from workers.scheduler.cost import LaunchSize
 
 MODEL = Model("a", "1", "echo", limits=Limits(slice_items=10, max_batch=10))
 EMBEDS = replace(MODEL, task="embedding")
@@ -36,12 +39,15 @@ class Bench:
     def __init__(
         self, settings: Settings, database: Engine, client: "redis.Redis",
         model: Model = MODEL, items: Sequence[Any] = ("x",) * 10 * SLICES,
+        engine: Echo | None = None, claimed: int = CLAIMS_IN_FLIGHT, item_s: float = 0.0,
     ) -> None:  # fmt: skip
         self.database = database
         with database.begin() as tx:
             incarnation = workers.register(tx, "w", "default", "cpu", [model.key])
         puller = CallPuller(RedisLanes(client, model.key), str(incarnation), 60)
-        self.host = ModelHost(model, Echo(), puller, lambda *_: 0)
+        self.host = ModelHost(model, engine or Echo(), puller, lambda *_: 0)
+        if item_s:
+            takes(self, item_s)
         hosts: dict[str, Host] = {model.key: self.host}
         self.slices = SliceRunner(
             database,
@@ -54,7 +60,7 @@ class Bench:
         self._threads = [threading.Thread(target=self._work) for _ in range(CLAIMS_IN_FLIGHT)]
         for thread in self._threads:
             thread.start()
-        eventually(lambda: len(self.starts("leased")) == CLAIMS_IN_FLIGHT)
+        eventually(lambda: len(self.starts("leased")) == claimed)
 
     def _work(self) -> None:
         while self.slices.work():
@@ -66,9 +72,25 @@ class Bench:
         with self.database.connect() as tx:
             return list(tx.scalars(text(found), {"state": state}))
 
+    def leased_items(self) -> list[int]:
+        """Returns the items of each leased slice."""
+        found = "SELECT stop - start FROM slices WHERE state = 'leased'"
+        with self.database.connect() as tx:
+            return list(tx.scalars(text(found)))
+
+    def counted(self) -> tuple[int, int]:
+        """Returns the items that succeeded, by the counts of slices and by the ledger."""
+        with self.database.connect() as tx:
+            slices = tx.scalar(text("SELECT sum(n_succeeded) FROM slices"))
+            return int(slices or 0), int(tx.scalar(text("SELECT sum(succeeded) FROM usage")) or 0)
+
     def finish(self) -> None:
         """The device runs, until all threads have come back."""
         self.host.start()
+        self.join()
+
+    def join(self) -> None:
+        """Waits until all threads have come back."""
         for thread in self._threads:
             thread.join(20)
         self.host.stop()
@@ -99,6 +121,127 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     assert bench.starts("ready") == [10 * n for n in range(SLICES)]
     assert not bench.slices.work()
     bench.finish()
+
+
+def takes(bench: Bench, item_s: float) -> None:
+    """The model's launches are measured: so long an item."""
+    for rows in (1, 5, 10):
+        bench.host.scheduler.latency.observe(LaunchSize.alike(rows, 1), rows * item_s)
+
+
+def test_slices_that_turn_out_long_go_back_and_are_claimed_in_parts(bench: Bench) -> None:
+    bench.slices.release_excess()
+    assert bench.starts("leased") == [0, 10, 20, 30]
+    takes(bench, 1.0)
+
+    def parts() -> bool:  # a slice that is still being read goes back at a later heartbeat
+        bench.slices.release_excess()
+        return set(bench.leased_items()) == {1}
+
+    eventually(parts)
+    assert bench.host.capacity.room() <= 1, "one runs, one waits"
+    bench.slices.release_excess()
+    assert set(bench.leased_items()) == {1}
+    bench.host.start()
+    eventually(lambda: not (bench.starts("ready") or bench.starts("leased")), timeout_s=60)
+    bench.join()
+    assert bench.counted() == (10 * SLICES, 10 * SLICES)
+
+
+def test_the_slices_of_a_slow_model_are_cut_when_they_are_claimed(
+    settings: Settings, database: Engine, redis_client: "redis.Redis"
+) -> None:
+    bench = Bench(settings, database, redis_client, item_s=1.0, claimed=2)
+    assert bench.leased_items() == [1, 1]
+    assert bench.starts("leased") == [0, 1]
+    bench.slices.retire(bench.host)
+    eventually(lambda: not bench.starts("leased"))
+    bench.finish()
+
+
+class Gate(Echo):
+    """Ends launches of two items each, as many as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed = threading.Semaphore(0)
+
+    def run(self, batch: Sequence[Any], params: Any) -> Sequence[Any]:
+        """Waits until one more launch may end."""
+        assert self.allowed.acquire(timeout=60)
+        return super().run(batch, params)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each transaction that recorded results while their slices went on."""
+    found: list[int] = []
+    record = settle.record
+
+    def counted(tx: Any, leases: Any, rows: Any, *rest: Any) -> int:
+        found.append(len(rows))
+        return record(tx, leases, rows, *rest)
+
+    monkeypatch.setattr(settle, "record", counted)
+    return found
+
+
+def test_what_ended_of_a_slow_slice_is_seen_and_billed_while_it_runs(
+    settings: Settings,
+    database: Engine,
+    redis_client: "redis.Redis",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_flight, "RECORD_AFTER_S", 0.05)
+    gate = Gate()
+    slow = replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
+    bench = Bench(settings, database, redis_client, slow, ("x",) * 10, gate, claimed=1)
+    bench.host.start()
+    for launch in (1, 2, 3, 4):
+        gate.allowed.release()
+        eventually(lambda launch=launch: len(outputs(bench)) == 2 * launch)  # type: ignore[misc]
+        assert bench.starts("leased") == [0]
+        assert bench.counted() == (2 * launch, 2 * launch)
+    gate.allowed.release()
+    bench.join()
+    assert bench.starts("done") == [0]
+    assert bench.counted() == (10, 10)
+
+
+def test_slices_of_a_second_are_recorded_by_their_settlement_alone(
+    bench: Bench, recorded: list[int]
+) -> None:
+    bench.finish()
+    assert len(bench.starts("done")) == SLICES
+    assert recorded == []
+
+
+def test_what_could_not_be_recorded_is_recorded_later(
+    settings: Settings,
+    database: Engine,
+    redis_client: "redis.Redis",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_flight, "RECORD_AFTER_S", 0.05)
+    record, failed = settle.record, threading.Event()
+
+    def away(*arguments: Any) -> int:
+        if not failed.is_set():
+            failed.set()
+            raise OperationalError("", {}, Exception("away"))
+        return record(*arguments)
+
+    monkeypatch.setattr(settle, "record", away)
+    gate = Gate()
+    slow = replace(MODEL, limits=replace(MODEL.limits, max_batch=2))
+    bench = Bench(settings, database, redis_client, slow, ("x",) * 10, gate, claimed=1)
+    bench.host.start()
+    gate.allowed.release()
+    assert failed.wait(60)
+    eventually(lambda: len(outputs(bench)) == 2)
+    gate.allowed.release(4)
+    bench.join()
+    assert bench.counted() == (10, 10)
 
 
 @pytest.fixture

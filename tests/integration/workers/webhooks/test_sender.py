@@ -332,6 +332,27 @@ def test_a_sender_whose_lease_lapsed_records_nothing(
         assert tx.scalar(text("SELECT count(*) FROM webhook_endpoints")) == 0
 
 
+def test_a_try_from_before_a_redelivery_records_nothing(
+    database: Engine, reach: Settings, receiver: Receiver, sender: WebhookSender
+) -> None:
+    job = cancelled(database, receiver.url)
+    answering = threading.Event()
+    receiver.reply = lambda _: Reply(410) if answering.wait(20) else Reply(500)
+    assert sender.run_once() == 1
+    eventually(lambda: receiver.received)
+    with database.begin() as tx:
+        webhooks.redeliver(tx, TENANT, job)
+    with database.begin() as tx:  # the first try of the redelivery, by another keeper
+        [again] = webhooks.claim(tx, {}, most=1, most_each=1, lease_s=60, patience_s=60)
+    assert again.tries == 1
+    answering.set()
+    drain(sender)
+    assert deliveries(database, job)[0]["state"] == "pending"
+    with database.begin() as tx:
+        assert tx.scalar(text("SELECT count(*) FROM webhook_endpoints")) == 0
+        assert webhooks.record(tx, again, "delivered", 0.0, 204, None)
+
+
 def test_several_keepers_at_once_deliver_each_once(
     database: Engine, reach: Settings, receiver: Receiver
 ) -> None:

@@ -47,7 +47,9 @@ def test_the_curve_names_the_best_size_and_the_largest_in_time(slow: Path) -> No
         assert point.launch_ms >= 20 + 5 * point.rows
         assert point.items_per_s == pytest.approx(1000 * point.rows / point.launch_ms, rel=1e-3)
     assert (curve.best, curve.in_time) == (16, 8)
-    assert tried.advice == {"max_batch": 8}
+    assert tried.advice.keys() == {"max_batch", "slice_items"}
+    assert tried.advice["max_batch"] == 8
+    assert 50 <= tried.advice["slice_items"] <= 200, "at most 133 items a second"
 
 
 def test_launches_are_measured_as_many_at_a_time_as_there_will_be(slow: Path) -> None:
@@ -70,7 +72,7 @@ def test_what_is_printed_is_the_curve_and_what_to_write(slow: Path) -> None:
     assert table[-1][4] == "#" * 40
     assert "best batch size: 16" in done.output
     assert "within target_ms = 85: up to 8" in done.output
-    assert "limits = { max_batch = 8 }" in lines
+    assert any(line.startswith("limits = { max_batch = 8, slice_items = ") for line in lines)
 
 
 def test_programs_read_a_line_of_json_a_model(own_models: Path) -> None:
@@ -79,7 +81,7 @@ def test_programs_read_a_line_of_json_a_model(own_models: Path) -> None:
     first, second = map(json.loads, done.output.splitlines())
     assert (first["model"], second["model"]) == ("embedding@1", "python@1")
     assert [curve["bucket"] for curve in first["curves"]] == [16, 32, 64]
-    assert first["advice"].keys() == {"max_batch", "max_tokens", "memory_mb"}
+    assert first["advice"].keys() == {"max_batch", "max_tokens", "slice_items", "memory_mb"}
     assert second["output"] == '"a!"'
 
 

@@ -1,6 +1,6 @@
-"""The whole protocol under any interleaving: submit, claim, renew, settle, split, every verb, the
-keeper's duties, with workers that crash before their commit, or right after it and before they
-know of it. After every step the invariants hold, and in the end every job does end."""
+"""The whole protocol under any interleaving: submit, claim, renew, record, settle, split, every
+verb, the keeper's duties, with workers that crash before their commit, or right after it and before
+they know of it. After every step the invariants hold, and in the end every job does end."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +23,7 @@ from jobs.store.billing import spend
 from jobs.store.db import Tx
 from jobs.store.jobs import verbs
 from jobs.store.queue import claim as claims
-from jobs.store.queue import finish, workers
+from jobs.store.queue import finish, split, workers
 from jobs.store.queue import reap as reaping
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
@@ -87,14 +87,21 @@ class Protocol(RuleBasedStateMachine):
 
     # -- workers
 
-    @rule(n=st.integers(0, 2), room=st.integers(1, 6), end=st.sampled_from(["", "before", "after"]))
-    def claim(self, n: int, room: int, end: str) -> None:
+    @rule(
+        n=st.integers(0, 2),
+        room=st.integers(1, 6),
+        most=st.sampled_from([1, 2, 9]),
+        end=st.sampled_from(["", "before", "after"]),
+    )
+    def claim(self, n: int, room: int, most: int, end: str) -> None:
+        """Slices, of which the part is claimed that runs for long enough."""
         worker = self.workers[n]
 
         def act(tx: Tx) -> list[Lease]:
             if any(lease.suspect for lease in worker.leases):
                 return []
             found = claims.claim(tx, worker.incarnation, {ECHO: room}, LEASE_S)
+            found = [split.cut(tx, lease, most, "default") for lease in found]
             if not found and not worker.leases:
                 found = claims.claim_suspect(tx, worker.incarnation, ECHO, LEASE_S)
             return found
@@ -123,27 +130,24 @@ class Protocol(RuleBasedStateMachine):
         once more in any case."""
         worker = self.workers[n]
         finished = [lease for lease in worker.leases if data.draw(st.booleans())]
-        fates = st.sampled_from(["succeeded", "failed", "transient", "released"])
 
         def act(tx: Tx) -> int:
-            rows = [
-                (finished[index], seq, failures, data.draw(fates))
-                for index, seq, _, _, failures in claims.read_inputs(tx, finished)
-            ]
-            results = [_result(*row) for row in rows if row[3] in ("succeeded", "failed")]
-            attempts = [_attempt(*row) for row in rows if row[3] == "transient"]
-            left = {(row[0].job_id, row[1]) for row in rows}
-            again = [
-                _result(lease, seq, None, "succeeded")
-                for lease in finished
-                for seq in range(lease.start, lease.stop)
-                if (lease.job_id, seq) not in left
-            ]
-            return settling.settle(tx, finished, [*results, *again], attempts, PRICES)
+            return settling.settle(tx, finished, *_ended(tx, finished, data), PRICES)
 
         self._transaction(act, end == "before")
         if not forgets:
             worker.leases = [lease for lease in worker.leases if lease not in finished]
+        if end:
+            self._dies(n, "crashed")
+
+    @rule(n=st.integers(0, 2), data=st.data(), end=st.sampled_from(["", "", "before", "after"]))
+    def record(self, n: int, data: Any, end: str) -> None:
+        """Some slices go on, and what ended of them is recorded."""
+        running = [lease for lease in self.workers[n].leases if data.draw(st.booleans())]
+        self._transaction(
+            lambda tx: settling.record(tx, running, *_ended(tx, running, data), PRICES),
+            end == "before",
+        )
         if end:
             self._dies(n, "crashed")
 
@@ -259,6 +263,25 @@ class Protocol(RuleBasedStateMachine):
     def _register(self) -> Worker:
         with self.database.begin() as tx:
             return Worker(workers.register(tx, "w", "default", "cpu", ["echo@1"]))
+
+
+def _ended(tx: Tx, leases: list[Lease], data: Any) -> tuple[list[Result], list[Attempt]]:
+    """Some items ended, some failed and will be retried; what is recorded is offered again."""
+    fates = st.sampled_from(["succeeded", "failed", "transient", "released"])
+    rows = [
+        (leases[index], seq, failures, data.draw(fates))
+        for index, seq, _, _, failures in claims.read_inputs(tx, leases)
+    ]
+    results = [_result(*row) for row in rows if row[3] in ("succeeded", "failed")]
+    attempts = [_attempt(*row) for row in rows if row[3] == "transient"]
+    left = {(row[0].job_id, row[1]) for row in rows}
+    again = [
+        _result(lease, seq, None, "succeeded")
+        for lease in leases
+        for seq in range(lease.start, lease.stop)
+        if (lease.job_id, seq) not in left
+    ]
+    return [*results, *again], attempts
 
 
 def _result(lease: Lease, seq: int, failures: str | None, outcome: str) -> Result:

@@ -18,7 +18,7 @@ from jobs.store.queue import backlog, reap
 from jobs.store.queue import claim as claims
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
-from jobs.store.queue.settle import Result
+from jobs.store.queue.settle import Attempt, Result
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import eventually
 
@@ -121,6 +121,77 @@ def test_a_slice_is_leased_once(database: Engine) -> None:
         found = list(pool.map(lambda n: claim(database, room=7, owner=n), range(8)))
     leases = [lease.job_id for leases in found for lease in leases]
     assert len(leases) == len(set(leases)) == 20
+
+
+def rows(lease: Lease, *seqs: int, device_us: int = 0) -> list[Result]:
+    key = lease.job_id, lease.tenant
+    return [Result(*key, seq, "succeeded", 1, 0.5, None, '"x"', None, 1, device_us) for seq in seqs]
+
+
+def test_what_ended_is_recorded_while_its_slice_goes_on(database: Engine) -> None:
+    job = post(database, *"abcd")
+    [lease] = claim(database)
+    with database.begin() as tx:
+        assert settling.record(tx, [lease], rows(lease, 0, 2)) == 1
+    row = job_row(database, job)
+    assert (row.state, row.succeeded, row.n_running) == ("running", 2, 2)
+    assert len(lines(database, job)) == 1, "up to the first gap"
+    with database.begin() as tx:
+        assert claims.renew(tx, [lease], 60) == {(job, 0): "running"}
+        assert settling.settle(tx, [lease], rows(lease, 1, 3)) == 1
+    row = job_row(database, job)
+    assert (row.state, row.succeeded) == ("completed", 4)
+
+
+def test_a_worker_that_dies_repeats_nothing_that_was_recorded(database: Engine) -> None:
+    job = post(database, *"abcd")
+    [lease] = claim(database)
+    transient = Attempt(job, "default", 3, 1, '{"code":"transient"}', None, 3600.0)
+    with database.begin() as tx:
+        settling.record(tx, [lease], rows(lease, 0, 2), [transient])
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
+        reap.reap(tx, 0.0)
+    again = claim(database, owner=2)
+    with database.begin() as tx:
+        assert [seq for _, seq, *_ in claims.read_inputs(tx, again)] == [1]
+
+
+def test_a_lost_lease_records_nothing(database: Engine) -> None:
+    job = post(database, "x", "y")
+    [lease] = claim(database)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET lease_until = now() - interval '1 s'"))
+        reap.reap(tx, 0.0)
+        assert settling.record(tx, [lease], rows(lease, 0)) == 0
+    assert lines(database, job) == []
+
+
+def test_a_tenant_is_charged_once_for_what_is_recorded_in_parts(database: Engine) -> None:
+    post(database, *"abcd")
+    with database.begin() as tx:
+        [lease] = claims.claim(tx, 1, {ECHO: 10}, 60, item_ms={ECHO: 5.0})
+        settling.record(tx, [lease], rows(lease, 0, 1, device_us=1000))
+        settling.record(tx, [lease], rows(lease, 2, device_us=1000))
+        settling.settle(tx, [lease], rows(lease, 3, device_us=1000))
+        charged = tx.scalar(text("SELECT time_ms FROM turns WHERE tenant_id = 'default'"))
+    assert charged == pytest.approx(4.0)
+
+
+def test_an_owner_whose_epoch_a_failover_repeated_writes_nothing(database: Engine) -> None:
+    """The claim was lost with the old primary, and another worker made it again."""
+    job = post(database, "x", "y")
+    old = claim(database, owner=1)
+    with database.begin() as tx:
+        tx.execute(text("UPDATE slices SET state = 'ready', epoch = epoch - 1, lease_owner = NULL"))
+    new = claim(database, owner=2)
+    assert new[0].epoch == old[0].epoch
+    with database.begin() as tx:
+        assert settling.record(tx, old, rows(old[0], 0)) == 0
+        assert claims.renew(tx, old, 60) == {}
+    assert settle(database, old) == 0
+    assert lines(database, job) == []
+    assert settle(database, new) == 1
 
 
 def test_a_stale_owner_writes_nothing(database: Engine) -> None:

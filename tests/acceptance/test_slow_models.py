@@ -1,0 +1,93 @@
+"""A model that takes a second an item, with the default limits: nobody measured it before."""
+
+import os
+import signal
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ops.client.client import Client
+from ops.supervisor.platform import Platform
+from tests.support.platforms import Platforms, spec
+from tests.support.wait import eventually, slowdown
+
+ITEMS = 24
+CODE = """
+import os, time
+from pathlib import Path
+
+RUNS = Path(__file__).with_name("runs")
+
+
+def predict(batch):
+    for item in batch:
+        with RUNS.open("a") as runs:
+            runs.write(f"{item} {os.getpid()} {len(batch)}\\n")
+        time.sleep(1)
+    return batch
+"""
+ENTRY = """
+[[model]]
+name = "slow"
+version = "1"
+engine = "python"
+options = { file = "slow.py" }
+"""
+SLOW = spec(ENTRY, workers=2, files={"slow.py": CODE}, lease_s=3.0)
+
+
+def runs(platform: Platform) -> list[tuple[str, int, int]]:
+    """Returns item, process and size of the launch of every run that began."""
+    assert platform.settings.models is not None
+    path = Path(platform.settings.models).with_name("runs")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(item, int(pid), int(size)) for item, pid, size in map(str.split, lines)]
+
+
+def submit(client: Client) -> str:
+    """Submits the job once both workers serve the model."""
+    eventually(lambda: client.get("/models")["data"][0]["workers"] == 2, timeout_s=60)
+    lines = (b'"%d"\n' % n for n in range(ITEMS))
+    return str(client.submit(lines, model="slow")["id"])
+
+
+@pytest.mark.timeout(400)
+def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Platforms) -> None:
+    with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
+        since_s = time.monotonic()
+        job = submit(client)
+        eventually(lambda: client.job(job)["counts"]["succeeded"], timeout_s=60)
+        shown_s = time.monotonic() - since_s
+        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=120)
+        took_s = time.monotonic() - since_s
+        shares = Counter(pid for _, pid, _ in runs(platform))
+        print(f"shown after {shown_s:.1f} s, ended after {took_s:.1f} s, shares {shares}")
+        assert len(shares) == 2
+        assert max(shares.values()) <= ITEMS / 2 + 2
+        assert max(size for *_, size in runs(platform)) <= 3, "while sizes are tried"
+        assert shown_s <= 3 * slowdown()
+        assert took_s <= 13.5 * slowdown()
+
+
+@pytest.mark.timeout(400)
+def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> None:
+    with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
+        job = submit(client)
+        eventually(lambda: client.job(job)["counts"]["succeeded"] >= 6, timeout_s=120)
+        _, killed, _ = runs(platform)[-1]
+        os.kill(killed, signal.SIGKILL)
+
+        def ended() -> bool:
+            platform.poll()
+            return client.job(job)["state"] == "completed"
+
+        eventually(ended, timeout_s=120)
+        began = Counter(item for item, *_ in runs(platform))
+        repeated = [item for item, times in began.items() if times > 1]
+        launch = max(size for _, pid, size in runs(platform) if pid == killed)
+        print(f"repeated {repeated} of launches of {launch}")
+        assert len(began) == ITEMS
+        assert len(repeated) <= launch

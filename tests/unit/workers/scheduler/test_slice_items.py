@@ -1,0 +1,92 @@
+"""Slices follow the time that items take on the device."""
+
+import pytest
+
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Limits, Model
+from tests.unit.workers.scheduler.measured import measured
+from workers.scheduler.cost import LaunchSize
+from workers.scheduler.entries import Entry, Launch
+from workers.scheduler.scheduler import Scheduler
+
+MODEL = Model("m", "1", "function", limits=Limits(max_batch=32, slice_items=1000))
+
+
+def scheduler(c0: float, c1: float, model: Model = MODEL) -> Scheduler:
+    """One whose launches take c0 + c1 x rows seconds."""
+    made = Scheduler(model)
+    made.latency = made.policy.latency = measured(c0, c1)
+    return made
+
+
+def launch(made: Scheduler, rows: int, took_s: float, size: int = 1) -> None:
+    entries = [Entry(None, n, "{}/0", 0, size, None, 0.0) for n in range(rows)]
+    ended = Launch({}, "full", [], entries, 0.0)
+    ended.engine_s = took_s
+    made.ended(took_s, ended)
+
+
+@pytest.mark.parametrize(
+    ("c0", "c1", "items"),
+    [
+        (0.001, 0.0001, 1000),  # a tenth of a second
+        (0.0, 0.002, 1000),  # two seconds
+        (0.0, 0.01, 100),  # a second's worth
+        (0.0, 1.0, 1),
+        (0.0, 60.0, 1),
+        (3.0, 0.001, 29),  # a launch's worth: a smaller one would take as long
+    ],
+)
+def test_a_slice_that_takes_more_than_two_seconds_has_a_second_of_items(
+    c0: float, c1: float, items: int
+) -> None:
+    assert scheduler(c0, c1).slice_items(1) == pytest.approx(items, rel=0.1)
+
+
+def test_launches_side_by_side_share_the_items(  # as an upstream takes 64 requests at a time
+) -> None:
+    alone = Model("m", "1", "function", limits=Limits(max_batch=1, slice_items=100))
+    assert scheduler(0.0, 1.0, alone).slice_items(64) == 100
+    assert scheduler(0.0, 10.0, alone).slice_items(4) == 4
+
+
+def test_each_length_bucket_has_items_for_a_launch() -> None:
+    minilm = SAMPLES.resolve("minilm")
+    made = Scheduler(minilm)
+    for rows in (1, 2, 4):
+        made.latency.observe(LaunchSize.alike(rows, minilm.buckets[1], minilm.buckets[1]), rows)
+    assert made.slice_items(1) >= len(minilm.buckets)
+
+
+def test_a_model_that_was_never_measured_begins_with_an_item_and_doubles() -> None:
+    made = Scheduler(MODEL)
+    made.seed([])
+    assert made.slice_items(1) == 1
+    launch(made, 1, 0.01)
+    assert made.slice_items(1) == 2
+    for rows in (2, 4, 8, 16):
+        launch(made, rows, 0.01)
+    assert made.slice_items(1) == 32
+    launch(made, 32, 0.01)
+    assert made.slice_items(1) == 1000
+
+
+def test_one_that_turns_out_slow_stays_at_a_second() -> None:
+    made = Scheduler(MODEL)
+    made.seed([])
+    launch(made, 1, 1.0)
+    launch(made, 2, 2.0)
+    assert made.slice_items(1) == 1
+
+
+def test_items_are_predicted_at_their_usual_size() -> None:
+    made = Scheduler(MODEL)
+    for size in (100, 300, 200, 150, 250):
+        for rows in (1, 8, 32):
+            launch(made, rows, rows * size * 0.001, size)
+    assert made.item_ms() == pytest.approx(200, rel=0.4)
+    assert made.slice_items(1) <= 8
+
+
+def test_without_a_warm_up_nothing_is_held_back() -> None:
+    assert Scheduler(MODEL).slice_items(1) == 1000
