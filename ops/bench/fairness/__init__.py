@@ -1,6 +1,5 @@
 """`millrace bench fairness`: effects of tenants on each other, and the cost of identifying them.
 
-tenants      tenants of a platform: keys, weights, limits; their rows
 flood        small clients, alone and next to a tenant that floods
 backlogs     device time while several tenants always have work
 run          figures, the picture, the throughput of one tenant and of many, the cost of a key

@@ -7,11 +7,11 @@ from datetime import datetime
 from itertools import cycle, zip_longest
 
 from jobs import clock
-from ops.bench.fairness.tenants import Tenants
 from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
 from ops.bench.load.client import Client
 from ops.bench.load.submissions import await_end
+from ops.bench.load.tenants import Tenants
 
 EQUAL = {f"equal-{n}": 1.0 for n in range(1, 8)}
 WEIGHED = {"one": 1.0, "two": 2.0, "four": 4.0}

@@ -7,7 +7,6 @@ from random import Random
 
 import numpy as np
 
-from ops.bench.fairness.tenants import Tenants
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.platform import say
 from ops.bench.harness.scale import Scale
@@ -15,6 +14,7 @@ from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import Calls, Load, driver
 from ops.bench.load.submissions import await_end, job_ms, submissions
+from ops.bench.load.tenants import Tenants
 from ops.supervisor.platform import Platform
 
 FLOOD = "flood"

@@ -10,7 +10,6 @@ import numpy as np
 from ops.bench.fairness import backlogs, flood
 from ops.bench.fairness.backlogs import EQUAL, FIRST, WEIGHED, Window
 from ops.bench.fairness.flood import FLOOD, NINE, Side
-from ops.bench.fairness.tenants import Tenants, tenants_of
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
@@ -18,6 +17,7 @@ from ops.bench.load import workloads
 from ops.bench.load.arrivals import poisson
 from ops.bench.load.open_loop import drive
 from ops.bench.load.submissions import await_end
+from ops.bench.load.tenants import Tenants, tenants_of
 from ops.bench.probes.cpu import platform_meter
 from ops.bench.results.plots import DARK, LIGHT, distributions, label, latencies, picture
 from ops.bench.results.report import Report, scenario

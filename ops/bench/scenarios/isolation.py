@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from jobs import clock
-from ops.bench.fairness.tenants import Tenants, tenants_of
 from ops.bench.harness.child_process import child
 from ops.bench.harness.errors import BenchError
 from ops.bench.harness.models_files import models_file, sample
 from ops.bench.harness.platform import own_platform, say
 from ops.bench.harness.scale import Scale
+from ops.bench.load.tenants import Tenants, tenants_of
 from ops.bench.results.plots import distributions, picture
 from ops.bench.results.report import Report, scenario
 
