@@ -53,7 +53,7 @@ _PROBLEM: dict[str, Any] = {
     "description": "What went wrong, as RFC 9457 has it",
     "content": {"application/problem+json": {}},
 }
-_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504)
+_STATUSES = (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 _ROUTES = (
     calls,
     embeddings,

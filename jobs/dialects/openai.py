@@ -164,15 +164,16 @@ class _Requests:
     def _fault(self, code: str, message: str, path: str) -> None:
         fault = self._named(code, message, path)
         if self._intake is not None:
-            self._intake.total += 1
-            self._intake.fault(fault)
+            self._intake.refuse(fault)
         elif len(self._faults) < MAX_FAULTS:
             self._faults.append(fault)
+        else:
+            raise _nothing_stored(self._faults, at_least="at least ")
 
 
-def _nothing_stored(faults: list[Fault]) -> Invalid:
+def _nothing_stored(faults: list[Fault], at_least: str = "") -> Invalid:
     plural = "fault" if len(faults) == 1 else "faults"
-    return Invalid(f"{len(faults)} {plural}, nothing was stored", faults=faults)
+    return Invalid(f"{at_least}{len(faults)} {plural}, nothing was stored", faults=faults)
 
 
 def _missing(path: str) -> _LineError:

@@ -33,7 +33,7 @@ class ErrorResponse(BaseModel):
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": "What went wrong, as OpenAI words it"}
-    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503, 504)
+    for status in (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507)
 }
 
 

@@ -80,7 +80,7 @@ _CLAIM = text("""
         LEFT JOIN (SELECT tenant_id, count(*) AS count FROM transfers
                    WHERE claimed_at IS NOT NULL AND due_at > now()
                    GROUP BY tenant_id) AS in_hand USING (tenant_id)
-        WHERE t.due_at <= now()
+        WHERE t.due_at <= now() AND t.tenant_id <> ALL(CAST(:not_of AS text[]))
         ORDER BY coalesce(in_hand.count, 0), t.due_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED
     )
     UPDATE transfers t
@@ -93,9 +93,10 @@ _CLAIM = text("""
 """)
 
 
-def claim(tx: Tx, lease_s: float) -> Transfer | None:
-    """Leases the next transfer that is due to the caller, for lease_s."""
-    return queries.one(tx, Transfer, _CLAIM, {"lease_s": lease_s})
+def claim(tx: Tx, lease_s: float, not_of: Sequence[str] = ()) -> Transfer | None:
+    """Leases the next transfer that is due to the caller, for lease_s. not_of: tenants whose
+    transfers wait, since they have enough of the caller's processes."""
+    return queries.one(tx, Transfer, _CLAIM, {"lease_s": lease_s, "not_of": list(not_of)})
 
 
 def renew(tx: Tx, mine: Transfer, lease_s: float) -> bool:
