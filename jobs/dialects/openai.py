@@ -104,10 +104,8 @@ class _Requests:
             custom_id, body = _request(line, self._endpoint)
             intake = self._taking(body)
             input, params, reply, inputs = self._input(intake.model, body)
-            size, most = len(input), intake.model.limits.max_item_bytes
-            if size > most:
-                message = f"the input has {size} bytes; {intake.model.key} takes {most}"
-                raise _LineError("too_long", message, "body")
+            if no := validation.too_long(intake.model, input, params):
+                raise _LineError("too_long", no, "body")
         except _LineError as error:
             self._fault(*error.args)
         else:

@@ -25,7 +25,7 @@ from jobs.models.model import Model
 
 MAX_FAULTS = 1000  # faults that a response lists; the next one ends the intake
 _SPOOL_IN_MEMORY = 1 << 20
-_SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs
+_SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs and their parameters
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -33,8 +33,9 @@ class Intake:
     """Items of one job, before they are stored.
 
     Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
-    its start), `total`, `input_bytes`, `bounds` (the start of each slice, then the total) and
-    `inputs` (of each slice, how many an item stands for on average, rounded up).
+    its start), `total`, `input_bytes` (all that is stored of the items), `bounds` (the start of
+    each slice, then the total) and `inputs` (of each slice, how many an item stands for on average,
+    rounded up).
 
     The first item, byte or fault beyond a limit ends it: every method that adds raises Invalid,
     TooLarge or StorageFull then, and reads no further. max_items: of a job; max_bytes: of `rows`;
@@ -112,18 +113,19 @@ class Intake:
     def take(self, item: Item, reply: bytes | None = None) -> None:
         """Adds one item that was checked."""
         seq = self._next()
+        size = len(item.input) + len(item.params or b"")
+        self.input_bytes += size + len(reply or b"")
         custom_id = b"\\N"
         if item.custom_id is not None:
+            self.input_bytes += len(item.custom_id.encode())
             self._id_hashes.append(hash(item.custom_id))
             self._id_seqs.append(seq)
             custom_id = _escape(item.custom_id)
         params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
-        size = len(item.input)
-        self.input_bytes += size
         if self.input_bytes > self._most_stored:
             assert self._stored_bound
             raise _too_many_bytes(self._stored_bound)
-        if size <= self._over_bytes:
+        if len(item.input) <= self._over_bytes:
             text = item.input.replace(b"\\", b"\\\\")
         else:  # with a fault nothing will be stored
             text = b"" if self.faults else self._stash.add(seq, item.input).encode()

@@ -125,6 +125,7 @@ def submit_source(
     target: Mapping[str, Any] | None = None,
     faults: Iterable[Fault] = (),
     claim: Claim | None = None,
+    limits: Sequence[Limit] = (),
     key: str = "",
     answer: RenderJob = jobs.job_json,
 ) -> JobRow:
@@ -145,7 +146,8 @@ def submit_source(
         model=model,
         **_fields(order, key, dialect, asked, target),
     )
-    return _committed(database, tenant, partial(insert_validating, job=job), claim, answer)
+    insert = partial(insert_validating, job=job, limits=limits)
+    return _committed(database, tenant, insert, claim, answer)
 
 
 def _committed(
@@ -201,7 +203,11 @@ def _order_faults(model: Model | None, order: Order) -> list[Fault]:
         faults.append(Fault(("params",), *no))
     for name, value in (("params", order.params), ("metadata", order.metadata)):
         try:
-            validation.storable(value)
+            raw = validation.storable(value)
+            if name == "params" and model and len(raw) > (most := model.limits.max_item_bytes):
+                raise ValueError(
+                    "too_long", f"{len(raw)} bytes of params; {model.key} takes {most}"
+                )
         except ValueError as error:
             faults.append(Fault((name,), error.args[0], error.args[1]))
     return faults

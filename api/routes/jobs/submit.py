@@ -207,6 +207,7 @@ def _store(
             target=target,
             faults=faults,
             claim=claim,
+            limits=caller.limits,
             key=caller.key_id,
         )
         return _accepted(row.id, jobs.job_json(row))

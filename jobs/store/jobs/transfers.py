@@ -15,7 +15,9 @@ from sqlalchemy import ColumnElement, and_, func, insert, literal, select, text,
 from sqlalchemy import delete as delete_from
 
 from jobs import ids
+from jobs.identity import Limit
 from jobs.store import queries
+from jobs.store.billing import quota
 from jobs.store.db import TRANSFERS_CHANNEL, Tx, notify
 from jobs.store.jobs.insert import INSERT_JOB, SubmittedJob
 from jobs.store.jobs.read import NEW_JOB, JobRow, counted
@@ -36,8 +38,12 @@ _INSERT = text(f"""
 """)
 
 
-def insert_validating(tx: Tx, job: SubmittedJob) -> JobRow:
-    """Stores a job whose items are to be read, notifies keepers at commit, and returns its row."""
+def insert_validating(tx: Tx, job: SubmittedJob, limits: Sequence[Limit] = ()) -> JobRow:
+    """Stores a job whose items are to be read, notifies keepers at commit, and returns its row.
+
+    limits: of its caller. Raises QuotaExceeded.
+    """
+    quota.check(tx, job.tenant, limits, job.model.name if job.model else "", 0, job.own_bytes)
     values = job.as_values() | {"channel": TRANSFERS_CHANNEL}
     return JobRow(*tx.execute(_INSERT, values).one()[:-1])
 

@@ -67,6 +67,16 @@ def test_items_are_read_from_s3(world: World, s3: S3) -> None:
     assert job(world.database, id).state == "completed"
 
 
+def test_what_is_stored_of_an_import_is_its_items_and_its_own_fields(world: World, s3: S3) -> None:
+    order = Order("echo", metadata={"a": "x" * 100})
+    id = world.coming({"url": s3.put("open/in.jsonl", LINES)}, order)
+    before = job(world.database, id).input_bytes
+    assert before > 100
+    assert world.carry() is None
+    stored = '"one""two""three"', "a", "{}"
+    assert job(world.database, id).input_bytes == before + len("".join(stored))
+
+
 def test_items_are_read_from_a_file(world: World) -> None:
     id = world.coming({"file": handed_in(world, LINES)})
     assert world.carry() is None

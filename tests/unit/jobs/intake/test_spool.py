@@ -109,6 +109,23 @@ def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.Monk
     assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]
 
 
+def test_parameters_count_towards_the_bytes_of_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
+    model = Model("minilm", "1", "minilm")
+    item = {"input": "x" * 19, "params": {"normalize": False}}  # 40 bytes
+    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+        add_array(taken, [item] * 5)
+        assert list(taken.bounds) == [0, 2, 4, 5]
+
+
+def test_all_that_is_stored_of_an_item_counts() -> None:
+    model = Model("minilm", "1", "minilm")
+    item = {"input": "x", "custom_id": "é\\", "params": {"normalize": False}}
+    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+        taken.add(item, (), reply=b'"base64"')
+        assert taken.input_bytes == 3 + 3 + 19 + 8
+
+
 @given(st.lists(st.integers(0, 120), min_size=1), st.integers(1, 5))
 def test_every_item_is_in_one_slice_and_no_slice_is_empty(
     lengths: list[int], slice_items: int
