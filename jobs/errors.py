@@ -27,12 +27,13 @@
     │   └── PayloadCorrupt            500  payload_corrupt
     ├── Unavailable                   503  unavailable
     │   ├── BlobStoreUnavailable      503  blobs_away
+    │   │   └── BlobStoreFull         507  insufficient_storage
     │   ├── NoWorker                  503  no_worker
     │   ├── NotConfigured             503  not_configured
     │   ├── Overloaded                503  overloaded
     │   └── WorkerLost                503  worker_lost
     ├── DeadlinePassed                504  deadline_passed
-    └── OutOfSpace                    507  out_of_space
+    └── InsufficientStorage           507  insufficient_storage
 
 Each class is a `type` of RFC 9457; one handler of the api renders them all.
 """
@@ -40,6 +41,7 @@ Each class is a `type` of RFC 9457; one handler of the api renders them all.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from errno import EDQUOT, ENOSPC
 from typing import Any, ClassVar
 
 import orjson
@@ -306,6 +308,12 @@ class BlobStoreUnavailable(Unavailable):
     code, title = "blobs_away", "The blob store can't be reached"
 
 
+class BlobStoreFull(BlobStoreUnavailable):
+    """The disk of the blob store is full."""
+
+    status, code, title = 507, "insufficient_storage", "A disk is full"
+
+
 class NoWorker(Unavailable):
     """No worker is ready for this model."""
 
@@ -336,7 +344,17 @@ class DeadlinePassed(MillraceError):
     status, code, title, retryable = 504, "deadline_passed", "The deadline passed", True
 
 
-class OutOfSpace(MillraceError):
-    """A disk of the platform has too little free space to take work in."""
+class InsufficientStorage(MillraceError):
+    """A disk is full: that of temporary files, or the database's."""
 
-    status, code, title, retryable = 507, "out_of_space", "Too little disk space is left", True
+    status, code, title, retryable = 507, "insufficient_storage", "A disk is full", True
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Returns True where an error says that a disk is full, or one's share of it: of this process,
+    of the blob store, or of PostgreSQL (sqlstate 53100)."""
+    cause = getattr(error, "orig", error)
+    if isinstance(cause, OSError):
+        return cause.errno in (ENOSPC, EDQUOT)
+    kinds = BlobStoreFull, InsufficientStorage
+    return isinstance(cause, kinds) or getattr(cause, "sqlstate", None) == "53100"

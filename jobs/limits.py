@@ -64,3 +64,9 @@ def most_items(limits: Sequence[Limit], model: str) -> Bound | None:
     """Returns the bound on the items of one job: at most as many as may be queued."""
     bounds = bounds_of(limits, "job_items", model) + bounds_of(limits, "queued_items", model)
     return min(bounds, key=lambda bound: bound.most, default=None)
+
+
+def most_stored(limits: Sequence[Limit], model: str) -> Bound | None:
+    """Returns the bound on the bytes of one job: at most as many as may be stored."""
+    bounds = bounds_of(limits, "stored_bytes", model)
+    return min(bounds, key=lambda bound: bound.most, default=None)

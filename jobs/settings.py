@@ -141,6 +141,10 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
         256, "free disk space below which no jobs and files are taken in, MiB; 0: none"
     )
     max_items: _Count = _field(10_000_000, "most items in one job")
+    max_spool_mb: _Count = _field(16_384, "most disk for the items of a job being read, MiB")
+    child_max_mb: _Count = _field(
+        1024, "memory at which a child process of an api or keeper is ended, MiB"
+    )
     slow_client_s: _Above0 = _field(
         30.0, "timeout for a request's head, and for the next bytes of its body, seconds"
     )

@@ -20,20 +20,21 @@ from api.http.request_id import request_id
 from jobs import clock, ids
 from jobs.errors import (
     Fault,
+    InsufficientStorage,
     Invalid,
     Malformed,
     MillraceError,
-    OutOfSpace,
     QuotaExceeded,
     TooLarge,
     Unavailable,
+    is_disk_full,
 )
-from jobs.store.db import CONNECTION_ERRORS, is_out_of_space
+from jobs.store.db import CONNECTION_ERRORS
 
 _log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 _TYPES = "https://millrace.dev/problems/"
-_FULL_S = 30.0  # after which a client may try a full disk again
+_DISK_FULL_S = 30.0  # Retry-After where a disk is full
 _MAX_QUOTED = 100  # characters of a client's text
 _ID_PATTERN = re.compile(rf"\^\(([a-z|]+)\){re.escape(f'_{ids.DIGITS}$')}")
 
@@ -96,9 +97,11 @@ def to_error(error: Exception, id: str) -> MillraceError:
         return _invalid(error.errors())
     if isinstance(error, ClientDisconnect):
         return Malformed("the body ended early")
-    if is_out_of_space(error):
-        _log.warning("%s", error, extra={"request_id": id})
-        return OutOfSpace("the disk is full; nothing was stored", retry_after_s=_FULL_S)
+    if is_disk_full(error):
+        _log.error("%s", error, extra={"request_id": id})
+        where = "temporary files" if isinstance(error, OSError) else "the database"
+        message = f"the disk of {where} is full: nothing was stored, try again later"
+        return InsufficientStorage(message, retry_after_s=_DISK_FULL_S)
     if isinstance(error, (*CONNECTION_ERRORS, RedisError)):
         _log.warning("%s", error, extra={"request_id": id})
         service = "Redis" if isinstance(error, RedisError) else "the database"
@@ -188,6 +191,6 @@ def install(app: FastAPI) -> None:
     async def other(request: Request, error: Exception) -> Response:
         return error_response(error, request_id(request.scope), request.url.path)
 
-    known = (MillraceError, RequestValidationError, RedisError, ClientDisconnect)
+    known = (MillraceError, RequestValidationError, RedisError, ClientDisconnect, OSError)
     for kind in (*known, *CONNECTION_ERRORS, Exception):
         app.add_exception_handler(kind, other)

@@ -215,7 +215,7 @@ class LimitObject(Body):
         default=None, description="items without a result, over all jobs"
     )
     stored_bytes: _AtMostBig | None = Field(
-        default=None, description="inputs of all jobs, and outputs of ended ones"
+        default=None, description="all that jobs store, results once they have ended, and files"
     )
     job_items: _AtMost | None = Field(default=None, description="items of one job")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi.concurrency import run_in_threadpool
 
 from jobs.blobs.store import parse
-from jobs.errors import OutOfSpace
+from jobs.errors import InsufficientStorage
 from jobs.settings import Settings
 
 _EVERY_S = 1.0
@@ -30,9 +30,9 @@ class FreeSpace:
         self._low = ""
 
     @property
-    def refusal(self) -> OutOfSpace | None:
+    def refusal(self) -> InsufficientStorage | None:
         """Error of a request to store more; None while the disks have space enough."""
-        return OutOfSpace(self._low, retry_after_s=_RETRY_AFTER_S) if self._low else None
+        return InsufficientStorage(self._low, retry_after_s=_RETRY_AFTER_S) if self._low else None
 
     async def watch(self) -> None:
         """Looks at the disks every second; a file system that hangs holds up nothing else."""

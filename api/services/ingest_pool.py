@@ -1,7 +1,6 @@
 """Ingest of large bodies in child processes: calls and small jobs of the same api don't wait for
 their parsing."""
 
-import asyncio
 import pickle
 import traceback
 from collections.abc import Callable
@@ -12,15 +11,16 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.services.resources import Resources
 from jobs.blobs.payloads import Payloads
-from jobs.errors import MillraceError, Unavailable
+from jobs.errors import MillraceError, TooLarge, Unavailable
 from jobs.models.watcher import ModelsFile
 from jobs.processes.child import ChildKind, Handler
-from jobs.processes.pool import ProcessPool
+from jobs.processes.pool import OutOfMemory, ProcessPool
+from jobs.processes.tenant_slots import Turns
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry.tracing.context import CURRENT
 
-_PROCESSES = 2
+_PROCESSES = 3  # of one api; a tenant has two of them at most
 _NICE = 5  # calls and small jobs go first
 
 P = ParamSpec("P")
@@ -30,16 +30,22 @@ Take = Callable[Concatenate[Resources, IO[bytes], P], T]
 
 
 class IngestPool:
-    """Processes for ingest of one api process: two bodies at a time, others wait their turn."""
+    """Processes for ingest of one api process: each takes one body at a time, tenants in turn."""
 
     def __init__(self, settings: Settings) -> None:
-        self._turns = asyncio.Semaphore(_PROCESSES)
+        self._turns = Turns(_PROCESSES)
         self._pool = ProcessPool(ChildKind("ingest", _start, _NICE), settings)
 
-    async def run(self, take: Take[P, T], body: IO[bytes], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(
+        self, tenant: str, take: Take[P, T], body: IO[bytes], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Returns what `take` returns, or raises what it raises, in a child process; arguments
-        and result are pickled. Raises Unavailable where that process was killed."""
-        async with self._turns:
+        and result are pickled.
+
+        Raises Unavailable where that process was killed, and TooLarge where it needed more memory
+        than it may have.
+        """
+        async with self._turns.turn(tenant):
             task = CURRENT.get(), take, args, kwargs
             result = await run_in_threadpool(self._run, body, task)
         if isinstance(result, Exception):
@@ -55,6 +61,9 @@ class IngestPool:
             with self._pool.child() as child:
                 child.send(task, body)
                 return child.result()
+        except OutOfMemory as error:
+            message = f"reading the body {error}: send the items as NDJSON, or split the body"
+            raise TooLarge(message) from error
         except (EOFError, OSError) as error:
             message = "the process that took the body in was killed; send it once more"
             raise Unavailable(message, retry_after_s=1) from error

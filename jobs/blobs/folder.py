@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from jobs import clock
-from jobs.errors import BlobStoreUnavailable, PayloadLost
+from jobs.errors import BlobStoreFull, BlobStoreUnavailable, PayloadLost, is_disk_full
 
 _CHUNK = 1 << 20
 _MARK = ".millrace-blobs"  # absent in the mount point of a disk that is not mounted
@@ -76,7 +76,8 @@ def _translate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BlobStoreUnavailable(f"{what}: {error.strerror}", retry_after_s=5) from error
+        kind = BlobStoreFull if is_disk_full(error) else BlobStoreUnavailable
+        raise kind(f"{what}: {error.strerror}", retry_after_s=5) from error
 
 
 def _write(path: Path, source: IO[bytes]) -> None:

@@ -40,10 +40,12 @@ class Anthropic:
             if taken is None:
                 model = model_of(request)
                 taken = open_intake(model)
-            if not faults:
+            if faults:
+                taken.refuse(*faults)
+            else:
                 value, faults = item_of(request, model, (), number)
                 taken.add(value, (), number)
-            taken.fault(*faults)
+                taken.fault(*faults)
         taken = taken or open_intake("")
         taken.finish(lambda seq: ((), seq + 1))
         return taken

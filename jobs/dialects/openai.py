@@ -104,10 +104,8 @@ class _Requests:
             custom_id, body = _request(line, self._endpoint)
             intake = self._taking(body)
             input, params, reply, inputs = self._input(intake.model, body)
-            size, most = len(input), intake.model.limits.max_item_bytes
-            if size > most:
-                message = f"the input has {size} bytes; {intake.model.key} takes {most}"
-                raise _LineError("too_long", message, "body")
+            if no := validation.too_long(intake.model, input, params):
+                raise _LineError("too_long", no, "body")
         except _LineError as error:
             self._fault(*error.args)
         else:
@@ -164,15 +162,16 @@ class _Requests:
     def _fault(self, code: str, message: str, path: str) -> None:
         fault = self._named(code, message, path)
         if self._intake is not None:
-            self._intake.total += 1
-            self._intake.fault(fault)
+            self._intake.refuse(fault)
         elif len(self._faults) < MAX_FAULTS:
             self._faults.append(fault)
+        else:
+            raise _nothing_stored(self._faults, at_least="at least ")
 
 
-def _nothing_stored(faults: list[Fault]) -> Invalid:
+def _nothing_stored(faults: list[Fault], at_least: str = "") -> Invalid:
     plural = "fault" if len(faults) == 1 else "faults"
-    return Invalid(f"{len(faults)} {plural}, nothing was stored", faults=faults)
+    return Invalid(f"{at_least}{len(faults)} {plural}, nothing was stored", faults=faults)
 
 
 def _missing(path: str) -> _LineError:

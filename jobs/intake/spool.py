@@ -4,9 +4,11 @@ Each is checked, cut into slices and spooled as a row for COPY. The database is 
 all of them are checked.
 """
 
+import sys
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from math import ceil
 from typing import IO, Any
 from uuid import UUID
@@ -14,15 +16,16 @@ from uuid import UUID
 import numpy as np
 
 from jobs.blobs.payloads import Payloads
-from jobs.errors import Fault, Invalid, Malformed, TooManyItems
+from jobs.errors import Fault, Invalid, Malformed, StorageFull, TooLarge, TooManyItems
+from jobs.identity import Limit
 from jobs.intake import validation
 from jobs.intake.validation import Item
-from jobs.limits import Bound
+from jobs.limits import Bound, most_items, most_stored
 from jobs.models.model import Model
 
-MAX_FAULTS = 1000  # faults that a response lists; it counts the others
+MAX_FAULTS = 1000  # faults that a response lists; the next one ends the intake
 _SPOOL_IN_MEMORY = 1 << 20
-_SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs
+_SLICE_BYTES = 4 << 20  # most bytes of a slice's inputs and their parameters
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -30,9 +33,13 @@ class Intake:
     """Items of one job, before they are stored.
 
     Feed it with `add`; `finish` raises Invalid with every fault, or leaves `rows` (COPY text, at
-    its start), `total`, `input_bytes`, `bounds` (the start of each slice, then the total) and
-    `inputs` (of each slice, how many an item stands for on average, rounded up).
-    Where `bound` allows fewer items, the first one beyond it ends the intake.
+    its start), `total`, `input_bytes` (all that is stored of the items), `bounds` (the start of
+    each slice, then the total) and `inputs` (of each slice, how many an item stands for on average,
+    rounded up).
+
+    The first item, byte or fault beyond a limit ends it: every method that adds raises Invalid,
+    TooLarge or StorageFull then, and reads no further. max_items: of a job; max_bytes: of `rows`;
+    limits: of the tenant and its key.
     """
 
     def __init__(
@@ -43,18 +50,22 @@ class Intake:
         *,
         strict: bool,
         max_items: int,
-        bound: Bound | None = None,
+        max_bytes: int = sys.maxsize,
+        limits: Sequence[Limit] = (),
         payloads: Payloads | None = None,
     ) -> None:
         self.rows: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_IN_MEMORY)  # noqa: SIM115
         self.total = 0
         self.bounds, self.inputs = array("i", [0]), array("i")
         self.faults: list[Fault] = []
-        self._more_faults = 0
         self._kept = False
-        self.model, self._strict, self._max_items = model, strict, max_items
-        self._bound = bound
-        self.input_bytes = 0
+        self.model, self._strict = model, strict
+        self._max_items, self._max_bytes = max_items, max_bytes
+        self._item_bound = most_items(limits, model.name)
+        self._stored_bound = most_stored(limits, model.name)
+        self._most_items = min(max_items, self._item_bound.most if self._item_bound else max_items)
+        self._most_stored = self._stored_bound.most if self._stored_bound else sys.maxsize
+        self.input_bytes = self._spooled_bytes = 0
         self._prefix = b"%b\t%b\t" % (str(job_id).encode(), _escape(tenant))
         payloads = payloads or Payloads()
         self._over_bytes, self._stash = payloads.over_bytes, payloads.stash("in", job_id)
@@ -75,38 +86,56 @@ class Intake:
         """
         item = validation.check(value, loc, line, self.model, self._strict)
         if isinstance(item, list):
-            self._next()
-            self.fault(*item)
+            self.refuse(*item)
         else:
             self.take(item, reply)
+
+    def refuse(self, *faults: Fault) -> None:
+        """Counts an item that can't be stored; `finish` reports its faults."""
+        self._next()
+        self.fault(*faults)
 
     def _next(self) -> int:
         """Returns the seq of the next item."""
         seq = self.total
+        if seq >= self._most_items:
+            self._refuse_more_items()
         self.total += 1
-        if self._bound and self.total > self._bound.most:
-            raise TooManyItems(self._bound)
         return seq
+
+    def _refuse_more_items(self) -> None:
+        if self._item_bound and self.total >= self._item_bound.most:
+            raise TooManyItems(self._item_bound)
+        message = f"a job has at most {self._max_items} items"
+        self.faults = [*self.faults[: MAX_FAULTS - 1], Fault(("items",), "too_many", message)]
+        raise self._invalid(message)
 
     def take(self, item: Item, reply: bytes | None = None) -> None:
         """Adds one item that was checked."""
         seq = self._next()
+        size = len(item.input) + len(item.params or b"")
+        self.input_bytes += size + len(reply or b"")
         custom_id = b"\\N"
         if item.custom_id is not None:
+            self.input_bytes += len(item.custom_id.encode())
             self._id_hashes.append(hash(item.custom_id))
             self._id_seqs.append(seq)
             custom_id = _escape(item.custom_id)
         params = b"\\N" if item.params is None else item.params.replace(b"\\", b"\\\\")
-        size = len(item.input)
-        self.input_bytes += size
-        if size <= self._over_bytes:
+        if self.input_bytes > self._most_stored:
+            assert self._stored_bound
+            raise _too_many_bytes(self._stored_bound)
+        if len(item.input) <= self._over_bytes:
             text = item.input.replace(b"\\", b"\\\\")
         else:  # with a fault nothing will be stored
             text = b"" if self.faults else self._stash.add(seq, item.input).encode()
         said = b"\\N" if reply is None else reply.replace(b"\\", b"\\\\")
-        self.rows.write(
-            b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
-        )
+        row = b"%b%d\t%b\t%b\t%b\t%b\n" % (self._prefix, seq, custom_id, params, said, text)
+        self._spooled_bytes += len(row)
+        if self._spooled_bytes > self._max_bytes:
+            message = f"the items have more than {self._max_bytes:,} bytes, spooled; split them"
+            raise TooLarge(f"{message} into several jobs; nothing was stored")
+        self.rows.write(row)
         self._cut(seq, size, item.inputs)
 
     def _cut(self, seq: int, size: int, inputs: int) -> None:
@@ -130,48 +159,55 @@ class Intake:
         return len(self._id_seqs) > 0
 
     def fault(self, *faults: Fault) -> None:
-        """Adds faults that `finish` reports."""
-        room = MAX_FAULTS - len(self.faults)
-        self.faults += faults[:room]
-        self._more_faults += len(faults[room:])
+        """Adds faults that `finish` reports; raises Invalid where they are more than it lists."""
+        self.faults += faults
+        if len(self.faults) > MAX_FAULTS:
+            del self.faults[MAX_FAULTS:]
+            raise self._invalid(f"at least {MAX_FAULTS} faults")
 
     def finish(self, where: Callable[[int], tuple[tuple[str | int, ...], int | None]]) -> None:
         """Raises Invalid with all faults, if any. where: (loc, line) of an item by its seq."""
         if self.total == 0:
             self.fault(Fault(("items",), "empty", "a job needs at least one item"))
-        if self.total > self._max_items:
-            message = f"{self.total} items; a job has at most {self._max_items}"
-            self.fault(Fault(("items",), "too_many", message))
         for seq, first in self._duplicates():
             (loc, line), (_, first_line) = where(seq), where(first)
             other = f"item {first}" if first_line is None else f"line {first_line}"
             message = f"custom_id is already that of {other}"
             self.fault(Fault((*loc, "custom_id"), "duplicate_custom_id", message, line))
-        if self.faults:
-            self.faults.sort(key=lambda fault: fault.line or 0)
-            count = len(self.faults) + self._more_faults
-            more = f"; the first {MAX_FAULTS} are listed" if self._more_faults else ""
-            plural = "fault" if count == 1 else "faults"
-            raise Invalid(f"{count} {plural}, nothing was stored{more}", faults=self.faults)
+        if count := len(self.faults):
+            raise self._invalid("1 fault" if count == 1 else f"{count} faults")
         self._stash.finish()
         self._close_slice(self.total)
         self.rows.seek(0)
 
+    def _invalid(self, what: str) -> Invalid:
+        """Returns the error, its faults in the order of their lines."""
+        self.faults.sort(key=lambda fault: fault.line or 0)
+        return Invalid(f"{what}, nothing was stored", faults=self.faults)
+
     def _duplicates(self) -> Iterator[tuple[int, int]]:
         """Yields (seq, seq of the first with the same id).
 
-        Hashes find candidates in 12 bytes an item; the spooled rows tell if the ids are equal.
+        Hashes find candidates in 12 bytes an item, so many at a time that their ids fit in memory;
+        the spooled rows tell if the ids are equal.
         """
         hashes, seqs = np.asarray(self._id_hashes), np.asarray(self._id_seqs)
-        values, counts = np.unique(hashes, return_counts=True)
-        candidates = set(seqs[np.isin(hashes, values[counts > 1])].tolist())
-        if not candidates:
-            return
+        in_order = np.argsort(hashes, kind="stable")
+        is_repeated = hashes[in_order[1:]] == hashes[in_order[:-1]]
+        repeated = hashes[np.sort(in_order[1:][is_repeated])]
+        for start in range(0, len(repeated), MAX_FAULTS):
+            new = np.setdiff1d(repeated[start : start + MAX_FAULTS], repeated[:start])
+            is_candidate = np.zeros(self.total, bool)
+            is_candidate[seqs[np.isin(hashes, new)]] = True
+            yield from self._equal_ids(is_candidate.tobytes())
+
+    def _equal_ids(self, is_candidate: bytes) -> Iterator[tuple[int, int]]:
+        """Yields as `_duplicates`, among the items whose byte isn't 0."""
         first: dict[bytes, int] = {}
         self.rows.seek(0)
         for row in self.rows:
             _, _, seq, custom_id, *_ = row.split(b"\t", 4)
-            if int(seq) in candidates:
+            if is_candidate[int(seq)]:
                 before = first.setdefault(custom_id, int(seq))
                 if before != int(seq):
                     yield int(seq), before
@@ -182,9 +218,15 @@ class Intake:
 
     def close(self) -> None:
         """Deletes the spooled rows, and the payloads unless `keep` was called."""
-        self.rows.close()
+        with suppress(OSError):  # the disk may be full
+            self.rows.close()
         if not self._kept:
             self._stash.undo()
+
+
+def _too_many_bytes(bound: Bound) -> StorageFull:
+    message = f"{bound.whose} may store {bound.most:.0f} bytes ({bound.name}), and the job has more"
+    return StorageFull(f"{message}; nothing was stored", bound=bound, left=int(bound.most))
 
 
 def _escape(text: str) -> bytes:
@@ -210,16 +252,15 @@ def add_lines(intake: Intake, lines: Iterable[bytes | None]) -> None:
     """Adds the items of an NDJSON body, one a line; None stands for a line that is too long."""
     for number, line in enumerate(lines, start=1):
         if line is None:
-            intake.total += 1
-            intake.fault(Fault((), "too_long", "the line is longer than any item may be", number))
+            message = "the line is longer than any item may be"
+            intake.refuse(Fault((), "too_long", message, number))
             continue
         text = line.strip()
         try:
             value = validation.parse_json(text)
         except Malformed as error:
             message = error.detail if text else "an empty line; each line is one JSON value"
-            intake.total += 1
-            intake.fault(Fault((), "malformed", message, number))
+            intake.refuse(Fault((), "malformed", message, number))
             continue
         intake.add(value, (), number)
     intake.finish(lambda seq: ((), seq + 1))

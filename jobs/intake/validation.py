@@ -130,6 +130,16 @@ def refuse_params(model: Model, params: Mapping[str, Any]) -> tuple[str, str] | 
     return None
 
 
+def too_long(model: Model, input: bytes, params: bytes | None) -> str | None:
+    """Returns a message where an input and its parameters together are longer than this model
+    takes."""
+    size, most = len(input) + len(params or b""), model.limits.max_item_bytes
+    if size <= most:
+        return None
+    what = "the input has" if params is None else "the input and its params have"
+    return f"{what} {size} bytes; {model.key} takes {most}"
+
+
 def check(
     value: Any, loc: tuple[str | int, ...], line: int | None, model: Model, strict: bool
 ) -> Item | list[Fault]:
@@ -192,6 +202,8 @@ def _check_thoroughly(
         else:
             raw_params = orjson.dumps(params)
     inputs = model.split_inputs(fields.get("input"))
+    if not faults and (message := too_long(model, raw, raw_params)):
+        fault("params", "too_long", message)
     return faults or Item(custom_id, raw, raw_params, len(inputs) if inputs else 1)
 
 

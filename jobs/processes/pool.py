@@ -3,21 +3,33 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from multiprocessing import get_context, reduction
 from typing import IO, Any
 
+from jobs import clock
 from jobs.processes import child
 from jobs.processes.child import ChildKind
+from jobs.processes.memory import resident_mb
 from jobs.settings import Settings
 from jobs.telemetry.reports import child_processes
 
 _SPAWN = get_context("spawn")
+_LOOK_S = 0.05  # between two looks at the memory of a process
+
+
+class OutOfMemory(Exception):
+    """Raised where a process was killed because its task needs more memory than it may have."""
+
+    def __init__(self, max_mb: int) -> None:
+        super().__init__(f"needs more than {max_mb} MiB of memory (MILLRACE_CHILD_MAX_MB)")
 
 
 class Child:
-    """One process, which runs one task at a time."""
+    """One process, which runs one task at a time in bounded memory."""
 
     def __init__(self, kind: ChildKind, settings: Settings) -> None:
+        self._max_mb = settings.child_max_mb
         self._pipe, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(
             target=child.serve, args=(theirs, kind, settings), name=kind.name, daemon=True
@@ -32,11 +44,23 @@ class Child:
             reduction.send_handle(self._pipe, file.fileno(), self._process.pid)
 
     def wait(self, timeout_s: float) -> bool:
-        """Returns True if a result is there, or the process is gone."""
-        return self._pipe.poll(timeout_s)
+        """Returns True if a result is there, or the process is gone.
+
+        Raises OutOfMemory where the process has grown too large: it is killed then.
+        """
+        until_s = clock.monotonic() + timeout_s
+        while not self._pipe.poll(min(_LOOK_S, timeout_s)):
+            if resident_mb(self._process.pid) > self._max_mb:
+                self.kill()
+                raise OutOfMemory(self._max_mb)
+            if clock.monotonic() >= until_s:
+                return False
+        return True
 
     def result(self) -> Any:
-        """Waits for the task's result. Raises EOFError or OSError where the process is gone."""
+        """Waits for the task's result. Raises EOFError or OSError where the process is gone,
+        OutOfMemory as `wait`."""
+        self.wait(inf)
         result, counted = self._pipe.recv()
         child_processes.add_increases(counted)
         return result

@@ -1,6 +1,5 @@
 """Connections: SQLAlchemy's pool over psycopg, and psycopg itself for COPY and arrays."""
 
-import errno
 from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakSet
@@ -19,7 +18,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.exc import DBAPIError, InternalError, OperationalError
+from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobs import clock
@@ -36,18 +35,6 @@ CONNECTION_ERRORS = (
     psycopg.InternalError,
 )
 """Errors of a database that can't be reached, gives up, or ended an idle transaction."""
-
-_DISK_FULL = "53100"  # SQLSTATE
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-def is_out_of_space(error: BaseException) -> bool:
-    """Returns True if a disk is full: that of the database, or of a file here."""
-    if isinstance(error, OSError):
-        return error.errno in _NO_SPACE
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return getattr(cause, "sqlstate", None) == _DISK_FULL
-
 
 API, WORKER = "millrace_api", "millrace_worker"
 """Roles of processes: both own nothing; the api sees the tenant that a transaction names."""

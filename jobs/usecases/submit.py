@@ -4,6 +4,7 @@ A job whose items lie elsewhere is stored without them; a keeper imports them
 (workers/transfers/importing.py).
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,6 @@ from jobs.errors import Fault, Invalid
 from jobs.identity import Limit
 from jobs.intake import spool, validation
 from jobs.intake.idempotency_key import Claim
-from jobs.limits import most_items
 from jobs.models.model import Model
 from jobs.models.registry import Registry
 from jobs.states import JobClass
@@ -61,6 +61,7 @@ def submit(
     lines: Iterable[bytes | None] | None = None,
     faults: Iterable[Fault] = (),
     max_items: int = 10_000_000,
+    max_bytes: int = sys.maxsize,
     claim: Claim | None = None,
     payloads: Payloads | None = None,
     limits: Sequence[Limit] = (),
@@ -73,10 +74,11 @@ def submit(
     """Stores a job and returns its row, once it is committed.
 
     Its items come as an array of JSON values or as lines of NDJSON. faults: faults found before;
-    claim: the job's Idempotency-Key, stored with it and its response; limits, key: limits and API
-    key (`key_…`) of the caller; dialect, asked: dialect, and what it was asked beyond the order;
-    target: target of the results. Raises QuotaExceeded, SpendCap, UnknownModel, or Invalid with all
-    faults; KeyInFlight or KeyReused where another request has the key; BlobsAway where the store of
+    max_items, max_bytes: most items, and most bytes of them as they are spooled; claim: the job's
+    Idempotency-Key, stored with it and its response; limits, key: limits and API key (`key_…`) of
+    the caller; dialect, asked: dialect, and what it was asked beyond the order; target: target of
+    the results. Raises QuotaExceeded, SpendCap, UnknownModel, TooLarge, or Invalid with all faults;
+    KeyInFlight or KeyReused where another request has the key; BlobsAway where the store of
     `payloads` can't be reached. Nothing is stored then.
     """
     model = models.resolve(order.model)
@@ -84,7 +86,7 @@ def submit(
     job_id = ids.new()
     taken = spool.Intake(
         job_id, tenant, model, strict=order.on_invalid == "reject", max_items=max_items,
-        bound=most_items(limits, model.name), payloads=payloads,
+        max_bytes=max_bytes, limits=limits, payloads=payloads,
     )  # fmt: skip
     try:
         taken.fault(*found)
@@ -123,6 +125,7 @@ def submit_source(
     target: Mapping[str, Any] | None = None,
     faults: Iterable[Fault] = (),
     claim: Claim | None = None,
+    limits: Sequence[Limit] = (),
     key: str = "",
     answer: RenderJob = jobs.job_json,
 ) -> JobRow:
@@ -143,7 +146,8 @@ def submit_source(
         model=model,
         **_fields(order, key, dialect, asked, target),
     )
-    return _committed(database, tenant, partial(insert_validating, job=job), claim, answer)
+    insert = partial(insert_validating, job=job, limits=limits)
+    return _committed(database, tenant, insert, claim, answer)
 
 
 def _committed(
@@ -199,7 +203,11 @@ def _order_faults(model: Model | None, order: Order) -> list[Fault]:
         faults.append(Fault(("params",), *no))
     for name, value in (("params", order.params), ("metadata", order.metadata)):
         try:
-            validation.storable(value)
+            raw = validation.storable(value)
+            if name == "params" and model and len(raw) > (most := model.limits.max_item_bytes):
+                raise ValueError(
+                    "too_long", f"{len(raw)} bytes of params; {model.key} takes {most}"
+                )
         except ValueError as error:
             faults.append(Fault((name,), error.args[0], error.args[1]))
     return faults

@@ -19,7 +19,7 @@ _LINES_A_CHUNK = 1000
 _TRIES = 5
 _RETRY_S = 1.0
 _OUTAGE_S = 600.0  # longest outage of the api that a wait survives
-_TEMPORARY = frozenset({429, 502, 503, 504})
+_TEMPORARY = frozenset({429, 502, 503, 504, 507})
 
 
 class ApiError(click.ClickException):

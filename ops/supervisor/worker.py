@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from jobs import clock
 from jobs.calls import redis as call_redis
 from jobs.models.watcher import ModelsFile
+from jobs.processes.memory import resident_mb
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.queue import workers
@@ -132,7 +133,7 @@ class WatchedWorker(Child):
     def _end_grown(self) -> None:
         """Terminates a worker that has grown, and kills it after a grace."""
         if self._kill_at_s is None:
-            size_mb = _resident_mb(self.pid)
+            size_mb = resident_mb(self.pid)
             if size_mb > self._settings.worker_max_mb:
                 _log.warning("%s (pid %s) has grown to %d MiB", self.name, self.pid, size_mb)
                 self._kill_at_s = clock.monotonic() + _GRACE_S
@@ -188,12 +189,3 @@ def _out_of_memory_kills() -> int:
         for line in path.read_text().splitlines()
         if line.startswith("oom_kill ")
     )
-
-
-def _resident_mb(pid: int | None) -> float:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0")
-    return int(line.split()[1]) / 1024

@@ -76,7 +76,7 @@ def test_intake_is_taken_again_when_there_is_room(platforms: Platforms, disk: Pa
         with httpx.Client(base_url=platform.url, timeout=30) as http:
             eventually(lambda: _refused(http))
             refusal = http.post("/jobs", json={"model": "echo", "items": ["x"]})
-            assert (refusal.status_code, refusal.json()["code"]) == (507, "out_of_space")
+            assert (refusal.status_code, refusal.json()["code"]) == (507, "insufficient_storage")
             assert "MILLRACE_MIN_FREE_MB" in refusal.json()["detail"]
             assert refusal.headers["retry-after"]
             assert http.post("/infer", json={"model": "echo", "input": 1}).status_code == 200

@@ -20,7 +20,6 @@ from jobs import clock, ids
 from jobs.calls import redis as call_redis
 from jobs.errors import NotFound
 from jobs.models.watcher import ModelsFile
-from jobs.processes.pool import ProcessPool
 from jobs.settings import Settings
 from jobs.store import db, partitions
 from jobs.store.billing import spend
@@ -44,8 +43,7 @@ from workers.keeper.latency_probe import LatencyProbe
 from workers.keeper.nudger import Nudger
 from workers.keeper.service import DatabaseService, Duty, Periodic, run_service
 from workers.service import Service
-from workers.transfers import child
-from workers.transfers.supervisor import PROCESSES, TransferSupervisor
+from workers.transfers.supervisor import PROCESSES, TransferPool, TransferSupervisor
 from workers.webhooks.sender import WebhookSender
 
 _REDIS_S = 2.0  # for a command that isn't urgent
@@ -112,14 +110,14 @@ class Keeper:
     def _services(self, table: list[Duty]) -> Iterator[Service]:
         settings, database, stopping = self._settings, self.database, self._stopping
         models = ModelsFile(settings.models)
-        processes = ProcessPool(child.KIND, settings)
+        pool = TransferPool(settings)
         transfers = [
-            TransferSupervisor(f"transfers {n}", settings, database, processes, stopping)
+            TransferSupervisor(f"transfers {n}", settings, database, pool, stopping)
             for n in range(PROCESSES)
         ]
         nudger = Nudger(settings, models, database, [each.wake for each in transfers])
         webhooks = WebhookSender(settings)
-        for close in (processes.close, nudger.close, webhooks.close):
+        for close in (pool.close, nudger.close, webhooks.close):
             self._closing.callback(close)
         yield Periodic("models", _MODELS_S, models.poll)
         for duty in table:

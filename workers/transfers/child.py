@@ -7,7 +7,13 @@ from functools import cached_property
 from typing import IO, Any
 
 from jobs import clock
-from jobs.errors import BlobStoreUnavailable, MillraceError, QuotaExceeded, Untransferable
+from jobs.errors import (
+    BlobStoreUnavailable,
+    MillraceError,
+    QuotaExceeded,
+    Untransferable,
+    is_disk_full,
+)
 from jobs.processes.child import ChildKind
 from jobs.settings import Settings
 from jobs.store import db
@@ -29,8 +35,8 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 300.0  # between two tries
 _NO_START_S = 5.0  # pause where the process can't connect to what it needs
 
 _PROCESS_LOST = (
-    "{count} processes in a row ended without a word while they had it in hand; it may need more "
-    "memory or disk than there is"
+    "{count} processes in a row ended while they had it in hand, or found a disk full; it may need "
+    "more memory or disk than there is"
 )
 
 
@@ -40,7 +46,7 @@ class Postponed:
 
     wait_s: float
     error: str
-    died: bool = False  #: True if its process ended without an outcome, or with an unknown error
+    died: bool = False  #: True if its process ended, found a disk full, or had an unknown error
 
 
 def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | None:
@@ -59,7 +65,8 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
             record.transferred(transfer.kind, "done")
         except MillraceError as error:
             if _may_pass(error) and not (steps is exporting and exporting.give_up(job)):
-                return Postponed(_pause_s(transfer.tries), error.detail)
+                pause_s, full = _pause_s(transfer.tries), is_disk_full(error)
+                return Postponed(pause_s, error.detail, died=full)
             why = error_object(error)
             _log.warning("%s failed: %s", transfer, why["code"])
             steps.fail(context, transfer, why)
@@ -71,7 +78,8 @@ def run_transfer(context: TransferContext, transfer: Transfer) -> Postponed | No
         return Postponed(_pause_s(transfer.tries), "the database can't be reached")
     except OSError as error:
         _log.warning("%s: %s", transfer, error)
-        return Postponed(_pause_s(transfer.tries), f"its process can't go on: {error.strerror}")
+        message = f"its process can't go on: {error.strerror}"
+        return Postponed(_pause_s(transfer.tries), message, died=is_disk_full(error))
     return None
 
 

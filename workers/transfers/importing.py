@@ -15,7 +15,6 @@ from jobs.blobs import s3_locations
 from jobs.dialects import dialect
 from jobs.errors import PayloadCorrupt, Untransferable
 from jobs.intake.spool import Intake
-from jobs.limits import most_items
 from jobs.models.model import Model
 from jobs.store.jobs import files as file_rows
 from jobs.store.jobs import insert, transfers
@@ -79,7 +78,8 @@ class _Import:
         """Reads the source into an intake."""
         source = orjson.loads(self._job.source or "{}")
         max_line_bytes = self._context.models.max_line_bytes
-        max_bytes = self._context.settings.max_ndjson_mb * _MIB
+        settings = self._context.settings
+        max_bytes = min(settings.max_ndjson_mb, settings.max_spool_mb) * _MIB
         with self._opened(source) as raw:
             lines = lines_of(source, raw, max_line_bytes, max_bytes)
             return dialect(self._job.dialect).read_items(self._open_intake, lines, self._options)
@@ -93,7 +93,8 @@ class _Import:
             self._model,
             strict=self._options.get("on_invalid", "reject") == "reject",
             max_items=self._context.settings.max_items,
-            bound=most_items(self._limits, self._model.name),
+            max_bytes=self._context.settings.max_spool_mb * _MIB,
+            limits=self._limits,
             payloads=self._context.payloads,
         )
         taken.keep()

@@ -9,20 +9,34 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
-from jobs.processes.pool import Child, ProcessPool
+from jobs.processes.pool import Child, OutOfMemory, ProcessPool
+from jobs.processes.tenant_slots import TenantSlots
 from jobs.settings import Settings
 from jobs.store.jobs import transfers
 from jobs.store.jobs.transfers import Transfer
 from jobs.telemetry import logs
 from jobs.telemetry.tracing import spans
 from workers.service import Service
-from workers.transfers.child import Postponed
+from workers.transfers.child import KIND, Postponed
 
 _log = logging.getLogger(__name__)
 
-PROCESSES = 2  # of one keeper
+PROCESSES = 3  # of one keeper; a tenant has two of them at most
 _POLL_S = 0.2  # between two looks at whether the keeper stops
 _RETRY_S = 1.0  # after a process was killed
+
+
+class TransferPool:
+    """Processes of one keeper's transfers, and the tenants that use them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.processes = ProcessPool(KIND, settings)
+        self.slots = TenantSlots(PROCESSES)
+        self.claiming = threading.Lock()  # guards the slots, and is held while one claims
+
+    def close(self) -> None:
+        """Ends all processes, busy or not."""
+        self.processes.close()
 
 
 class TransferSupervisor(Service):
@@ -33,19 +47,35 @@ class TransferSupervisor(Service):
         name: str,
         settings: Settings,
         database: Database,
-        processes: ProcessPool,
+        pool: TransferPool,
         stopping: threading.Event,
     ) -> None:
         super().__init__(name, settings.keeper_interval_s)
         self._lease_s, self._database = settings.lease_s, database
-        self._processes, self._stopping = processes, stopping
+        self._pool, self._stopping = pool, stopping
 
     def run_once(self) -> int:
         """Runs the transfer that is due next; returns 0 where none is. Raises database errors."""
-        with self._database.begin() as tx:
-            transfer = transfers.claim(tx, self._lease_s)
+        transfer = self._claim()
         if transfer is None:
             return 0
+        try:
+            self._run_traced(transfer)
+        finally:
+            with self._pool.claiming:
+                self._pool.slots.give_back(transfer.tenant)
+        return 1
+
+    def _claim(self) -> Transfer | None:
+        """Claims a transfer of a tenant that may have another process, and takes a slot for it."""
+        with self._pool.claiming:
+            with self._database.begin() as tx:
+                transfer = transfers.claim(tx, self._lease_s, not_of=self._pool.slots.full())
+            if transfer:
+                self._pool.slots.take(transfer.tenant)
+        return transfer
+
+    def _run_traced(self, transfer: Transfer) -> None:
         about = transfer.named
         with (
             logs.bound_fields(**about),
@@ -57,20 +87,20 @@ class TransferSupervisor(Service):
                 millrace__tries=transfer.tries,
             )
             span.error = self._run(transfer)
-        return 1
 
     def _run(self, transfer: Transfer) -> str:
         """Returns a code of what went wrong; empty where another try wouldn't help."""
         try:
-            with self._processes.child() as child:
+            with self._pool.processes.child() as child:
                 child.send(transfer)
                 if not self._renew_until_done(child, transfer):
                     return "stopped"
                 outcome: Postponed | None = child.result()
-        except (EOFError, OSError):
-            _log.error("the process with the %s was killed", transfer)
-            error = "the process that had it in hand was killed"
-            self._postpone(transfer, Postponed(_RETRY_S, error, died=True))
+        except (OutOfMemory, EOFError, OSError) as error:
+            what = str(error) if isinstance(error, OutOfMemory) else "was killed"
+            _log.error("the process with the %s %s", transfer, what)
+            message = f"the process that had it in hand {what}"
+            self._postpone(transfer, Postponed(_RETRY_S, message, died=True))
             return "process_lost"
         if outcome:
             self._postpone(transfer, outcome)

@@ -35,6 +35,7 @@ from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
 from jobs.intake.idempotency_key import Claim
+from jobs.intake.spool import MAX_FAULTS
 from jobs.states import TERMINAL
 from jobs.store.db import Tx
 from jobs.store.jobs import read as reading
@@ -70,7 +71,7 @@ async def create_message_batch(
     async with bodies.spooled(request, most, upload.add if upload else None) as body:
         request_info = caller, upload.finish() if upload else None, is_retry(request)
         if bodies.is_large(body):
-            row, replayed = await context.ingest_pool.run(_once, body, *request_info)
+            row, replayed = await context.ingest_pool.run(caller.tenant, _once, body, *request_info)
         else:
             row, replayed = await run_in_threadpool(_once, context, body, *request_info)
     return json_response(
@@ -111,16 +112,17 @@ def _store(
     if (task := resources.models.resolve(model).effective_task) != "chat":
         fault = Fault(("requests", 0, "params", "model"), "model", f"{model} does {task}, not chat")
         raise Invalid("the model can't converse", faults=[fault])
-    read = [item_of(request, model, ("requests", n)) for n, request in enumerate(requests)]
+    items, faults = _read(requests, model)
     try:
         row = submit(
             resources.database,
             resources.models,
             caller.tenant,
             Order(model, expires_in_s=_DAY_S),
-            array=(item for item, _ in read),
-            faults=[fault for _, faults in read for fault in faults],
+            array=items,
+            faults=faults,
             max_items=resources.settings.max_items,
+            max_bytes=resources.settings.max_spool_mb * _MIB,
             payloads=resources.payloads,
             limits=caller.limits,
             claim=claim,
@@ -132,6 +134,18 @@ def _store(
         error.faults = tuple(map(_request_fault, error.faults))
         raise
     return row
+
+
+def _read(requests: list[Any], model: str) -> tuple[list[Any], list[Fault]]:
+    """Returns the items of the requests and their faults, up to one more than are listed."""
+    items, faults = [], []
+    for n, request in enumerate(requests):
+        item, found = item_of(request, model, ("requests", n))
+        items.append(item)
+        faults += found
+        if len(faults) > MAX_FAULTS:
+            break
+    return items, faults
 
 
 def _request_fault(fault: Fault) -> Fault:

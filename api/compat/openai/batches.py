@@ -86,7 +86,9 @@ def _create(
                 return json_response(batch_object(row), 200, idempotency.REPLAYED)
         _check_file(files.find(tx, caller, requested.input_file_id))
         spend.check_cap(tx, caller.tenant)
-        row = transfers.insert_validating(tx, _new_job(caller, requested, window_s, fingerprint))
+        row = transfers.insert_validating(
+            tx, _new_job(caller, requested, window_s, fingerprint), caller.limits
+        )
         answer = orjson.dumps(batch_object(row))
         if claim:
             store(tx, claim, row.id, answer)

@@ -85,7 +85,7 @@ async def create_file(request: Request, context: ContextDep, caller: Submitter) 
     async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
         options = _upload_options(form)
         if bodies.is_large(form.file):
-            return await context.ingest_pool.run(_store, form.file, caller, *options)
+            return await context.ingest_pool.run(caller.tenant, _store, form.file, caller, *options)
         return await run_in_threadpool(_store, context, form.file, caller, *options)
 
 

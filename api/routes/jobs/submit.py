@@ -94,7 +94,9 @@ async def _receive(
     async with bodies.spooled(request, max_mb * _MIB, upload.add if upload else None) as body:
         claim = upload.finish() if upload else None
         if bodies.is_large(body):
-            return await context.ingest_pool.run(_once, body, store, caller, query, claim)
+            return await context.ingest_pool.run(
+                caller.tenant, _once, body, store, caller, query, claim
+            )
         return await run_in_threadpool(_once, context, body, store, caller, query, claim)
 
 
@@ -205,6 +207,7 @@ def _store(
             target=target,
             faults=faults,
             claim=claim,
+            limits=caller.limits,
             key=caller.key_id,
         )
         return _accepted(row.id, jobs.job_json(row))
@@ -219,6 +222,7 @@ def _store(
         target=target,
         faults=faults,
         max_items=resources.settings.max_items,
+        max_bytes=resources.settings.max_spool_mb * _MIB,
         claim=claim,
         payloads=resources.payloads,
         limits=caller.limits,

@@ -30,11 +30,13 @@ def check(
     tx: Tx, tenant: str, limits: Sequence[Limit], model: str, items: int, input_bytes: int,
     *, lock: bool = True,
 ) -> None:  # fmt: skip
-    """Raises QuotaExceeded where a job of so many items and bytes (0: stored already) is too much.
+    """Raises QuotaExceeded where so many more items and bytes are too much; 0: none are added.
 
     lock: keep others out until the transaction ends; without it, the room may be taken meanwhile.
     """
-    wanted = [(bound, items) for bound in bounds_of(limits, "queued_items", model)]
+    wanted = []
+    if items:
+        wanted += [(bound, items) for bound in bounds_of(limits, "queued_items", model)]
     if input_bytes:
         wanted += [(bound, input_bytes) for bound in bounds_of(limits, "stored_bytes", model)]
     _check(tx, tenant, wanted, lock)

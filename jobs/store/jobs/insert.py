@@ -58,11 +58,18 @@ class SubmittedJob:
         """Returns its fields as parameters of INSERT_JOB; it has no items yet."""
         values = {name: getattr(self, name) for name in _SUBMITTED}
         model = (self.model.name, self.model.version) if self.model else ("", "")
-        return values | {"model": model[0], "version": model[1]} | _UNREAD
+        unread = _UNREAD | {"input_bytes": self.own_bytes}
+        return values | {"model": model[0], "version": model[1]} | unread
+
+    @property
+    def own_bytes(self) -> int:
+        """Size of the JSON that is stored in the job's own row."""
+        own = self.params, self.metadata, self.asked, self.source, self.target
+        return sum([len(json.encode()) for json in own if json and json != "{}"])
 
 
 _SUBMITTED = [field.name for field in fields(SubmittedJob)]
-_UNREAD = {"state": "validating", "custom_ids": False, "total": 0, "input_bytes": 0}
+_UNREAD = {"state": "validating", "custom_ids": False, "total": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +78,7 @@ class NewJob(SubmittedJob):
 
     model: Model  #: version of a model
     custom_ids: bool  #: True if any item has a custom_id
-    input_bytes: int = 0  #: size of all items as JSON
+    input_bytes: int = 0  #: size of all items, with their names and parameters
     limits: tuple[Limit, ...] = ()  #: limits of its caller
 
 
@@ -114,8 +121,10 @@ def insert_job(
     rows: COPY text of `items`; bounds: each slice's start, then the total; inputs: number of inputs
     an item of each slice has, where that may be several. Raises QuotaExceeded.
     """
-    _copy_items(tx, job, rows, bounds)
-    return JobRow(*tx.execute(_INSERT_JOB, _values(job, bounds, inputs)).one()[:-1])
+    input_bytes = job.input_bytes + job.own_bytes
+    _copy_items(tx, job, rows, bounds, input_bytes)
+    values = _values(job, bounds, inputs) | {"input_bytes": input_bytes}
+    return JobRow(*tx.execute(_INSERT_JOB, values).one()[:-1])
 
 
 # Cuts the slices and notifies keepers in the round trip that queues the job.
@@ -123,7 +132,7 @@ _QUEUE_JOB = text(f"""
     WITH job AS (
         UPDATE jobs
         SET state = 'queued', model = :model, version = :version, custom_ids = :custom_ids,
-            total = :total, input_bytes = :input_bytes, queued_at = now()
+            total = :total, input_bytes = jobs.input_bytes + :input_bytes, queued_at = now()
         WHERE id = :id
     ), cut AS ({_CUT})
     SELECT pg_notify(:channel, '')
@@ -134,12 +143,15 @@ def queue_job(
     tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], inputs: Sequence[int] = ()
 ) -> None:
     """Stores the items of a `validating` job that the caller has locked; else as `insert_job`."""
-    _copy_items(tx, job, rows, bounds)
+    _copy_items(tx, job, rows, bounds, job.input_bytes)
     tx.execute(_QUEUE_JOB, _values(job, bounds, inputs))
 
 
-def _copy_items(tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int]) -> None:
-    asked = job.tenant, job.limits, job.model.name, bounds[-1], job.input_bytes
+def _copy_items(
+    tx: Tx, job: NewJob, rows: IO[bytes], bounds: Sequence[int], more_bytes: int
+) -> None:
+    """Stores the items. more_bytes: of what isn't stored yet."""
+    asked = job.tenant, job.limits, job.model.name, bounds[-1], more_bytes
     if bounds[-1] > _MANY_ITEMS:
         disable_statement_timeout(tx)
         quota.check(tx, *asked, lock=False)

@@ -15,7 +15,9 @@ from sqlalchemy import ColumnElement, and_, func, insert, literal, select, text,
 from sqlalchemy import delete as delete_from
 
 from jobs import ids
+from jobs.identity import Limit
 from jobs.store import queries
+from jobs.store.billing import quota
 from jobs.store.db import TRANSFERS_CHANNEL, Tx, notify
 from jobs.store.jobs.insert import INSERT_JOB, SubmittedJob
 from jobs.store.jobs.read import NEW_JOB, JobRow, counted
@@ -36,8 +38,12 @@ _INSERT = text(f"""
 """)
 
 
-def insert_validating(tx: Tx, job: SubmittedJob) -> JobRow:
-    """Stores a job whose items are to be read, notifies keepers at commit, and returns its row."""
+def insert_validating(tx: Tx, job: SubmittedJob, limits: Sequence[Limit] = ()) -> JobRow:
+    """Stores a job whose items are to be read, notifies keepers at commit, and returns its row.
+
+    limits: of its caller. Raises QuotaExceeded.
+    """
+    quota.check(tx, job.tenant, limits, job.model.name if job.model else "", 0, job.own_bytes)
     values = job.as_values() | {"channel": TRANSFERS_CHANNEL}
     return JobRow(*tx.execute(_INSERT, values).one()[:-1])
 
@@ -80,7 +86,7 @@ _CLAIM = text("""
         LEFT JOIN (SELECT tenant_id, count(*) AS count FROM transfers
                    WHERE claimed_at IS NOT NULL AND due_at > now()
                    GROUP BY tenant_id) AS in_hand USING (tenant_id)
-        WHERE t.due_at <= now()
+        WHERE t.due_at <= now() AND t.tenant_id <> ALL(CAST(:not_of AS text[]))
         ORDER BY coalesce(in_hand.count, 0), t.due_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED
     )
     UPDATE transfers t
@@ -93,9 +99,10 @@ _CLAIM = text("""
 """)
 
 
-def claim(tx: Tx, lease_s: float) -> Transfer | None:
-    """Leases the next transfer that is due to the caller, for lease_s."""
-    return queries.one(tx, Transfer, _CLAIM, {"lease_s": lease_s})
+def claim(tx: Tx, lease_s: float, not_of: Sequence[str] = ()) -> Transfer | None:
+    """Leases the next transfer that is due to the caller, for lease_s. not_of: tenants whose
+    transfers wait, since they have enough of the caller's processes."""
+    return queries.one(tx, Transfer, _CLAIM, {"lease_s": lease_s, "not_of": list(not_of)})
 
 
 def renew(tx: Tx, mine: Transfer, lease_s: float) -> bool:

@@ -13,7 +13,7 @@ _NUMBERS = {
     "tokens_per_s": (float, "Size of calls a second, in the unit of their model"),
     "calls_in_flight": (int, "Calls at a time"),
     "queued_items": (int, "Items without a result, over all jobs"),
-    "stored_bytes": (int, "Inputs of all jobs, and outputs of those that ended"),
+    "stored_bytes": (int, "All that jobs store, results once they have ended, and files"),
     "job_items": (int, "Items of one job"),
 }
 

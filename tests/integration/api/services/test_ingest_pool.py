@@ -16,10 +16,11 @@ from typing import IO, Any
 import httpx
 import pytest
 
+from api.http.errors import to_error
 from api.services.ingest_pool import IngestPool
 from api.services.resources import Resources
 from jobs import errors
-from jobs.errors import Fault, Invalid, MillraceError, Unavailable
+from jobs.errors import Fault, Invalid, MillraceError, TooLarge, Unavailable
 from jobs.limits import Bound
 from jobs.settings import Settings
 from ops.processes.ports import free_port
@@ -35,7 +36,7 @@ from jobs.settings import load
 from tests.integration.api.services.test_ingest_pool import stick
 
 async def main():
-    await IngestPool(load()).run(stick, tempfile.TemporaryFile())
+    await IngestPool(load()).run("t", stick, tempfile.TemporaryFile())
 
 if __name__ == "__main__":
     asyncio.run(main())
@@ -66,6 +67,16 @@ def die(resources: Resources, body: IO[bytes]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def write_on_a_full_disk(resources: Resources, body: IO[bytes]) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        full.write(b"x")
+
+
+def grow(resources: Resources, body: IO[bytes]) -> None:
+    print(len(bytearray(b"x") * (400 << 20)))
+    signal.pause()
+
+
 def stick(resources: Resources, body: IO[bytes]) -> None:
     print(os.getpid(), flush=True)
     signal.pause()
@@ -90,7 +101,7 @@ def test_a_body_is_read_in_another_process_again_and_again(
     ingest: IngestPool, body: IO[bytes]
 ) -> None:
     async def twice() -> list[tuple[int, str, bytes]]:
-        return [await ingest.run(read, body, mark) for mark in ("first", "second")]
+        return [await ingest.run("t", read, body, mark) for mark in ("first", "second")]
 
     (pid, *first), (second_pid, *second) = asyncio.run(twice())
     assert pid == second_pid != os.getpid()
@@ -99,7 +110,7 @@ def test_a_body_is_read_in_another_process_again_and_again(
 
 def test_a_refusal_comes_back_with_its_faults(ingest: IngestPool, body: IO[bytes]) -> None:
     with pytest.raises(Invalid) as caught:
-        asyncio.run(ingest.run(refuse, body))
+        asyncio.run(ingest.run("t", refuse, body))
     assert caught.value.detail == "no"
     assert caught.value.faults == (Fault(("items", 3), "type", "not that", 4),)
 
@@ -108,7 +119,7 @@ def test_an_error_that_does_not_travel_is_told_in_words(
     ingest: IngestPool, body: IO[bytes]
 ) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in be_awkward.*Awkward: pickle me"):
-        asyncio.run(ingest.run(be_awkward, body))
+        asyncio.run(ingest.run("t", be_awkward, body))
 
 
 def test_a_killed_process_is_a_503_and_the_next_body_gets_another(
@@ -116,22 +127,63 @@ def test_a_killed_process_is_a_503_and_the_next_body_gets_another(
 ) -> None:
     async def die_then_read() -> bytes:
         with pytest.raises(Unavailable) as caught:
-            await ingest.run(die, body)
+            await ingest.run("t", die, body)
         assert caught.value.retryable
         assert caught.value.retry_after_s
-        return (await ingest.run(read, body, ""))[2]
+        return (await ingest.run("t", read, body, ""))[2]
 
     assert asyncio.run(die_then_read()) == b"a body on disk"
+
+
+def test_a_full_disk_is_a_507(ingest: IngestPool, body: IO[bytes]) -> None:
+    with pytest.raises(OSError, match="No space left") as caught:
+        asyncio.run(ingest.run("t", write_on_a_full_disk, body))
+    error = to_error(caught.value, "req_1")
+    assert (error.status, error.code, error.retryable) == (507, "insufficient_storage", True)
+    assert error.retry_after_s
+
+
+def test_a_body_that_needs_too_much_memory_is_a_413_and_the_next_gets_another_process(
+    body: IO[bytes],
+) -> None:
+    async def grow_then_read() -> bytes:
+        with pytest.raises(TooLarge, match="more than 300 MiB of memory"):
+            await made.run("t", grow, body)
+        return (await made.run("t", read, body, ""))[2]
+
+    made = IngestPool(NO_DATABASE.evolve(child_max_mb=300))
+    try:
+        assert asyncio.run(grow_then_read()) == b"a body on disk"
+    finally:
+        made.stop()
+
+
+def test_a_tenant_with_many_bodies_leaves_a_process_to_the_next_tenant(body: IO[bytes]) -> None:
+    async def crowd() -> None:
+        many = [asyncio.create_task(made.run("many", stick, body)) for _ in range(5)]
+        async with asyncio.timeout(60):
+            for mark in ("first", "second"):
+                assert (await made.run("other", read, body, mark))[1] == mark
+        assert not any(task.done() for task in many)
+        for task in many[2:]:
+            task.cancel()
+        await asyncio.gather(*many[2:], return_exceptions=True)
+        made.stop()
+        ended = await asyncio.gather(*many[:2], return_exceptions=True)
+        assert all(isinstance(one, Unavailable) for one in ended)
+
+    made = IngestPool(NO_DATABASE)
+    asyncio.run(crowd())
 
 
 def test_nobody_notices_that_an_idle_process_was_killed(
     ingest: IngestPool, body: IO[bytes]
 ) -> None:
     async def kill_between() -> tuple[int, int]:
-        first = (await ingest.run(read, body, ""))[0]
+        first = (await ingest.run("t", read, body, ""))[0]
         os.kill(first, signal.SIGKILL)
         eventually(lambda: gone(first) and len(os.listdir(f"/proc/{first}/task")) == 1)
-        return first, (await ingest.run(read, body, ""))[0]
+        return first, (await ingest.run("t", read, body, ""))[0]
 
     first, second = asyncio.run(kill_between())
     assert first != second

@@ -3,6 +3,8 @@
 import gzip
 import io
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from sqlalchemy import text
 from jobs import ids
 from jobs.blobs.payloads import Payloads
 from jobs.identity import Limit
+from jobs.intake import spool
 from jobs.store.jobs import insert, transfers, verbs
 from jobs.store.tenancy import acting
 from jobs.store.tenants import limits
@@ -62,6 +65,16 @@ def test_items_are_read_from_s3(world: World, s3: S3) -> None:
     assert items(world, id) == THREE
     world.run()
     assert job(world.database, id).state == "completed"
+
+
+def test_what_is_stored_of_an_import_is_its_items_and_its_own_fields(world: World, s3: S3) -> None:
+    order = Order("echo", metadata={"a": "x" * 100})
+    id = world.coming({"url": s3.put("open/in.jsonl", LINES)}, order)
+    before = job(world.database, id).input_bytes
+    assert before > 100
+    assert world.carry() is None
+    stored = '"one""two""three"', "a", "{}"
+    assert job(world.database, id).input_bytes == before + len("".join(stored))
 
 
 def test_items_are_read_from_a_file(world: World) -> None:
@@ -133,7 +146,7 @@ def test_a_thousand_faults_are_not_all_told(world: World, s3: S3) -> None:
     world.carry()
     error = failed(world, id)
     assert len(error["errors"]) == 100
-    assert "1500 faults" in error["message"]
+    assert "at least 1000 faults" in error["message"]
 
 
 def test_a_file_of_nothing_has_no_items(world: World, s3: S3) -> None:
@@ -236,6 +249,25 @@ def test_more_bytes_than_a_body_may_have(world: World, s3: S3) -> None:
     assert failed(world, id)["code"] == "too_large"
 
 
+def test_more_items_than_a_job_may_have_are_not_read(world: World, s3: S3) -> None:
+    """A small gzip of very many lines: reading ends with the first line beyond."""
+    bomb = gzip.compress(b'"x"\n' * 2000 + b"x" * (64 << 20))
+    world.set(max_items=1000, max_ndjson_mb=1)
+    id = world.coming({"url": s3.put("open/in.gz", bomb), "compression": "gzip"})
+    world.carry()
+    assert failed(world, id)["errors"][0]["code"] == "too_many"
+
+
+def test_items_that_would_take_more_disk_than_they_may(world: World, s3: S3) -> None:
+    bomb = gzip.compress(b"1\n" * 100_000)
+    world.set(max_spool_mb=1)
+    id = world.coming({"url": s3.put("open/in.gz", bomb), "compression": "gzip"})
+    world.carry()
+    error = failed(world, id)
+    assert error["code"] == "too_large"
+    assert "spooled" in error["message"]
+
+
 def test_a_line_without_an_end_counts_in_full(world: World, s3: S3) -> None:
     bomb = gzip.compress(b"x" * (200 << 20))
     world.set(max_ndjson_mb=128)
@@ -311,6 +343,21 @@ def test_a_read_that_is_throttled_for_long_is_tried_again(
     s3.fault = lambda method, path, key_id: None
     assert world.carry() is None
     assert items(world, id) == THREE
+
+
+def test_a_full_disk_counts_as_a_death(
+    world: World, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINES)})
+    opened = partial(Path("/dev/full").open, "r+b", 0)
+    monkeypatch.setattr(spool.tempfile, "SpooledTemporaryFile", lambda _: opened())
+    for _ in range(4):
+        waits = world.carry()
+        assert waits is not None
+        assert waits.died
+        assert "No space left" in waits.error
+    assert world.carry() is None
+    assert failed(world, id)["code"] == "process_lost"
 
 
 def test_a_full_queue_is_waited_for(world: World, s3: S3) -> None:

@@ -3,41 +3,44 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import active_children
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from jobs.processes.pool import ProcessPool
+from jobs.models.builtin_models import SAMPLES
 from jobs.store.jobs import verbs
+from jobs.usecases.submit import Order, submit_source
 from tests.integration.workers.transfers.conftest import World
-from tests.support.s3 import S3
+from tests.support.s3 import BUCKET, S3
 from tests.support.store import job
 from tests.support.wait import eventually, gone
 from workers.keeper.service import run_service
 from workers.transfers.child import KIND
-from workers.transfers.supervisor import TransferSupervisor
+from workers.transfers.supervisor import PROCESSES, TransferPool, TransferSupervisor
 
 LINE = b'"x"\n'
 
 
 @contextmanager
-def supervised(world: World, lease_s: float) -> Iterator[TransferSupervisor]:
+def supervised(
+    world: World, lease_s: float, threads: int = 1, **changes: Any
+) -> Iterator[TransferSupervisor]:
     stopping = threading.Event()
-    settings = world.context.settings.evolve(lease_s=lease_s)
-    with closing(ProcessPool(KIND, settings)) as processes:
-        supervisor = TransferSupervisor(
-            "transfers", settings, world.context.database, processes, stopping
-        )
-        thread = threading.Thread(target=run_service, args=(supervisor, stopping))
-        thread.start()
-        try:
-            yield supervisor
-        finally:
-            stopping.set()
-            supervisor.wake.set()
-            thread.join()
+    settings = world.context.settings.evolve(lease_s=lease_s, **changes)
+    with closing(TransferPool(settings)) as pool, ExitStack() as stack:
+        for n in range(threads):
+            supervisor = TransferSupervisor(
+                f"transfers {n}", settings, world.context.database, pool, stopping
+            )
+            thread = threading.Thread(target=run_service, args=(supervisor, stopping))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(supervisor.wake.set)
+        stack.callback(stopping.set)
+        yield supervisor
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ def held(s3: S3) -> Iterator[Callable[[], None]]:
     def wait(method: str, path: str, key_id: str) -> None:
         if method == "GET" and "/open/" in path:
             asked.set()
-            go.wait(30)
+            go.wait(120)
 
     s3.fault = wait
     yield lambda: (eventually(asked.is_set, 30), go.set())[1]
@@ -113,12 +116,42 @@ def test_a_process_that_can_not_start_is_no_fault_of_the_job(world: World, s3: S
     broken = world.context.settings.home / "models.toml"
     broken.write_text("no = [")
     settings = world.context.settings.evolve(models=broken)
-    with closing(ProcessPool(KIND, settings)) as processes:
+    with closing(TransferPool(settings)) as pool:
         assert TransferSupervisor(
-            "transfers", settings, world.context.database, processes, threading.Event()
+            "transfers", settings, world.context.database, pool, threading.Event()
         ).run_once()
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT * FROM transfers")).mappings().one()
     assert (row["deaths"], row["tries"]) == (0, 1)
     assert "can't start" in row["last_error"]
     assert job(world.database, id).state == "validating"
+
+
+def test_a_tenant_whose_imports_last_leaves_a_process_to_the_next_tenant(
+    world: World, s3: S3, held: Callable[[], None]
+) -> None:
+    long = s3.put("open/in.jsonl", LINE)
+    many = [world.coming({"url": long}) for _ in range(4)]
+    running = "SELECT count(*) FROM transfers WHERE claimed_at IS NOT NULL AND due_at > now()"
+    with supervised(world, lease_s=60.0, threads=PROCESSES):
+        eventually(lambda: world.scalar(running) == PROCESSES - 1, timeout_s=60)
+        s3.put("of/other/in.jsonl", LINE)
+        source = {"url": f"s3://{BUCKET}/of/other/in.jsonl"}
+        submit_source(world.database, SAMPLES, "other", Order("echo"), source)
+        state = "SELECT state FROM jobs WHERE tenant_id = 'other'"
+        eventually(lambda: world.scalar(state) == "queued", timeout_s=60)
+        assert {job(world.database, id).state for id in many} == {"validating"}
+        held()
+        for id in many:
+            eventually(lambda id=id: job(world.database, id).state == "queued", timeout_s=60)
+
+
+def test_a_process_that_needs_too_much_memory_is_killed(
+    world: World, s3: S3, held: Callable[[], None]
+) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
+    with supervised(world, lease_s=60.0, child_max_mb=20):  # less than its modules take
+        eventually(lambda: world.scalar("SELECT deaths FROM transfers") == 2, timeout_s=60)
+        assert "MILLRACE_CHILD_MAX_MB" in world.scalar("SELECT last_error FROM transfers")
+        with world.database.begin() as tx:
+            verbs.cancel(tx, id)

@@ -146,6 +146,7 @@ def without(key: str) -> dict[str, Any]:
         (body(input="\0"), "nul", "body.input"),
         (body(input=[]), "invalid_value", "body.input"),
         (body(input="x" * 2000), "too_long", "body"),
+        (body(input="x" * 1990, dimensions=64), "too_long", "body"),
         (body(encoding_format="hex"), "invalid_value", "body.encoding_format"),
         (body(encoding_format=["hex"]), "invalid_value", "body.encoding_format"),
         (body(temperature=1), "unknown_parameter", "body.temperature"),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
+from os import SEEK_END
 from typing import Any
 from uuid import UUID
 
@@ -12,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import ids
-from jobs.errors import Invalid
+from jobs.errors import Invalid, StorageFull, TooLarge
+from jobs.identity import Limit
 from jobs.intake import spool
 from jobs.intake.spool import Intake, add_array, add_lines
 from jobs.models.model import Limits, Model
 from tests.support.json_values import custom_ids, json_values
 
 
-def new(slice_items: int = 1000, max_items: int = 100, tenant: str = "default") -> Intake:
+def new(
+    slice_items: int = 1000, max_items: int = 100, tenant: str = "default", **options: Any
+) -> Intake:
     model = Model("echo", "1", "echo", limits=Limits(slice_items=slice_items))
-    return Intake(ids.new(), tenant, model, strict=True, max_items=max_items)
+    return Intake(ids.new(), tenant, model, strict=True, max_items=max_items, **options)
 
 
 def columns(taken: Intake) -> Iterator[list[str | None]]:
@@ -105,6 +109,23 @@ def test_slices_are_cut_before_they_outgrow_their_bytes(monkeypatch: pytest.Monk
     assert bounds("x" * (size - 2) for size in sizes) == [0, 2, 3, 4, 5]
 
 
+def test_parameters_count_towards_the_bytes_of_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "_SLICE_BYTES", 100)
+    model = Model("minilm", "1", "minilm")
+    item = {"input": "x" * 19, "params": {"normalize": False}}  # 40 bytes
+    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+        add_array(taken, [item] * 5)
+        assert list(taken.bounds) == [0, 2, 4, 5]
+
+
+def test_all_that_is_stored_of_an_item_counts() -> None:
+    model = Model("minilm", "1", "minilm")
+    item = {"input": "x", "custom_id": "é\\", "params": {"normalize": False}}
+    with closing(Intake(ids.new(), "t", model, strict=True, max_items=99)) as taken:
+        taken.add(item, (), reply=b'"base64"')
+        assert taken.input_bytes == 3 + 3 + 19 + 8
+
+
 @given(st.lists(st.integers(0, 120), min_size=1), st.integers(1, 5))
 def test_every_item_is_in_one_slice_and_no_slice_is_empty(
     lengths: list[int], slice_items: int
@@ -170,16 +191,51 @@ def test_a_line_keeps_its_number_behind_one_that_can_not_be_read() -> None:
     assert (4, "duplicate_custom_id") in {(line, code) for line, code, _ in refusal(new(), *lines)}
 
 
-def test_too_many_items_are_refused() -> None:
-    [(_, code, message)] = refusal(new(max_items=2), b"1", b"2", b"3")
-    assert (code, message) == ("too_many", "3 items; a job has at most 2")
+def then_nothing(*lines: bytes) -> Iterator[bytes]:
+    """Lines of which the last is the one that ends the intake."""
+    yield from lines
+    raise AssertionError("nobody reads on")
 
 
-def test_faults_beyond_a_thousand_are_counted_and_not_listed() -> None:
-    said = "1500 faults, nothing was stored; the first 1000 are listed"
+def test_too_many_items_are_refused_at_the_first_beyond() -> None:
+    with closing(new(max_items=2)) as taken, pytest.raises(Invalid) as caught:
+        add_lines(taken, then_nothing(b"1", b"{", b"3"))
+    found = [(fault.line, fault.code, fault.message) for fault in caught.value.faults]
+    assert found[0] == (None, "too_many", "a job has at most 2 items")
+    assert [(line, code) for line, code, _ in found[1:]] == [(2, "malformed")]
+
+
+def test_more_faults_than_are_listed_end_the_reading() -> None:
+    said = "at least 1000 faults, nothing was stored"
     with closing(new(max_items=9999)) as taken, pytest.raises(Invalid, match=said) as caught:
-        add_lines(taken, [b"{"] * 1500)
-    assert len(caught.value.faults) == 1000
+        add_lines(taken, then_nothing(*[b"{"] * 1001))
+    assert [fault.line for fault in caught.value.faults] == list(range(1, 1001))
+
+
+def test_a_thousand_faults_are_all_there_are() -> None:
+    assert len(refusal(new(max_items=9999), *[b"{"] * 1000)) == 1000
+
+
+@pytest.mark.parametrize("names", [[b"a"], [b"a", b"b"], [b"%d" % n for n in range(1500)]])
+def test_more_duplicates_than_are_listed(names: list[bytes]) -> None:
+    lines = [b'{"custom_id": "%b", "input": 1}' % name for name in names * (3000 // len(names))]
+    found = refusal(new(max_items=9999), *lines)
+    assert [line for line, *_ in found] == list(range(len(names) + 1, len(names) + 1001))
+
+
+def test_no_more_bytes_are_spooled_than_the_limit() -> None:
+    with closing(new(max_items=9999, max_bytes=10_000)) as taken:
+        with pytest.raises(TooLarge, match="more than 10,000 bytes"):
+            add_lines(taken, [b'"x"'] * 5000)
+        assert 9900 < taken.rows.seek(0, SEEK_END) <= 10_000
+
+
+def test_the_first_byte_beyond_what_a_tenant_may_store_ends_the_reading() -> None:
+    limits = Limit(stored_bytes=500), Limit(model="echo", stored_bytes=30)
+    lines = then_nothing(b'"ten chars"', b'"ten chars"', b'"ten chars"')
+    with closing(new(limits=limits)) as taken, pytest.raises(StorageFull) as caught:
+        add_lines(taken, lines)
+    assert caught.value.bound.most == 30
 
 
 def test_no_items_are_no_job() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -137,6 +138,16 @@ def test_the_longest_input_is_measured_as_json(wrapped: bool) -> None:
 
     assert isinstance(check(item("sixfit"), model), Item)
     assert [fault[-1] for fault in faults(item("seven!!"), model)] == ["too_long"]
+
+
+def test_an_input_and_its_parameters_are_measured_together() -> None:
+    model = replace(MINILM, limits=Limits(max_item_bytes=30))
+    params = {"normalize": False}  # 19 bytes as JSON
+    fits = check({"input": "x" * 9, "params": params}, model)
+    assert isinstance(fits, Item)
+    assert len(fits.input) + len(fits.params or b"") == 30
+    assert faults({"input": "x" * 10, "params": params}, model) == [("params", "too_long")]
+    assert faults({"input": "x" * 29, "params": params}, model) == [("input", "too_long")]
 
 
 @pytest.mark.parametrize("value", [None, 7, True, [["text"]], {"input": {"a": 1}}])

@@ -1,9 +1,11 @@
 """Whether there is room for a job: by what its tenant, or its key, has queued and stored."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from sqlalchemy import Engine, text
 
@@ -13,10 +15,14 @@ from jobs.blobs.payloads import Payloads
 from jobs.errors import Invalid, MillraceError, QuotaExceeded
 from jobs.identity import Limit
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Limits
+from jobs.models.registry import Registry
 from jobs.store import db
 from jobs.store.billing import quota
 from jobs.store.jobs import verbs
-from jobs.usecases.submit import Order, submit
+from jobs.store.queue.settle import Result
+from jobs.store.queue.settle import settle as settle_rows
+from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.store import claim, count, job, settle
 
 KEY = "key_01kajf0000000000000000000a"
@@ -130,6 +136,51 @@ def test_inputs_and_outputs_are_stored_until_they_are_pruned_or_deleted(database
     with database.begin() as tx:
         verbs.delete(tx, first, "default")
     post(database, bound, items=3, text="ten chars")
+
+
+def test_names_metadata_and_parameters_are_stored_too(database: Engine) -> None:
+    bound = Limit(stored_bytes=1000)
+    names = [{"custom_id": f"{n}" * 500, "input": 1} for n in range(3)]
+    with pytest.raises(QuotaExceeded):
+        submit(database, SAMPLES, "default", Order("echo"), array=names, limits=[bound])
+    id = submit(database, SAMPLES, "default", Order("echo"), array=names[:1], limits=[bound]).id
+    assert job(database, UUID(str(id))).input_bytes == 501
+    order = Order("minilm", metadata={"a": "é" * 200}, params={"normalize": False})
+    row = submit(database, SAMPLES, "default", order, array=["x"], limits=[bound])
+    assert row.input_bytes == 3 + len('{"a":""}') + 400 + len('{"normalize":false}')
+    with pytest.raises(QuotaExceeded):
+        submit(database, SAMPLES, "default", order, array=["x"], limits=[bound])
+
+
+def test_a_job_that_is_not_read_yet_stores_its_own_fields(database: Engine) -> None:
+    bound = Limit(stored_bytes=1000)
+    order = Order("echo", metadata={"a": "x" * 400})
+    source = {"file": "file_1"}
+    row = submit_source(database, SAMPLES, "default", order, source, limits=[bound])
+    assert row.input_bytes == 408 + len('{"file":"file_1"}{"on_invalid":"reject"}')
+    submit_source(database, SAMPLES, "default", order, source, limits=[bound])
+    with pytest.raises(QuotaExceeded):
+        submit_source(database, SAMPLES, "default", order, source, limits=[bound])
+
+
+def test_parameters_of_a_job_are_no_longer_than_an_item(database: Engine) -> None:
+    models = Registry([replace(SAMPLES.resolve("minilm"), limits=Limits(max_item_bytes=20))])
+    order = Order("minilm", params={"normalize": False, "truncate": 64})
+    with pytest.raises(Invalid) as caught:
+        submit(database, models, "default", order, array=["x"])
+    assert [(fault.loc, fault.code) for fault in caught.value.faults] == [(("params",), "too_long")]
+
+
+def test_errors_are_stored_too(database: Engine) -> None:
+    id = post(database, items=2)
+    error = orjson.dumps({"code": "bad", "message": "é" * 300}).decode()
+    [lease] = claim(database)
+    failed = [
+        Result(id, lease.tenant, seq, "failed", 1, None, None, None, error) for seq in range(2)
+    ]
+    with database.begin() as tx:
+        settle_rows(tx, [lease], failed)
+    assert job(database, id).output_bytes == 2 * len(error.encode())
 
 
 def test_payloads_in_the_blob_store_count_with_their_real_length(
