@@ -94,7 +94,8 @@ class SliceRunner:
         try:
             inputs.feed(self._database, self._payloads, batch, host.model, host.submit)
             while finished := batch.wait():
-                self.settlement.settle(host.model, finished)
+                if innocent := [one for one in finished if not one.suspect]:
+                    self.settlement.settle(host.model, innocent)
                 self._end(finished, host)
         finally:
             self._end(batch.slices, host)
