@@ -31,7 +31,7 @@ Load: TypeAlias = Callable[[torch.device], Mapping[str, Tensor]]
 
 _USED = ("embeddings.", "encoder.")  # prefixes; a pooler is not used
 _KNOWN_TEXT = "The quick brown fox jumps over the lazy dog."
-_TOLERANCE = 0.02  # of each number of a vector of length 1, also in float16
+_TOLERANCE = 0.01  # of each number of a vector of length 1, and of its length, in float16
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -98,8 +98,11 @@ class Embedder:
             self.known_answer = vector.tolist()
         expected = np.array(self.known_answer, np.float32)
         worst = float(np.abs(vector[: len(expected)] - expected).max())
-        if not worst <= _TOLERANCE:  # also where it is no number
-            raise DeviceFailed(f"the vector of a known text is {worst:.3g} off, at most")
+        length = float(np.linalg.norm(vector))
+        if not (worst <= _TOLERANCE and abs(length - 1) <= _TOLERANCE):  # or NaN
+            raise DeviceFailed(
+                f"the vector of a known text is {worst:.3g} off, its length {length:.3g}"
+            )
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""
