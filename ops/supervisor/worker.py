@@ -30,6 +30,7 @@ from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
 _GRACE_S = 30.0  # to end by itself, for a worker that grew too large
+_OVERDUE_LOOKS = 5  # a tenth of a second apart
 _DEVICE_FAILURES = 3  # in a row, after which a worker is quarantined
 _DEVICE_BACKOFF_S = 1.0  # before the start after the first of them; four times as long each time
 _DEVICE_EXIT_CODES = (watchdog.SICK_EXIT_CODE, watchdog.DEVICE_CRASH_EXIT_CODE)
@@ -54,6 +55,7 @@ class WatchedWorker(Child):
         self._hung = self._reported = False
         self._heartbeat: threading.Thread | None = None
         self._kill_at_s: float | None = None
+        self._overdue = 0  # looks in a row at which a launch was overdue
         self._device_failures = 0  # in a row
         self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
         self._quarantine_recorded = False
@@ -71,7 +73,7 @@ class WatchedWorker(Child):
         """Kills a worker that hangs, ends one that has grown, restarts one that has ended."""
         if self.alive():
             self._out_of_memory_kills = _out_of_memory_kills()
-            if self._watch.hangs():
+            if self._hangs():
                 self._end_hung()
             elif self._settings.worker_max_mb:
                 self._end_grown()
@@ -173,6 +175,13 @@ class WatchedWorker(Child):
             return "killed"  # by no item
         return "hung" if self._hung else "crashed"
 
+    def _hangs(self) -> bool:
+        """Returns True where the engine is overdue at several looks in a row: a machine that stood
+        still delays them as well. A process that is stopped (SIGSTOP) isn't hung."""
+        overdue = self._watch.hangs() and not _is_stopped(self.pid)
+        self._overdue = self._overdue + 1 if overdue else 0
+        return self._overdue >= _OVERDUE_LOOKS
+
     def _end_hung(self) -> None:
         what = "a launch" if self._watch.busy() else "loading a model"
         _log.error("%s (pid %s) hangs in %s: killed", self.name, self.pid, what)
@@ -238,6 +247,13 @@ def _out_of_memory_kills() -> int:
         for line in path.read_text().splitlines()
         if line.startswith("oom_kill ")
     )
+
+
+def _is_stopped(pid: int | None) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def _resident_mb(pid: int | None) -> float:

@@ -21,6 +21,7 @@ from workers.device import bisection
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.delivery import Delivery, OnLaunch
+from workers.device.hang_limit import hang_limit_s
 from workers.device.health import DeviceHealth, Probe
 from workers.device.monitoring import launch_metrics, tracing
 from workers.device.monitoring.failure_log import FailureLog
@@ -181,7 +182,7 @@ class ModelHost:
             launch.predicted_s,
         )
         batch = [entry.data for entry in launch.entries]
-        run = partial(self._run_engine, len(launch.items), len(launch.calls))
+        run = partial(self._run_engine, self._hang_limit_s(launch), launch)
         self._running[slot] = launch
         try:
             with self._utilization.launch():
@@ -200,10 +201,17 @@ class ModelHost:
         return outputs, clean
 
     def _run_engine(
-        self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
+        self, limit_s: float, launch: Launch, batch: Sequence[Any], params: Mapping[str, Any]
     ) -> Sequence[Any]:
-        with self._deadline.within(self.model.limits.max_launch_s, items=items, calls=calls):
+        items, calls = len(launch.items), len(launch.calls)
+        with self._deadline.within(limit_s, items=items, calls=calls):
             return self.engine.run(batch, params)
+
+    def _hang_limit_s(self, launch: Launch) -> float:
+        if self._gate:  # its requests have a timeout of their own
+            return self.model.limits.max_launch_s
+        latency, alone = self.scheduler.latency, self.capacity.isolated
+        return hang_limit_s(self.model.limits, latency, launch, alone=alone)
 
     def _shrink(self, rows: int) -> None:
         _log.warning("%s: %d rows ran out of memory", self.model.key, rows)

@@ -13,8 +13,8 @@ LEAST_REQUESTS = 10
 _ADVICE = {
     "crashed": "the end of its log says how; its items run alone now, and fail as worker_lost if "
     "they are the cause",
-    "hung": "a launch took longer than limits.max_launch_s: the model hangs, or the limit is "
-    "too short",
+    "hung": "a launch took three times as long as predicted, or longer than limits.max_launch_s: "
+    "the model hangs; what was in it runs alone, for max_launch_s at most",
     "killed": "it was killed from outside (out of memory: see dmesg; or an operator), or by a "
     "call, which then fails as worker_lost, or by the loading of a model; the worker's "
     "log says which",
