@@ -72,6 +72,7 @@ def run_worker(settings: Settings) -> None:
         file,
         max_claims,
         lambda: celery_patches.stop_consuming(worker, app.conf.task_default_queue),
+        end=lambda code: _begin_shutdown(worker, code),
     )
     app.steps["worker"].add(RuntimeStep)
 
@@ -100,15 +101,15 @@ def run_worker(settings: Settings) -> None:
     worker.start()
 
 
-def _begin_shutdown(worker: Any) -> None:
+def _begin_shutdown(worker: Any, exit_code: int = 0) -> None:
     """Shuts down on a thread, within `SHUTDOWN_S`: a launch that hangs can't be ended otherwise."""
-    timer = threading.Timer(SHUTDOWN_S, os._exit, args=(FORCED_EXIT_CODE,))
+    timer = threading.Timer(SHUTDOWN_S, os._exit, args=(exit_code or FORCED_EXIT_CODE,))
     timer.daemon = True
     timer.start()
-    threading.Thread(target=_shut_down, args=(worker,)).start()
+    threading.Thread(target=_shut_down, args=(worker, exit_code)).start()
 
 
-def _shut_down(worker: Any) -> None:
+def _shut_down(worker: Any, exit_code: int) -> None:
     """Ends the process. Celery's own way asks the broker first, which may not answer."""
     _log.info("stopping: no more work is taken")
     celery_patches.wake_event_loop(worker)
@@ -116,4 +117,4 @@ def _shut_down(worker: Any) -> None:
     worker.pool.executor.shutdown(cancel_futures=True)  # slices in flight are settled
     worker.app.runtime.stop()
     spans.stop()
-    os._exit(0)  # the interpreter's own end takes long, and nothing is left to do
+    os._exit(exit_code)  # the interpreter's own end takes long, and nothing is left to do

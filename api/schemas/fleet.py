@@ -84,11 +84,16 @@ class Worker(BaseModel):
     name: str = Field(examples=["gpu-3:4711"])
     pool: str = Field(examples=["default"])
     device: str = Field(examples=["cuda:0"])
-    state: Literal["loading", "ready", "draining", "stopped", "lost"] = Field(examples=["ready"])
-    drain_asked: bool = Field(description="it is to take no more work")
-    died: Literal["killed", "crashed", "hung"] | None = Field(
-        description="how it ended, where it did not stop by itself"
+    state: Literal["loading", "ready", "draining", "stopped", "lost", "quarantined"] = Field(
+        description="quarantined: its device failed three times in a row, and no other worker is "
+        "started in its place until it is resumed",
+        examples=["ready"],
     )
+    drain_asked: bool = Field(description="it is to take no more work")
+    died: Literal["killed", "crashed", "hung", "sick"] | None = Field(
+        description="how it ended, where it did not stop by itself; sick: its device failed"
+    )
+    device_error: str | None = Field(description="error of its device, where it ended by that")
     models: list[WorkerModel]
     started_at: Timestamp
     heartbeat_at: Timestamp

@@ -40,6 +40,7 @@ Code = Literal[
     "padding_waste",
     "recording",
     "redis_slow",
+    "sick_device",
     "slow_model",
     "slow_webhook_receiver",
     "starved_tenant",

@@ -32,6 +32,11 @@ def weights(path: Path, sha256: str) -> Path:
             f"{path.name} is not loaded: only {SAFE} is. Pickled weights (.bin, .pt, .ckpt) run "
             "code of their authors; convert them with safetensors.torch.save_file"
         )
+    return declared(path, sha256, "sha256")
+
+
+def declared(path: Path, sha256: str, option: str) -> Path:
+    """Returns the path after checking the SHA-256 that an option declares. Raises Untrusted."""
     if not sha256:
-        raise Untrusted(f"options.sha256 is missing: `sha256sum {path}` shows it")
+        raise Untrusted(f"options.{option} is missing: `sha256sum {path}` shows it")
     return verified(path, sha256)

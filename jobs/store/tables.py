@@ -237,7 +237,7 @@ workers = _table(
     *_required(sa.ARRAY(sa.Text), "models"),
     *_times("started_at", "heartbeat_at"),
     *_nullable(_Time, "watched_at", "ended_at", "drain_asked_at"),
-    *_nullable(sa.Text, "died"),
+    *_nullable(sa.Text, "died", "device_error"),
     *_required(sa.Boolean, "death_told", default="false"),
 )
 

@@ -15,7 +15,7 @@ from workers.device import bisection
 from workers.device.prepare import prepare
 from workers.device.warmup import timed
 from workers.engines import registry as engines
-from workers.engines.protocol import Engine, InvalidInput
+from workers.engines.protocol import DeviceFailed, Engine, InvalidInput
 from workers.items.results import outcome
 from workers.scheduler.entries import Entry
 from workers.scheduler.snapshot import LaneView, Rules
@@ -93,6 +93,7 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
         ) from error
     load_s = clock.monotonic() - since_s
     try:
+        engine.probe()
         inputs = inputs or list(engine.samples())
         entries = _entries(model, engine, inputs)
         output = _first_output(model, engine, entries)
@@ -108,6 +109,8 @@ def check_model(model: Model, device: str, inputs: Sequence[Any] = ()) -> ModelR
             curves=curves,
             advice=_advice(engine, curves),
         )
+    except DeviceFailed as error:
+        raise ModelCheckFailed(f"{model.key}: the device failed: {error}") from error
     finally:
         engine.close()
 

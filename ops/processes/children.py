@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import IO
 
@@ -131,18 +132,25 @@ class Child:
         """Returns True if the process had come up: it then restarts at once."""
         return clock.monotonic() - self._started_at >= HEALTHY_AFTER_S
 
+    def restart_delay_s(self, code: int) -> float:
+        """Returns the pause before the next start, after the process ended with this exit status;
+        inf: it isn't started again."""
+        if self.healthy():
+            self._backoff_s = FIRST_BACKOFF_S
+        delay_s = self._backoff_s
+        self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
+        return delay_s
+
     def _plan_restart(self, code: int) -> None:
         self.kill()  # what the process left behind in its group
         now = clock.monotonic()
-        lived_s = now - self._started_at
-        if self.healthy():
-            self._backoff_s = FIRST_BACKOFF_S
-        self._start_at = now + self._backoff_s
+        delay_s = self.restart_delay_s(code)
+        self._start_at = now + delay_s
+        then = f"it starts again in {delay_s:.1f} s" if delay_s < inf else "it isn't started again"
         log.warning(
-            "%s (pid %s) ended with %s after %.1f s; it starts again in %.1f s",
-            *(self.name, self.pid, describe_exit(code), lived_s, self._backoff_s),
+            "%s (pid %s) ended with %s after %.1f s; %s",
+            *(self.name, self.pid, describe_exit(code), now - self._started_at, then),
         )
-        self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
 
 
 def describe_exit(code: int) -> str:

@@ -1,8 +1,9 @@
 """Worker process under supervision: ends it when it hangs or grows, and reports its death.
 
 The cause of death decides about its slices (jobs/store/queue/reap.py). After a crash, a hang or a
-kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside,
-none is.
+kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside, or
+where its device failed, none is. A device that failed three times in a row is quarantined: its
+worker isn't started again until an operator resumes it.
 """
 
 import logging
@@ -10,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Collection
+from math import inf
 from pathlib import Path
 
 from redis import RedisError
@@ -21,6 +23,7 @@ from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import resident_mb
 from jobs.settings import Settings
 from jobs.store import db
+from jobs.store.db import Tx
 from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
 from ops.processes.children import Child
@@ -28,6 +31,11 @@ from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
 _GRACE_S = 30.0  # to end by itself, for a worker that grew too large
+_OVERDUE_LOOKS = 5  # a tenth of a second apart
+_DEVICE_FAILURES = 3  # in a row, after which a worker is quarantined
+_DEVICE_BACKOFF_S = 1.0  # before the start after the first of them; four times as long each time
+_DEVICE_EXIT_CODES = (watchdog.SICK_EXIT_CODE, watchdog.DEVICE_CRASH_EXIT_CODE)
+_HEALTHY_S = 30.0  # a worker that lived so long and ended otherwise has a healthy device
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
@@ -48,6 +56,10 @@ class WatchedWorker(Child):
         self._hung = self._reported = False
         self._heartbeat: threading.Thread | None = None
         self._kill_at_s: float | None = None
+        self._overdue = 0  # looks in a row at which a launch was overdue
+        self._device_failures = 0  # in a row
+        self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
+        self._quarantine_recorded = False
 
     def start(self) -> None:
         """Starts the worker, and the thread that reports it alive."""
@@ -62,10 +74,12 @@ class WatchedWorker(Child):
         """Kills a worker that hangs, ends one that has grown, restarts one that has ended."""
         if self.alive():
             self._out_of_memory_kills = _out_of_memory_kills()
-            if self._watch.hangs():
+            if self._hangs():
                 self._end_hung()
             elif self._settings.worker_max_mb:
                 self._end_grown()
+        elif self._start_at == inf and not self._quarantined:
+            self._start_at, self._device_failures = clock.monotonic(), 0  # an operator resumed it
         super().keep_alive()
 
     def ready(self) -> bool:
@@ -78,10 +92,34 @@ class WatchedWorker(Child):
 
     def ended(self, code: int) -> None:
         """Reports the death on a thread: the database may be down."""
+        self._count_device_failures(code)
         if self.ready():
             self._reported = True
             arguments = (self._settings, self._models(), self._watch.incarnation, self._cause(code))
             threading.Thread(target=report, args=arguments, daemon=True).start()
+
+    def restart_delay_s(self, code: int) -> float:
+        """Returns the pause before the next start: longer after each failure of the device, and inf
+        for a quarantined worker."""
+        if code not in _DEVICE_EXIT_CODES:
+            return super().restart_delay_s(code)
+        return inf if self._quarantined else _DEVICE_BACKOFF_S * 4 ** (self._device_failures - 1)
+
+    def _count_device_failures(self, code: int) -> None:
+        """Counts failures of the device; a launch that succeeded begins anew."""
+        if code == watchdog.SICK_EXIT_CODE:
+            self._device_failures += 1
+        elif code == watchdog.DEVICE_CRASH_EXIT_CODE:
+            self._device_failures = 1
+        elif clock.monotonic() - self._started_at >= _HEALTHY_S:
+            self._device_failures = 0
+        if self._device_failures >= _DEVICE_FAILURES:
+            _log.critical(
+                "%s: its device failed %d times in a row; it starts again once it is resumed, with "
+                "`millrace worker resume %d`",
+                *(self.name, self._device_failures, self._watch.incarnation),
+            )
+            self._quarantined, self._quarantine_recorded = self._watch.incarnation, False
 
     def kill(self) -> None:
         """Kills the worker at the end; its items are not blamed for that."""
@@ -98,7 +136,7 @@ class WatchedWorker(Child):
         return self._known
 
     def _report_alive(self) -> None:
-        """Reports the worker alive while it is.
+        """Reports the worker alive while it is, and a quarantined one until it is resumed.
 
         A launch that holds the GIL for longer than a lease loses its slices, but is not dead.
         """
@@ -107,15 +145,29 @@ class WatchedWorker(Child):
         )
         while True:
             clock.sleep(self._settings.lease_s / 3)
-            if self.ready() and self.alive():
-                self._models()
+            if self._quarantined or (self.ready() and self.alive()):
                 try:
                     with database.begin() as tx:
-                        workers.record_watched(tx, self._watch.incarnation)
+                        recorded = self._report_state(tx)
+                    self._quarantine_recorded = recorded
                 except SQLAlchemyError as error:
                     _log.warning("can't report %s alive: %s", self.name, error)
 
+    def _report_state(self, tx: Tx) -> bool:
+        """Reports the worker as alive or quarantined; returns True for a quarantined one."""
+        if not (incarnation := self._quarantined):
+            self._models()
+            workers.record_watched(tx, self._watch.incarnation)
+        elif not self._quarantine_recorded:
+            workers.report_death(tx, incarnation, "sick")
+            workers.quarantine(tx, incarnation)
+        elif not workers.is_quarantined(tx, incarnation):
+            self._quarantined = 0
+        return self._quarantined > 0
+
     def _cause(self, code: int) -> Death:
+        if code in _DEVICE_EXIT_CODES:
+            return "sick" if code == watchdog.SICK_EXIT_CODE else "crashed"
         # An orderly exit lets the engine finish: one during a launch was caused by an item.
         orderly = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
@@ -123,6 +175,13 @@ class WatchedWorker(Child):
         if self._watch.only_calls() or orderly or hung_idle or (outside and not self._hung):
             return "killed"  # by no item
         return "hung" if self._hung else "crashed"
+
+    def _hangs(self) -> bool:
+        """Returns True where the engine is overdue at several looks in a row: a machine that stood
+        still delays them as well. A process that is stopped (SIGSTOP) isn't hung."""
+        overdue = self._watch.hangs() and not _is_stopped(self.pid)
+        self._overdue = self._overdue + 1 if overdue else 0
+        return self._overdue >= _OVERDUE_LOOKS
 
     def _end_hung(self) -> None:
         what = "a launch" if self._watch.busy() else "loading a model"
@@ -189,3 +248,10 @@ def _out_of_memory_kills() -> int:
         for line in path.read_text().splitlines()
         if line.startswith("oom_kill ")
     )
+
+
+def _is_stopped(pid: int | None) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False

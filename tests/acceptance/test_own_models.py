@@ -40,8 +40,9 @@ def platform(platforms: Platforms, own_models: Path) -> Iterator[Platform]:
     )
     (own_models.parent / "sentiment.py").write_text(code)
     models = own_models.with_name("with-sentiment.toml")
+    unchecked = custom_models.UNCHECKED
     away = custom_models.entry(
-        "away", "huggingface", 'task = "tokens"', path="nowhere", sha256="0", threads=1
+        "away", "huggingface", 'task = "tokens"', path="nowhere", threads=1, **unchecked
     )
     models.write_text(own_models.read_text() + entry + away)
     with platforms.running(spec(SAMPLES), models=models) as started:

@@ -160,6 +160,17 @@ def auto_class(task: str, *, bert: bool = False) -> Callable[..., Any]:
     return found
 
 
+def checksums(folder: Path) -> dict[str, str]:
+    """The options that declare the files of a folder of Hugging Face."""
+    files = {"sha256": "model.safetensors", "config_sha256": "config.json",
+             "tokenizer_sha256": "tokenizer.json"}  # fmt: skip
+    return {option: digest(folder / name) for option, name in files.items()}
+
+
+#: Options of a folder whose files aren't looked at.
+UNCHECKED = {"sha256": "0", "config_sha256": "0", "tokenizer_sha256": "0"}
+
+
 def save(folder: Path) -> Path:
     """All of them; returns the models file."""
     (folder / "own.py").write_text(PYTHON)
@@ -186,8 +197,7 @@ def save(folder: Path) -> Path:
     )
     for task in TASKS:
         path = save_folder(folder / task, task)
-        checksum = digest(path / "model.safetensors")
         more = f'task = "{task}"\nlimits.max_batch = 8'
-        text += entry(task, "huggingface", more, path=task, sha256=checksum, **on_torch)
+        text += entry(task, "huggingface", more, path=task, **checksums(path), **on_torch)
     (folder / "models.toml").write_text(text)
     return folder / "models.toml"

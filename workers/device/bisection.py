@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import RateLimited
 from workers.items.results import WrongNumberOfOutputs
 
+_CUDA_OUT_OF_MEMORY = "CUDA error: out of memory"  # of the driver, not of torch's allocator
 Run: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
 
 
@@ -19,7 +21,7 @@ def run(
 
     A batch that raises is halved: one failing entry of n costs about 2 log2(n) runs. A rate limit
     holds for all entries, and is not bisected. on_too_large: called with the rows of a batch that
-    ran out of memory, where its halves did not.
+    ran out of memory, where its halves did not. Raises DeviceFailed, which no entry explains.
     """
     try:
         outputs = list(engine_run(batch, params))
@@ -33,6 +35,8 @@ def run(
     except (Exception, SystemExit) as error:
         # Without its frames, which hold the memory of the failed launch.
         failure = error.with_traceback(None)
+    if failed := device_failure(failure):
+        raise failed
     if len(batch) == 1:
         return [failure]
     half = len(batch) // 2
@@ -45,4 +49,5 @@ def run(
 
 def _out_of_memory(error: BaseException) -> bool:
     """Returns True for a lack of memory, of the host or of a torch device."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return known or (isinstance(error, RuntimeError) and str(error).startswith(_CUDA_OUT_OF_MEMORY))

@@ -34,7 +34,7 @@ class CallPuller:
     def __init__(self, lanes: CallLanes, worker: str, lease_s: float, slots: int = 1) -> None:
         self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
         self._backoff_until_s = -inf
-        self._token = 0  # of the latest take
+        self.token = 0  #: of the latest take
         self._doubtful: dict[int, float] = {}  # by token of a take without an answer: until when
 
     def look(self, slot: str) -> Waiting:
@@ -52,14 +52,22 @@ class CallPuller:
     def take(self, ticket: Ticket, waiting: Waiting) -> list[Call] | None:
         """Pops calls, with their times on our clock, ms. Returns None where the pool launched since
         `waiting`, or Redis gave no answer: what it may have popped is put back later."""
-        self._token += 1
+        self.token += 1
         try:
-            taken = self._lanes.take(replace(ticket, token=self._token))
+            taken = self._lanes.take(replace(ticket, token=self.token))
         except RedisError as error:
-            self._doubtful[self._token] = clock.monotonic() + _DOUBT_S
+            self._doubtful[self.token] = clock.monotonic() + _DOUBT_S
             self._back_off(error)
             return None
         return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
+
+    def put_back(self, token: int) -> None:
+        """Puts back the calls of a take, for another worker. Where Redis is away they are recovered
+        once this worker is known to have ended."""
+        try:
+            self._lanes.abort(self.worker, token)
+        except RedisError as error:
+            self._back_off(error)
 
     def _abort_doubtful(self) -> None:
         for token, until_s in list(self._doubtful.items()):

@@ -64,7 +64,7 @@ class Host(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Runs and measures launches of the engine's samples."""
+        """Runs and measures launches of the engine's samples. Raises DeviceFailed."""
         ...
 
     def start(self) -> None:

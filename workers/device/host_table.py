@@ -10,6 +10,7 @@ from jobs.settings import Settings
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.device.delivery import OnLaunch
+from workers.device.health import DeviceHealth
 from workers.device.host import Host
 from workers.device.model_host import ModelHost
 from workers.device.monitoring import device_info
@@ -28,11 +29,13 @@ class HostTable:
         redis: "Redis",
         deadline: LaunchDeadline,
         max_claims: int = CLAIMS_IN_FLIGHT,
+        health: DeviceHealth | None = None,
     ) -> None:
         self._settings, self.incarnation = settings, incarnation
         self._redis, self._deadline = redis, deadline
         self._max_claims = max_claims  # over all models: each claim keeps a thread
         self.utilization = Utilization(device_info.device_name(settings))
+        self.health = health or DeviceHealth()
         self.by_key: dict[str, Host] = {}  # by name@version
         self._draining = self._stopped = False
         self._changing = threading.Lock()
@@ -44,7 +47,8 @@ class HostTable:
         lanes = RedisLanes(self._redis, model.key)
         slots = model.limits.in_flight
         calls = CallPuller(lanes, str(self.incarnation), self._settings.lease_s, slots)
-        return ModelHost(model, engine, calls, on_launch, self._deadline, self.utilization)
+        shared = self._deadline, self.utilization, self.health
+        return ModelHost(model, engine, calls, on_launch, *shared)
 
     def add(self, host: Host) -> bool:
         """Starts a host, for calls and items. Returns False if the worker drains."""

@@ -6,6 +6,7 @@ decide one at a time, so that each launch is closed as late as possible.
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,13 +21,15 @@ from workers.device import bisection
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import ClaimCapacity
 from workers.device.delivery import Delivery, OnLaunch
+from workers.device.hang_limit import hang_limit_s
+from workers.device.health import DeviceHealth, Probe
 from workers.device.monitoring import launch_metrics, tracing
 from workers.device.monitoring.failure_log import FailureLog
 from workers.device.monitoring.utilization import Utilization
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.device.prepare import prepare
 from workers.device.warmup import measure_launch_times
-from workers.engines.protocol import Engine, Gated, InvalidInput, Room
+from workers.engines.protocol import DeviceFailed, Engine, Gated, InvalidInput, Room
 from workers.items.in_flight import InFlightSlice, ItemOutcome
 from workers.scheduler.entries import Entry, Launch
 from workers.scheduler.policy import Flush, Wait
@@ -49,12 +52,15 @@ class ModelHost:
         on_launch: OnLaunch,
         deadline: LaunchDeadline | None = None,
         utilization: Utilization | None = None,
+        health: DeviceHealth | None = None,
     ) -> None:
         self.model, self.engine = model, engine
         self.load_s, self.used_s = 0.0, clock.monotonic()
         self.scheduler = Scheduler(model)
         self._deadline = deadline or LaunchDeadline()
         self._utilization = utilization or Utilization()
+        self._health = health or DeviceHealth()
+        self._probe = Probe(model, engine, self._health)
         self._puller, self._failures = calls, FailureLog()
         self._delivery = Delivery(model, calls, on_launch)
         self._items = self.scheduler.items
@@ -90,8 +96,11 @@ class ModelHost:
         while launch := self._next_launch(slot):
             trace = tracing.trace_launch(launch)
             CURRENT.set(trace.context if trace else None)
-            outputs = self._run_launch(slot, launch)
-            clean = not any(isinstance(output, BaseException) for output in outputs)
+            try:
+                outputs, clean = self._run_launch(slot, launch)
+            except DeviceFailed as failure:
+                self._give_back(launch, failure)
+                return
             self._end_launch(launch, clean)
             if not clean:
                 self._failures.log(self.model, launch, outputs)
@@ -129,7 +138,7 @@ class ModelHost:
     def _close(self, flush: Flush, waiting: Waiting, slot: str, room: Room) -> Launch | None:
         """Takes the calls that the decision names, by ticket, and items into the rows that are
         left. Returns None where another slot was faster."""
-        view, calls = flush.view, list[Entry]()
+        view, calls, token = flush.view, list[Entry](), 0
         if view.calls and view.alone:
             self._delivery.flush()  # the launch may end this process
         if view.calls or self.scheduler.tells_pool(clock.monotonic(), waiting):
@@ -139,6 +148,7 @@ class ModelHost:
             taken = puller.take(ticket, waiting)
             if taken is None:
                 return None
+            token = puller.token
             calls = self._prepare_calls(taken, lane_parts(view.lane)[0])
         due_s = min([view.calls_due_s, *(call.owner.deadline_ms / 1000 for call in calls)])
         with self._changed:
@@ -147,6 +157,7 @@ class ModelHost:
             if launch:
                 self._in_flight += 1
                 launch.width = self.capacity.sharing_launches(room)
+                launch.token = token
             return launch
 
     def _prepare_calls(self, calls: Sequence[Call], params: Mapping[str, Any]) -> list[Entry]:
@@ -163,33 +174,67 @@ class ModelHost:
                 entries.append(entry)
         return entries
 
-    def _run_launch(self, slot: str, launch: Launch) -> list[Any]:
+    def _run_launch(self, slot: str, launch: Launch) -> tuple[list[Any], bool]:
         """Runs a launch on the engine. Returns one output an entry, or the exception that the entry
-        failed with."""
+        failed with, and True if there is none. Raises DeviceFailed."""
         launch.started_s = clock.monotonic()
         self.capacity.launch_ends[slot] = (
             launch.started_s + launch.predicted_s,
             launch.predicted_s,
         )
         batch = [entry.data for entry in launch.entries]
-        run = partial(self._run_engine, len(launch.items), len(launch.calls))
+        run = partial(self._run_engine, self._hang_limit_s(launch), launch)
         self._running[slot] = launch
-        with self._utilization.launch():
-            outputs = bisection.run(run, batch, launch.params, self._shrink)
-        launch.engine_s = clock.monotonic() - launch.started_s
-        del self._running[slot]
-        return outputs
+        try:
+            with self._utilization.launch():
+                outputs = bisection.run(run, batch, launch.params, self._shrink)
+        finally:
+            launch.engine_s = clock.monotonic() - launch.started_s
+            del self._running[slot]
+        clean = not any(isinstance(output, BaseException) for output in outputs)
+        if clean:
+            self._health.has_worked = True
+        else:
+            with self._deadline.within(self.model.limits.max_launch_s):
+                failure = self._probe.failure(launch, outputs)
+            if failure:
+                raise failure
+        return outputs, clean
 
     def _run_engine(
-        self, items: int, calls: int, batch: Sequence[Any], params: Mapping[str, Any]
+        self, limit_s: float, launch: Launch, batch: Sequence[Any], params: Mapping[str, Any]
     ) -> Sequence[Any]:
-        with self._deadline.within(self.model.limits.max_launch_s, items=items, calls=calls):
+        items, calls = len(launch.items), len(launch.calls)
+        with self._deadline.within(limit_s, items=items, calls=calls):
             return self.engine.run(batch, params)
+
+    def _hang_limit_s(self, launch: Launch) -> float:
+        if self._gate:  # its requests have a timeout of their own
+            return self.model.limits.max_launch_s
+        latency, alone = self.scheduler.latency, self.capacity.isolated
+        return hang_limit_s(self.model.limits, latency, launch, alone=alone)
 
     def _shrink(self, rows: int) -> None:
         _log.warning("%s: %d rows ran out of memory", self.model.key, rows)
         with self._changed:
             self.scheduler.shrink(rows)
+
+    def _give_back(self, launch: Launch, failure: DeviceFailed) -> None:
+        """Gives back the entries of a launch in which the device failed, and launches no more.
+
+        Where the launch may be the cause, its slices and calls stay with this worker, whose death
+        makes them suspect."""
+        suspect = self._health.report(failure)
+        with self._changed:
+            self._stopping = True
+        self._end_launch(launch, False)
+        for in_flight, inputs in Counter(entry.owner for entry in launch.items).items():
+            in_flight.suspect = in_flight.suspect or suspect
+            self.release(in_flight)
+            in_flight.withdraw(inputs)
+        if launch.calls and not suspect:
+            self.announce(ready=False)
+            self._puller.put_back(launch.token)
 
     def _end_launch(self, launch: Launch, clean: bool) -> None:
         """Tells the scheduler how long a launch took, and makes room for the next."""
@@ -321,8 +366,9 @@ class ModelHost:
     # -- start and end
 
     def warm_up(self) -> None:
-        """Runs and measures launches of the engine's samples."""
+        """Runs and measures launches of the engine's samples. Raises DeviceFailed."""
         self.scheduler.seed(measure_launch_times(self.model, self.engine, self.scheduler.rules))
+        self._probe.prepare()
 
     def start(self) -> None:
         """Starts a thread for each slot."""

@@ -41,10 +41,11 @@ _SAMPLE_DOCUMENTS = (1, 8)
 class HuggingFace(Engine):
     """Model of one folder.
 
-    `task` is what it does; `sha256` that of its model.safetensors; `max_tokens` cuts texts below
+    `task` is what it does; `sha256` that of its model.safetensors, `config_sha256` and
+    `tokenizer_sha256` those of its config.json and tokenizer.json; `max_tokens` cuts texts below
     the model's own limit; `dtype` is that of its weights. `pooling` and `normalize` (embeddings)
     and `activation` (reranking) override what the folder says. Raises ValueError where options or
-    folder don't fit.
+    folder don't fit, Untrusted where a file isn't the declared one.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class HuggingFace(Engine):
         task: str,
         path: str,
         sha256: str = "",
+        config_sha256: str = "",
+        tokenizer_sha256: str = "",
         max_tokens: int = huggingface_folder.MOST_TOKENS,
         dtype: str = "float32",
         pooling: str = "",
@@ -66,6 +69,10 @@ class HuggingFace(Engine):
         if wrong := list(huggingface_folder.file_problems(task, path)):
             raise ValueError("; ".join(wrong))
         artifacts.weights(folder / huggingface_folder.WEIGHTS, sha256)
+        artifacts.declared(folder / huggingface_folder.CONFIG, config_sha256, "config_sha256")
+        artifacts.declared(
+            folder / huggingface_folder.TOKENIZER, tokenizer_sha256, "tokenizer_sha256"
+        )
         if threads is not None:
             torch.set_num_threads(threads)
         config = transformers.AutoConfig.from_pretrained(folder, **_ONLY_THE_FOLDER)

@@ -21,6 +21,9 @@ HEADS = 12
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Checksum of the weights in the package that ops/requirements.lock names."""
 
+_KNOWN_TOKENS = 12
+_KNOWN_ANSWER = (0.0439, 0.0589, 0.0482, 0.0775, 0.0267, -0.0376, -0.0026, -0.0599)
+
 
 class MiniLM(Embedder):
     """Encoder that returns vectors of 384 numbers; the other options and the params are those of
@@ -34,6 +37,8 @@ class MiniLM(Embedder):
         path = Path(weights) if weights else minilm_folder() / "model.safetensors"
         if not weights:
             sha256 = sha256 or SHA256
+            if options.get("max_tokens", _KNOWN_TOKENS) >= _KNOWN_TOKENS:
+                self.known_answer = _KNOWN_ANSWER
         super().__init__(partial(_weights, path, sha256), HEADS, **options)
 
 

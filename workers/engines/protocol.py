@@ -4,6 +4,8 @@
     Transient       tried again with backoff, as often as the model's entry says
     └── RateLimited tried again no sooner than it says; doesn't count as a try
     Permanent       not tried again
+    DeviceFailed    the device doesn't work: its worker is taken out of service, and what it had
+                    goes back
 
 ConnectionError and TimeoutError mean Transient; any other exception means Permanent.
 
@@ -38,6 +40,17 @@ class RateLimited(Transient):
 
 class Permanent(Exception):
     """Raised or returned where no other try would work."""
+
+
+class DeviceFailed(Exception):
+    """Raised or returned where the device doesn't work, whatever the inputs.
+
+    by_input: the device reports that a kernel rejected what it was given.
+    """
+
+    def __init__(self, message: str, *, by_input: bool = False) -> None:
+        super().__init__(message)
+        self.by_input = by_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,10 @@ class Engine(Protocol):
         """Returns inputs over the range of sizes, few and cheap, possibly none: a worker warms up
         with them and measures launches."""
         return ()
+
+    def probe(self) -> None:
+        """Raises DeviceFailed where a known input has another output than it must have. Called once
+        the model is warm, and again when a launch failed as a whole."""
 
     def memory_mb(self) -> float:
         """Returns the device memory that the weights hold, MiB; 0 if none."""

@@ -4,6 +4,7 @@ load()            called once; returns the model
 predict(batch)    or predict(model, batch): returns a list with one output for each input
 prepare(input)    returns an input as `predict` gets it; off the device; raising refuses it
 SAMPLES           inputs to warm up and to measure with
+probe()           or probe(model): checks a known answer; raising takes the worker out of service
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,14 @@ import numpy as np
 
 from workers.engines.common.user_code import Faulty, Source, positional
 from workers.engines.function import FunctionCallEngine
-from workers.engines.protocol import InvalidInput, Params, Permanent, Prepared, PreparedInputs
+from workers.engines.protocol import (
+    DeviceFailed,
+    InvalidInput,
+    Params,
+    Permanent,
+    Prepared,
+    PreparedInputs,
+)
 
 
 class PythonCode(FunctionCallEngine):
@@ -28,6 +36,8 @@ class PythonCode(FunctionCallEngine):
         predict = self._source.need("predict")
         load = self._source.find("load")
         model = self._source.call(load) if load else None
+        probe = self._source.find("probe")
+        self._probe = probe and partial(probe, *[model][: positional(probe)])
         super().__init__(_bound(predict, model), _samples(self._source), text_only=text_only)
 
     def prepare(self, inputs: Sequence[Any], params: Params) -> PreparedInputs:
@@ -46,9 +56,17 @@ class PythonCode(FunctionCallEngine):
             raise Permanent(f"predict must return a list, one output for each input, not {kind}")
         return list(outputs)
 
+    def probe(self) -> None:
+        """Calls probe. Raises DeviceFailed where it raises."""
+        try:
+            if self._probe:
+                self._source.call(self._probe)
+        except Exception as error:
+            raise DeviceFailed(f"probe: {error}") from None
+
     def close(self) -> None:
         """Forgets the code and its model."""
-        del self._function
+        del self._function, self._probe
         self._source.forget()
 
     def _own(self, prepared: Prepared) -> Prepared | InvalidInput:

@@ -12,6 +12,7 @@ from typing import Any
 import httpcore
 
 from jobs import clock
+from workers.http_client import addresses
 
 Connect = Callable[[str, int, Callable[[], float]], socket.socket]
 """Connects to a host and port; the third argument returns the seconds left for it."""
@@ -39,7 +40,8 @@ class Deadline(threading.local):
 
 def connect(host: str, port: int, left_s: Callable[[], float]) -> socket.socket:
     """Connects to the first address of the name that answers."""
-    return socket.create_connection((host, port), left_s())
+    found = addresses.find(addresses.resolve, host, port, left_s())
+    return addresses.connect_first(found, left_s)
 
 
 class DeadlineBackend(httpcore.NetworkBackend):

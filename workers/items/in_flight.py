@@ -38,6 +38,7 @@ class InFlightSlice:
     failures: dict[int, list[Any]] = field(default_factory=dict)  #: earlier errors by seq
     lists: dict[int, int] = field(default_factory=dict)  #: inputs of each list, by its seq
     pending: int = -1  #: inputs without an outcome; below 0 until the slice has been read
+    suspect: bool = False  #: True if it may have made the device fail: it is not settled
     released: bool = False  #: True once items that have not been launched go back to the queue
     finished: bool = False
     finished_s: float = 0.0  #: monotonic

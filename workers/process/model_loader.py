@@ -25,6 +25,7 @@ from jobs.telemetry.metrics import record
 from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import LaunchDeadline
 from workers.engines import registry as engines
+from workers.engines.common.device_errors import device_failure
 from workers.engines.protocol import Engine
 from workers.process.residency import Residency, Resident
 from workers.process.slice_runner import SliceRunner
@@ -110,6 +111,8 @@ class ModelLoader:
             _log.exception("%s can't be loaded", model.key)
             record.model_loaded(model.key, "failed", clock.monotonic() - since_s)
             self._table.mark_failed(clock.monotonic(), resident, f"{type(error).__name__}: {error}")
+            if failure := device_failure(error):
+                self._hosts.health.report(failure)  # this worker is taken out of service
             _close(engine)
             return
         now_s = clock.monotonic()

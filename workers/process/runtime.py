@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -15,13 +16,19 @@ from jobs.calls import redis as call_redis
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
 from jobs.store import db
-from jobs.store.db import CONNECTION_ERRORS
+from jobs.store.db import CONNECTION_ERRORS, Tx
 from jobs.store.queue import workers
+from jobs.store.queue.workers import Death
 from jobs.telemetry import logs
 from jobs.telemetry.reports.reporter import Reporter
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT, PREEMPTIVE_CLAIMS
+from workers.device.health import DeviceHealth
 from workers.device.host_table import HostTable
-from workers.device.monitoring.watchdog import LaunchDeadline
+from workers.device.monitoring.watchdog import (
+    DEVICE_CRASH_EXIT_CODE,
+    SICK_EXIT_CODE,
+    LaunchDeadline,
+)
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
 from workers.process.status_report import StatusReporter
@@ -38,6 +45,7 @@ class Runtime:
 
     stop_consuming: called when an operator drains this worker: nudges are for others then. leave:
     called when the operator resumes it; its supervisor starts another incarnation in its place.
+    end: called with the exit code when the device failed; must not block.
     """
 
     def __init__(
@@ -47,8 +55,10 @@ class Runtime:
         max_claims: int = CLAIMS_IN_FLIGHT,
         stop_consuming: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
+        end: Callable[[int], None] = os._exit,
     ) -> None:
-        self._stop_consuming, self._leave = stop_consuming, leave
+        self._stop_consuming, self._leave, self._end = stop_consuming, leave, end
+        self._health = DeviceHealth(self._leave_failed_device, self._count_succeeding_elsewhere)
         self._drained_by_operator = False
         self._settings, self._file, self._max_claims = settings, file, max_claims
         self.slices: SliceRunner | None = None
@@ -71,7 +81,9 @@ class Runtime:
             incarnation = workers.register(tx, name, settings.pool, device, keys)
         self._deadline.set_incarnation(incarnation)
         logs.set_process_fields(worker=str(incarnation))
-        self._hosts = HostTable(settings, incarnation, redis, self._deadline, self._max_claims)
+        self._hosts = HostTable(
+            settings, incarnation, redis, self._deadline, self._max_claims, self._health
+        )
         slices = SliceRunner(
             self._database,
             self._hosts.by_key,
@@ -130,11 +142,31 @@ class Runtime:
         self._reporter.stop()
         try:
             with self._database.begin() as tx:
-                workers.heartbeat(tx, self._hosts.incarnation, "stopped")
+                self._report_end(tx)
         except SQLAlchemyError as error:
             _log.warning("can't mark this worker stopped: %s", error)
         self._database.dispose()
         self._redis.close()
+
+    def _report_end(self, tx: Tx) -> None:
+        """Marks the worker stopped, or dead where its device failed."""
+        if (failure := self._health.failure) is None:
+            workers.heartbeat(tx, self._hosts.incarnation, "stopped")
+        else:
+            how: Death = "crashed" if self._health.suspects_launch else "sick"
+            workers.report_death(tx, self._hosts.incarnation, how, str(failure))
+
+    def _count_succeeding_elsewhere(self, jobs: Collection[UUID]) -> int:
+        try:
+            with self._database.begin() as tx:
+                return workers.count_succeeding_elsewhere(tx, self._hosts.incarnation, jobs)
+        except SQLAlchemyError as error:
+            _log.warning("can't compare with other workers: %s", error)
+            return 0
+
+    def _leave_failed_device(self) -> None:
+        _log.critical("the device failed, no more work is taken: %s", self._health.failure)
+        self._end(DEVICE_CRASH_EXIT_CODE if self._health.suspects_launch else SICK_EXIT_CODE)
 
     def _await_database(self) -> None:
         """Waits until the database can be reached, or the worker drains."""

@@ -95,7 +95,8 @@ class SliceRunner:
             inputs.feed(self._database, self._payloads, batch, host.model, host.submit)
             while not batch.ended:
                 if finished := batch.wait():
-                    self.settlement.settle(host.model, finished)
+                    if innocent := [one for one in finished if not one.suspect]:
+                        self.settlement.settle(host.model, innocent)
                     self._end(finished, host)
                 else:
                     self.settlement.record(host.model, batch)

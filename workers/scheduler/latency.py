@@ -32,8 +32,8 @@ class LatencyModel:
         self._c = [0.0] * _NUMBERS
         self._corrections: dict[int, float] = {}
         self._ratios: deque[float] = deque(maxlen=_RATIOS)
-        self._seen = 0
-        self._p95 = 1.0
+        self.launches = 0  #: observed, without those of the warm-up sweep
+        self.p95_ratio = 1.0  #: actual over predicted time that 95 % don't exceed
 
     def seed(self, sweep: Sequence[tuple[LaunchSize, float]]) -> None:
         """Adds launches measured by the warm-up sweep, with the seconds that they took."""
@@ -49,11 +49,11 @@ class LatencyModel:
             self._ratios.append(seconds / predicted)
             self._correct(work, seconds)
         self._recent.add(work, seconds, _FORGET)
-        self._seen += 1
-        if self._seen < 2 * _REFRESH or self._seen % _REFRESH == 0:
+        self.launches += 1
+        if self.launches < 2 * _REFRESH or self.launches % _REFRESH == 0:
             self._fit()
             ratios = sorted(self._ratios) or [1.0]
-            self._p95 = max(1.0, ratios[int(0.95 * len(ratios))])
+            self.p95_ratio = max(1.0, ratios[int(0.95 * len(ratios))])
 
     def predict(self, work: LaunchSize) -> float:
         """Predicts the seconds of a launch."""
@@ -61,7 +61,7 @@ class LatencyModel:
 
     def predict95(self, work: LaunchSize) -> float:
         """Predicts the seconds that 95 % of such launches take at most."""
-        return self.predict(work) * self._p95
+        return self.predict(work) * self.p95_ratio
 
     def knee(self, most_rows: int, row: LaunchSize) -> int:
         """Returns the fewest equal rows that give 90 % of the best rows per second, up to

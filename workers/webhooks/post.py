@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import httpcore
 
 from jobs.ssrf import AllowList, url_problem
+from workers.http_client.addresses import Resolver, resolve
 from workers.http_client.client import Client, NoResponse, Response
-from workers.http_client.pinned import Forbidden, PinnedConnect, Resolver, resolve
+from workers.http_client.pinned import Forbidden, PinnedConnect
 
 TIMEOUT_S = 15.0
 _MAX_BYTES = 4096  # of the response's body, which is read for politeness and thrown away

@@ -13,8 +13,8 @@ LEAST_REQUESTS = 10
 _ADVICE = {
     "crashed": "the end of its log says how; its items run alone now, and fail as worker_lost if "
     "they are the cause",
-    "hung": "a launch took longer than limits.max_launch_s: the model hangs, or the limit is "
-    "too short",
+    "hung": "a launch took three times as long as predicted, or longer than limits.max_launch_s: "
+    "the model hangs; what was in it runs alone, for max_launch_s at most",
     "killed": "it was killed from outside (out of memory: see dmesg; or an operator), or by a "
     "call, which then fails as worker_lost, or by the loading of a model; the worker's "
     "log says which",
@@ -26,7 +26,7 @@ def dying_worker(facts: Facts) -> Diagnosis | None:
     """Finds workers that ended uncleanly."""
     deaths = facts.observations.deaths
     hows = Counter(death.how for death in deaths) or Counter(
-        {how: round(times) for how, times in facts.deaths.items()}
+        {how: round(times) for how, times in facts.deaths.items() if how != "sick"}
     )
     total = hows.total()
     if not total:
@@ -50,6 +50,33 @@ def dying_worker(facts: Facts) -> Diagnosis | None:
         f"{of_leases if facts.reaped else ''}{of_slices if facts.observations.suspects else ''}",
         _ADVICE.get(hows.most_common(1)[0][0], ""),
         {"deaths": float(total), "how": how, "suspects": float(facts.observations.suspects)},
+    )
+
+
+def sick_device(facts: Facts) -> Diagnosis | None:
+    """Finds workers whose device failed."""
+    sick = facts.observations.sick
+    if not sick:
+        return None
+    first, quarantined = sick[0], [one for one in sick if one.quarantined]
+    more = f"; {count(len(sick) - 1, 'more failure')} in ten minutes" if len(sick) > 1 else ""
+    then = "it starts again on its own"
+    advice = "a device that fails three times in a row is quarantined; look at it meanwhile"
+    if quarantined:
+        ids = ", ".join(str(one.incarnation) for one in quarantined)
+        then = f"{count(len(quarantined), 'worker')} (id {ids}) quarantined"
+        advice = (
+            "check the device (nvidia-smi -q, dmesg), then `millrace worker resume "
+            f"{first.incarnation}`; what it had runs elsewhere, or waits until there is a worker"
+        )
+    return Diagnosis(
+        "sick_device",
+        "critical" if quarantined else "warning",
+        f"worker:{first.incarnation}",
+        f"the device of worker {first.incarnation} of pool {first.pool} ({first.device}) failed "
+        f"{duration(first.ago_s)} ago: {first.error or 'no reason known'}; {then}{more}",
+        advice,
+        {"failures": float(len(sick)), "quarantined": float(len(quarantined))},
     )
 
 
@@ -81,4 +108,4 @@ def _of_upstream(upstream: UpstreamFacts) -> Diagnosis | None:
     )
 
 
-RULES = (dying_worker, upstream_limited)
+RULES = (dying_worker, sick_device, upstream_limited)

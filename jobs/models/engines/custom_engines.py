@@ -32,7 +32,7 @@ def _below_folder(path: str, info: ValidationInfo) -> str:
 
 
 _Path = Annotated[str, AfterValidator(_below_folder)]
-_Sha256 = Annotated[str, Field(description="SHA-256 of the weights, as `sha256sum` shows it")]
+_Sha256 = Annotated[str, Field(description="SHA-256 of a file, as `sha256sum` shows it")]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _TEXTS = {"text", "embedding", "classification", "tokens"}  # tasks whose inputs are texts
 _LONGER_BUCKETS = (768, 1024, 1536, 2048, 3072, 4096, 6144, MOST_TOKENS)
@@ -97,7 +97,9 @@ class HuggingFaceOptions(EngineOptions):
     """Options of the engine `huggingface`, whatever the task."""
 
     path: _Path = Field(description="folder of the model")
-    sha256: _Sha256
+    sha256: _Sha256  #: of model.safetensors
+    config_sha256: _Sha256  #: of config.json
+    tokenizer_sha256: _Sha256  #: of tokenizer.json
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MOST_TOKENS)] = MOST_TOKENS
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     device: str = ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.errors import NotConfigured
+from jobs.models.artifacts import Untrusted, verified
 from jobs.models.inputs.input_size import open_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -47,16 +48,16 @@ def longest(options: Mapping[str, Any]) -> int:
     """Returns the tokens that a text is cut to, special ones included.
 
     The least of its model's, its tokenizer's and `max_tokens`. Raises NotConfigured where the
-    folder is missing.
+    folder is missing, or its files aren't the declared ones.
     """
     most: int = options.get("max_tokens", MOST_TOKENS)
-    return min(_longest(options["path"]), most)
+    return min(_longest(options["path"], options.get("config_sha256", "")), most)
 
 
 @cache
-def _longest(path: str) -> int:
+def _longest(path: str, sha256: str) -> int:
     folder = Path(path)
-    config = read(_here(folder / CONFIG).parent, CONFIG)
+    config = read(_here(folder / CONFIG, sha256).parent, CONFIG)
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and config.get("model_type") in _COUNTED_FROM_PADDING:
         positions -= (config.get("pad_token_id") or 0) + 1
@@ -76,19 +77,24 @@ def tokens(value: Any, params: Mapping[str, Any], options: Mapping[str, Any]) ->
     text = str(value)
     if len(text) > _CHARACTERS_A_TOKEN * most:
         return cut
-    return max(1, min(len(_tokenizer(options["path"], most).encode(text).ids), cut))
+    tokenizer = _tokenizer(options["path"], options.get("tokenizer_sha256", ""), most)
+    return max(1, min(len(tokenizer.encode(text).ids), cut))
 
 
 @cache
-def _tokenizer(path: str, most: int) -> Any:
-    return open_tokenizer(_here(Path(path) / TOKENIZER), most)
+def _tokenizer(path: str, sha256: str, most: int) -> Any:
+    return open_tokenizer(_here(Path(path) / TOKENIZER, sha256), most)
 
 
-def _here(file: Path) -> Path:
-    """Returns a file that exists; a missing one is not cached, since it may come."""
+def _here(file: Path, sha256: str) -> Path:
+    """Returns a file that is the declared one, if any is; a missing one is not cached, since it may
+    come."""
     if not file.is_file():
         raise NotConfigured(f"{file} is not here; an api needs it to count tokens")
-    return file
+    try:
+        return verified(file, sha256) if sha256 else file
+    except Untrusted as error:
+        raise NotConfigured(str(error)) from error
 
 
 def file_problems(task: str, path: str) -> Iterator[str]:

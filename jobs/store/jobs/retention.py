@@ -163,6 +163,7 @@ def delete_launches(tx: Tx, before: datetime) -> int:
     deleted = tx.execute(_DELETE_LAUNCHES, values).rowcount
     w = workers.c
     its = launches_of(w.incarnation)
-    ended = w.state.in_(("stopped", "lost")), w.heartbeat_at < before
+    seen_at = func.greatest(w.heartbeat_at, w.watched_at)  # watched for as long as quarantined
+    ended = w.state.in_(("stopped", "lost", "quarantined")), seen_at < before
     tx.execute(delete(workers).where(*ended, ~exists().where(its)))
     return deleted

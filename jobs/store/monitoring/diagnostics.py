@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, or_, select, text, true
+from sqlalchemy import Double, bindparam, func, or_, select, text, true
 
 from jobs.store import queries
 from jobs.store.db import Tx, set_local
@@ -18,6 +18,7 @@ from jobs.store.monitoring.observations import (
     ModelObservation,
     Observations,
     Receiver,
+    SickWorker,
 )
 from jobs.store.queue import workers
 from jobs.store.tables import jobs, slices, webhook_deliveries
@@ -37,7 +38,20 @@ _ago_s = queries.age_s(_ended_at).label("ago_s")
 _DEATHS = (
     select(_w.incarnation, _w.pool, _w.device, func.coalesce(_w.died, "silent"), _ago_s)
     .where(_w.state == "lost", _ended_at > func.now() - timedelta(seconds=DEATHS_S))
+    .where(_w.died.is_distinct_from("sick"))
     .order_by(_ago_s)
+    .limit(100)
+)
+_quarantined = _w.state == "quarantined"
+_silent_s = bindparam("silent_s", type_=Double)
+_by_device = or_(_w.died == "sick", _w.device_error.is_not(None))
+_lately = _by_device & (_ended_at > func.now() - timedelta(seconds=DEATHS_S))
+_watched = _w.watched_at > func.now() - func.make_interval(0, 0, 0, 0, 0, 0, _silent_s)
+_error_text = func.coalesce(_w.device_error, "")
+_SICK = (
+    select(_w.incarnation, _w.pool, _w.device, _error_text, _quarantined, _ago_s)
+    .where(or_(_lately & (_w.state == "lost"), _quarantined & _watched))
+    .order_by(_quarantined.desc(), _ago_s)
     .limit(100)
 )
 
@@ -97,6 +111,7 @@ def observations(tx: Tx, silent_s: float) -> Observations:
             for key, one in statuses.items()
         },
         deaths=tuple(Death(*row) for row in tx.execute(_DEATHS)),
+        sick=tuple(SickWorker(*row) for row in tx.execute(_SICK, {"silent_s": silent_s})),
         suspects=tx.scalar(_SUSPECTS) or 0,
         receivers=tuple(Receiver(*row) for row in tx.execute(_RECEIVERS)),
     )

@@ -82,10 +82,14 @@ def stuck(tx: Tx, after_s: float, unmoved: Collection[str]) -> dict[str, int]:
 
 
 def workers(tx: Tx, silent_s: float) -> dict[tuple[str, str], int]:
-    """Counts living workers by pool and state."""
+    """Counts living workers, and quarantined ones, by pool and state."""
     w = worker_table.c
+    since = func.now() - timedelta(seconds=silent_s)
     query = select(w.pool, w.state, func.count()).where(
-        w.state.in_(LIVING_STATES), w.heartbeat_at > func.now() - timedelta(seconds=silent_s)
+        or_(
+            w.state.in_(LIVING_STATES) & (w.heartbeat_at > since),
+            (w.state == "quarantined") & (w.watched_at > since),
+        )
     )
     return {(row[0], row[1]): row[2] for row in tx.execute(query.group_by(w.pool, w.state))}
 

@@ -16,6 +16,18 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
+class SickWorker:
+    """A worker that ended because its device failed."""
+
+    incarnation: int  #: the worker
+    pool: str  #: its pool
+    device: str  #: its device
+    error: str  #: error of the device; empty: not known
+    quarantined: bool  #: True if no other is started in its place
+    ago_s: float  #: time since its end, s
+
+
+@dataclass(frozen=True, slots=True)
 class Receiver:
     """A host that webhooks wait for."""
 
@@ -50,6 +62,7 @@ class Observations:
 
     models: Mapping[str, ModelObservation] = field(default_factory=dict)  #: by name@version
     deaths: tuple[Death, ...] = ()  #: latest first
+    sick: tuple[SickWorker, ...] = ()  #: quarantined ones first, then the latest
     suspects: int = 0  #: slices that run alone because workers died with them
     receivers: tuple[Receiver, ...] = ()  #: the one that waits longest first
     locks: LockWait = LockWait()  #: waits for locks

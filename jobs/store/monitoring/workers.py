@@ -26,10 +26,11 @@ class WorkerRow:
     pool: str  #: pool that it works for
     device: str  #: `cpu`, `cuda:0`, …
     models: list[str]  #: models that it may hold, name@version
-    state: str  #: loading, ready, draining, stopped or lost
+    state: str  #: loading, ready, draining, stopped, lost or quarantined
     started_at: datetime  #: time of its start
     heartbeat_at: datetime  #: time of its last heartbeat
-    died: str | None  #: killed, crashed or hung; None: nobody saw it die
+    died: str | None  #: killed, crashed, hung or sick; None: nobody saw it die
+    device_error: str | None  #: error of its device, where it ended by that
     ended_at: datetime | None  #: time of its end
     drain_asked_at: datetime | None  #: time at which it was asked to drain
     silent_s: float  #: time since its last heartbeat, s
@@ -53,6 +54,7 @@ _PAGE = (
         or_(
             _w.state.in_(LIVING_STATES),
             func.coalesce(_w.ended_at, _w.heartbeat_at) > func.now() - _SHOWN,
+            (_w.state == "quarantined") & (_w.watched_at > func.now() - _SHOWN),
         )
     )
     .order_by(_w.state.in_(("stopped", "lost")), _w.pool, _w.incarnation.desc())
@@ -105,8 +107,10 @@ def launches(
 def request_drain(tx: Tx, incarnation: int, drain: bool) -> bool:
     """Asks a worker to take no more work, or to take work again; False: it has ended.
 
-    The worker reads the request with its next heartbeat.
+    The worker reads the request with its next heartbeat, the supervisor of a quarantined one as
+    soon.
     """
     asked_at = func.coalesce(_w.drain_asked_at, func.now()) if drain else None
-    its = _w.incarnation == incarnation, _w.ended_at.is_(None)
+    open_ = or_(_w.ended_at.is_(None), _w.state == "quarantined")
+    its = _w.incarnation == incarnation, open_
     return tx.execute(update(workers).where(*its).values(drain_asked_at=asked_at)).rowcount > 0

@@ -1,9 +1,10 @@
 """Workers, the models that they hold, and their launches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
+from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,10 +26,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from jobs.store import queries
 from jobs.store.db import Tx, cursor, lock
-from jobs.store.tables import launches, worker_models, workers
+from jobs.store.tables import launches, slices, worker_models, workers
 
-Death = Literal["killed", "crashed", "hung"]
-"""killed: from outside; crashed: by what it did, memory included; hung: it had to be ended."""
+Death = Literal["killed", "crashed", "hung", "sick"]
+"""killed: from outside; crashed: by what it did, memory included; hung: it had to be ended; sick:
+its device failed before any launch succeeded."""
 
 ModelState = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
 """State of a model in a worker; see workers/process/residency.py."""
@@ -80,13 +82,30 @@ def record_watched(tx: Tx, incarnation: int) -> None:
     tx.execute(its.values(watched_at=func.now()))
 
 
-def report_death(tx: Tx, incarnation: int, how: Death) -> None:
-    """Records the death that a supervisor saw.
+def report_death(tx: Tx, incarnation: int, how: Death, device_error: str = "") -> None:
+    """Records the death that a supervisor saw, or one by the device that the worker reports.
 
-    Slices of a killed worker are freed at no cost; those of any other become suspect.
+    Slices of a killed or sick worker are freed at no cost; those of any other become suspect.
     """
     its = update(workers).where(_w.incarnation == incarnation, _w.ended_at.is_(None))
-    tx.execute(its.values(state="lost", died=how, ended_at=func.now()))
+    values = {"died": how, "device_error": device_error or None}
+    tx.execute(its.values(state="lost", ended_at=func.now(), **values))
+
+
+def quarantine(tx: Tx, incarnation: int) -> None:
+    """Records that the supervisor of a dead worker starts no other in its place, until an operator
+    resumes it."""
+    its = update(workers).where(_w.incarnation == incarnation)
+    now = func.now()
+    tx.execute(its.values(state="quarantined", drain_asked_at=now, watched_at=now))
+
+
+def is_quarantined(tx: Tx, incarnation: int) -> bool:
+    """Records that its supervisor waits for an operator; returns False once it was resumed."""
+    its = update(workers).where(_w.incarnation == incarnation, _w.state == "quarantined")
+    state = case((_w.drain_asked_at.is_(None), literal("lost")), else_=_w.state)
+    left = its.values(watched_at=func.now(), state=state).returning(_w.state)
+    return bool(tx.scalar(left) == "quarantined")
 
 
 def mark_lost(tx: Tx, silent_s: float) -> int:
@@ -94,6 +113,15 @@ def mark_lost(tx: Tx, silent_s: float) -> int:
     silent = _w.heartbeat_at < func.now() - timedelta(seconds=silent_s)
     lost = update(workers).where(_w.state.in_(LIVING_STATES), silent)
     return tx.execute(lost.values(state="lost")).rowcount
+
+
+def count_succeeding_elsewhere(tx: Tx, incarnation: int, jobs: Collection[UUID]) -> int:
+    """Counts those of the jobs that have slices which other workers finished with successes."""
+    s = slices.c
+    query = select(func.count(s.job_id.distinct())).where(
+        s.job_id.in_(jobs), s.state == "done", s.worker != incarnation, s.n_succeeded > 0
+    )
+    return tx.scalars(query).one()
 
 
 def ready_counts(tx: Tx, silent_s: float) -> dict[str, int]:

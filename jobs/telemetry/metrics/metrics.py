@@ -258,7 +258,7 @@ REAPED = _counter(
 )
 WORKER_DEATHS = _counter(
     "millrace_worker_deaths_total{how}",
-    "Unclean ends of workers, by cause: killed, crashed, hung, silent.",
+    "Unclean ends of workers, by cause: killed, crashed, hung, silent, sick.",
 )
 CALLS_RECOVERED = _counter("millrace_calls_recovered_total", "Calls recovered from dead workers.")
 NUDGES = _counter("millrace_nudges_total{pool}", "Nudges sent through the broker.")
@@ -288,7 +288,7 @@ DRAIN_S = _gauge(
     "Predicted time until the backlog of the model is done, by its current workers and "
     "measured item times.",
 )
-WORKERS = _gauge("millrace_workers{pool,state}", "Live workers, by state.")
+WORKERS = _gauge("millrace_workers{pool,state}", "Live workers, and quarantined ones, by state.")
 READY = _gauge("millrace_model_ready_workers{model}", "Workers in which the model is ready.")
 WEBHOOKS_PENDING = _gauge(
     "millrace_webhooks_pending", "Webhook deliveries waiting for their next attempt."
@@ -317,7 +317,7 @@ DATABASE_BYTES = _gauge("millrace_database_bytes", "Size of the database.")
 
 _INITIALIZED: dict[str, dict[Counter, tuple[tuple[str, ...], ...]]] = {
     "keeper": {
-        WORKER_DEATHS: (("killed",), ("crashed",), ("hung",), ("silent",)),
+        WORKER_DEATHS: (("killed",), ("crashed",), ("hung",), ("silent",), ("sick",)),
         WEBHOOKS: (("delivered",), ("failed",), ("given_up",)),
         TRANSFERS: tuple(
             (kind, end) for kind in ("import", "export") for end in ("done", "failed")

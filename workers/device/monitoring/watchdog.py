@@ -16,6 +16,12 @@ FD_VARIABLE = "MILLRACE_PROGRESS_FD"
 FORCED_EXIT_CODE = 75
 """Exit code of a worker that had to stop without waiting for a launch any longer."""
 
+SICK_EXIT_CODE = 76
+"""Exit code of a worker whose device failed before any launch succeeded."""
+
+DEVICE_CRASH_EXIT_CODE = 77
+"""Exit code of a worker whose device had worked and failed in a launch, which may be the cause."""
+
 #: incarnation, deadline (monotonic s; 0: none), items and calls that the engine has now
 _LAYOUT = struct.Struct("<qdqq")
 SIZE = _LAYOUT.size

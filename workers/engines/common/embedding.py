@@ -17,13 +17,21 @@ from workers.engines.common.bert import Encoder
 from workers.engines.common.device import Send
 from workers.engines.common.packing import LAYOUTS, TokenIds
 from workers.engines.common.tokenize import Texts
-from workers.engines.protocol import InvalidInput, Params, PreparedInputs
+from workers.engines.protocol import (
+    DeviceFailed,
+    InvalidInput,
+    Params,
+    Prepared,
+    PreparedInputs,
+)
 
 _log = logging.getLogger(__name__)
 
 Load: TypeAlias = Callable[[torch.device], Mapping[str, Tensor]]
 
 _USED = ("embeddings.", "encoder.")  # prefixes; a pooler is not used
+_KNOWN_TEXT = "The quick brown fox jumps over the lazy dog."
+_TOLERANCE = 0.01  # of each number of a vector of length 1, and of its length, in float16
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -40,6 +48,8 @@ class Embedder:
     Params: `normalize` (bool, default true); `truncate` (int) cuts texts to fewer tokens;
     `dimensions` (int) cuts vectors before they are normalized.
     """
+
+    known_answer: Sequence[float] = ()  #: first numbers of the vector of `_KNOWN_TEXT`
 
     def __init__(
         self,
@@ -77,6 +87,22 @@ class Embedder:
     def samples(self) -> list[str]:
         """Returns sample inputs."""
         return self._texts.samples()
+
+    def probe(self) -> None:
+        """Embeds a known text. Raises DeviceFailed where its vector isn't `known_answer`, or, where
+        that is empty, isn't the one of the first time."""
+        [prepared] = self._texts.prepare([_KNOWN_TEXT], {})
+        assert isinstance(prepared, Prepared)
+        [vector] = self.run([prepared.data], {})
+        if not self.known_answer:
+            self.known_answer = vector.tolist()
+        expected = np.array(self.known_answer, np.float32)
+        worst = float(np.abs(vector[: len(expected)] - expected).max())
+        length = float(np.linalg.norm(vector))
+        if not (worst <= _TOLERANCE and abs(length - 1) <= _TOLERANCE):  # or NaN
+            raise DeviceFailed(
+                f"the vector of a known text is {worst:.3g} off, its length {length:.3g}"
+            )
 
     def memory_mb(self) -> float:
         """Returns the size of the weights, MiB."""

@@ -12,10 +12,14 @@ from types import ModuleType
 from typing import Any
 
 from jobs.models import artifacts
-from workers.engines.protocol import InvalidInput, Permanent, Transient
+from workers.engines.common.device_errors import device_failure
+from workers.engines.protocol import DeviceFailed, InvalidInput, Permanent, Transient
 
 _numbers = itertools.count(1)
-_PASSED_ON = (InvalidInput, Transient, Permanent, ConnectionError, TimeoutError, MemoryError)
+_PASSED_ON = (
+    *(InvalidInput, Transient, Permanent, DeviceFailed),
+    *(ConnectionError, TimeoutError, MemoryError),
+)
 
 
 class Faulty(Exception):
@@ -56,7 +60,7 @@ class Source:
         except _PASSED_ON:
             raise
         except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError":
+            if type(error).__name__ == "OutOfMemoryError" or device_failure(error):
                 raise
             message = _located(error, self._file)
         raise Permanent(message)  # outside, so that frames that hold the launch's memory are freed

@@ -31,16 +31,18 @@ def _verb(name: str, route: str, help: str) -> click.Command:
 #: Commands of the group `millrace worker`.
 VERBS = (
     _verb("drain", "drain", "Stops a worker from claiming; it stays alive until it is resumed."),
-    _verb("resume", "undrain", "Ends the draining of a worker: it exits, and its supervisor starts "
-          "another."),
+    _verb("resume", "undrain", "Ends the draining or the quarantine of a worker: its supervisor "
+          "starts another."),
 )  # fmt: skip
 
 
 def line(worker: dict[str, Any]) -> str:
     """Describes a worker in a line."""
-    ended = worker["state"] in ("lost", "stopped")
+    ended = worker["state"] in ("lost", "stopped", "quarantined")
     held = () if ended else worker["models"]
     models = ",".join(f"{one['model']}:{one['state']}" for one in held)
-    notes = [worker["died"] or "", "drain asked" if worker["drain_asked"] else ""]
+    asked = worker["drain_asked"] and worker["state"] != "quarantined"
+    error = worker.get("device_error") or ""
+    notes = [worker["died"] or "", "drain asked" if asked else "", error]
     words = (str(worker["id"]), worker["name"], worker["pool"], worker["device"], worker["state"])
     return "  ".join(filter(None, (*words, *notes, models)))

@@ -13,6 +13,7 @@ from jobs.models.model import Limits, Model
 from jobs.store.queue.claim import Lease
 from tests.support.wait import eventually
 from workers.device.call_puller import CallPuller
+from workers.device.health import DeviceHealth
 from workers.device.model_host import ModelHost
 from workers.engines.function import FunctionEngine
 from workers.items.in_flight import ClaimedBatch, InFlightSlice
@@ -48,7 +49,8 @@ class Bench:
         self.launches: list[Launch] = []
         self.lanes = RedisLanes(client, MODEL.key)
         calls = CallPuller(self.lanes, "worker-1", HOUR_S, model.limits.in_flight)
-        self.host = ModelHost(model, self.engine, calls, self._note)
+        self.health = DeviceHealth()
+        self.host = ModelHost(model, self.engine, calls, self._note, health=self.health)
         self.host.announce()
         self._client, self._started = client, False
 

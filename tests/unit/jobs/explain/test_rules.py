@@ -10,6 +10,7 @@ from jobs.store.monitoring.observations import (
     ModelObservation,
     Observations,
     Receiver,
+    SickWorker,
 )
 from jobs.telemetry.reports.reports import ReportSet
 from tests.unit.jobs.explain.made import M, Process, api, calls, found, keeper, launched, worker
@@ -278,6 +279,18 @@ def test_deaths_are_known_without_the_database() -> None:
     said = found(keeper().count("worker_deaths_total", 2, how="silent"))["dying_worker"]
     assert (said.about, said.severity) == ("workers", "critical")
     assert "machine or its network" in said.advice
+
+
+def test_a_device_that_failed_is_named_with_its_error() -> None:
+    again = SickWorker(12, "gpu", "cuda:1", "CUDA error: unknown error", False, 3.0)
+    once = found(seen=Observations(sick=(again,)))["sick_device"]
+    assert (once.severity, once.about) == ("warning", "worker:12")
+    assert "(cuda:1) failed 3 s ago: CUDA error: unknown error; it starts again" in once.words
+    out = SickWorker(14, "gpu", "cuda:1", "CUDA error: unknown error", True, 90.0)
+    last = found(seen=Observations(sick=(out, again)))["sick_device"]
+    assert (last.severity, last.about) == ("critical", "worker:14")
+    assert "1 worker (id 14) quarantined; 1 more failure in ten minutes" in last.words
+    assert "`millrace worker resume 14`" in last.advice
 
 
 def test_a_server_that_limits_us() -> None:

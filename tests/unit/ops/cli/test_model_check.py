@@ -52,6 +52,13 @@ def test_the_curve_names_the_best_size_and_the_largest_in_time(slow: Path) -> No
     assert 50 <= tried.advice["slice_items"] <= 200, "at most 133 items a second"
 
 
+def test_a_failed_device_is_said_to_be_one(slow: Path) -> None:
+    fault = 'def predict(batch): raise RuntimeError("CUDA error: unknown error")'
+    slow.with_name("slow.py").write_text(f"SAMPLES = ['a']\n{fault}\n")
+    with pytest.raises(ModelCheckFailed, match="the device failed: CUDA error: unknown error"):
+        model_check.check_model(models_file.load(slow).resolve("slow"), "cpu")
+
+
 def test_launches_are_measured_as_many_at_a_time_as_there_will_be(slow: Path) -> None:
     entry = models_file.load(slow).resolve("slow")
     limits = Limits(max_batch=1, in_flight=3)

@@ -16,6 +16,10 @@ WORKER = {
         ({}, "7  vm:5  default  auto  ready  m@1:ready"),
         ({"drain_asked": True}, "7  vm:5  default  auto  ready  drain asked  m@1:ready"),
         ({"state": "lost", "died": "killed"}, "7  vm:5  default  auto  lost  killed"),
+        (
+            {"state": "quarantined", "died": "sick", "drain_asked": True, "device_error": "ECC"},
+            "7  vm:5  default  auto  quarantined  sick  ECC",
+        ),
         ({"state": "stopped"}, "7  vm:5  default  auto  stopped"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workers.device import bisection
 from workers.engines.echo import Echo
-from workers.engines.protocol import RateLimited
+from workers.engines.protocol import DeviceFailed, RateLimited
 from workers.items.results import WrongNumberOfOutputs
 
 
@@ -101,3 +101,19 @@ class Interrupted(Echo):
 def test_an_interruption_is_nobodys_fault() -> None:
     with pytest.raises(KeyboardInterrupt):
         bisection.run(Interrupted().run, ["a", "b"], {})
+
+
+class Sick(Echo):
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def run(self, batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        self.runs += 1
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+
+
+def test_a_device_that_failed_is_not_asked_again() -> None:
+    engine = Sick()
+    with pytest.raises(DeviceFailed, match="uncorrectable ECC"):
+        bisection.run(engine.run, list(range(64)), {})
+    assert engine.runs == 1

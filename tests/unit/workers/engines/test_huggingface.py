@@ -33,8 +33,7 @@ def home(own_models: Path) -> Path:
 
 
 def load(folder: Path, task: str, **options: Any) -> HuggingFace:
-    checksum = custom_models.digest(folder / "model.safetensors")
-    given = {"path": str(folder), "sha256": checksum, "device": "cpu", "threads": 1}
+    given = {"path": str(folder), "device": "cpu", "threads": 1} | custom_models.checksums(folder)
     return HuggingFace(task=task, **given | options)
 
 
@@ -283,6 +282,21 @@ def test_weights_must_be_what_was_declared(home: Path) -> None:
         load(home / "tokens", "tokens", sha256="0" * 64)
     with pytest.raises(Untrusted, match=r"options\.sha256 is missing"):
         load(home / "tokens", "tokens", sha256="")
+
+
+@pytest.mark.parametrize("name", ["config", "tokenizer"])
+def test_the_other_files_must_be_what_was_declared(home: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "changed"
+    shutil.copytree(home / "tokens", folder)
+    declared = custom_models.checksums(folder)
+    file = folder / f"{name}.json"
+    file.write_text(file.read_text() + " ")
+    with pytest.raises(Untrusted, match=rf"{name}\.json is not the file that was declared"):
+        load(folder, "tokens", **declared)
+    with pytest.raises(Untrusted, match=rf"options\.{name}_sha256 is missing"):
+        load(folder, "tokens", **declared | {f"{name}_sha256": ""})
+    with pytest.raises(NotConfigured, match=rf"{name}\.json is not the file that was declared"):
+        huggingface_folder.tokens("a cat", {}, {"path": str(folder)} | declared)
 
 
 class Evil:

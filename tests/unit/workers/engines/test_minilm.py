@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from workers.engines.common import embedding
 from workers.engines.common.bert import Encoder
 from workers.engines.minilm import MiniLM
-from workers.engines.protocol import InvalidInput, Prepared
+from workers.engines.protocol import DeviceFailed, InvalidInput, Prepared
 
 GOLDEN = Path(__file__).parents[5] / "shared" / "data" / "minilm_golden_triton.json"
 ABSOLUTE_TOLERANCE = 1e-5
@@ -243,3 +243,16 @@ def test_an_unknown_option_is_refused_with_those_that_there_are(
 def test_max_tokens_beyond_the_position_embeddings_is_refused() -> None:
     with pytest.raises(ValueError, match="max_tokens"):
         MiniLM(device="cpu", max_tokens=513)
+
+
+def test_a_known_text_has_the_vector_that_it_must_have(engine: MiniLM) -> None:
+    engine.probe()
+
+
+def test_a_device_that_computes_something_else_fails_the_probe(
+    engine: MiniLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = engine.run
+    monkeypatch.setattr(engine, "run", lambda batch, params: run(batch, params) * 0.9)
+    with pytest.raises(DeviceFailed, match="vector of a known text"):
+        engine.probe()

@@ -108,6 +108,21 @@ def test_the_next_address_is_tried_when_the_first_refuses(receiver: Receiver) ->
         assert send("http://hooks.test/", "hooks.test", resolver=resolver) == Attempt(204)
 
 
+def test_a_resolver_that_hangs_takes_no_longer_than_the_attempt_may() -> None:
+    released = threading.Event()
+
+    def hanging(host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
+        released.wait()
+        return []
+
+    slow = {"resolver": hanging, "timeout_s": 0.2}
+    answers = [send("http://hooks.test/", "hooks.test", **slow) for _ in range(2)]
+    waiting = [thread.name for thread in threading.enumerate() if "_look_up" in thread.name]
+    released.set()
+    assert [answer.error for answer in answers] == ["no answer within 0.2 s"] * 2
+    assert len(waiting) == 1
+
+
 def test_no_proxy_of_the_environment_is_used(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

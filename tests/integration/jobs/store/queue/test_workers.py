@@ -3,8 +3,12 @@
 import pytest
 from sqlalchemy import Engine, text
 
+from jobs.store.monitoring import diagnostics, gauges
+from jobs.store.monitoring import workers as fleet
 from jobs.store.queue import workers
 from jobs.store.queue.workers import ModelRow, ModelState
+from jobs.usecases.submit import Order
+from tests.support.store import SAMPLES, submit
 
 SILENT_S = 12.0
 
@@ -106,3 +110,60 @@ def test_a_model_that_is_told_of_no_more_is_forgotten(
             workers.report_models(tx, incarnation, [])
     with database.connect() as tx:
         assert workers.model_statuses(tx, SILENT_S) == {}
+
+
+def state(database: Engine, incarnation: int) -> tuple[str, str | None]:
+    with database.connect() as tx:
+        row = fleet.one(tx, incarnation)
+    assert row is not None
+    return row.state, row.device_error
+
+
+def test_a_quarantined_worker_stays_so_until_it_is_resumed(
+    database: Engine, two: tuple[int, int]
+) -> None:
+    one, _other = two
+    with database.begin() as tx:
+        workers.report_death(tx, one, "sick", "CUDA error: unknown error")
+        workers.quarantine(tx, one)
+        assert workers.is_quarantined(tx, one)
+        assert gauges.workers(tx, SILENT_S) == {
+            ("default", "quarantined"): 1,
+            ("default", "ready"): 1,
+        }
+        [sick] = diagnostics.observations(tx, SILENT_S).sick
+        assert (sick.incarnation, sick.quarantined) == (one, True)
+    assert state(database, one) == ("quarantined", "CUDA error: unknown error")
+    with database.begin() as tx:
+        assert fleet.request_drain(tx, one, drain=False)
+        assert not workers.is_quarantined(tx, one)
+        assert not fleet.request_drain(tx, one, drain=False)
+    assert state(database, one)[0] == "lost"
+
+
+def test_a_quarantine_that_no_supervisor_keeps_is_no_longer_counted(
+    database: Engine, two: tuple[int, int]
+) -> None:
+    one, _ = two
+    with database.begin() as tx:
+        workers.report_death(tx, one, "sick")
+        workers.quarantine(tx, one)
+        tx.execute(text("UPDATE workers SET watched_at = now() - interval '1 h'"))
+        assert ("default", "quarantined") not in gauges.workers(tx, SILENT_S)
+        assert diagnostics.observations(tx, SILENT_S).sick == ()
+
+
+def test_jobs_that_succeed_in_other_workers_are_counted(
+    database: Engine, two: tuple[int, int]
+) -> None:
+    one, other = two
+    made = [submit(database, SAMPLES, "t", Order("echo"), array=["x"]).id for _ in range(3)]
+    with database.begin() as tx:
+        for job, worker in zip(made, (one, other, other), strict=True):
+            done = "state = 'done', worker = :worker, n_succeeded = 1"
+            tx.execute(
+                text(f"UPDATE slices SET {done} WHERE job_id = :job"),
+                {"worker": worker, "job": job},
+            )
+        assert workers.count_succeeding_elsewhere(tx, one, made) == 2
+        assert workers.count_succeeding_elsewhere(tx, one, made[:1]) == 0

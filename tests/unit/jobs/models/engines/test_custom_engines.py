@@ -15,7 +15,7 @@ from jobs.settings import SettingsError
 from ops.cli import check as checks
 from tests.support import custom_models
 
-HUGGINGFACE = 'path = "x", sha256 = "0"'
+HUGGINGFACE = 'path = "x", sha256 = "0", config_sha256 = "0", tokenizer_sha256 = "0"'
 
 
 def read(folder: Path, *entries: str) -> Registry:
@@ -132,7 +132,7 @@ def test_what_is_wrong_with_the_options_of_torch_is_named(
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        ("tokens", "", ["options.path is missing", "options.sha256 is missing"]),
+        ("tokens", "", [f"options.{one} is missing" for one in ("path", *custom_models.UNCHECKED)]),
         ("tokens", HUGGINGFACE + ', pooling = "cls"', ["unknown key 'pooling' in options"]),
         (
             "embedding",
@@ -174,7 +174,9 @@ def test_what_is_wrong_with_the_files_is_told_all_at_once(own_models: Path, tmp_
             "net", "torch", file="net.py", build="N", weights="n.safetensors", sha256="0"
         ),
         *(
-            custom_models.entry(name, "huggingface", f'task = "{task}"', path=name, sha256="0")
+            custom_models.entry(
+                name, "huggingface", f'task = "{task}"', path=name, **custom_models.UNCHECKED
+            )
             for name, task in (
                 ("headless", "tokens"),
                 ("pickled", "reranking"),

@@ -1,0 +1,52 @@
+"""Errors of a device are told from those of a launch and of an input."""
+
+import pytest
+
+from workers.engines.common.device_errors import device_failure
+from workers.engines.protocol import DeviceFailed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be …",
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+        "CUDA driver error: unknown error",
+        "cudaErrorIllegalAddress: an illegal memory access was encountered",
+    ],
+)
+def test_an_error_that_outlives_the_launch_is_the_devices(message: str) -> None:
+    failure = device_failure(RuntimeError(message))
+    assert failure is not None
+    assert not failure.by_input
+    assert str(failure) == message.partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: invalid configuration argument"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+        RuntimeError("can't serve 'CUDA error: x'"),
+        ValueError("CUDA error: quoted from an input"),
+        "CUDA error: an output",
+        None,
+    ],
+)
+def test_other_errors_are_not(error: object) -> None:
+    assert device_failure(error) is None
+
+
+def test_an_assertion_of_a_kernel_is_caused_by_what_it_was_given() -> None:
+    failure = device_failure(RuntimeError("CUDA error: device-side assert triggered"))
+    assert failure is not None
+    assert failure.by_input
+
+
+def test_an_engine_may_say_it_itself() -> None:
+    said = DeviceFailed("the accelerator is gone")
+    assert device_failure(said) is said
