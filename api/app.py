@@ -33,6 +33,7 @@ from api.routes.admin import audit, keys, limits, tenants, usage, workers
 from api.routes.jobs import events, jobs, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
+from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
@@ -94,6 +95,7 @@ def create_app(settings: Settings) -> FastAPI:
             export.start(settings, "api")
             stack.push_async_callback(context.response_cache.stop)
             stack.push_async_callback(live_updates.stop)
+            stack.callback(context.call_preparation.stop)
             stack.callback(context.ingest_pool.stop)
             for service in (
                 context.authenticator,
@@ -151,6 +153,7 @@ def build_context(settings: Settings) -> Context:
         database=resources.database,
         payloads=resources.payloads,
         gateway=gateway,
+        call_preparation=CallPreparation(settings),
         ingest_pool=IngestPool(settings),
         job_watcher=JobWatcher(resources.database),
         response_cache=ResponseCache(settings.redis_url, settings.call_idempotency_s),

@@ -14,6 +14,7 @@ from api.gateway.gateway import CallGateway
 from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.http.idempotency import Uploads
+from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
@@ -28,6 +29,7 @@ class Context(Resources):
     """Everything that routes need; api/app.py builds, starts and stops it."""
 
     gateway: CallGateway  #: inference calls, through Redis
+    call_preparation: CallPreparation  #: child processes that prepare large calls
     ingest_pool: IngestPool  #: child processes that take large bodies in
     job_watcher: JobWatcher  #: streams of jobs' progress
     response_cache: ResponseCache  #: responses of calls, by Idempotency-Key

@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from api.context import Context, ContextDep
+from jobs.calls.quotas import requests_of
 from jobs.errors import Forbidden
 from jobs.identity import Caller, Scope
 
@@ -18,10 +19,20 @@ _BEARER = HTTPBearer(
 
 
 async def authorize(request: Request, context: Context, scope: Scope) -> Caller:
-    """Authenticates a request and requires a scope. Raises Unauthenticated, Forbidden."""
+    """Authenticates a request, charges it to its tenant's requests a second, and requires a scope.
+
+    Raises Unauthenticated, QuotaExceeded, Forbidden.
+    """
     caller = await context.authenticator.authenticate(request.scope["headers"])
+    if caller.limits:
+        await charge(context, caller)
     require(caller, scope)
     return caller
+
+
+async def charge(context: Context, caller: Caller) -> None:
+    """Charges a request to its tenant's requests a second. Raises QuotaExceeded."""
+    await context.gateway.charge(requests_of(caller.tenant, caller.limits))
 
 
 def require(caller: Caller, scope: Scope) -> None:

@@ -29,7 +29,6 @@ from api.routes.jobs.lookup import find_job, is_retry
 from api.services.resources import Resources
 from jobs import ids
 from jobs.blobs import lines
-from jobs.calls.quotas import requests_of
 from jobs.dialects.anthropic import Anthropic, item_of, model_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
@@ -63,13 +62,11 @@ async def create_message_batch(
     """Stores a batch of Messages requests; responds once it is committed."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     upload = idempotency.Upload(request, caller.tenant, key) if key else None
     most = context.settings.max_json_mb * _MIB
     async with bodies.spooled(request, most, upload.add if upload else None) as body:
         request_info = caller, upload.finish() if upload else None, is_retry(request)
-        if bodies.is_large(body):
+        if bodies.is_heavy_file(body):
             row, replayed = await context.ingest_pool.run(_once, body, *request_info)
         else:
             row, replayed = await run_in_threadpool(_once, context, body, *request_info)

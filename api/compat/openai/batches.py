@@ -19,7 +19,6 @@ from api.http.responses import json_response
 from api.routes.jobs import jobs
 from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
 from jobs import clock, ids
-from jobs.calls.quotas import requests_of
 from jobs.dialects.openai import ENDPOINTS
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
@@ -57,14 +56,8 @@ async def create_batch(request: Request, context: ContextDep, caller: Submitter)
     `completion_window`, any duration, expire."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     raw = await bodies.read_all(request, _MAX_BYTES)
-    claim = None
-    if key is not None:
-        upload = idempotency.Upload(request, caller.tenant, key)
-        upload.add(raw)
-        claim = upload.finish()
+    claim = await idempotency.claim_of(request, caller.tenant, key, raw) if key else None
     return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))
 
 

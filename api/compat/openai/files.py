@@ -20,7 +20,6 @@ from api.http.responses import json_response
 from api.schemas.common import NO_NUL
 from api.services.resources import Resources
 from jobs import ids
-from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.identity import Caller
 from jobs.store.db import Tx
@@ -80,8 +79,6 @@ _FORM: dict[str, Any] = {
 async def create_file(request: Request, context: ContextDep, caller: Submitter) -> Response:
     """Stores a file, streamed, whatever its size. With the purpose `batch` it is kept for 30 days,
     unless `expires_after` says otherwise; others until they are deleted."""
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
         options = _upload_options(form)
         if bodies.is_large(form.file):

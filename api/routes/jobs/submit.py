@@ -18,7 +18,6 @@ from api.routes.jobs.webhooks import url_faults
 from api.schemas.jobs import Job, JobInput, JobRequest
 from api.services.resources import Resources
 from jobs import ids
-from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
@@ -74,8 +73,6 @@ async def submit_job(request: Request, context: ContextDep, caller: Submitter) -
     parameters (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     if key is None:
         return await _receive(request, context, caller, None)
     upload = idempotency.Upload(request, caller.tenant, key)
@@ -93,7 +90,7 @@ async def _receive(
     query = dict(request.query_params)
     async with bodies.spooled(request, max_mb * _MIB, upload.add if upload else None) as body:
         claim = upload.finish() if upload else None
-        if bodies.is_large(body):
+        if bodies.is_heavy_file(body):
             return await context.ingest_pool.run(_once, body, store, caller, query, claim)
         return await run_in_threadpool(_once, context, body, store, caller, query, claim)
 
