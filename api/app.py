@@ -95,6 +95,7 @@ def create_app(settings: Settings) -> FastAPI:
             export.start(settings, "api")
             stack.push_async_callback(context.response_cache.stop)
             stack.push_async_callback(live_updates.stop)
+            context.call_preparation.start()
             stack.callback(context.call_preparation.stop)
             stack.callback(context.ingest_pool.stop)
             for service in (

@@ -1,6 +1,7 @@
 """Request bodies: read asynchronously, bounded, and spooled to disk."""
 
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from os import SEEK_END
@@ -101,11 +102,13 @@ async def read_all(request: Request, max_bytes: int) -> bytes:
 
 
 def limit_small_body(scope: Scope, receive: Receive) -> Receive:
-    """Bounds the bodies that FastAPI reads whole, before it authenticates."""
-    size = 0
+    """Bounds the bodies that FastAPI reads whole, before it authenticates, and rejects JSON that is
+    not plain UTF-8, which it would read."""
+    size, start = 0, b""
+    is_json = b"json" in dict(scope["headers"]).get(b"content-type", b"")
 
     async def bounded() -> Message:
-        nonlocal size
+        nonlocal size, start
         declared = dict(scope["headers"]).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > LIGHT_BYTES:
             raise HTTPException(413, _too_large(LIGHT_BYTES).detail)
@@ -113,6 +116,9 @@ def limit_small_body(scope: Scope, receive: Receive) -> Receive:
         size += len(message.get("body", b""))
         if size > LIGHT_BYTES:
             raise HTTPException(413, _too_large(LIGHT_BYTES).detail)
+        start = (start + message.get("body", b""))[: len(BOM_UTF8)]
+        if is_json and (start == BOM_UTF8 or b"\0" in message.get("body", b"")):
+            raise HTTPException(400, "not valid JSON: it must be UTF-8, without a byte order mark")
         return message
 
     return bounded

@@ -169,11 +169,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        translated = (
-            TooLarge(str(error.detail))
-            if error.status_code == 413
-            else _FrameworkError(error, request)
-        )
+        known = {400: Malformed, 413: TooLarge}.get(error.status_code)
+        translated = known(str(error.detail)) if known else _FrameworkError(error, request)
         response = problem_response(translated, request_id(request.scope), request.url.path)
         response.headers.update(error.headers or {})
         if error.status_code == 405:

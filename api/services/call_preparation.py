@@ -1,8 +1,10 @@
 """Preparation of large calls in child processes: a body with many values, or texts to tokenize,
 holds up no other request of this process."""
 
+import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
@@ -28,6 +30,14 @@ class CallPreparation:
     def __init__(self, settings: Settings) -> None:
         self._turns = TenantTurns(_PROCESSES)
         self._pool = ProcessPool(ChildKind("calls", _start, nice=0), settings)
+
+    def start(self) -> None:
+        """Starts a process in the background, so that the first call doesn't wait for it."""
+        threading.Thread(target=self._start_one, name="calls", daemon=True).start()
+
+    def _start_one(self) -> None:
+        with suppress(Unavailable):  # stopped meanwhile
+            self._run((_nothing, (), {}))
 
     async def run(
         self,
@@ -57,6 +67,10 @@ class CallPreparation:
         except (EOFError, OSError) as error:
             message = "the process that prepared the call was killed; send it once more"
             raise Unavailable(message, retry_after_s=1) from error
+
+
+def _nothing(models: Registry) -> None:
+    pass
 
 
 def _start(settings: Settings) -> Handler:
