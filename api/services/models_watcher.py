@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from fastapi.concurrency import run_in_threadpool
 
-from jobs.models.artifacts import Untrusted
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.telemetry.metrics import metrics
@@ -34,5 +33,5 @@ async def follow(file: ModelsFile) -> None:
 def _open_tokenizers(models: Registry) -> None:
     """Opens what sizes need, so that no call waits for it."""
     for model in models:
-        with suppress(OSError, Untrusted):  # the first call is told why
+        with suppress(Exception):  # the first call is told why; the watcher goes on
             model.size("text", {})
