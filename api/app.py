@@ -39,6 +39,7 @@ from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.turns import TenantTurns
 from jobs.blobs.payloads import Payloads
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
@@ -48,6 +49,11 @@ from jobs.telemetry.tracing import export, spans
 from jobs.version import VERSION
 
 _CONNECTIONS = 10
+_STATEMENT_S = 10.0
+# Of AnyIO's 40 threads, and of those for one tenant, each with a connection: for reads and verbs,
+# and for new jobs, whose commits share a write to the disk.
+_THREADS, _THREADS_EACH = 24, 4
+_SUBMISSIONS, _SUBMISSIONS_EACH = 12, 8
 _REPORTS_TIMEOUT_S = 5.0
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
@@ -138,7 +144,7 @@ def build_context(settings: Settings) -> Context:
     resources = Resources(
         settings=settings,
         models_file=ModelsFile(settings.models),
-        database=db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.API),
+        database=db.connect(settings.database_url, _CONNECTIONS, _STATEMENT_S, role=db.API),
         payloads=Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
     )
     gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
@@ -161,6 +167,8 @@ def build_context(settings: Settings) -> Context:
         uploads=Uploads(),
         authenticator=Authenticator(settings),
         reports=reports,
+        turns=TenantTurns(_THREADS, _THREADS_EACH),
+        submission_turns=TenantTurns(_SUBMISSIONS, _SUBMISSIONS_EACH),
         call_log=CallLog(pipeline, on=settings.metrics),
         diagnostics=DiagnosticsService(resources, reports),
     )

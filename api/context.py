@@ -20,6 +20,7 @@ from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.turns import TenantTurns
 from jobs.identity import Caller
 from jobs.states import JobClass
 
@@ -36,6 +37,8 @@ class Context(Resources):
     uploads: Uploads  #: bodies that are coming in under an Idempotency-Key
     authenticator: Authenticator  #: from a credential to a Caller
     reports: Reports  #: what the platform's processes report
+    turns: TenantTurns  #: threads for reads and verbs, and the connections that they use
+    submission_turns: TenantTurns  #: those for new jobs and files
     call_log: CallLog  #: calls that ended within the last hour
     diagnostics: DiagnosticsService  #: findings of `why`
 

@@ -1,6 +1,6 @@
 """Dependencies that authenticate a request and require a scope."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -50,8 +50,23 @@ def _may(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     return check
 
 
-Reader = Annotated[Caller, Depends(_may("read"))]
-Submitter = Annotated[Caller, Depends(_may("submit"))]
+def _may_in_turn(scope: Scope) -> Callable[..., AsyncIterator[Caller]]:
+    """Holds one of the tenant's places while the route runs; its response may take longer."""
+
+    async def check(
+        request: Request, context: ContextDep, _: Annotated[object, Depends(_BEARER)]
+    ) -> AsyncIterator[Caller]:
+        caller = await authorize(request, context, scope)
+        async with context.turns.place(caller.tenant):
+            yield caller
+
+    return check
+
+
+Reader = Annotated[Caller, Depends(_may_in_turn("read"), scope="function")]
+Submitter = Annotated[Caller, Depends(_may_in_turn("submit"), scope="function")]
+Operator = Annotated[Caller, Depends(_may_in_turn("operate"), scope="function")]
+Admin = Annotated[Caller, Depends(_may_in_turn("admin"), scope="function")]
+#: Callers of routes that read a body, or wait for a call: they take no place meanwhile.
+Uploader = Annotated[Caller, Depends(_may("submit"))]
 Inferrer = Annotated[Caller, Depends(_may("infer"))]
-Operator = Annotated[Caller, Depends(_may("operate"))]
-Admin = Annotated[Caller, Depends(_may("admin"))]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, ValidationError
 from redis import RedisError
 from starlette.exceptions import HTTPException
@@ -94,6 +95,8 @@ def to_error(error: Exception, id: str) -> MillraceError:
         return _invalid(error.errors())
     if isinstance(error, ClientDisconnect):
         return Malformed("the body ended early")
+    if isinstance(getattr(error, "orig", error), QueryCanceled):
+        return Unavailable("the database took too long; ask for less at a time", retry_after_s=1)
     if isinstance(error, (*CONNECTION_ERRORS, RedisError)):
         _log.warning("%s", error, extra={"request_id": id})
         service = "Redis" if isinstance(error, RedisError) else "the database"

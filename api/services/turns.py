@@ -2,38 +2,62 @@
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from fastapi.concurrency import run_in_threadpool
+
+from jobs.errors import Overloaded
+
+_RETRY_S = 1.0
+_END = object()
+
+T = TypeVar("T")
 
 
 class TenantTurns:
     """Bounded places: a free one goes to the next waiting tenant, round robin, and within a tenant
     to whoever waits longest.
 
-    `each`: places that one tenant may hold at a time; without it, all. Every method runs on the
-    event loop.
+    `each`: places that one tenant may hold at a time; without it, all. `most_waiting`: requests of
+    a tenant that may wait. Every method runs on the event loop.
     """
 
-    def __init__(self, places: int, each: int | None = None) -> None:
-        self._free, self._each = places, each or places
+    def __init__(self, places: int, each: int | None = None, most_waiting: int = 100) -> None:
+        self._free, self._each, self._most_waiting = places, each or places, most_waiting
         self._held: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
-    async def place(self, tenant: str) -> AsyncIterator[None]:
-        """Waits for a place, and holds it for the block."""
+    async def place(self, tenant: str, *, bounded: bool = True) -> AsyncIterator[None]:
+        """Waits for a place, and holds it for the block. Raises Overloaded where `bounded`."""
         if self._free and self._held[tenant] < self._each:
             self._take(tenant)
         else:
-            await self._wait(tenant)
+            await self._wait(tenant, bounded)
         try:
             yield
         finally:
             self._release(tenant)
 
-    async def _wait(self, tenant: str) -> None:
+    async def pieces(self, tenant: str, source: Iterator[T]) -> AsyncIterator[T]:
+        """Yields what `source` yields, which runs on a thread, each piece in a place of its own: a
+        slow reader holds none, and what has begun is not rejected."""
+        while True:
+            async with self.place(tenant, bounded=False):
+                piece = await run_in_threadpool(next, source, _END)
+            if piece is _END:
+                return
+            yield piece  # type: ignore[misc]
+
+    async def _wait(self, tenant: str, bounded: bool) -> None:
+        turns = self._waiting.setdefault(tenant, deque())
+        if bounded and len(turns) >= self._most_waiting:
+            message = f"{len(turns)} requests of this tenant wait already; send fewer at a time"
+            raise Overloaded(message, retry_after_s=_RETRY_S)
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(turn)
+        turns.append(turn)
         try:
             await turn
         except asyncio.CancelledError:

@@ -21,7 +21,7 @@ from api.compat.anthropic.schemas import (
     MessageBatchPage,
 )
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter
+from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, idempotency
 from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
@@ -56,9 +56,7 @@ _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 
 
 @router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=CREATED)
-async def create_message_batch(
-    request: Request, context: ContextDep, caller: Submitter
-) -> Response:
+async def create_message_batch(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Stores a batch of Messages requests; responds once it is committed."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
@@ -69,7 +67,8 @@ async def create_message_batch(
         if bodies.is_heavy_file(body):
             row, replayed = await context.ingest_pool.run(_once, body, *request_info)
         else:
-            row, replayed = await run_in_threadpool(_once, context, body, *request_info)
+            async with context.submission_turns.place(caller.tenant):
+                row, replayed = await run_in_threadpool(_once, context, body, *request_info)
     return json_response(
         _batch_object(row, request), 200, idempotency.REPLAYED if replayed else None
     )
@@ -223,8 +222,9 @@ def get_message_batch_results(
     native = reading.result_lines(context.database, job, span, "units", None)
     opened = lines.resolve_lines(context.payloads, native)
     request_info = orjson.loads(job.asked or "{}") | {"id": str(job.id)}
+    translated = _translated_lines(opened, request_info)
     return StreamingResponse(
-        _translated_lines(opened, request_info), media_type="application/x-jsonl"
+        context.turns.pieces(caller.tenant, translated), media_type="application/x-jsonl"
     )
 
 

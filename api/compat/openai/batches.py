@@ -12,7 +12,7 @@ from api.compat.openai import durations, files
 from api.compat.openai.files import page_object
 from api.compat.openai.schemas import ERRORS, Batch, BatchList, BatchRequest
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter
+from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, idempotency
 from api.http.errors import validated
 from api.http.responses import json_response
@@ -50,7 +50,7 @@ _MAX_BYTES = 1 << 20
     openapi_extra=idempotency.request_doc("BatchRequest"),
     responses={200: idempotency.REPLAY_HEADER_DOC},
 )
-async def create_batch(request: Request, context: ContextDep, caller: Submitter) -> Response:
+async def create_batch(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Makes a job of a file with the purpose `batch`. All lines are checked before any runs: until
     then the batch is `validating`, and problems stand in `errors`. Items that are not done within
     `completion_window`, any duration, expire."""
@@ -58,7 +58,8 @@ async def create_batch(request: Request, context: ContextDep, caller: Submitter)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     raw = await bodies.read_all(request, _MAX_BYTES)
     claim = await idempotency.claim_of(request, caller.tenant, key, raw) if key else None
-    return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))
+    async with context.submission_turns.place(caller.tenant):
+        return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))
 
 
 def _create(

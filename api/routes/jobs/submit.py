@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from api.context import Context, ContextDep
-from api.dependencies import Submitter
+from api.dependencies import Uploader
 from api.http import bodies, idempotency
 from api.http.errors import faults_of
 from api.routes.jobs import transfers
@@ -67,7 +67,7 @@ _SUBMIT_DOC: dict[str, Any] = {
     openapi_extra=_SUBMIT_DOC,
     responses={202: idempotency.REPLAY_HEADER_DOC},
 )
-async def submit_job(request: Request, context: ContextDep, caller: Submitter) -> Response:
+async def submit_job(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Stores a job; 202 once it is committed. The body is a JSON object with `items`, or with the
     `input` that they are read from; or NDJSON, one item a line, with all other fields as query
     parameters (objects as JSON)."""
@@ -92,7 +92,8 @@ async def _receive(
         claim = upload.finish() if upload else None
         if bodies.is_heavy_file(body):
             return await context.ingest_pool.run(_once, body, store, caller, query, claim)
-        return await run_in_threadpool(_once, context, body, store, caller, query, claim)
+        async with context.submission_turns.place(caller.tenant):
+            return await run_in_threadpool(_once, context, body, store, caller, query, claim)
 
 
 def _once(

@@ -1,8 +1,12 @@
 """Places that tenants take in turn."""
 
 import asyncio
+import threading
+
+import pytest
 
 from api.services.turns import TenantTurns
+from jobs.errors import Overloaded
 
 
 async def hold(
@@ -89,6 +93,43 @@ def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
         second.cancel()
         await asyncio.gather(first, second, return_exceptions=True)
         assert log == ["a"]
+        assert await free(turns) == 1
+
+    asyncio.run(test())
+
+
+def test_no_more_than_so_many_of_a_tenant_wait() -> None:
+    async def test() -> None:
+        turns, log = TenantTurns(1, most_waiting=2), list[str]()
+        end = asyncio.get_running_loop().create_future()
+        names = ["a", "a", "a", "b"]
+        tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in names]
+        await settle()
+        with pytest.raises(Overloaded) as caught:
+            await hold(turns, "a", log, end)
+        assert caught.value.retry_after_s
+        end.set_result(None)
+        await asyncio.gather(*tasks)
+        assert sorted(log) == sorted(names)
+
+    asyncio.run(test())
+
+
+def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
+    async def test() -> None:
+        turns, ran_on = TenantTurns(1), list[int]()
+
+        def source() -> object:
+            for n in range(3):
+                ran_on.append(threading.get_ident())
+                yield n
+
+        found = []
+        async for piece in turns.pieces("a", source()):  # type: ignore[arg-type]
+            assert await free(turns) == 1
+            found.append(piece)
+        assert found == [0, 1, 2]
+        assert threading.get_ident() not in ran_on
         assert await free(turns) == 1
 
     asyncio.run(test())
