@@ -33,12 +33,14 @@ from api.routes.admin import audit, keys, limits, tenants, usage, workers
 from api.routes.jobs import events, jobs, results, submit, webhooks
 from api.schemas.common import Problem
 from api.services import loop_lag, models_watcher
+from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.free_space import FreeSpace
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.turns import TenantTurns
 from jobs.blobs.payloads import Payloads
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
@@ -48,6 +50,11 @@ from jobs.telemetry.tracing import export, spans
 from jobs.version import VERSION
 
 _CONNECTIONS = 10
+_STATEMENT_S = 10.0
+# Of AnyIO's 40 threads, and of those for one tenant, each with a connection: for reads and verbs,
+# and for new jobs, whose commits share a write to the disk.
+_THREADS, _THREADS_EACH = 24, 4
+_SUBMISSIONS, _SUBMISSIONS_EACH = 12, 8
 _REPORTS_TIMEOUT_S = 5.0
 _PROBLEM: dict[str, Any] = {
     "model": Problem,
@@ -95,6 +102,8 @@ def create_app(settings: Settings) -> FastAPI:
             export.start(settings, "api")
             stack.push_async_callback(context.response_cache.stop)
             stack.push_async_callback(live_updates.stop)
+            context.call_preparation.start()
+            stack.callback(context.call_preparation.stop)
             stack.callback(context.ingest_pool.stop)
             for service in (
                 context.authenticator,
@@ -137,7 +146,7 @@ def build_context(settings: Settings) -> Context:
     resources = Resources(
         settings=settings,
         models_file=ModelsFile(settings.models),
-        database=db.connect(settings.database_url, pool_size=_CONNECTIONS, role=db.API),
+        database=db.connect(settings.database_url, _CONNECTIONS, _STATEMENT_S, role=db.API),
         payloads=Payloads.connect(settings.blobs, settings.blob_over_kb, settings.s3_endpoint),
     )
     gateway = CallGateway(settings.redis_url, settings.max_queued_calls)
@@ -153,12 +162,15 @@ def build_context(settings: Settings) -> Context:
         database=resources.database,
         payloads=resources.payloads,
         gateway=gateway,
+        call_preparation=CallPreparation(settings),
         ingest_pool=IngestPool(settings),
         job_watcher=JobWatcher(resources.database),
         response_cache=ResponseCache(settings.redis_url, settings.call_idempotency_s),
         uploads=Uploads(),
         authenticator=Authenticator(settings),
         reports=reports,
+        turns=TenantTurns(_THREADS, _THREADS_EACH),
+        submission_turns=TenantTurns(_SUBMISSIONS, _SUBMISSIONS_EACH),
         call_log=CallLog(pipeline, on=settings.metrics),
         diagnostics=DiagnosticsService(resources, reports),
         free_space=FreeSpace(settings),

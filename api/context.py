@@ -14,12 +14,14 @@ from api.gateway.gateway import CallGateway
 from api.gateway.inference import InferenceSession
 from api.gateway.response_cache import ResponseCache
 from api.http.idempotency import Uploads
+from api.services.call_preparation import CallPreparation
 from api.services.diagnostics import DiagnosticsService
 from api.services.free_space import FreeSpace
 from api.services.ingest_pool import IngestPool
 from api.services.job_watcher import JobWatcher
 from api.services.reports import Reports
 from api.services.resources import Resources
+from api.services.turns import TenantTurns
 from jobs.identity import Caller
 from jobs.states import JobClass
 
@@ -29,12 +31,15 @@ class Context(Resources):
     """Everything that routes need; api/app.py builds, starts and stops it."""
 
     gateway: CallGateway  #: inference calls, through Redis
+    call_preparation: CallPreparation  #: child processes that prepare large calls
     ingest_pool: IngestPool  #: child processes that take large bodies in
     job_watcher: JobWatcher  #: streams of jobs' progress
     response_cache: ResponseCache  #: responses of calls, by Idempotency-Key
     uploads: Uploads  #: bodies that are coming in under an Idempotency-Key
     authenticator: Authenticator  #: from a credential to a Caller
     reports: Reports  #: what the platform's processes report
+    turns: TenantTurns  #: threads for reads and verbs, and the connections that they use
+    submission_turns: TenantTurns  #: those for new jobs and files
     call_log: CallLog  #: calls that ended within the last hour
     diagnostics: DiagnosticsService  #: findings of `why`
     free_space: FreeSpace  #: of the disks that jobs and files are stored on

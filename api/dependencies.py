@@ -1,12 +1,13 @@
 """Dependencies that authenticate a request and require a scope."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from api.context import Context, ContextDep
+from jobs.calls.quotas import requests_of
 from jobs.errors import Forbidden
 from jobs.identity import Caller, Scope
 
@@ -18,10 +19,20 @@ _BEARER = HTTPBearer(
 
 
 async def authorize(request: Request, context: Context, scope: Scope) -> Caller:
-    """Authenticates a request and requires a scope. Raises Unauthenticated, Forbidden."""
+    """Authenticates a request, charges it to its tenant's requests a second, and requires a scope.
+
+    Raises Unauthenticated, QuotaExceeded, Forbidden.
+    """
     caller = await context.authenticator.authenticate(request.scope["headers"])
+    if caller.limits:
+        await charge(context, caller)
     require(caller, scope)
     return caller
+
+
+async def charge(context: Context, caller: Caller) -> None:
+    """Charges a request to its tenant's requests a second. Raises QuotaExceeded."""
+    await context.gateway.charge(requests_of(caller.tenant, caller.limits))
 
 
 def require(caller: Caller, scope: Scope) -> None:
@@ -39,8 +50,23 @@ def _may(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     return check
 
 
-Reader = Annotated[Caller, Depends(_may("read"))]
-Submitter = Annotated[Caller, Depends(_may("submit"))]
+def _may_in_turn(scope: Scope) -> Callable[..., AsyncIterator[Caller]]:
+    """Holds one of the tenant's places while the route runs; its response may take longer."""
+
+    async def check(
+        request: Request, context: ContextDep, _: Annotated[object, Depends(_BEARER)]
+    ) -> AsyncIterator[Caller]:
+        caller = await authorize(request, context, scope)
+        async with context.turns.place(caller.tenant):
+            yield caller
+
+    return check
+
+
+Reader = Annotated[Caller, Depends(_may_in_turn("read"), scope="function")]
+Submitter = Annotated[Caller, Depends(_may_in_turn("submit"), scope="function")]
+Operator = Annotated[Caller, Depends(_may_in_turn("operate"), scope="function")]
+Admin = Annotated[Caller, Depends(_may_in_turn("admin"), scope="function")]
+#: Callers of routes that read a body, or wait for a call: they take no place meanwhile.
+Uploader = Annotated[Caller, Depends(_may("submit"))]
 Inferrer = Annotated[Caller, Depends(_may("infer"))]
-Operator = Annotated[Caller, Depends(_may("operate"))]
-Admin = Annotated[Caller, Depends(_may("admin"))]

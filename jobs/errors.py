@@ -63,11 +63,11 @@ class Fault:
         """Returns the fault as an entry of a problem's `errors`."""
         line = {} if self.line is None else {"line": self.line}
         loc = [_text(part) if isinstance(part, str) else part for part in self.loc]
-        return {"loc": loc, **line, "code": self.code, "message": self.message}
+        return {"loc": loc, **line, "code": self.code, "message": _text(self.message)}
 
 
 def _text(name: str) -> str:
-    """Replaces lone surrogates in a client's own name: they can't be sent back."""
+    """Replaces lone surrogates in a client's own words: they can't be sent back."""
     return name.encode("utf-8", "replace").decode()
 
 

@@ -3,47 +3,33 @@ at all."""
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from api.gateway.fallbacks import FallbackPlan
+import orjson
+
 from api.gateway.inference import CallResult, InferenceSession, is_temporary
+from api.gateway.prepared import PreparedInputs
 from jobs import clock
 from jobs.errors import MillraceError
 from jobs.identity import Limit
-from jobs.models.model import Model
 
 #: Calls of one request that wait or run: one full launch or several, and a part of the queue.
 MAX_CONCURRENT_CALLS = 256
 
-_YIELD_EVERY = 16  # inputs; sizing or sending them blocks the loop for about a millisecond
+_YIELD_EVERY = 16  # inputs; sending them blocks the loop for about a millisecond
 
 
-async def fan_out(
-    session: InferenceSession, model: Model, values: Sequence[Any], params: Mapping[str, Any]
-) -> list[CallResult]:
-    """Returns the results in the order of `values`, all by this model.
+async def fan_out(session: InferenceSession, inputs: PreparedInputs) -> list[CallResult]:
+    """Returns the results in the order of the inputs, all by one model.
 
     Raises why the first was not admitted, or why one failed; the others are then withdrawn.
     """
-    calls = _Calls(session, values, await _sized(model, values, params))
+    calls = _Calls(session, inputs)
     try:
         await calls.run()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
-    return [calls.results[n] for n in range(len(values))]
-
-
-async def _sized(
-    model: Model, values: Sequence[Any], params: Mapping[str, Any]
-) -> list[FallbackPlan]:
-    plans = []
-    for n, value in enumerate(values):
-        plans.append(FallbackPlan(model, params, model.size(value, params), {}))
-        if n % _YIELD_EVERY == _YIELD_EVERY - 1:
-            await asyncio.sleep(0)
-    return plans
+    return [calls.results[n] for n in range(len(inputs.values))]
 
 
 class _Calls:
@@ -51,19 +37,17 @@ class _Calls:
     another one has ended. The first stands for all: it is charged with the whole request, and is
     rejected as a single call would be."""
 
-    def __init__(
-        self, session: InferenceSession, values: Sequence[Any], plans: Sequence[FallbackPlan]
-    ) -> None:
+    def __init__(self, session: InferenceSession, inputs: PreparedInputs) -> None:
         self.results: dict[int, CallResult] = {}
-        self._values, self._plans = values, plans
-        more = sum(plan.size for plan in plans[1:])
+        self._values, self._plans = inputs.values, inputs.plans
+        more = sum(plan.size for plan in inputs.plans[1:])
         self._first = replace(session, more_units=more, on_admitted=self._widen)
         flights = tuple(map(_concurrency_only, session.caller.limits))
         caller = replace(session.caller, limits=flights)
         self._following = replace(
             session, caller=caller, rate_limit_headers={}, retries_admission=True
         )
-        self._left = deque(range(len(values)))
+        self._left = deque(range(len(inputs.values)))
         self._open = 0
         self._window = 1 if session.caller.limits else MAX_CONCURRENT_CALLS
         self._changed = asyncio.Event()
@@ -89,7 +73,8 @@ class _Calls:
         waited_ms = (clock.monotonic() - session.since_s) * 1000
         session = replace(session, waited_ms=waited_ms if n else 0.0)
         try:
-            self.results[n] = await session.call(self._values[n], iter((self._plans[n],)))
+            value = orjson.Fragment(self._values[n])
+            self.results[n] = await session.call(value, iter((self._plans[n],)))
             self._window = min(self._window + 1, MAX_CONCURRENT_CALLS)
         except MillraceError as error:
             if n == 0 or not is_temporary(error):

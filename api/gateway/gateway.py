@@ -41,6 +41,7 @@ _SILENT_S = 10.0
 _RETRY_S = 0.2
 _WATCH_S = 1.0
 _PATIENCE_S = 0.5
+_UNCHARGED_S = 1.0
 
 #: Output, error, units and timing of a call.
 InferenceResult = tuple[Any, list[str] | None, int, dict[str, Any]]
@@ -102,6 +103,7 @@ class CallGateway:
         self._charge = PipelineScript(self._pipe, scripts.CHARGE)
         self.model_statuses = ModelStatuses(self._pipe)
         self._max_waiting = max_waiting
+        self._uncharged_until_s = 0.0  # on the process's clock
         self.name = ids.show("api", ids.new())
         self._waiting: dict[str, _Waiting] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -131,17 +133,19 @@ class CallGateway:
             return False
 
     async def charge(self, quota: Quota) -> None:
-        """Charges a request that is no call to its quota.
+        """Charges a request to its quota.
 
-        Raises QuotaExceeded. Admits it where Redis is silent: no job waits for Redis.
+        Raises QuotaExceeded. Admits it where Redis is silent, and the next second's requests
+        without a look: no job or read waits for Redis.
         """
-        if quota is FREE:
+        if quota is FREE or clock.monotonic() < self._uncharged_until_s:
             return
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 reply = await self._charge.ask([], charge_arguments(quota))
         except (RedisError, TimeoutError) as error:
             _log.warning("couldn't count a request of %s: %s", quota.tenant, error)
+            self._uncharged_until_s = clock.monotonic() + _UNCHARGED_S
             return
         rejected = refused(reply, quota)
         if rejected and rejected.exceeded:
@@ -174,7 +178,7 @@ class CallGateway:
                 return plan, result
             attempt.refused = result
             if result.exceeded:
-                quota = quota_of(request.tenant, request.limits, plan.model.name)
+                quota = quota_of(request.tenant, request.limits, plan.model.name, True)
                 errors.append(quota_exceeded(quota, result.exceeded))
                 break
             errors.append(rejection(result, plan.model, terms, status.profile.load_ms))
@@ -201,7 +205,7 @@ class CallGateway:
         )  # fmt: skip
         quota = FREE
         if request.limits:
-            quota = quota_of(request.tenant, request.limits, plan.model.name)
+            quota = quota_of(request.tenant, request.limits, plan.model.name, True)
         arguments = put_arguments(
             status.keys, call, target_ms=plan.model.target_ms,
             timeout_ms=max(1, int(left_s * 1000)),

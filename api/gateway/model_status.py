@@ -15,6 +15,7 @@ from jobs.calls.lanes import Terms
 from jobs.calls.profile import Profile
 from jobs.calls.redis import Keys
 from jobs.models.model import Model
+from jobs.models.registry import Registry
 
 _PATIENCE_S = 0.25  #: A call waits this long for the first look at its model.
 _IDLE_S = 60.0  #: A model without calls is no longer refreshed after this time.
@@ -70,6 +71,11 @@ class ModelStatuses:
                 if (await self.get(model)).ready:
                     return model
         return versions[0]
+
+    async def choose_all(self, models: Registry) -> dict[str, str]:
+        """Returns the `name@version` that each bare name of several versions stands for now."""
+        names = models.ambiguous_names
+        return {name: (await self.choose(models.versions(name))).key for name in names}
 
     async def refresh(self) -> None:
         """Reads all of them again. Raises RedisError."""

@@ -1,6 +1,7 @@
 """Request bodies: read asynchronously, bounded, and spooled to disk."""
 
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from os import SEEK_END
@@ -14,7 +15,11 @@ from starlette.types import Message, Receive, Scope
 from jobs.errors import TooLarge, UnsupportedMedia
 
 _IN_MEMORY = 1 << 20
-_SMALL = 1 << 20
+#: Bytes of a body that may be parsed beside other requests.
+LIGHT_BYTES = 1 << 16
+#: Values of such a body: each is an object to make and to check.
+LIGHT_VALUES = 4096
+_PUNCTUATION = (b",", b":", b"[", b"{")
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
@@ -76,24 +81,44 @@ def is_large(body: IO[bytes]) -> bool:
     return size > _IN_MEMORY
 
 
+def is_heavy(body: bytes, light_bytes: int = LIGHT_BYTES) -> bool:
+    """Returns True if parsing a body would hold up others.
+
+    Punctuation in texts counts as values too: the body is not parsed.
+    """
+    return len(body) > light_bytes or sum(map(body.count, _PUNCTUATION)) > LIGHT_VALUES
+
+
+def is_heavy_file(body: IO[bytes]) -> bool:
+    """Does the same with a spooled body."""
+    start = body.read(LIGHT_BYTES + 1)
+    body.seek(0)
+    return is_heavy(start)
+
+
 async def read_all(request: Request, max_bytes: int) -> bytes:
     """Returns the whole body in memory. Raises TooLarge, ClientDisconnect."""
     return b"".join([chunk async for chunk in chunks(request, max_bytes)])
 
 
 def limit_small_body(scope: Scope, receive: Receive) -> Receive:
-    """Bounds the bodies that FastAPI reads whole, before it authenticates."""
-    size = 0
+    """Bounds the bodies that FastAPI reads whole, before it authenticates, and rejects JSON that is
+    not plain UTF-8, which it would read."""
+    size, start = 0, b""
+    is_json = b"json" in dict(scope["headers"]).get(b"content-type", b"")
 
     async def bounded() -> Message:
-        nonlocal size
+        nonlocal size, start
         declared = dict(scope["headers"]).get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > _SMALL:
-            raise HTTPException(413, _too_large(_SMALL).detail)
+        if declared.isdigit() and int(declared) > LIGHT_BYTES:
+            raise HTTPException(413, _too_large(LIGHT_BYTES).detail)
         message = await receive()
         size += len(message.get("body", b""))
-        if size > _SMALL:
-            raise HTTPException(413, _too_large(_SMALL).detail)
+        if size > LIGHT_BYTES:
+            raise HTTPException(413, _too_large(LIGHT_BYTES).detail)
+        start = (start + message.get("body", b""))[: len(BOM_UTF8)]
+        if is_json and (start == BOM_UTF8 or b"\0" in message.get("body", b"")):
+            raise HTTPException(400, "not valid JSON: it must be UTF-8, without a byte order mark")
         return message
 
     return bounded

@@ -85,6 +85,9 @@ class Connection(HttpToolsProtocol):
         # A head is no longer than what came since it began; a longer packet needs the exact sum.
         if max(self._head, self._chunk) > MAX_HEAD and self._length() > MAX_HEAD:
             raise self._rejected(_head_too_large())
+        hosts = [name for name, _ in self.headers].count(b"host")
+        if hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
+            raise self._rejected(Malformed(f"there are {hosts} Host headers; send one"))
         self._in_head = False
         self._body = self._overhead = 0
         self._since_s = self.loop.time()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, ValidationError
 from redis import RedisError
 from starlette.exceptions import HTTPException
@@ -102,6 +103,8 @@ def to_error(error: Exception, id: str) -> MillraceError:
         where = "temporary files" if isinstance(error, OSError) else "the database"
         message = f"the disk of {where} is full: nothing was stored, try again later"
         return InsufficientStorage(message, retry_after_s=_DISK_FULL_S)
+    if isinstance(getattr(error, "orig", error), QueryCanceled):
+        return Unavailable("the database took too long; ask for less at a time", retry_after_s=1)
     if isinstance(error, (*CONNECTION_ERRORS, RedisError)):
         _log.warning("%s", error, extra={"request_id": id})
         service = "Redis" if isinstance(error, RedisError) else "the database"
@@ -177,11 +180,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        translated = (
-            TooLarge(str(error.detail))
-            if error.status_code == 413
-            else _FrameworkError(error, request)
-        )
+        known = {400: Malformed, 413: TooLarge}.get(error.status_code)
+        translated = known(str(error.detail)) if known else _FrameworkError(error, request)
         response = problem_response(translated, request_id(request.scope), request.url.path)
         response.headers.update(error.headers or {})
         if error.status_code == 405:

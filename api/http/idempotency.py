@@ -12,6 +12,7 @@ from math import inf
 from typing import Any
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 
 from api.http import bodies
 from jobs import clock
@@ -89,6 +90,17 @@ class Upload:
     def silent(self) -> bool:
         """Returns True if no chunk came for a while."""
         return clock.monotonic() - self._last_chunk_s > _SILENT_S
+
+
+async def claim_of(request: Request, tenant: str, key: str, *parts: bytes) -> Claim:
+    """Returns the claim of a request whose body is in memory."""
+    upload = Upload(request, tenant, key)
+    for part in parts:
+        if len(part) > bodies.LIGHT_BYTES:
+            await run_in_threadpool(upload.add, part)
+        else:
+            upload.add(part)
+    return upload.finish()
 
 
 class Uploads:

@@ -1,6 +1,7 @@
 """POST /infer: asynchronous, and without the database."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -8,8 +9,9 @@ from fastapi import APIRouter, Request, Response
 from api.context import ContextDep
 from api.dependencies import Inferrer
 from api.gateway import metrics
-from api.gateway.fallbacks import FallbackPlan, fallback_plans
+from api.gateway.fallbacks import fallback_plans
 from api.gateway.inference import InferenceSession
+from api.gateway.prepared import PreparedCall, check_length
 from api.http import bodies, idempotency
 from api.http.errors import validated
 from api.schemas.calls import CallRequest, CallResponse
@@ -17,6 +19,7 @@ from jobs import clock
 from jobs.errors import Fault, Invalid
 from jobs.intake import validation
 from jobs.models.model import Model
+from jobs.models.registry import Registry
 
 router = APIRouter(tags=["calls"])
 PATH = "/infer"
@@ -35,32 +38,41 @@ async def infer(request: Request, context: ContextDep, caller: Inferrer) -> Resp
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     models = context.models
     raw = await bodies.read_all(request, models.max_line_bytes)
-    call = validated(CallRequest, validation.parse_json(raw))
-    model = await context.gateway.model_statuses.choose(models.versions(call.model))
-    _check(model, call)
+    statuses = context.gateway.model_statuses
+    if bodies.is_heavy(raw):
+        versions = await statuses.choose_all(models)
+        prepared = await context.call_preparation.run(caller.tenant, prepare, raw, versions)
+    else:
+        call = validated(CallRequest, validation.parse_json(raw))
+        prepared = _prepared(models, await statuses.choose(models.versions(call.model)), call)
 
     rate_limit_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
-        plans = fallback_plans(models, model, call.input, call.params)
         with context.inference_session(
-            request, caller, call.call_class, call.timeout_ms, since_s, rate_limit_headers
+            request, caller, prepared.job_class, prepared.timeout_ms, since_s, rate_limit_headers
         ) as session:
-            return await _call(session, call, plans)
+            return await _call(session, prepared)
 
     if key is None:
         return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
-    upload = idempotency.Upload(request, caller.tenant, key)
-    upload.add(raw)
-    body, replayed = await context.response_cache.once(upload.finish(), call.timeout_ms, answer)
+    claim = await idempotency.claim_of(request, caller.tenant, key, raw)
+    body, replayed = await context.response_cache.once(claim, prepared.timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else rate_limit_headers
     return Response(body, headers=headers, media_type=bodies.JSON)
 
 
-async def _call(
-    session: InferenceSession, call: CallRequest, plans: Iterator[FallbackPlan]
-) -> bytes:
-    result = await session.call(call.input, plans)
+def prepare(models: Registry, raw: bytes, versions: Mapping[str, str]) -> PreparedCall:
+    """Parses and checks a body, in a child process. versions: `name@version` of bare names."""
+    call = validated(CallRequest, validation.parse_json(raw))
+    model = models.resolve(versions.get(call.model, call.model))
+    check_length(raw, model)
+    prepared = _prepared(models, model, call)
+    return replace(prepared, plans=tuple(prepared.plans))
+
+
+async def _call(session: InferenceSession, prepared: PreparedCall) -> bytes:
+    result = await session.call(orjson.Fragment(prepared.value), iter(prepared.plans))
     plan = result.plan
     total_ms = round((clock.monotonic() - session.since_s) * 1000, 3)
     body = {
@@ -80,7 +92,8 @@ async def _call(
     return orjson.dumps(body)
 
 
-def _check(model: Model, call: CallRequest) -> None:
+def _prepared(models: Registry, model: Model, call: CallRequest) -> PreparedCall:
+    """Checks a call. Raises Invalid."""
     if model.split_inputs(call.input) is not None:
         message = (
             f"{model.key} takes one input a call, not a list of them: "
@@ -94,3 +107,5 @@ def _check(model: Model, call: CallRequest) -> None:
         item = validation.check(wrapped, (), None, model, True)
     if isinstance(item, list):
         raise Invalid("; ".join(fault.message for fault in item), faults=item)
+    plans = fallback_plans(models, model, call.input, call.params)
+    return PreparedCall(item.input, plans, call.timeout_ms, call.call_class)

@@ -1,7 +1,11 @@
 """Watcher of the models file."""
 
 import asyncio
+from contextlib import suppress
 
+from fastapi.concurrency import run_in_threadpool
+
+from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.telemetry.metrics import metrics
 from jobs.telemetry.metrics.gauge_table import GaugeTable
@@ -16,7 +20,18 @@ async def follow(file: ModelsFile) -> None:
     reference.
     """
     targets = GaugeTable(metrics.TARGET_S)
+    opened = None
     while True:
+        if opened is not file.models:
+            opened = file.models
+            await run_in_threadpool(_open_tokenizers, opened)
         await asyncio.sleep(_POLL_S)
         file.poll()
         targets.set({(model.key,): model.target_ms / 1000 for model in file.models})
+
+
+def _open_tokenizers(models: Registry) -> None:
+    """Opens what sizes need, so that no call waits for it."""
+    for model in models:
+        with suppress(Exception):  # the first call is told why; the watcher goes on
+            model.size("text", {})

@@ -5,7 +5,7 @@ the time when it is full again. It holds the use of one second, one request at l
 more than it holds is admitted when the bucket is full, and the next one waits the longer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from jobs.identity import Limit
@@ -23,6 +23,7 @@ class Quota:
     tenant: str = ""
     rates: tuple[Bound, ...] = ()  #: as in Limit
     flights: tuple[Bound, ...] = ()  #: bounds on open calls
+    prepaid: bool = False  #: requests for any model were charged when the request came
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -31,7 +32,9 @@ class Quota:
 
     def cost(self, bound: Bound, size: int) -> int:
         """Returns the cost of a call of this size for a rate."""
-        return size if bound.name == "tokens_per_s" else 1
+        if bound.name == "tokens_per_s":
+            return size
+        return 0 if self.prepaid and not bound.model else 1
 
 
 FREE = Quota()
@@ -39,16 +42,16 @@ FREE = Quota()
 
 
 @lru_cache(4096)
-def quota_of(tenant: str, limits: tuple[Limit, ...], model: str) -> Quota:
-    """Returns the quota of a caller's calls to a model; "": of requests for any model."""
+def quota_of(tenant: str, limits: tuple[Limit, ...], model: str, prepaid: bool = False) -> Quota:
+    """Returns the quota of a caller's calls to a model. prepaid: see Quota."""
     rates = [bound for name in _RATES for bound in bounds_of(limits, name, model)]
     flights = bounds_of(limits, "calls_in_flight", model)
-    return Quota(tenant, tuple(rates), tuple(flights)) if rates or flights else FREE
+    return Quota(tenant, tuple(rates), tuple(flights), prepaid) if rates or flights else FREE
 
 
 @lru_cache(4096)
 def requests_of(tenant: str, limits: tuple[Limit, ...]) -> Quota:
-    """Returns the quota of a request that is no call: its tenant's requests a second."""
+    """Returns what every authenticated request is charged to: requests a second for any model."""
     requests = tuple(bounds_of(limits, "requests_per_s", ""))
     return Quota(tenant, requests) if requests else FREE
 
@@ -79,10 +82,15 @@ class QuotaUsage:
 
     def exceeded(self, quota: Quota, size: int, now_ms: float, drain_ms: float) -> Exceeded | None:
         """Returns the bound that a call exceeds. drain_ms: time until an open call may end."""
-        states = [self._over_rate(quota, bound, size, now_ms) for bound in quota.rates]
+        costs = {bound: quota.cost(bound, size) for bound in quota.rates}
+        states = [self._over_rate(quota, bound, costs[bound] or 1, now_ms) for bound in costs]
+        prepaid_ms = max((each.wait_ms for each in states if not costs[each.bound]), default=0.0)
         states += [self._over_open_calls(quota, bound, now_ms, drain_ms) for bound in quota.flights]
-        exceeding = [exceeded for exceeded in states if exceeded.wait_ms > _ROUNDING_MS]
-        return max(exceeding, key=lambda exceeded: exceeded.wait_ms, default=None)
+        exceeding = [
+            state for state in states if state.wait_ms > _ROUNDING_MS and costs.get(state.bound, 1)
+        ]
+        worst = max(exceeding, key=lambda exceeded: exceeded.wait_ms, default=None)
+        return worst and replace(worst, wait_ms=max(worst.wait_ms, prepaid_ms))
 
     def charge(self, quota: Quota, size: int, now_ms: float, id: str, deadline_ms: float) -> None:
         """Charges an admitted call to its quota."""
@@ -98,9 +106,9 @@ class QuotaUsage:
         for calls in self._open.values():
             calls.pop(id, None)
 
-    def _over_rate(self, quota: Quota, bound: Bound, size: int, now_ms: float) -> Exceeded:
+    def _over_rate(self, quota: Quota, bound: Bound, cost: float, now_ms: float) -> Exceeded:
         ahead_ms = max(0.0, self._full_ms.get((quota.tenant, bound.place), 0.0) - now_ms)
-        cost = min(quota.cost(bound, size), bound.burst)
+        cost = min(cost, bound.burst)
         left = max(0, int(bound.burst - ahead_ms / bound.step_ms))
         return Exceeded(bound, ahead_ms + (cost - bound.burst) * bound.step_ms, left)
 

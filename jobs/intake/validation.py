@@ -14,7 +14,10 @@ from jobs.models.inputs import chat, embeddings, tensor_inputs
 from jobs.models.model import Model
 
 MAX_CUSTOM_ID = 512  # characters
-MAX_DEPTH = 200  # of an input: what is built around it adds a few levels, and 254 is the end
+MAX_DEPTH = 200  # of an input: what is built around it adds a few levels
+_WRITER_DEPTH = 254  # levels that orjson writes
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")  # the escape, not its letters
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 CUSTOM_ID = f"must be a string of 1 to {MAX_CUSTOM_ID} characters, none of them a control character"
 _KEYS = frozenset({"custom_id", "input", "params"})
@@ -31,19 +34,24 @@ class Item:
 
 
 def parse_json(raw: bytes | memoryview) -> Any:
-    """Parses JSON. Raises Malformed with the place.
+    """Parses JSON in UTF-8. Raises Malformed with the place.
 
     Lone surrogates pass, where nothing else is wrong: the checks after this name each one.
     """
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as strict:
-        try:
-            return json.loads(bytes(raw), parse_constant=_no_constant, parse_float=_finite)
-        except UnicodeDecodeError:
-            raise Malformed("not valid JSON: it is not UTF-8; is it compressed?") from strict
-        except (ValueError, RecursionError):
-            raise Malformed(f"not valid JSON: {strict}") from strict
+        error = Malformed(f"not valid JSON: {strict}")
+    try:
+        text = str(raw, "utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("not valid JSON: it is not UTF-8; is it compressed?") from None
+    if not _SURROGATE.search(raw):
+        raise error
+    try:
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError):
+        raise error from None
 
 
 def _no_constant(name: str) -> Any:
@@ -58,7 +66,10 @@ def _finite(digits: str) -> float:
 
 
 def storable(value: Any) -> bytes:
-    """Returns the JSON text of a value. Raises ValueError(code, message) if it can't be stored."""
+    """Returns the JSON text of a value. Raises ValueError(code, message) if it can't be stored.
+
+    No Python code runs for each part of the value.
+    """
     try:
         raw = orjson.dumps(value)
     except orjson.JSONEncodeError as error:
@@ -66,20 +77,29 @@ def storable(value: Any) -> bytes:
             raise ValueError(
                 "lone_surrogate", "holds a lone surrogate, which is no text"
             ) from error
+        if "ecursion" in str(error):
+            raise _too_deep() from error
         raise ValueError("not_storable", str(error)) from error
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _too_deep(orjson.loads(raw)):
-        raise ValueError("too_deep", f"is nested more than {MAX_DEPTH} levels deep")
-    if b"\\u0000" in raw and _holds_nul(orjson.loads(raw)):
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
+        raise _too_deep()
+    if b"\\u0000" in raw and _NUL.search(raw):
         raise ValueError("nul", "holds a NUL character (\\u0000), which can't be stored")
     return raw
 
 
-def _holds_nul(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any(_holds_nul(key) or _holds_nul(inner) for key, inner in value.items())
-    return isinstance(value, list) and any(map(_holds_nul, value))
+def _too_deep() -> ValueError:
+    return ValueError("too_deep", f"is nested more than {MAX_DEPTH} levels deep")
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Returns True if the writer finds no room for the levels that are missing to its own bound."""
+    for _ in range(_WRITER_DEPTH - MAX_DEPTH):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
 
 
 def refuse_input(model: Model, value: Any) -> tuple[str, str] | None:
@@ -177,7 +197,7 @@ def _check_thoroughly(
     if custom_id is not None and not is_custom_id(custom_id):
         fault("custom_id", "custom_id", CUSTOM_ID)
 
-    raw = b""
+    raw, most = b"", model.limits.max_item_bytes
     if "input" not in fields:
         fault("input", "missing", "an item needs an input")
     else:
@@ -186,33 +206,34 @@ def _check_thoroughly(
         except ValueError as refused:
             code, message = refused.args
             fault("input", code, f"the input {message}")
-        if len(raw) > model.limits.max_item_bytes:
-            most = model.limits.max_item_bytes
+        if len(raw) > most:  # nothing walks it
             fault("input", "too_long", f"the input has {len(raw)} bytes; {model.key} takes {most}")
-        if strict and (no := _refuse_thoroughly(model, fields["input"])):
+        elif strict and (no := _refuse_thoroughly(model, fields["input"])):
             fault("input", *no)
 
-    params = fields.get("params")
     raw_params = None
-    if params is not None:
-        if not isinstance(params, dict):
-            fault("params", "type", "params must be an object")
-        elif no := refuse_params(model, params):
-            fault("params", *no)
-        else:
-            raw_params = orjson.dumps(params)
+    if (params := fields.get("params")) is not None:
+        try:
+            raw_params = _storable_params(model, params)
+        except ValueError as refused:
+            fault("params", *refused.args)
     inputs = model.split_inputs(fields.get("input"))
     if not faults and (message := too_long(model, raw, raw_params)):
         fault("params", "too_long", message)
     return faults or Item(custom_id, raw, raw_params, len(inputs) if inputs else 1)
 
 
-def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
-    if isinstance(value, dict):
-        return left == 0 or any(_too_deep(inner, left - 1) for inner in value.values())
-    if isinstance(value, list | tuple):
-        return left == 0 or any(_too_deep(inner, left - 1) for inner in value)
-    return False
+def _storable_params(model: Model, params: Any) -> bytes:
+    """Returns the JSON text of parameters. Raises ValueError(code, message)."""
+    if not isinstance(params, dict):
+        raise ValueError("type", "params must be an object")
+    if no := refuse_params(model, params):
+        raise ValueError(*no)
+    try:
+        return storable(params)
+    except ValueError as refused:
+        code, message = refused.args
+        raise ValueError(code, f"the object params {message}") from None
 
 
 def is_custom_id(value: Any) -> bool:

@@ -39,6 +39,11 @@ class Registry:
             raise UnknownModel(f"no model {name!r} is served here; there are: {names}")
         return self._versions[name]
 
+    @property
+    def ambiguous_names(self) -> list[str]:
+        """Bare names that stand for one of several versions."""
+        return [name for name, versions in self._versions.items() if len(versions) > 1]
+
     def unit(self, name: str, version: str) -> str:
         """Returns the unit of a stored job's sizes; "units" if its model is not served any more."""
         model = self._by_key.get(f"{name}@{version}")

@@ -59,7 +59,7 @@ class Tenant:
         path = f"/tenants/{self.name}/limits"
         put = self._admin.put(path, json={"data": list(limits)})
         assert put.status_code == 200, put.text
-        assert put.json() == self.http.get(path).json()
+        assert put.json() == self._admin.get(path).json()
 
     def infer(self, model: str = "echo", text: str = "x", **headers: str) -> httpx.Response:
         body = {"model": model, "input": text, "timeout_ms": 5000}
@@ -109,8 +109,11 @@ def test_requests_over_the_rate_are_refused_with_what_it_is_and_when_to_come_aga
     assert 0 < int(refused.headers["Retry-After-Ms"]) <= 250
 
 
-def test_who_waits_as_long_as_it_was_told_is_let_in(tenant: Tenant) -> None:
-    tenant.limit({"requests_per_s": 4, "tokens_per_s": 40})
+@pytest.mark.parametrize("limit", [{"requests_per_s": 4}, {"tokens_per_s": 40}], ids=str)
+def test_who_waits_as_long_as_it_was_told_is_let_in(
+    tenant: Tenant, limit: dict[str, float]
+) -> None:
+    tenant.limit(limit)
     eventually(lambda: "RateLimit" in tenant.infer().headers)
     for _ in range(4):
         refused = until_refused(tenant, text="x" * 15)
@@ -139,10 +142,10 @@ def test_a_key_has_a_limit_of_its_own(tenant: Tenant, admin: httpx.Client) -> No
     other.http.close()
 
 
-def test_replays_are_not_charged(tenant: Tenant) -> None:
-    tenant.limit({"requests_per_s": 0.01})
+def test_replays_are_not_charged_for_tokens(tenant: Tenant) -> None:
+    tenant.limit({"tokens_per_s": 0.01})
     eventually(lambda: tenant.infer().status_code == 429)
-    tenant.limit({"requests_per_s": 0.02})
+    tenant.limit({"tokens_per_s": 0.02})
     answers = []
     eventually(
         lambda: (
@@ -173,10 +176,29 @@ def test_calls_in_flight_are_bounded(tenant: Tenant) -> None:
     assert tenant.infer("slow").status_code == 200
 
 
-def test_submissions_of_jobs_count_as_requests(tenant: Tenant) -> None:
-    tenant.limit({"requests_per_s": 0.01})
-    eventually(lambda: tenant.submit("a").status_code == 429)
+def test_every_authenticated_request_counts(tenant: Tenant) -> None:
+    job = tenant.submit("a", model="echo").json()["id"]
+    tenant.limit({"requests_per_s": 0.001})
+    eventually(lambda: tenant.http.get("/jobs").status_code == 429)
     is_refused(tenant.submit("a"), "requests_per_s")
+    for path in ("/jobs", f"/jobs/{job}", f"/jobs/{job}/results", f"/jobs/{job}/events", "/models"):
+        is_refused(tenant.http.get(path), "requests_per_s")
+    is_refused(tenant.http.post(f"/jobs/{job}/cancel"), "requests_per_s")
+    is_refused(tenant.http.get("/keys"), "requests_per_s")  # which it may not see
+    assert tenant.http.get("/v1/models").status_code == 429
+    assert tenant.http.get("/dashboard/jobs").status_code == 429
+    assert tenant.http.get("/livez").status_code == 200
+    tenant.limit()
+    eventually(lambda: tenant.http.get("/jobs").status_code == 200)
+
+
+def test_a_call_is_one_request(tenant: Tenant) -> None:
+    tenant.limit({"requests_per_s": 0.001})
+    eventually(lambda: tenant.infer().status_code == 429)
+    tenant.limit({"requests_per_s": 4})  # a bucket of its own
+    eventually(lambda: "RateLimit" in tenant.infer().headers)
+    pause(1)  # until the bucket is full
+    assert tenant.infer().headers["RateLimit"] == '"requests";r=3;t=1'
 
 
 def test_a_job_is_bounded_in_items_and_by_what_is_queued(tenant: Tenant) -> None:

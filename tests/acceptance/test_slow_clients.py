@@ -147,6 +147,9 @@ def test_a_connection_is_kept_alive_between_calls(raw: Raw) -> None:
         (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100_000, 431),
         (b"GET /?" + b"a" * MAX_URL + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
         (b"no http\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.0\r\nHost: localhost\r\nhost: other\r\n\r\n", 400),
         (HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n", 400),
         (HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
     ],
@@ -154,6 +157,11 @@ def test_a_connection_is_kept_alive_between_calls(raw: Raw) -> None:
 def test_heads_beyond_all_bounds_are_refused(raw: Raw, head: bytes, status: int) -> None:
     raw.send(head)
     assert raw.refused() == status
+
+
+def test_an_old_client_needs_no_host(raw: Raw) -> None:
+    raw.send(b"GET /livez HTTP/1.0\r\n\r\n")
+    assert raw.answer()[0] == 200
 
 
 @pytest.mark.parametrize("before", [b"1;x=", b"0\r\nx: "], ids=["extension", "trailer"])

@@ -21,7 +21,7 @@ from api.compat.anthropic.schemas import (
     MessageBatchPage,
 )
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter
+from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, idempotency
 from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
@@ -29,7 +29,6 @@ from api.routes.jobs.lookup import find_job, is_retry
 from api.services.resources import Resources
 from jobs import ids
 from jobs.blobs import lines
-from jobs.calls.quotas import requests_of
 from jobs.dialects.anthropic import Anthropic, item_of, model_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
@@ -58,22 +57,19 @@ _Cursor = Annotated[str | None, Query(pattern=_BATCH_ID)]
 
 
 @router.post(PATH, response_model=MessageBatch, openapi_extra=CREATE, responses=CREATED)
-async def create_message_batch(
-    request: Request, context: ContextDep, caller: Submitter
-) -> Response:
+async def create_message_batch(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Stores a batch of Messages requests; responds once it is committed."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     upload = idempotency.Upload(request, caller.tenant, key) if key else None
     most = context.settings.max_json_mb * _MIB
     async with bodies.spooled(request, most, upload.add if upload else None) as body:
         request_info = caller, upload.finish() if upload else None, is_retry(request)
-        if bodies.is_large(body):
+        if bodies.is_heavy_file(body):
             row, replayed = await context.ingest_pool.run(caller.tenant, _once, body, *request_info)
         else:
-            row, replayed = await run_in_threadpool(_once, context, body, *request_info)
+            async with context.submission_turns.place(caller.tenant):
+                row, replayed = await run_in_threadpool(_once, context, body, *request_info)
     return json_response(
         _batch_object(row, request), 200, idempotency.REPLAYED if replayed else None
     )
@@ -240,8 +236,9 @@ def get_message_batch_results(
     native = reading.result_lines(context.database, job, span, "units", None)
     opened = lines.resolve_lines(context.payloads, native)
     request_info = orjson.loads(job.asked or "{}") | {"id": str(job.id)}
+    translated = _translated_lines(opened, request_info)
     return StreamingResponse(
-        _translated_lines(opened, request_info), media_type="application/x-jsonl"
+        context.turns.pieces(caller.tenant, translated), media_type="application/x-jsonl"
     )
 
 

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
@@ -12,9 +14,10 @@ from api.compat.oip.schemas import InferenceResponse
 from api.compat.oip.wire import Inference
 from api.context import Context, ContextDep
 from api.dependencies import Inferrer
-from api.gateway.fallbacks import fallback_plans
+from api.gateway.fallbacks import FallbackPlan, fallback_plans
 from api.gateway.fan_out import fan_out
 from api.gateway.inference import CallResult, InferenceSession
+from api.gateway.prepared import PreparedInputs
 from api.http import bodies, compression
 from jobs import clock
 from jobs.errors import Malformed, TooLarge
@@ -27,6 +30,7 @@ from jobs.models.registry import Registry
 
 router = APIRouter(prefix="/v2")
 
+LIGHT_TEXT_BYTES = 8192  #: Bytes of a body whose texts may be tokenized beside other requests.
 _PATH = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _BINARY = "application/octet-stream"
 _ANY_BYTES = {"schema": {"type": "string", "format": "binary"}}
@@ -88,17 +92,19 @@ async def answer(request: Request, context: Context, caller: Caller) -> Response
     name, version = _PATH.fullmatch(request.scope["path"]).groups("")  # type: ignore[union-attr]
     versions = signatures.models_of(context.models, name, version)
     model = await context.gateway.model_statuses.choose(versions)
-    signature = signatures.call_signature(model)
+    signatures.call_signature(model)  # raises where this protocol can't call it
     body = await _body(request, model.max_line_bytes)
     head = wire.header_length(request.headers.get(wire.HEADER), body)
-    if wire.is_slow_to_read(body, head, signature):
-        inference = await run_in_threadpool(wire.read, body, head, signature)
+    light_bytes = LIGHT_TEXT_BYTES if signatures.takes_texts(model) else bodies.LIGHT_BYTES
+    if bodies.is_heavy(body, light_bytes):
+        tenant, preparation = caller.tenant, context.call_preparation
+        inference, inputs = await preparation.run(tenant, prepare, model.key, body, head)
     else:
-        inference = wire.read(body, head, signature)
+        inference, inputs = prepare(context.models, model.key, body, head)
     terms = inference.job_class, inference.timeout_ms, since_s
     with context.inference_session(request, caller, *terms, {}) as session:
         call = _call_with_texts if signatures.takes_texts(model) else _call_with_tensors
-        result, outputs, more = await call(session, context.models, model, inference)
+        result, outputs, more = await call(session, inputs)
     total_ms = round((clock.monotonic() - since_s) * 1000, 3)
     about = {
         "model_name": result.plan.model.name,
@@ -118,37 +124,59 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     return raw
 
 
-#: First call's result, outputs, and more response parameters.
-_Outputs = tuple[CallResult, Mapping[str, Tensor], Mapping[str, Any]]
+def prepare(models: Registry, key: str, body: bytes, head: int) -> tuple[Inference, PreparedInputs]:
+    """Parses a body for the model of this key, checks and sizes its inputs. Returns the rest of it
+    too, without tensors. Raises Malformed, TooLarge."""
+    model = models.resolve(key)
+    inference = wire.read(body, head, signatures.call_signature(model))
+    inputs = _texts if signatures.takes_texts(model) else _tensors
+    return replace(inference, inputs={}), inputs(models, model, inference)
 
 
-async def _call_with_tensors(
-    session: InferenceSession, models: Registry, model: Model, inference: Inference
-) -> _Outputs:
-    """Makes one call of all rows."""
+def _tensors(models: Registry, model: Model, inference: Inference) -> PreparedInputs:
+    """Prepares one call of all rows."""
     inputs = {name: tensor.as_json() for name, tensor in inference.inputs.items()}
     size, most = sum(len(entry["base64"]) for entry in inputs.values()), model.limits.max_item_bytes
     if size > most:
         raise TooLarge(f"the inputs have {size} bytes in base64; {model.key} takes {most}")
     value = {"inputs": inputs, "outputs": [want.name for want in inference.outputs]}
-    result = await session.call(value, fallback_plans(models, model, value, {}))
+    plans = tuple(fallback_plans(models, model, value, {}))
+    return PreparedInputs(model, (orjson.dumps(value),), plans)
+
+
+def _texts(models: Registry, model: Model, inference: Inference) -> PreparedInputs:
+    """Prepares a call of each text. They share launches, and one model answers them all."""
+    texts = signatures.decoded_texts(inference.inputs[signatures.TEXT])
+    values = []
+    for text in texts:
+        item = validation.check(text, (), None, model, True)
+        if isinstance(item, list):
+            raise Malformed("; ".join(fault.message for fault in item))
+        values.append(item.input)
+    if len(texts) == 1:
+        plans = tuple(fallback_plans(models, model, texts[0], {}))
+    else:
+        plans = tuple(FallbackPlan(model, {}, model.size(text, {}), {}) for text in texts)
+    return PreparedInputs(model, values, plans)
+
+
+#: First call's result, outputs, and more response parameters.
+_Outputs = tuple[CallResult, Mapping[str, Tensor], Mapping[str, Any]]
+
+
+async def _call_with_tensors(session: InferenceSession, inputs: PreparedInputs) -> _Outputs:
+    result = await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))
     outputs = {name: tensors.output(output) for name, output in result.output.items()}
     return result, outputs, result.timing
 
 
-async def _call_with_texts(
-    session: InferenceSession, models: Registry, model: Model, inference: Inference
-) -> _Outputs:
-    """Makes a call of each text. They share launches, and one model answers them all."""
-    texts = signatures.decoded_texts(inference.inputs[signatures.TEXT])
-    for text in texts:
-        if isinstance(faults := validation.check(text, (), None, model, True), list):
-            raise Malformed("; ".join(fault.message for fault in faults))
-    if len(texts) > 1:
-        results = await fan_out(session, model, texts, {})
+async def _call_with_texts(session: InferenceSession, inputs: PreparedInputs) -> _Outputs:
+    if len(inputs.values) > 1:
+        results = await fan_out(session, inputs)
     else:
-        results = [await session.call(texts[0], fallback_plans(models, model, texts[0], {}))]
-    return results[0], signatures.joined_outputs(model, [each.output for each in results]), {}
+        results = [await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))]
+    outputs = signatures.joined_outputs(inputs.model, [each.output for each in results])
+    return results[0], outputs, {}
 
 
 def _response(request: Request, body: bytes, head: int | None, headers: dict[str, str]) -> Response:

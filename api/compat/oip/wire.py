@@ -14,13 +14,12 @@ import orjson
 from jobs.errors import Malformed
 from jobs.intake import validation
 from jobs.models.inputs.signature import Signature
-from jobs.models.inputs.tensors import BYTES, Tensor, TensorError, shape_of
+from jobs.models.inputs.tensors import Tensor, TensorError, shape_of
 from jobs.states import JobClass
 
 HEADER = "inference-header-content-length"
 MAX_TIMEOUT_MS = 600_000
 TIMEOUT_MS = 10_000  #: Default timeout, as of POST /infer.
-_SHORT = 65_536  # bytes
 _NOT_SERVED = {
     "shared_memory_region": "shared memory is not served here; send the tensor's data",
     "sequence_id": "sequences are not served here: each request stands alone",
@@ -59,12 +58,6 @@ def header_length(value: str | None, body: bytes) -> int:
             f"Inference-Header-Content-Length is {value}, and the body has {len(body)} bytes"
         )
     return int(value)
-
-
-def is_slow_to_read(body: bytes, head: int, signature: Signature) -> bool:
-    """Returns True if parsing would block the event loop for long."""
-    texts = any(spec.datatype == BYTES for spec in signature.inputs.values())
-    return (len(body) if texts else head) > _SHORT
 
 
 def read(body: bytes, head: int, signature: Signature) -> Inference:

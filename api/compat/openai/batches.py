@@ -12,14 +12,13 @@ from api.compat.openai import durations, files
 from api.compat.openai.files import page_object
 from api.compat.openai.schemas import ERRORS, Batch, BatchList, BatchRequest
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter
+from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, idempotency
 from api.http.errors import validated
 from api.http.responses import json_response
 from api.routes.jobs import jobs
 from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
 from jobs import clock, ids
-from jobs.calls.quotas import requests_of
 from jobs.dialects.openai import ENDPOINTS
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
@@ -51,21 +50,16 @@ _MAX_BYTES = 1 << 20
     openapi_extra=idempotency.request_doc("BatchRequest"),
     responses={200: idempotency.REPLAY_HEADER_DOC},
 )
-async def create_batch(request: Request, context: ContextDep, caller: Submitter) -> Response:
+async def create_batch(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Makes a job of a file with the purpose `batch`. All lines are checked before any runs: until
     then the batch is `validating`, and problems stand in `errors`. Items that are not done within
     `completion_window`, any duration, expire."""
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     raw = await bodies.read_all(request, _MAX_BYTES)
-    claim = None
-    if key is not None:
-        upload = idempotency.Upload(request, caller.tenant, key)
-        upload.add(raw)
-        claim = upload.finish()
-    return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))
+    claim = await idempotency.claim_of(request, caller.tenant, key, raw) if key else None
+    async with context.submission_turns.place(caller.tenant):
+        return await run_in_threadpool(_create, context, caller, raw, claim, is_retry(request))
 
 
 def _create(

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -13,9 +13,10 @@ from api.compat.openai.embedding_schemas import EmbeddingsRequest, EmbeddingsRes
 from api.compat.openai.schemas import ERRORS
 from api.context import ContextDep
 from api.dependencies import Inferrer
-from api.gateway.fallbacks import fallback_plans
+from api.gateway.fallbacks import FallbackPlan, fallback_plans
 from api.gateway.fan_out import fan_out
 from api.gateway.inference import CallResult, InferenceSession
+from api.gateway.prepared import PreparedInputs
 from api.http import bodies, idempotency
 from api.http.errors import validated
 from jobs import clock
@@ -28,6 +29,7 @@ router = APIRouter(tags=["openai"])
 PATH = "/v1/embeddings"
 
 MAX_BODY_BYTES = 4 << 20  #: Bound of a body, unless one text of some model may be longer.
+LIGHT_BYTES = 8192  #: Bytes of a body whose texts may be tokenized beside other requests.
 EACH_MS = 50  #: Growth of the default timeout with each further input.
 _YIELD_EVERY = 64  # vectors encoded before others run
 
@@ -45,30 +47,59 @@ async def create_embeddings(request: Request, context: ContextDep, caller: Infer
     bodies.media_type(request, bodies.JSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
     raw = await bodies.read_all(request, max(context.models.max_line_bytes, MAX_BODY_BYTES))
-    body = validated(EmbeddingsRequest, validation.parse_json(raw))
-    model = await context.gateway.model_statuses.choose(context.models.versions(body.model))
-    inputs = _inputs(model, body)
-    timeout_ms = body.timeout_ms or 10_000 + EACH_MS * (len(inputs) - 1)
+    models, statuses = context.models, context.gateway.model_statuses
+    if bodies.is_heavy(raw, LIGHT_BYTES):
+        versions = await statuses.choose_all(models)
+        body, inputs = await context.call_preparation.run(caller.tenant, prepare, raw, versions)
+    else:
+        body = validated(EmbeddingsRequest, validation.parse_json(raw))
+        inputs = _inputs(models, await statuses.choose(models.versions(body.model)), body)
+    timeout_ms = body.timeout_ms or 10_000 + EACH_MS * (len(inputs.values) - 1)
     rate_limit_headers: dict[str, str] = {}
 
     async def answer() -> bytes:
         with context.inference_session(
             request, caller, "interactive", timeout_ms, since_s, rate_limit_headers
         ) as session:
-            results = await _call_all(session, context.models, model, inputs, body)
-        return await _answer(model, body, results)
+            results = await _call_all(session, inputs)
+        return await _answer(inputs.model, body, results)
 
     if key is None:
         return Response(await answer(), headers=rate_limit_headers, media_type=bodies.JSON)
-    upload = idempotency.Upload(request, caller.tenant, key)
-    upload.add(PATH.encode() + raw)  # the same body means something else to /infer
-    content, replayed = await context.response_cache.once(upload.finish(), timeout_ms, answer)
+    # The same body means something else to /infer.
+    claim = await idempotency.claim_of(request, caller.tenant, key, PATH.encode(), raw)
+    content, replayed = await context.response_cache.once(claim, timeout_ms, answer)
     headers = idempotency.REPLAYED if replayed else rate_limit_headers
     return Response(content, headers=headers, media_type=bodies.JSON)
 
 
-def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
-    """Returns the inputs, all validated. Raises Invalid."""
+def prepare(
+    models: Registry, raw: bytes, versions: Mapping[str, str]
+) -> tuple[EmbeddingsRequest, PreparedInputs]:
+    """Parses, checks and sizes the inputs of a body, in a child process. Returns the rest of it
+    too. versions: `name@version` of bare names."""
+    body = validated(EmbeddingsRequest, validation.parse_json(raw))
+    inputs = _inputs(models, models.resolve(versions.get(body.model, body.model)), body)
+    return body.model_copy(update={"input": None}), inputs
+
+
+def _inputs(models: Registry, model: Model, body: EmbeddingsRequest) -> PreparedInputs:
+    """Returns the inputs, all validated and sized. Raises Invalid."""
+    values, params = _values(model, body), _params(body)
+    checked = []
+    for n, value in enumerate(values):
+        item = validation.check(value, (), None, model, False)
+        if isinstance(item, list):
+            which = f"input {n} of the list: " if values is body.input else ""
+            raise _refused("input", item[0].code, which + item[0].message)
+        checked.append(item.input)
+    if len(values) == 1:
+        return PreparedInputs(model, checked, [*fallback_plans(models, model, values[0], params)])
+    plans = [FallbackPlan(model, params, model.size(value, params), {}) for value in values]
+    return PreparedInputs(model, checked, plans)
+
+
+def _values(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
     if model.effective_task != "embedding":
         raise _refused("model", "model_not_supported", f"{model.key} makes no embeddings")
     if body.dimensions and (error := validation.refuse_params(model, _params(body))):
@@ -77,13 +108,7 @@ def _inputs(model: Model, body: EmbeddingsRequest) -> Sequence[Any]:
         raise _refused("input", "type", "the input is a text, its token ids, or a list of either")
     if error := validation.refuse_input(model, body.input):
         raise _refused("input", *error)
-    inputs = model.split_inputs(body.input) or [body.input]
-    for n, value in enumerate(inputs):
-        item = validation.check(value, (), None, model, False)
-        if isinstance(item, list):
-            which = f"input {n} of the list: " if inputs is body.input else ""
-            raise _refused("input", item[0].code, which + item[0].message)
-    return inputs
+    return model.split_inputs(body.input) or [body.input]
 
 
 def _refused(where: str, code: str, message: str) -> Invalid:
@@ -94,18 +119,10 @@ def _params(body: EmbeddingsRequest) -> dict[str, Any]:
     return {"dimensions": body.dimensions} if body.dimensions else {}
 
 
-async def _call_all(
-    session: InferenceSession,
-    models: Registry,
-    model: Model,
-    inputs: Sequence[Any],
-    body: EmbeddingsRequest,
-) -> Sequence[CallResult]:
-    params = _params(body)
-    if len(inputs) > 1:
-        return await fan_out(session, model, inputs, params)
-    plans = fallback_plans(models, model, inputs[0], params)
-    return [await session.call(inputs[0], plans)]
+async def _call_all(session: InferenceSession, inputs: PreparedInputs) -> Sequence[CallResult]:
+    if len(inputs.values) > 1:
+        return await fan_out(session, inputs)
+    return [await session.call(orjson.Fragment(inputs.values[0]), iter(inputs.plans))]
 
 
 async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallResult]) -> bytes:
@@ -122,7 +139,7 @@ async def _answer(model: Model, body: EmbeddingsRequest, results: Sequence[CallR
     response: dict[str, Any] = {
         "object": "list",
         "data": data,
-        "model": body.model if plan.model is model else plan.model.key,
+        "model": body.model if plan.model == model else plan.model.key,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     if plan.degraded:

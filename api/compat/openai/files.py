@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter
+from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, multipart
 from api.http.errors import faults_of
 from api.http.multipart import Form
@@ -20,7 +20,6 @@ from api.http.responses import json_response
 from api.schemas.common import NO_NUL
 from api.services.resources import Resources
 from jobs import ids
-from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, NotFound
 from jobs.identity import Caller
 from jobs.store.db import Tx
@@ -77,16 +76,15 @@ _FORM: dict[str, Any] = {
 
 
 @router.post(PATH, response_model=File, openapi_extra=_FORM)
-async def create_file(request: Request, context: ContextDep, caller: Submitter) -> Response:
+async def create_file(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Stores a file, streamed, whatever its size. With the purpose `batch` it is kept for 30 days,
     unless `expires_after` says otherwise; others until they are deleted."""
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     async with multipart.read(request, context.settings.max_file_mb * _MIB) as form:
         options = _upload_options(form)
         if bodies.is_large(form.file):
             return await context.ingest_pool.run(caller.tenant, _store, form.file, caller, *options)
-        return await run_in_threadpool(_store, context, form.file, caller, *options)
+        async with context.submission_turns.place(caller.tenant):
+            return await run_in_threadpool(_store, context, form.file, caller, *options)
 
 
 def _upload_options(form: Form) -> tuple[str, str, float | None]:
@@ -195,7 +193,9 @@ def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Respons
     content = tenant_files.blob_store(context.settings).open(row.key)
     headers = {"Content-Length": str(row.bytes)}
     return StreamingResponse(
-        _pieces(content), headers=headers, media_type="application/octet-stream"
+        context.turns.pieces(caller.tenant, _pieces(content)),
+        headers=headers,
+        media_type="application/octet-stream",
     )
 
 

@@ -11,6 +11,7 @@ from api.context import Context, ContextDep
 from api.dashboard.auth import oidc_login, sessions, viewer
 from api.dashboard.auth.viewer import Form
 from api.dashboard.rendering import layout, page_router
+from api.dependencies import charge
 from jobs import api_keys
 from jobs.errors import Forbidden, MillraceError, NotFound, Unauthenticated
 
@@ -74,6 +75,7 @@ async def _signed_in(request: Request, context: Context, credential: str, next: 
     except Unauthenticated:
         problem = "This key is unknown, expired or revoked."
         return form(request, context, next, problem, 401)
+    await charge(context, caller)
     response, https = layout.redirect(inside(next)), _is_https(request, context)
     sessions.set_session(response, sessions.begin(credential, caller), context.settings, https)
     sessions.set_cookie(response, _ATTEMPT, "", 0, https)

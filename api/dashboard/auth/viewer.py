@@ -9,11 +9,14 @@ from fastapi import Depends, Request
 from api.auth.open_access import Headers
 from api.context import Context, ContextDep
 from api.dashboard.auth import sessions
+from api.dependencies import charge
 from jobs.errors import Forbidden, Malformed, Unauthenticated
 from jobs.identity import OPEN, Caller, Scope
 
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _EVERYBODY = "everybody"
+#: State of a request that renders a live page again; its stream was charged.
+UPDATES = "updates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,10 @@ def with_credential(headers: Headers, credential: str) -> Headers:
 
 
 async def _viewer(request: Request, context: ContextDep) -> Viewer:
-    return await recognize_viewer(request, context)
+    viewer = await recognize_viewer(request, context)
+    if not getattr(request.state, UPDATES, False):
+        await charge(context, viewer.caller)
+    return viewer
 
 
 Somebody = Annotated[Viewer, Depends(_viewer)]

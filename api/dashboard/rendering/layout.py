@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -116,18 +116,19 @@ class Page:
         return render(self.request, template, viewer=self.viewer, **values)
 
 
-def _page(scope: Scope) -> Callable[..., Awaitable[Page]]:
-    async def check(request: Request, context: ContextDep, viewer: Somebody) -> Page:
+def _page(scope: Scope) -> Callable[..., AsyncIterator[Page]]:
+    async def check(request: Request, context: ContextDep, viewer: Somebody) -> AsyncIterator[Page]:
         require(viewer.caller, scope)
-        return Page(request, context, viewer)
+        async with context.turns.place(viewer.caller.tenant):
+            yield Page(request, context, viewer)
 
     return check
 
 
-ReaderPage = Annotated[Page, Depends(_page("read"))]
-SubmitterPage = Annotated[Page, Depends(_page("submit"))]
-OperatorPage = Annotated[Page, Depends(_page("operate"))]
-AdminPage = Annotated[Page, Depends(_page("admin"))]
+ReaderPage = Annotated[Page, Depends(_page("read"), scope="function")]
+SubmitterPage = Annotated[Page, Depends(_page("submit"), scope="function")]
+OperatorPage = Annotated[Page, Depends(_page("operate"), scope="function")]
+AdminPage = Annotated[Page, Depends(_page("admin"), scope="function")]
 
 
 def _live_parts(template: str, values: dict[str, Any]) -> dict[str, str]:

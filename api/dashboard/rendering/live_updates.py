@@ -15,7 +15,8 @@ import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.dashboard.auth.viewer import Viewer, recognize_viewer
+from api.dashboard.auth.viewer import UPDATES, Viewer, recognize_viewer
+from api.dependencies import charge
 from jobs import clock
 from jobs.errors import MillraceError, Overloaded
 from jobs.store.db import CONNECTION_ERRORS
@@ -148,6 +149,7 @@ async def stream(request: Request, handle: Handler) -> Response:
     """Answers an EventSource. Raises what the page's route raises, and Overloaded."""
     context = request.app.state.context
     viewer = await recognize_viewer(request, context)
+    await charge(context, viewer.caller)
     lives: LiveUpdates = request.app.state.live_updates
     watch = _Watch(request, handle, viewer.caller.tenant, await render_parts(request, handle))
     watch.changed.set()
@@ -180,7 +182,7 @@ async def stream(request: Request, handle: Handler) -> Response:
 
 async def render_parts(request: Request, handle: Handler) -> dict[str, str]:
     """Renders the live parts of a page."""
-    response = await handle(Request({**request.scope, "state": {}}, request.receive))
+    response = await handle(Request({**request.scope, "state": {UPDATES: True}}, request.receive))
     return response.parts if isinstance(response, Parts) else {}
 
 

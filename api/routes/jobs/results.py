@@ -66,7 +66,8 @@ def get_results(
     if compression.wants_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
         body = compression.gzip_stream(body)
-    return StreamingResponse(body, headers=headers, media_type=bodies.NDJSON)
+    pieces = context.turns.pieces(caller.tenant, body)
+    return StreamingResponse(pieces, headers=headers, media_type=bodies.NDJSON)
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from api.context import Context, ContextDep
-from api.dependencies import Submitter
+from api.dependencies import Uploader
 from api.http import bodies, idempotency
 from api.http.errors import faults_of
 from api.routes.jobs import transfers
@@ -18,7 +18,6 @@ from api.routes.jobs.webhooks import url_faults
 from api.schemas.jobs import Job, JobInput, JobRequest
 from api.services.resources import Resources
 from jobs import ids
-from jobs.calls.quotas import requests_of
 from jobs.errors import Fault, Invalid, Malformed
 from jobs.identity import Caller
 from jobs.intake import validation
@@ -68,14 +67,12 @@ _SUBMIT_DOC: dict[str, Any] = {
     openapi_extra=_SUBMIT_DOC,
     responses={202: idempotency.REPLAY_HEADER_DOC},
 )
-async def submit_job(request: Request, context: ContextDep, caller: Submitter) -> Response:
+async def submit_job(request: Request, context: ContextDep, caller: Uploader) -> Response:
     """Stores a job; 202 once it is committed. The body is a JSON object with `items`, or with the
     `input` that they are read from; or NDJSON, one item a line, with all other fields as query
     parameters (objects as JSON)."""
     bodies.media_type(request, bodies.JSON, bodies.NDJSON)
     key = idempotency.read_key(request, context.settings.require_idempotency_key)
-    if caller.limits:
-        await context.gateway.charge(requests_of(caller.tenant, caller.limits))
     if key is None:
         return await _receive(request, context, caller, None)
     upload = idempotency.Upload(request, caller.tenant, key)
@@ -93,11 +90,12 @@ async def _receive(
     query = dict(request.query_params)
     async with bodies.spooled(request, max_mb * _MIB, upload.add if upload else None) as body:
         claim = upload.finish() if upload else None
-        if bodies.is_large(body):
+        if bodies.is_heavy_file(body):
             return await context.ingest_pool.run(
                 caller.tenant, _once, body, store, caller, query, claim
             )
-        return await run_in_threadpool(_once, context, body, store, caller, query, claim)
+        async with context.submission_turns.place(caller.tenant):
+            return await run_in_threadpool(_once, context, body, store, caller, query, claim)
 
 
 def _once(

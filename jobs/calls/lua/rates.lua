@@ -1,8 +1,9 @@
 -- Checks the rates whose names, steps, bursts and costs are in ARGV from `at` on. Returns the one
 -- that keeps the request out for longest (its number, for how long, and what is left of it), or
--- how far each is ahead of now once it is charged.
+-- how far each is ahead of now once it is charged. One of cost 0 was charged before, and only
+-- makes the next request wait.
 local function rates(key, at, count)
-    local names, worst, after = {}, nil, {}
+    local names, worst, after, next_ms = {}, nil, {}, 0
     for n = 1, count do names[n] = ARGV[at + 4 * n - 4] end
     local stored = redis.call('HMGET', key, unpack(names))
     for n = 1, count do
@@ -10,11 +11,14 @@ local function rates(key, at, count)
         local step, burst, cost = ARGV[place + 1], tonumber(ARGV[place + 2]), ARGV[place + 3]
         local ahead = math.max(0, (stored[n] or 0) - now)
         local over = ahead + (math.min(cost, burst) - burst) * step
-        if over > 1e-3 and (not worst or over > worst[2]) then
+        if tonumber(cost) == 0 then
+            next_ms = math.max(next_ms, ahead + (1 - burst) * step)
+        elseif over > 1e-3 and (not worst or over > worst[2]) then
             worst = {n, over, math.max(0, math.floor(burst - ahead / step))}
         end
         after[n] = ahead + cost * step
     end
+    if worst then worst[2] = math.max(worst[2], next_ms) end
     return worst, after
 end
 

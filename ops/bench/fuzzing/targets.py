@@ -71,7 +71,7 @@ def call_body(raw: bytes) -> None:
     try:
         request = validated(CallRequest, parse_json(raw))
         model = SAMPLES.resolve(request.model)
-        calls._check(model, request)
+        calls._prepared(SAMPLES, model, request)
         if model.engine != "minilm":
             model.size(request.input, request.params)
     except MillraceError as error:

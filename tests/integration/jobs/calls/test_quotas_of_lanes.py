@@ -203,3 +203,16 @@ def test_a_call_that_everybody_forgot_is_open_until_its_deadline(lanes: Lanes) -
     assert waits_ms(asked(lanes, TWO))
     lanes.passed(lanes.look().now_ms + 110)
     put(lanes)
+
+
+def test_requests_that_were_charged_before_keep_no_call_out(lanes: Lanes) -> None:
+    limits = (Limit(requests_per_s=0.5, tokens_per_s=10),)
+    assert asked(lanes, quota_of("tenant", limits, MODEL), size=9) is None  # as a charge does
+    assert 1000 < waits_ms(asked(lanes, quota_of("tenant", limits, MODEL))) <= 2000
+    prepaid = quota_of("tenant", limits, MODEL, prepaid=True)
+    assert asked(lanes, prepaid) is None
+    no = asked(lanes, prepaid, size=10)
+    assert no
+    assert no.exceeded
+    assert no.exceeded.bound.name == "tokens_per_s"
+    assert 1000 < waits_ms(no) <= 2000  # the next request needs one of those too

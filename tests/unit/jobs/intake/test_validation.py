@@ -54,6 +54,13 @@ def test_what_is_no_text_is_told_so() -> None:
         validation.parse_json(gzip.compress(b'"a"'))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("text", ['{"a": 1}', '["\\ud800"]'])
+def test_json_in_another_encoding_is_malformed(encoding: str, text: str) -> None:
+    with pytest.raises(Malformed, match="not valid JSON"):
+        validation.parse_json(text.encode(encoding))
+
+
 def test_a_lone_surrogate_is_read_so_that_its_place_can_be_named() -> None:
     value = validation.parse_json(b'{"input": ["\\ud800"], "custom_id": "a"}')
     assert faults(value) == [("input", "lone_surrogate")]
@@ -108,6 +115,36 @@ def test_a_custom_id_that_can_not_be_shown_is_refused(custom_id: Any) -> None:
 )
 def test_an_input_that_can_not_be_stored_is_refused(value: Any, code: str) -> None:
     assert [fault[-1] for fault in faults(value)] == [code]
+
+
+def nested(levels: int, opening: str = "[", closing: str = "]") -> Any:
+    return json.loads(opening * levels + "1" + closing * levels)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_a_value_is_nested_200_levels_at_most(opening: str, closing: str) -> None:
+    assert validation.storable(nested(200, opening, closing))
+    assert validation.storable([nested(199, opening, closing)] * 300)
+    for levels in (201, 254, 255, 300):
+        with pytest.raises(ValueError, match="too_deep"):
+            validation.storable(nested(levels, opening, closing))
+
+
+PASSING = Model("up", "1", "http", options={"url": "http://up", "body": {"p": "$params"}})
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        ({"a": "\ud800"}, "lone_surrogate"),
+        ({"\ud800": 1}, "lone_surrogate"),
+        ({"a": nested(300)}, "too_deep"),
+        ({"a": "\0"}, "nul"),
+        ({"a": 2**64}, "not_storable"),
+    ],
+)
+def test_parameters_that_can_not_be_stored_are_refused(params: Any, code: str) -> None:
+    assert faults({"input": 1, "params": params}, PASSING) == [("params", code)]
 
 
 def test_the_letters_of_an_escape_are_no_nul() -> None:

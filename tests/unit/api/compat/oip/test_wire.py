@@ -220,15 +220,6 @@ def test_an_id_must_be_a_text() -> None:
         read(json.dumps(simple(id="\ud800")).encode(), None, SIMPLE)
 
 
-def test_long_json_and_long_texts_take_long_and_binary_numbers_dont() -> None:
-    texts = signatures.signature(SAMPLES.resolve("echo"))
-    body = bytes(100_000)
-    assert wire.is_slow_to_read(body, 100_000, SIMPLE)
-    assert not wire.is_slow_to_read(body, 100, SIMPLE)
-    assert wire.is_slow_to_read(body, 100, texts)
-    assert not wire.is_slow_to_read(bytes(100), 100, texts)
-
-
 def test_null_is_what_was_left_out() -> None:
     said = simple(id=None, parameters=None, outputs=None)
     said["inputs"][0]["parameters"] = None

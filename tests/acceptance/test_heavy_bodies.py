@@ -1,0 +1,93 @@
+"""Bodies that are costly to parse: refused or served, they hold up nobody else."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ops.supervisor.platform import Platform
+from tests.support.platforms import spec
+from tests.support.wait import eventually
+
+MODELS = """
+[[model]]
+name = "echo"
+version = "1"
+engine = "echo"
+
+[[model]]
+name = "wide"
+version = "1"
+engine = "echo"
+limits = { max_item_bytes = 4_000_000 }
+"""
+PLATFORM = spec(MODELS)
+JSON = {"Content-Type": "application/json"}
+BRACKETS = b'{"model":"echo","timeout_ms":120000,"input":[' + b"[]," * 1_200_000 + b"[]]}"
+"""3.6 MB: more than an input of this model may have."""
+VALID = b'{"model":"echo","timeout_ms":120000,"input":[' + b"[]," * 80_000 + b"[]]}"
+"""240 KB of 80,000 values."""
+MOST_S = 0.1
+"""CPU time of the api's own process that one such request may take: reading it, and no more."""
+TIMES = 4
+
+
+@pytest.fixture(scope="module")
+def admin(platform: Platform) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=platform.url, timeout=60) as http:
+        made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
+        http.headers["Authorization"] = f"Bearer {made.json()['key']}"
+        eventually(lambda: http.get("/keys").status_code == 200)
+        yield http
+
+
+@contextmanager
+def client(admin: httpx.Client, tenant: str, *limits: dict[str, float]) -> Iterator[httpx.Client]:
+    made = admin.post("/keys", json={"tenant": tenant}).json()
+    put = admin.put(f"/tenants/{tenant}/limits", json={"data": list(limits)})
+    assert put.status_code == 200, put.text
+    headers = {"Authorization": f"Bearer {made['key']}"} | JSON
+    with httpx.Client(base_url=admin.base_url, timeout=60, headers=headers) as http:
+        yield http
+
+
+def cpu_s(platform: Platform) -> float:
+    """CPU seconds of the api's process so far, without its children."""
+    [api] = [child for child in platform.supervisor.children if child.name == "api"]
+    assert api.pid
+    fields = Path(f"/proc/{api.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_requests_are_charged_before_their_bodies_are_read(admin: httpx.Client) -> None:
+    bad = b'{"model":"echo","input":'
+    paths = ["/infer", "/v1/embeddings", "/jobs", "/v1/batches", "/v1/messages/batches"]
+    with client(admin, "limited", {"requests_per_s": 0.001}) as limited:
+        eventually(lambda: limited.post("/infer", content=bad).status_code == 429)
+        for path in (*paths, "/v2/models/echo/infer"):
+            assert limited.post(path, content=bad).status_code == 429, path
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "statuses"),
+    [
+        (BRACKETS, "/infer", {413}),
+        (BRACKETS, "/v1/embeddings", {400}),
+        (VALID, "/infer", {200}),
+        (VALID[:60_000], "/infer", {400}),
+        (VALID.replace(b'"timeout_ms":120000,"input"', b'"priority":"x","items"'), "/jobs", {422}),
+    ],
+    ids=["refused", "refused embeddings", "valid", "short", "job"],
+)
+def test_a_costly_body_is_no_work_of_the_process_that_answers_everybody(
+    platform: Platform, admin: httpx.Client, body: bytes, path: str, statuses: set[int]
+) -> None:
+    with client(admin, "heavy") as heavy:
+        assert heavy.post(path, content=body).status_code in statuses  # its process has started
+        before_s = cpu_s(platform)
+        for _ in range(TIMES):
+            assert heavy.post(path, content=body).status_code in statuses
+        assert (cpu_s(platform) - before_s) / TIMES < MOST_S

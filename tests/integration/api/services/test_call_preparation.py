@@ -1,0 +1,98 @@
+"""Processes that prepare large calls: what they return, and how they end."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from api.compat.oip import infer as oip
+from api.compat.openai import embeddings
+from api.routes import calls
+from api.services.call_preparation import CallPreparation
+from jobs.errors import Invalid, TooLarge, Unavailable
+from jobs.models.builtin_models import SAMPLES
+from jobs.models.registry import Registry
+from jobs.settings import Settings
+
+NONE: Mapping[str, str] = {}
+
+
+def die(models: Registry) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(models: Registry) -> None:
+    raise ZeroDivisionError("by nothing")
+
+
+def process(models: Registry) -> int:
+    return os.getpid()
+
+
+@pytest.fixture(scope="module")
+def preparation() -> Iterator[CallPreparation]:
+    made = CallPreparation(Settings())
+    yield made
+    made.stop()
+
+
+def body(**fields: Any) -> bytes:
+    return orjson.dumps(fields)
+
+
+def test_a_call_is_checked_and_sized_in_another_process(preparation: CallPreparation) -> None:
+    raw = body(model="echo", input=["x"] * 30_000, timeout_ms=7, **{"class": "bulk"})
+    found = asyncio.run(preparation.run("t", calls.prepare, raw, NONE))
+    assert orjson.loads(found.value) == ["x"] * 30_000
+    assert (found.timeout_ms, found.job_class) == (7, "bulk")
+    [plan] = found.plans
+    assert plan.model == SAMPLES.resolve("echo")
+    assert asyncio.run(preparation.run("t", process)) != os.getpid()
+
+
+def test_a_bare_name_stands_for_the_version_that_was_chosen(preparation: CallPreparation) -> None:
+    versions = {"any": "echo@1"}
+    found = asyncio.run(preparation.run("t", calls.prepare, body(model="any", input="x"), versions))
+    [plan] = found.plans
+    assert plan.model.key == "echo@1"
+
+
+def test_a_list_of_texts_is_tokenized_in_another_process(preparation: CallPreparation) -> None:
+    raw = body(model="minilm", input=["one two three"] * 900, encoding_format="base64")
+    asked, inputs = asyncio.run(preparation.run("t", embeddings.prepare, raw, NONE))
+    assert (asked.input, asked.encoding_format) == (None, "base64")
+    assert inputs.values == [b'"one two three"'] * 900
+    assert {plan.size for plan in inputs.plans} == {5}
+
+
+def test_tensors_are_read_in_another_process(preparation: CallPreparation) -> None:
+    text = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["x" * 100_000]}
+    raw = body(inputs=[text])
+    model = SAMPLES.resolve("echo").key
+    asked, inputs = asyncio.run(preparation.run("t", oip.prepare, model, raw, len(raw)))
+    assert (asked.rows, asked.inputs) == (1, {})
+    assert inputs.values == [b'"%b"' % (b"x" * 100_000)]
+
+
+def test_what_is_wrong_is_said_with_its_place(preparation: CallPreparation) -> None:
+    long = body(model="echo", input="x" * 300_000)
+    with pytest.raises(Invalid) as caught:
+        asyncio.run(preparation.run("t", calls.prepare, long, NONE))
+    assert [fault.loc for fault in caught.value.faults] == [("input",)]
+    longer = body(model="echo", input="x" * 3_000_000)
+    with pytest.raises(TooLarge):
+        asyncio.run(preparation.run("t", calls.prepare, longer, NONE))
+
+
+def test_a_process_that_ends_or_errs_costs_its_own_call_alone(
+    preparation: CallPreparation,
+) -> None:
+    with pytest.raises(Unavailable, match="killed"):
+        asyncio.run(preparation.run("t", die))
+    with pytest.raises(RuntimeError, match="by nothing"):
+        asyncio.run(preparation.run("t", fail))
+    assert asyncio.run(preparation.run("t", process))

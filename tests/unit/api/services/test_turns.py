@@ -1,0 +1,135 @@
+"""Places that tenants take in turn."""
+
+import asyncio
+import threading
+
+import pytest
+
+from api.services.turns import TenantTurns
+from jobs.errors import Overloaded
+
+
+async def hold(
+    turns: TenantTurns, tenant: str, log: list[str], until: "asyncio.Future[None]"
+) -> None:
+    async with turns.place(tenant):
+        log.append(tenant)
+        await until
+
+
+async def settle() -> None:
+    """Lets every task run until it waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def free(turns: TenantTurns) -> int:
+    """Places that different tenants get at once."""
+    log, end = list[str](), asyncio.get_running_loop().create_future()
+    tasks = [asyncio.create_task(hold(turns, f"free-{n}", log, end)) for n in range(20)]
+    await settle()
+    found = len(log)
+    end.set_result(None)
+    await asyncio.gather(*tasks)
+    return found
+
+
+async def order(places: int, *tenants: str, each: int | None = None) -> tuple[list[str], list[str]]:
+    """Who has a place at once, and who got one, in that order, once the first has ended."""
+    turns, log = TenantTurns(places, each), list[str]()
+    ends = [asyncio.get_running_loop().create_future() for _ in tenants]
+    pairs = zip(tenants, ends, strict=True)
+    tasks = [asyncio.create_task(hold(turns, tenant, log, end)) for tenant, end in pairs]
+    await settle()
+    at_once = list(log)
+    for end in ends:
+        end.set_result(None)
+        await settle()
+    await asyncio.gather(*tasks)
+    assert await free(turns) == places
+    return at_once, log
+
+
+def test_a_flood_of_one_tenant_delays_another_by_one_turn() -> None:
+    at_once, all_of_them = asyncio.run(order(1, *["flood"] * 5, "other", "other"))
+    assert at_once == ["flood"]
+    assert all_of_them[:4] == ["flood", "flood", "other", "flood"]
+    assert all_of_them.count("flood") == 5
+
+
+def test_one_tenant_holds_no_more_than_its_part() -> None:
+    at_once, all_of_them = asyncio.run(order(4, *["flood"] * 6, "other", each=2))
+    assert at_once == ["flood", "flood", "other"]
+    assert len(all_of_them) == 7
+
+
+def test_who_leaves_while_it_waits_takes_no_place() -> None:
+    async def test() -> None:
+        turns, log = TenantTurns(1), list[str]()
+        end = asyncio.get_running_loop().create_future()
+        first = asyncio.create_task(hold(turns, "a", log, end))
+        await settle()
+        waiting = [asyncio.create_task(hold(turns, name, log, end)) for name in ("b", "c")]
+        await settle()
+        waiting[0].cancel()
+        end.set_result(None)
+        await asyncio.gather(first, *waiting, return_exceptions=True)
+        assert log == ["a", "c"]
+        assert await free(turns) == 1
+
+    asyncio.run(test())
+
+
+def test_a_place_that_comes_with_the_cancellation_is_given_back() -> None:
+    async def test() -> None:
+        turns, log = TenantTurns(1), list[str]()
+        end = asyncio.get_running_loop().create_future()
+        first = asyncio.create_task(hold(turns, "a", log, end))
+        await settle()
+        second = asyncio.create_task(hold(turns, "b", log, end))
+        await settle()
+        end.set_result(None)
+        await asyncio.sleep(0)  # the first ends, and the second has not run yet
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert log == ["a"]
+        assert await free(turns) == 1
+
+    asyncio.run(test())
+
+
+def test_no_more_than_so_many_of_a_tenant_wait() -> None:
+    async def test() -> None:
+        turns, log = TenantTurns(1, most_waiting=2), list[str]()
+        end = asyncio.get_running_loop().create_future()
+        names = ["a", "a", "a", "b"]
+        tasks = [asyncio.create_task(hold(turns, name, log, end)) for name in names]
+        await settle()
+        with pytest.raises(Overloaded) as caught:
+            await hold(turns, "a", log, end)
+        assert caught.value.retry_after_s
+        end.set_result(None)
+        await asyncio.gather(*tasks)
+        assert sorted(log) == sorted(names)
+
+    asyncio.run(test())
+
+
+def test_a_stream_holds_a_place_for_each_piece_alone() -> None:
+    async def test() -> None:
+        turns, ran_on = TenantTurns(1), list[int]()
+
+        def source() -> object:
+            for n in range(3):
+                ran_on.append(threading.get_ident())
+                yield n
+
+        found = []
+        async for piece in turns.pieces("a", source()):  # type: ignore[arg-type]
+            assert await free(turns) == 1
+            found.append(piece)
+        assert found == [0, 1, 2]
+        assert threading.get_ident() not in ran_on
+        assert await free(turns) == 1
+
+    asyncio.run(test())
