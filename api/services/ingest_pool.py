@@ -10,17 +10,17 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 from fastapi.concurrency import run_in_threadpool
 
 from api.services.resources import Resources
+from api.services.turns import TenantTurns
 from jobs.blobs.payloads import Payloads
 from jobs.errors import MillraceError, TooLarge, Unavailable
 from jobs.models.watcher import ModelsFile
 from jobs.processes.child import ChildKind, Handler
 from jobs.processes.pool import OutOfMemory, ProcessPool
-from jobs.processes.tenant_slots import Turns
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry.tracing.context import CURRENT
 
-_PROCESSES = 3  # of one api; a tenant has two of them at most
+_PROCESSES, _OF_TENANT = 3, 2  # of one api, and of one tenant at a time
 _NICE = 5  # calls and small jobs go first
 
 P = ParamSpec("P")
@@ -33,7 +33,7 @@ class IngestPool:
     """Processes for ingest of one api process: each takes one body at a time, tenants in turn."""
 
     def __init__(self, settings: Settings) -> None:
-        self._turns = Turns(_PROCESSES)
+        self._turns = TenantTurns(_PROCESSES, _OF_TENANT)
         self._pool = ProcessPool(ChildKind("ingest", _start, _NICE), settings)
 
     async def run(
@@ -42,10 +42,11 @@ class IngestPool:
         """Returns what `take` returns, or raises what it raises, in a child process; arguments
         and result are pickled.
 
-        Raises Unavailable where that process was killed, and TooLarge where it needed more memory
+        Raises Unavailable where that process was killed, Overloaded where too many bodies of
+        the tenant wait, and TooLarge where it needed more memory
         than it may have.
         """
-        async with self._turns.turn(tenant):
+        async with self._turns.place(tenant):
             task = CURRENT.get(), take, args, kwargs
             result = await run_in_threadpool(self._run, body, task)
         if isinstance(result, Exception):
