@@ -200,7 +200,8 @@ def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> It
 def all_is_told(seen: Scraped) -> bool:
     """Gauges are set every five seconds."""
     ended = sum(seen.sum("millrace_jobs", state=state) for state in ("completed", "cancelled"))
-    return ended == JOBS and not missing(seen, NOT_HERE.keys() | DEATHS)
+    moved = seen.sum("millrace_transfers_total", outcome="done")
+    return ended == JOBS and moved == 2 and not missing(seen, NOT_HERE.keys() | DEATHS)
 
 
 def missing(seen: Scraped, unseen: Collection[str]) -> list[str]:

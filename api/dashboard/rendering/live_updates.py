@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -182,7 +183,11 @@ async def stream(request: Request, handle: Handler) -> Response:
 
 async def render_parts(request: Request, handle: Handler) -> dict[str, str]:
     """Renders the live parts of a page."""
-    response = await handle(Request({**request.scope, "state": {UPDATES: True}}, request.receive))
+    # The route's dependencies end with it, not with the stream: they hold a place of the tenant.
+    async with AsyncExitStack() as stack:
+        own = {"fastapi_inner_astack": stack, "fastapi_function_astack": stack}
+        scope = {**request.scope, **own, "state": {UPDATES: True}}
+        response = await handle(Request(scope, request.receive))
     return response.parts if isinstance(response, Parts) else {}
 
 

@@ -15,10 +15,12 @@ SHOWN = re.compile(r'data-live="(\w+)"')
 
 @pytest.fixture(autouse=True)
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream is its first parts."""
+    """A stream is its parts, rendered more often than a tenant may read at a time."""
 
     async def stream(request: Request, handle: Handler) -> Response:
-        return JSONResponse(await live_updates.render_parts(request, handle))
+        for _ in range(10):
+            parts = await live_updates.render_parts(request, handle)
+        return JSONResponse(parts)
 
     monkeypatch.setattr(live_updates, "stream", stream)
 
