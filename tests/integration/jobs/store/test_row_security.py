@@ -473,6 +473,8 @@ DEEDS: dict[str, Deed] = {
 NO_QUERIES = {
     # By a credential, before anybody knows whose it is:
     "api_keys.find", "api_keys.any_key", "api_keys.record_use",
+    # By the random id of a session, of nobody's rows:
+    "ended_sessions.add", "ended_sessions.has_ended",
     "search.Filter", "search.MOST_COUNTED", "read.RECENT_S", "read.Span", "insert.NewJob",
     "insert.SubmittedJob", "diagnostics.set_statement_timeout", "detail.ListedItem",
     "detail.SliceRun", "monitoring.workers.HeldModel",
