@@ -209,7 +209,8 @@ def test_deep_nesting_is_refused_wherever_it_stands(
     opening, closing = ("[", "]") if brackets == "[]" else ('{"a":', "}")
     content = body % (opening * depth + "1" + closing * depth)
     path = "/infer" if "input" in body else "/jobs"
-    answer = httpx.post(f"{platform.url}{path}", content=content, headers=JSON)
+    # A child process that parses large bodies may have to start first.
+    answer = httpx.post(f"{platform.url}{path}", content=content, headers=JSON, timeout=60)
     assert answer.status_code in (400, 422), answer.text[:300]
 
 
