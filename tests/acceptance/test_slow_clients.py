@@ -218,10 +218,12 @@ def test_deep_nesting_is_refused_wherever_it_stands(
 def test_deep_nesting_in_lines_and_queries_is_refused(platform: Platform, depth: int) -> None:
     deep = "[" * depth + "]" * depth
     url = f"{platform.url}/jobs?model=echo"
-    answer = httpx.post(url, content=deep, headers=NDJSON)
+    answer = httpx.post(url, content=deep, headers=NDJSON, timeout=60)
     assert (answer.status_code, answer.json()["errors"][0]["line"]) == (422, 1)
     for name in ("params", "metadata", "webhook"):
-        answer = httpx.post(f"{url}&{name}={deep[:4000]}", content='"a"', headers=NDJSON)
+        answer = httpx.post(
+            f"{url}&{name}={deep[:4000]}", content='"a"', headers=NDJSON, timeout=60
+        )
         assert answer.status_code == 422
 
 
