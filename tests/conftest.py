@@ -4,9 +4,11 @@ import itertools
 import re
 from collections.abc import Iterator
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 from hypothesis import HealthCheck
@@ -27,15 +29,17 @@ from tests.support.platforms import (
     database_template,
     no_durability,
 )
-from tests.support.wait import slowdown
+from tests.support.wait import PATIENCE_S, slowdown
 
-_TIMEOUT_S = 150
+_TIMEOUT_S = 400
 _LONGEST_FIRST = ("tests/acceptance/test_chaos.py", "tests/acceptance/", "tests/browser/")
 _ROOT = Path(__file__).parents[1]
 _NAMED = re.compile(r"^PLATFORM = (\w+)$", re.MULTILINE)
 _numbers = itertools.count()
 
-# A slow machine is no failure.
+# A slow machine is no failure: httpx's own limit is 5 s.
+_httpx_limit = signature(httpx.get).parameters["timeout"].default
+_httpx_limit.connect = _httpx_limit.read = _httpx_limit.write = _httpx_limit.pool = PATIENCE_S
 hypothesis_settings.register_profile(
     "millrace", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -18,5 +18,5 @@ def client(platform: Platform) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=30) as made:
+    with httpx.Client(base_url=platform.url) as made:
         yield made

@@ -87,7 +87,7 @@ PLATFORM = spec(
 def platform(platforms: Platforms) -> Platform:
     started = platforms.shared(PLATFORM)
     for model in ("tight@1", "tight@2", "classes@1"):
-        eventually(lambda model=model: _is_known(started, model), timeout_s=30)
+        eventually(lambda model=model: _is_known(started, model))
     return started
 
 
@@ -101,7 +101,7 @@ def _is_known(platform: Platform, model: str) -> bool:
 
 def flood(platform: Platform, many: int, **body: Any) -> list[httpx.Response]:
     """The answers to so many calls made at once."""
-    with ThreadPoolExecutor(many) as pool, httpx.Client(timeout=30) as http:
+    with ThreadPoolExecutor(many) as pool, httpx.Client() as http:
 
         def call(n: int) -> httpx.Response:
             return http.post(f"{platform.url}/infer", json={"input": f"t{n}"} | body)
@@ -147,7 +147,7 @@ def test_calls_beyond_a_full_queue_are_refused(platform: Platform) -> None:
 def test_a_call_gets_no_answer_after_its_deadline_started_or_not(platform: Platform) -> None:
     def call(**body: Any) -> tuple[int, str, float]:
         since_s = monotonic()
-        with httpx.Client(timeout=30) as http:
+        with httpx.Client() as http:
             answer = http.post(f"{platform.url}/infer", json={"model": "slow"} | body)
         return answer.status_code, answer.json().get("code"), monotonic() - since_s
 
@@ -198,14 +198,15 @@ def test_lower_classes_are_shed_before_interactive_calls(platform: Platform) -> 
 def test_a_text_is_cut_short_before_its_call_is_refused(platform: Platform) -> None:
     def attempt() -> list[dict[str, Any]]:
         answers = flood(platform, 60, model="embed", input=LONG)
-        # A worker that gets no core for seconds counts as away.
-        assert codes(answers).keys() <= {"ok", "predicted_wait", "overloaded", "no_worker"}
+        # A worker that gets no core for seconds counts as away, and calls wait too long for it.
+        late = {"no_worker", "deadline_passed"}
+        assert codes(answers).keys() <= {"ok", "predicted_wait", "overloaded"} | late
         found = [answer.json() for answer in answers if answer.is_success]
         return [body for body in found if "degraded" in body]
 
-    cut = eventually(attempt, timeout_s=60)
+    cut = eventually(attempt)
     asked = {"model": "embed", "input": LONG, "params": {"truncate": 8}}
-    short = httpx.post(f"{platform.url}/infer", json=asked, timeout=30).json()
+    short = httpx.post(f"{platform.url}/infer", json=asked).json()
     for body in cut:
         assert body["degraded"] == {"truncated_to": 8}
         assert body["usage"] == {"tokens": 8} == short["usage"]

@@ -83,8 +83,7 @@ def asked(custom_id: str, text: Any, **params: Any) -> Any:
 
 def ended(client: anthropic.Anthropic, id: str) -> Any:
     return eventually(
-        lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b,
-        timeout_s=30,
+        lambda: (b := client.messages.batches.retrieve(id)).processing_status == "ended" and b
     )
 
 

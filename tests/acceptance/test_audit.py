@@ -38,7 +38,7 @@ class People:
         with self.database.begin() as tx:
             self.ids[role] = ids.show("key", api_keys.create(tx, asked).id)
         headers = {"Authorization": f"Bearer {asked.secret}", "X-Request-Id": "mine"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.url, headers=headers)
 
     def do(self, role: str, method: str, path: str, **more: Any) -> tuple[str, Any]:
         """The id of the request, and its answer."""
@@ -71,7 +71,7 @@ def job(people: People) -> str:
     _, made = people.do("tenant", "POST", "/jobs", json=body)
     id: str = made["id"]
     path = f"/jobs/{id}"
-    eventually(lambda: people.do("tenant", "GET", path)[1]["state"] in TERMINAL, timeout_s=30)
+    eventually(lambda: people.do("tenant", "GET", path)[1]["state"] in TERMINAL)
     return id
 
 
@@ -160,7 +160,7 @@ def test_acts_of_the_command_line_are_noted_too(
     assert [row["act"] for row in rows] == acts
     assert {row["actor"] for row in rows} == {"cli"}
     assert made["key"] not in json.dumps(rows)
-    eventually(lambda: run("tenant-erase", "byhand", "--yes")["complete"], timeout_s=20)
+    eventually(lambda: run("tenant-erase", "byhand", "--yes")["complete"])
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_call_and_items_of_two_jobs_share_one_launch(client: Client, platform:
             return tx.scalar(shared, values) == 2
 
     with database_of(platform) as database:
-        eventually(attempt, timeout_s=60)
+        eventually(attempt)
 
 
 @pytest.mark.parametrize(

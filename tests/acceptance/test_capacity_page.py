@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.acceptance.test_cookbook import as_shown
-from tests.support.wait import slowdown
+from tests.support.wait import PATIENCE_S
 
 PAGE = Path(__file__).parents[2] / "ops" / "docs" / "capacity.md"
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,7 +23,7 @@ def test_the_figures_are_what_the_commands_print(tmp_path: Path) -> None:
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-c", commands], cwd=tmp_path, env=environ,
-        capture_output=True, text=True, timeout=100 * slowdown(),
+        capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert as_shown(shown).fullmatch(done.stdout), done.stdout

@@ -27,7 +27,7 @@ from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.platforms import OPEN
 from tests.support.processes import spawned
-from tests.support.wait import eventually, slowdown
+from tests.support.wait import PATIENCE_S, eventually
 
 PEOPLE = 'id,text\nann,"hello, world"\nbob,"two\nlines"\n'
 
@@ -191,7 +191,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_come_back(
         before = looks_at_jobs(platform)
         eventually(lambda: looks_at_jobs(platform) > before + 1)
         following.send_signal(signal.SIGINT)
-        _, said = following.communicate(timeout=30 * slowdown())
+        _, said = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 130
     assert f"`millrace job {paused} --follow`" in said
     assert "Traceback" not in said
@@ -208,7 +208,7 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
         assert json.loads(printing.stdout.readline())["seq"] == 0
         printing.stdout.close()
         assert printing.stderr.read() == ""
-        assert printing.wait(30 * slowdown()) != 0
+        assert printing.wait(PATIENCE_S) != 0
 
 
 def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: str) -> None:
@@ -222,8 +222,8 @@ def test_a_job_is_waited_for_while_the_api_restarts(platform: Platform, paused: 
     with closing(Client(platform.url)) as client, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.wait, paused, lambda job: None, away.set)
         api.kill()
-        eventually(away.is_set, timeout_s=30)
-        eventually(resumed, timeout_s=60)
+        eventually(away.is_set)
+        eventually(resumed)
         assert waiting.result()["state"] == "completed"
 
 

@@ -76,7 +76,7 @@ def test_processes_of_their_own_serve_and_end_on_sigterm(
             )
             for name in ("api", "keeper", "worker")
         }
-        eventually(lambda: _ready(f"{url}/models/echo/ready"), timeout_s=60)
+        eventually(lambda: _ready(f"{url}/models/echo/ready"))
         assert httpx.get(f"{url}/readyz").status_code == 200
         (tmp_path / "texts.txt").write_text("one\ntwo\n")
         file = str(tmp_path / "texts.txt")
@@ -89,7 +89,7 @@ def test_processes_of_their_own_serve_and_end_on_sigterm(
         assert json.loads(run(environ, "infer", "--model", "echo", "hello").stdout) == "hello"
         for process in processes.values():
             process.send_signal(signal.SIGTERM)
-        eventually(lambda: None not in {one.poll() for one in processes.values()}, timeout_s=20)
+        eventually(lambda: None not in {one.poll() for one in processes.values()})
         assert [one.returncode for one in processes.values()] == [0, 0, 0]
         assert not (tmp_path / "never made").exists()
 
@@ -105,7 +105,7 @@ def test_a_file_with_faults_is_refused_by_line(environ: dict[str, str], tmp_path
     assert run(environ, "migrate").returncode == 0
     with spawned([*COMMAND, "api"], env=environ, stderr=subprocess.DEVNULL):
         url = f"http://127.0.0.1:{environ['MILLRACE_PORT']}"
-        eventually(lambda: _ready(f"{url}/livez"), timeout_s=60)
+        eventually(lambda: _ready(f"{url}/livez"))
         (tmp_path / "broken.jsonl").write_text('"fine"\n{"input": \n')
         refused = run(environ, "submit", str(tmp_path / "broken.jsonl"), "--model", "echo")
         assert refused.returncode == 1

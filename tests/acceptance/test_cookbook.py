@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
 from tests.support.platforms import SAMPLES, Platforms, spec
-from tests.support.wait import slowdown
+from tests.support.wait import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "ops" / "docs" / "cookbook.md"
@@ -189,7 +189,7 @@ def test_a_recipe_does_what_it_says(
             stdout=out, stderr=err, start_new_session=True,
         )  # fmt: skip
         try:
-            status = shell.wait(60 * slowdown())
+            status = shell.wait(PATIENCE_S)
         finally:
             with suppress(ProcessLookupError):  # what it left in the background
                 os.killpg(shell.pid, signal.SIGKILL)

@@ -41,7 +41,7 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
     with platforms.running(small, home=disk / "home") as platform:
         jobs = list(_until_refused(platform))
         assert 0 < len(jobs) < _JOBS
-        with httpx.Client(base_url=platform.url, timeout=30) as http:
+        with httpx.Client(base_url=platform.url) as http:
             _completed(platform, http, jobs)
             eventually(lambda: _refused(http))  # what the results took isn't free again
 
@@ -75,7 +75,7 @@ def test_intake_is_taken_again_when_there_is_room(platforms: Platforms, disk: Pa
         free = shutil.disk_usage(disk).free
         with filler.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, free - (_FLOOR_MB << 20) // 2)
-        with httpx.Client(base_url=platform.url, timeout=30) as http:
+        with httpx.Client(base_url=platform.url) as http:
             eventually(lambda: _refused(http))
             refusal = http.post("/jobs", json={"model": "echo", "items": ["x"]})
             assert (refusal.status_code, refusal.json()["code"]) == (507, "insufficient_storage")
@@ -105,7 +105,7 @@ def _until_refused(platform: Platform) -> Iterator[str]:
     """Posts jobs of 18 MB until one is refused with 507."""
     body = "".join(f'"{n:05}{"x" * _ITEM_BYTES}"\n' for n in range(_JOB_ITEMS))
     headers = {"Content-Type": "application/x-ndjson"}
-    with httpx.Client(base_url=platform.url, timeout=120) as http:
+    with httpx.Client(base_url=platform.url) as http:
         for _ in range(_JOBS):
             posted = http.post("/jobs?model=echo", content=body, headers=headers)
             platform.poll()

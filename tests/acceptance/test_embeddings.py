@@ -56,7 +56,7 @@ def key(platform: Platform) -> str:
 
 
 def sdk(platform: Platform, key: str) -> OpenAI:
-    return OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=30)
+    return OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_vectors_are_cut_and_normalized_again(
 def test_a_list_of_the_longest_kind_stays_in_order(openai_client: OpenAI) -> None:
     """Some launches of many lengths: their answers come in any order."""
     texts = ["word " * (n % 7) for n in range(2048)]
-    found = embedded(openai_client.embeddings.create(model="minilm", input=texts, timeout=100))
+    found = embedded(openai_client.embeddings.create(model="minilm", input=texts))
     np.testing.assert_allclose(found, [found[n % 7] for n in range(2048)], **CLOSE)
     assert len({tuple(np.round(vector, 3)) for vector in found[:7]}) == 7
 
@@ -400,7 +400,7 @@ def test_a_worker_killed_among_lists_loses_and_doubles_nothing(
         platform.poll()
         return client.job(job)["state"] == "completed"
 
-    eventually(ended, timeout_s=100)
+    eventually(ended)
     found = results(client, job)
     assert [line["seq"] for line in found] == list(range(len(lists)))
     assert {np.shape(line["output"]) for line in found} == {(50, 384)}

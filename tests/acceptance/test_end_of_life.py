@@ -66,7 +66,7 @@ def test_a_job_is_deleted_once_it_has_ended(
     for rest in ("", "/results", "/items/0", "/events"):
         assert http.get(f"/jobs/{job['id']}{rest}").status_code == 404
     with database_of(platform) as engine:
-        eventually(lambda: not _rows(engine, job["id"]), timeout_s=30)
+        eventually(lambda: not _rows(engine, job["id"]))
 
 
 def _rows(engine: Any, job: str) -> int:
@@ -99,9 +99,9 @@ def test_an_open_stream_does_not_hold_up_the_end_of_its_api(
             [sys.executable, "-m", "ops", "api"],
             env=os.environ | platform.settings.environment() | more,
         ) as other,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as second,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as second,
     ):
-        eventually(lambda: _answers(second), timeout_s=60)
+        eventually(lambda: _answers(second))
         with second.stream("GET", f"/jobs/{job['id']}/events") as answer:
             seen = events(answer)
             next(seen)

@@ -157,7 +157,7 @@ class World:
 
     def __init__(self, platform: Platform) -> None:
         self._kept: dict[str, str] = {}
-        self.http = httpx.Client(base_url=platform.url, timeout=30)
+        self.http = httpx.Client(base_url=platform.url)
         self.database = db.connect(platform.settings.database_url, pool_size=1)
         self.keys = {
             "alice": self.key("alice"),
@@ -269,7 +269,7 @@ class World:
             state = self.ask("GET /jobs/{job_id}", "alice", job).json()["state"]
             return state in TERMINAL
 
-        eventually(ended, timeout_s=30)
+        eventually(ended)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ def test_a_job_outlives_the_primary_that_took_it(pair: Pair, platforms: Platform
     ):
         lines = [b'{"input": "%d"}\n' % n for n in range(ITEMS)]
         job = client.submit(lines, model="paced")["id"]
-        eventually(lambda: client.job(job)["counts"]["succeeded"] > 0, timeout_s=20)
+        eventually(lambda: client.job(job)["counts"]["succeeded"] > 0)
         assert client.job(job)["state"] == "running"
         kill(primary)
         since_s = time.monotonic()
@@ -119,11 +119,11 @@ def test_calls_go_on_when_the_address_of_redis_leads_elsewhere(
         ):
             assert _answered(platform.url)
             job = client.submit([b'{"input": "x"}\n'] * ITEMS, model="paced")["id"]
-            eventually(lambda: client.job(job)["counts"]["succeeded"] > 0, timeout_s=20)
+            eventually(lambda: client.job(job)["counts"]["succeeded"] > 0)
             first.stop()
             address.lead_to(second.layout.run / REDIS_SOCKET)
             since_s = time.monotonic()
-            eventually(lambda: _answered(platform.url), timeout_s=20)
+            eventually(lambda: _answered(platform.url))
             _tell("answered again", since_s)
             assert client.wait(job)["counts"]["succeeded"] == ITEMS
     finally:

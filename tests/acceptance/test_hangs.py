@@ -32,7 +32,7 @@ def run(platform: Platform, client: Client, texts: list[str]) -> list[object]:
         platform.poll()
         return bool(client.job(job)["state"] == "completed")
 
-    eventually(ended, timeout_s=120)
+    eventually(ended)
     return [json.loads(line)["output"] for line in client.results(job)]
 
 

@@ -37,7 +37,7 @@ TIMES = 4
 
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=60) as http:
+    with httpx.Client(base_url=platform.url) as http:
         made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
         http.headers["Authorization"] = f"Bearer {made.json()['key']}"
         eventually(lambda: http.get("/keys").status_code == 200)
@@ -50,7 +50,7 @@ def client(admin: httpx.Client, tenant: str, *limits: dict[str, float]) -> Itera
     put = admin.put(f"/tenants/{tenant}/limits", json={"data": list(limits)})
     assert put.status_code == 200, put.text
     headers = {"Authorization": f"Bearer {made['key']}"} | JSON
-    with httpx.Client(base_url=admin.base_url, timeout=60, headers=headers) as http:
+    with httpx.Client(base_url=admin.base_url, headers=headers) as http:
         yield http
 
 

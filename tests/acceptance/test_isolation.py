@@ -55,7 +55,7 @@ def run(platform: Platform, client: Client, model: str, texts: Sequence[str]) ->
         platform.poll()
         return client.job(job)["state"] == "completed"
 
-    eventually(ended, timeout_s=100)
+    eventually(ended)
     return [json.loads(line) for line in client.results(job)]
 
 
@@ -131,7 +131,7 @@ def test_an_innocent_item_is_never_quarantined_however_often_workers_are_killed(
                     kills += 1
         return client.job(job)["state"] == "completed"
 
-    eventually(ended, timeout_s=100)
+    eventually(ended)
     assert client.job(job)["counts"]["succeeded"] == 8
     suspects = text("SELECT count(*) FROM slices WHERE suspect AND job_id = :job")
     with transaction(platform) as tx:
@@ -148,7 +148,7 @@ def test_a_worker_that_grew_too_large_is_replaced_and_nothing_is_lost(
         platform.poll()
         return gone(pid)
 
-    eventually(replaced, timeout_s=40)
+    eventually(replaced)
     found = run(platform, client, "greedy", ["x"] * 8)
     assert {line["outcome"] for line in found} == {"succeeded"}
     assert str(pid) not in {line["output"] for line in found}
@@ -160,12 +160,12 @@ def test_millrace_worker_ends_a_launch_that_hangs(platform: Platform, client: Cl
     for child in workers:
         child.terminate()
     for child in workers:
-        eventually(lambda child=child: not child.alive(), timeout_s=20)  # type: ignore[misc]
+        eventually(lambda child=child: not child.alive())  # type: ignore[misc]
     environ = os.environ | platform.settings.environment()
     command = [sys.executable, "-m", "ops", "worker"]
     with spawned(command, env=environ, start_new_session=True) as alone:
         job = client.submit([b'"hang"\n', b'"b"\n'], model="deadly")["id"]
-        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=60)
+        eventually(lambda: client.job(job)["state"] == "completed")
         codes = [json.loads(line)["error"] for line in client.results(job)]
         assert [code and code["code"] for code in codes] == ["worker_lost", None]
         alone.terminate()

@@ -53,7 +53,7 @@ def new_key(closed: Platform) -> Callable[..., tuple[str, str]]:
 
 def ask(platform: Platform, key: str | None, method: str, path: str, **more: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return httpx.request(method, platform.url + path, headers=headers, timeout=30, **more)
+    return httpx.request(method, platform.url + path, headers=headers, **more)
 
 
 def submit(platform: Platform, key: str) -> str:

@@ -27,7 +27,7 @@ from tests.acceptance.test_deaths import worker_pid
 from tests.support.platforms import Platforms, spec
 from tests.support.receiver import receiving
 from tests.support.upstream import serving
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
 [[model]]
@@ -137,7 +137,7 @@ def until(platform: Platform, seen: Callable[[Scraped], bool]) -> Scraped:
         found = scraped(platform)
         return found if found and seen(found) else None
 
-    found = eventually(look, timeout_s=30)
+    found = eventually(look)
     assert found
     return found
 
@@ -186,7 +186,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> It
         with (
             platforms.running(asked) as platform,
             closing(Client(platform.url)) as client,
-            httpx.Client(base_url=platform.url, timeout=30) as http,
+            httpx.Client(base_url=platform.url) as http,
             redis.Redis.from_url(platform.settings.redis_url) as store,
         ):
             answers = calls(client, http)
@@ -220,10 +220,10 @@ def after_a_death(platform: Platform, client: Client, http: httpx.Client, home: 
     eventually(launched.exists)
     with ThreadPoolExecutor(1) as pool:
         body = {"model": "slow", "input": str(called), "timeout_ms": 60_000}
-        answer = pool.submit(http.post, "/infer", json=body, timeout=60)
+        answer = pool.submit(http.post, "/infer", json=body, timeout=PATIENCE_S)
         eventually(called.exists)
         os.kill(worker_pid(platform), signal.SIGKILL)
-        eventually(lambda: (platform.poll(), answer.done())[1], timeout_s=60)
+        eventually(lambda: (platform.poll(), answer.done())[1])
         assert answer.result().status_code == 200
     return until(platform, lambda seen: seen.sum("millrace_worker_deaths_total") > 0)
 

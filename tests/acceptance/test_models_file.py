@@ -54,7 +54,7 @@ def test_what_an_engine_breaks_on_fails_alone_and_the_others_succeed(
             line["output"] == texts[line["seq"]].upper() for line in found if not line["error"]
         )
         body = {"model": "moody", "input": "nan"}
-        answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+        answer = httpx.post(f"{platform.url}/infer", json=body)
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (500, "invalid_output")
         assert httpx.get(f"{platform.url}/models").json()["data"][0]["version"] == "2"
 

@@ -67,7 +67,7 @@ def answers(platform: Platform) -> list[str]:
     for id in (job, failing):
         client.wait(id)
     asked = [
-        httpx.post(f"{platform.url}/infer", json=body, timeout=20)
+        httpx.post(f"{platform.url}/infer", json=body)
         for body in (
             {"model": "echo", "input": valid},
             {"model": "quoting", "input": PAYLOAD},
@@ -78,7 +78,7 @@ def answers(platform: Platform) -> list[str]:
         )
     ]
     asked += [
-        httpx.post(f"{platform.url}/jobs", json=body, timeout=20)
+        httpx.post(f"{platform.url}/jobs", json=body)
         for body in (
             {"model": "echo", "items": [PAYLOAD * 1000]},
             {"model": "echo", "items": [{"input": PAYLOAD, "custom_id": "\0" + PAYLOAD}]},
@@ -87,7 +87,7 @@ def answers(platform: Platform) -> list[str]:
             {"model": "echo", "items": ["a"], "priority": PAYLOAD},
         )
     ]
-    asked.append(httpx.post(f"{platform.url}/jobs", content=PAYLOAD + "{", timeout=20))
+    asked.append(httpx.post(f"{platform.url}/jobs", content=PAYLOAD + "{"))
     paths = ("/readyz", "/livez", "/models", "/webhooks/secret", f"/jobs/{job}", "/nowhere")
     asked += [httpx.get(f"{platform.url}{path}") for path in paths]
     client.close()

@@ -28,7 +28,7 @@ from ops.bench.harness.models_files import models_file, sample
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.platforms import spec
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.engines.classifier import RandomClassifier
 
 SPEC = Path(__file__).parents[3] / "shared/spec/open-inference-protocol.openapi.yaml"
@@ -79,7 +79,7 @@ def headers(platform: Platform) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def http(platform: Platform, headers: dict[str, str]) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=30, headers=headers) as made:
+    with httpx.Client(base_url=platform.url, headers=headers) as made:
         eventually(lambda: made.get("/keys").status_code == 200)
         yield made
 
@@ -230,7 +230,7 @@ def test_requests_at_a_time_share_launches_and_each_gets_its_own(triton: Triton)
                            headers=dict(triton.headers))
         for n, pair in enumerate(pairs)
     ]  # fmt: skip
-    found = [request.get_result(timeout=30) for request in asked]
+    found = [request.get_result(timeout=PATIENCE_S) for request in asked]
     for pair, result in zip(pairs, found, strict=True):
         assert np.array_equal(result.as_numpy("OUTPUT0"), pair["INPUT0"] + pair["INPUT1"])
 
@@ -240,7 +240,7 @@ def test_what_waits_for_a_launch_shares_the_next_one(
 ) -> None:
     def ask(value: int) -> tuple[float, int]:
         body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [value]}]}
-        with httpx.Client(base_url=platform.url, timeout=30, headers=headers) as own:
+        with httpx.Client(base_url=platform.url, headers=headers) as own:
             found = own.post("/v2/models/slow/infer", json=body)
         assert found.status_code == 200, found.text
         said = found.json()
@@ -421,7 +421,7 @@ def test_our_own_doors_take_tensors_too(http: httpx.Client) -> None:
               "items": [{"input": plain}, "text", {"input": in_base64}]},
     )  # fmt: skip
     path = f"/jobs/{job.json()['id']}"
-    eventually(lambda: http.get(path).json()["state"] in TERMINAL, timeout_s=30)
+    eventually(lambda: http.get(path).json()["state"] in TERMINAL)
     lines = [orjson.loads(line) for line in http.get(f"{path}/results").text.splitlines()]
     assert [line["outcome"] for line in lines] == ["succeeded", "failed", "succeeded"]
     assert lines[0]["output"] == found["output"]
@@ -458,7 +458,9 @@ def asked_for(operation: Any, headers: dict[str, str], named: bool) -> set[int]:
     def holds(case: Any) -> None:
         if named:
             case.path_parameters = {name: OURS[name] for name in case.path_parameters}
-        found = case.call_and_validate(headers=headers, timeout=20, excluded_checks=excluded)
+        found = case.call_and_validate(
+            headers=headers, timeout=PATIENCE_S, excluded_checks=excluded
+        )
         statuses.add(found.status_code)
 
     holds()

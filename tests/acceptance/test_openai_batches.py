@@ -22,7 +22,7 @@ from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.platforms import database_of, spec
 from tests.support.receiver import Receiver, receiving
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
 [[model]]
@@ -57,7 +57,7 @@ PLATFORM = spec(MODELS, is_closed=True, lease_s=3.0, webhook_allow="127.0.0.1")
 
 def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:
     key, _ = make_key_at(platform.settings.database_url, tenant, **more)
-    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def native(client: openai.OpenAI, platform: Platform) -> Iterator[httpx.Client]:
 def native_of(platform: Platform, client: openai.OpenAI) -> httpx.Client:
     """The same tenant at the native routes."""
     headers = {"Authorization": f"Bearer {client.api_key}"}
-    return httpx.Client(base_url=platform.url, headers=headers, timeout=60)
+    return httpx.Client(base_url=platform.url, headers=headers)
 
 
 def embedding(custom_id: str, input: Any, model: str = "vectors", **more: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def create(
     return client.batches.create(input_file_id=upload(client, *lines), endpoint=endpoint, **asked)
 
 
-def ended(client: openai.OpenAI, batch: Batch, timeout_s: float = 60) -> Batch:
+def ended(client: openai.OpenAI, batch: Batch, timeout_s: float = PATIENCE_S) -> Batch:
     def look() -> Batch | None:
         found = client.batches.retrieve(batch.id)
         check(found)
@@ -325,7 +325,7 @@ def test_a_cancelled_batch_keeps_what_it_has(client: openai.OpenAI) -> None:
         counts = client.batches.retrieve(made.id).request_counts
         return counts is not None and counts.completed >= 20
 
-    eventually(under_way, timeout_s=30)
+    eventually(under_way)
     said = client.batches.cancel(made.id)
     check(said)
     assert said.status in ("cancelling", "cancelled")
@@ -363,7 +363,7 @@ def test_fifty_thousand_lines(client: openai.OpenAI) -> None:
     made = create(
         client, *(talk(f"line-{n}", said) for n in range(50_000)), endpoint="/v1/chat/completions"
     )
-    batch = ended(client, made, timeout_s=180)
+    batch = ended(client, made)
     assert batch.status == "completed"
     assert batch.request_counts is not None
     assert batch.request_counts.to_dict() == {"total": 50_000, "completed": 50_000, "failed": 0}
@@ -461,7 +461,7 @@ def test_retries_that_race_make_one_batch(platform: Platform, client: openai.Ope
 
     def ask(n: int) -> str:
         with openai.OpenAI(base_url=client.base_url, api_key=client.api_key, max_retries=0) as own:
-            together.wait(30)
+            together.wait(PATIENCE_S)
             return own.batches.create(
                 input_file_id=id,
                 endpoint="/v1/embeddings",
@@ -494,7 +494,7 @@ def _tell(client: openai.OpenAI, native: httpx.Client, receiver: Receiver) -> No
     stopped = create(client, *(embedding(str(n), "wait") for n in range(99)))
     eventually(lambda: client.batches.retrieve(stopped.id).status == "in_progress", 30)
     client.batches.cancel(stopped.id)
-    eventually(lambda: len(receiver.received) >= 4, timeout_s=40)
+    eventually(lambda: len(receiver.received) >= 4)
     native.put("/webhooks/endpoint", json={"url": None}).raise_for_status()
     events = [
         client.webhooks.unwrap(one.body, one.headers, secret=secret) for one in receiver.received
@@ -528,7 +528,7 @@ def test_nothing_of_a_batch_is_left_open(platform: Platform) -> None:
             return tx.scalar(unfinished) == 0 == tx.scalar(text("SELECT count(*) FROM transfers"))
 
     with database_of(platform) as database:
-        eventually(all_ended, timeout_s=60)
+        eventually(all_ended)
         with invariants.snapshot(database) as tx:
             found = [one for i in invariants.INVARIANTS for one in invariants.violations(tx, i)]
     assert found == []

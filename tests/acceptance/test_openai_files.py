@@ -29,7 +29,7 @@ PLATFORM = CLOSED
 
 def client_of(platform: Platform, tenant: str, **more: Any) -> openai.OpenAI:
     key, _ = make_key_at(platform.settings.database_url, tenant, **more)
-    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_a_form_that_is_none_is_refused_with_what_is_wrong(
     says: str,
 ) -> None:  # fmt: skip
     signed = headers | {"Authorization": f"Bearer {client.api_key}"}
-    found = httpx.post(f"{platform.url}/v1/files", content=body, headers=signed, timeout=30)
+    found = httpx.post(f"{platform.url}/v1/files", content=body, headers=signed)
     assert found.status_code == status, found.text
     assert says in found.json()["error"]["message"]
     assert found.headers["content-type"] == "application/json"
@@ -241,9 +241,9 @@ def test_a_tenants_files_go_with_it(platform: Platform) -> None:
     headers = {"Authorization": f"Bearer {admin.api_key}"}
     with client_of(platform, "leaver") as client:
         made = upload(client, purpose="user_data")
-    with httpx.Client(base_url=platform.url, headers=headers, timeout=30) as http:
+    with httpx.Client(base_url=platform.url, headers=headers) as http:
         assert http.delete("/tenants/leaver").status_code == 202
-        eventually(lambda: http.get("/tenants/leaver/erasure").json()["complete"], timeout_s=30)
+        eventually(lambda: http.get("/tenants/leaver/erasure").json()["complete"])
     assert is_gone(platform, made.id)
     admin.close()
 

@@ -22,9 +22,7 @@ PLATFORM = CLOSED
 @pytest.fixture(scope="module")
 def client(platform: Platform) -> Iterator[openai.OpenAI]:
     key, _ = make_key_at(platform.settings.database_url, "lists")
-    with openai.OpenAI(
-        base_url=f"{platform.url}/v1", api_key=key, max_retries=0, timeout=60
-    ) as made:
+    with openai.OpenAI(base_url=f"{platform.url}/v1", api_key=key, max_retries=0) as made:
         yield made
 
 
@@ -54,7 +52,7 @@ def raw_answers(client: openai.OpenAI, *bodies: dict[str, Any]) -> list[dict[str
         assert batch.status not in ("failed", "expired", "cancelled"), batch.errors
         return batch.output_file_id
 
-    found = client.files.content(str(eventually(output, timeout_s=60))).content.splitlines()
+    found = client.files.content(str(eventually(output))).content.splitlines()
     return [json.loads(line)["response"]["body"] for line in found]
 
 

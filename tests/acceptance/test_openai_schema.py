@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.platforms import CLOSED
+from tests.support.wait import PATIENCE_S
 
 SPEC = Path(__file__).parents[3] / "shared/spec/openai-files-batches-embeddings-models.openapi.json"
 OPERATIONS = [
@@ -68,7 +69,7 @@ def test_every_answer_is_as_openai_documents_it(
         case.path_parameters = {
             name: THERE.get(name, value) for name, value in (case.path_parameters or {}).items()
         }
-        response = case.call(headers=key, timeout=20)
+        response = case.call(headers=key, timeout=PATIENCE_S)
         case.validate_response(response, checks=checks, headers=key)
 
     holds()

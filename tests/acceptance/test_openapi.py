@@ -11,6 +11,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from ops.supervisor.platform import Platform
 from tests.support.keys import make_key_at
 from tests.support.platforms import CLOSED
+from tests.support.wait import PATIENCE_S
 
 OPERATIONS = [
     "DELETE /jobs/{job_id}",
@@ -154,7 +155,7 @@ def test_every_answer_is_as_documented(
     @given(case=operations[label].as_strategy())
     def holds(case: Any) -> None:
         case.call_and_validate(
-            headers=admin, timeout=20, excluded_checks=NOT_CHECKED.get(label, [])
+            headers=admin, timeout=PATIENCE_S, excluded_checks=NOT_CHECKED.get(label, [])
         )
 
     holds()

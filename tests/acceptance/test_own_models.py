@@ -58,7 +58,7 @@ def client(platform: Platform) -> Iterator[Client]:
 
 def infer(platform: Platform, model: str, value: Any, **params: Any) -> httpx.Response:
     body = {"model": model, "input": value, "params": params}
-    return httpx.post(f"{platform.url}/infer", json=body, timeout=30)
+    return httpx.post(f"{platform.url}/infer", json=body)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -143,6 +143,6 @@ def test_a_model_whose_folder_is_not_there_says_so(platform: Platform) -> None:
     assert answer.status_code == 503
     assert answer.json()["code"] == "not_configured"
     assert "config.json is not here" in answer.json()["detail"]
-    found = httpx.get(f"{platform.url}/models", timeout=30).json()["data"]
+    found = httpx.get(f"{platform.url}/models").json()["data"]
     [away] = [model for model in found if model["name"] == "away"]
     assert "there is no folder" in away["error"]

@@ -53,7 +53,7 @@ def worked(platform: Platform, prometheus: httpx.Client) -> None:
             assert client.request("POST", "/infer", json=call)
             return len(ask(prometheus, "rate(millrace_call_target_total[10s]) > 0")) > 0
 
-        eventually(seen, timeout_s=40)
+        eventually(seen)
         assert client.wait(job)["state"] == "completed"
 
 
@@ -63,7 +63,7 @@ def test_every_rule_can_be_evaluated(prometheus: httpx.Client, worked: None) -> 
         found = [rule for group in groups for rule in group["rules"]]
         return None if any(rule["health"] == "unknown" for rule in found) else found
 
-    rules = eventually(evaluated, timeout_s=20)
+    rules = eventually(evaluated)
     assert len(rules) > 40
     assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
     assert [rule["name"] for rule in rules if rule.get("state") == "firing"] == []
@@ -96,5 +96,5 @@ def test_panels_show_something(prometheus: httpx.Client, worked: None) -> None:
         return not waiting
 
     with suppress(AssertionError):
-        eventually(all_shown, timeout_s=20)
+        eventually(all_shown)
     assert sorted(waiting) == []

@@ -36,7 +36,7 @@ PLATFORM = spec(SLOW, lease_s=3.0)
 @pytest.fixture(scope="module")
 def admin(platform: Platform) -> Iterator[httpx.Client]:
     """A client with the first key that is made: from then on nobody comes in without one."""
-    with httpx.Client(base_url=platform.url, timeout=30) as http:
+    with httpx.Client(base_url=platform.url) as http:
         made = http.post("/keys", json={"tenant": "admins", "role": "admin"})
         assert made.status_code == 201, made.text
         http.headers["Authorization"] = f"Bearer {made.json()['key']}"
@@ -52,7 +52,7 @@ class Tenant:
         made = admin.post("/keys", json={"tenant": name}).json()
         self.key, self.key_id = made["key"], made["id"]
         headers = {"Authorization": f"Bearer {self.key}"}
-        self.http = httpx.Client(base_url=admin.base_url, timeout=30, headers=headers)
+        self.http = httpx.Client(base_url=admin.base_url, headers=headers)
 
     def limit(self, *limits: dict[str, Any]) -> None:
         """Sets limits, and waits until they are known."""
@@ -279,7 +279,7 @@ def flood(tenant: Tenant, callers: int) -> Iterator[list[int]]:
     seen: list[int] = []
 
     def call_on() -> None:
-        with httpx.Client(base_url=tenant.http.base_url, timeout=30) as http:
+        with httpx.Client(base_url=tenant.http.base_url) as http:
             http.headers.update(tenant.http.headers)
             body = {"model": "slow", "input": "x", "timeout_ms": 5000}
             while not stop.is_set():

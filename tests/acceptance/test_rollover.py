@@ -60,7 +60,7 @@ class Callers:
     def _call(self) -> None:
         limits = httpx.Limits(max_connections=_AT_ONCE)
         with (
-            httpx.Client(base_url=self._url, timeout=60, limits=limits) as http,
+            httpx.Client(base_url=self._url, limits=limits) as http,
             ThreadPoolExecutor(_AT_ONCE) as callers,
         ):
             while not self._ended.wait(EVERY_S):
@@ -106,7 +106,7 @@ def test_a_version_follows_another_while_calls_and_a_job_run_and_none_is_lost(
             declare(models, "1", "2")
             eventually(lambda: ready_versions(client) == {"1", "2"})
             declare(models, "2")
-            eventually(lambda: ready_versions(client) == {"2"}, timeout_s=60)
+            eventually(lambda: ready_versions(client) == {"2"})
             assert client.job(job)["state"] == "completed"
         assert set(callers.answers()) == {(200, "1"), (200, "2")}
         found = [json.loads(line) for line in client.results(job)]

@@ -15,7 +15,7 @@ from jobs.calls.redis import Keys
 from ops.client.client import Client
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 MODELS = """
 [[model]]
@@ -54,10 +54,10 @@ def test_readers_that_stall_hold_up_nobody(platform: Platform, client: Client) -
     for reader in readers:
         assert reader.recv(100).startswith(b"HTTP/1.1 200")
     for _ in range(5):
-        assert httpx.get(f"{platform.url}/jobs/{job}", timeout=5).status_code == 200
+        assert httpx.get(f"{platform.url}/jobs/{job}").status_code == 200
     for reader in readers:
         reader.close()
-    assert httpx.get(f"{platform.url}/readyz", timeout=5).status_code == 200
+    assert httpx.get(f"{platform.url}/readyz").status_code == 200
 
 
 def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Client) -> None:
@@ -73,7 +73,7 @@ def test_a_client_that_leaves_takes_its_call_back(platform: Platform, client: Cl
         eventually(lambda: connection.hlen(waiting) >= 9)
         for caller in callers:
             caller.close()
-        eventually(lambda: connection.hlen(waiting) == 0, timeout_s=10)
+        eventually(lambda: connection.hlen(waiting) == 0)
     client.request("POST", f"/jobs/{busy}/cancel")
 
 
@@ -81,7 +81,7 @@ def test_a_slow_model_holds_up_no_other(client: Client) -> None:
     slow = [client.submit([b'"x"\n'], model="slow")["id"] for _ in range(30)]
     eventually(lambda: client.job(slow[0])["state"] != "queued")  # it may have ended by now
     quick = client.submit([b'"x"\n'], model="echo")["id"]
-    eventually(lambda: client.job(quick)["state"] == "completed", timeout_s=60)
+    eventually(lambda: client.job(quick)["state"] == "completed")
     assert any(client.job(job)["state"] != "completed" for job in slow)
     for job in slow:
         client.request("POST", f"/jobs/{job}/cancel")
@@ -105,7 +105,7 @@ def test_a_line_without_an_end_is_refused_in_constant_memory(platform: Platform)
         params={"model": "echo"},
         content=endless(),
         headers={"Content-Type": "application/x-ndjson"},
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert [(e["line"], e["code"]) for e in answer.json()["errors"]] == [(1, "too_long")]
     assert peak_mb(api) - before < 50
@@ -144,10 +144,10 @@ def test_a_redis_that_hangs_costs_no_lease_and_no_deadline(
     os.kill(server.pid, signal.SIGSTOP)
     try:
         body = {"model": "echo", "input": "x", "timeout_ms": 300}
-        answer = httpx.post(f"{platform.url}/infer", json=body, timeout=10)
+        answer = httpx.post(f"{platform.url}/infer", json=body)
         assert answer.status_code == 504
         assert answer.elapsed.total_seconds() < 4
-        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=30)
+        eventually(lambda: client.job(job)["state"] == "completed")
     finally:
         os.kill(server.pid, signal.SIGCONT)
     item = httpx.get(f"{platform.url}/jobs/{job}/items/9").json()
@@ -160,10 +160,10 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
 ) -> None:
     begun = tmp_path / "begun"
     job = client.submit([json.dumps(f"long {begun}").encode() + b"\n"], model="slow")["id"]
-    eventually(begun.exists, timeout_s=60)  # items of cancelled jobs may run before
+    eventually(begun.exists)  # items of cancelled jobs may run before
     worker = platform.supervisor.children[2]
     worker.terminate()
-    eventually(lambda: not worker.alive(), timeout_s=60)
+    eventually(lambda: not worker.alive())
     item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
     assert (item["outcome"], item["deliveries"]) == ("succeeded", 1)
     worker.start()
@@ -173,11 +173,11 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
 def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -> None:
     worker = platform.supervisor.children[2]
     worker.terminate()
-    eventually(lambda: not worker.alive(), timeout_s=15)
+    eventually(lambda: not worker.alive())
     worker.start()
     assert worker.process is not None
     for _ in range(3):
         worker.terminate()
-    assert worker.process.wait(30) in (0, -signal.SIGTERM)
+    assert worker.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
     worker.start()
     eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200, 30)

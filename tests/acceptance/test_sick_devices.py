@@ -61,7 +61,7 @@ class Calls(threading.Thread):
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self.ended: list[tuple[float, int]] = []
-        self._client, self._ending = httpx.Client(base_url=url, timeout=30), threading.Event()
+        self._client, self._ending = httpx.Client(base_url=url), threading.Event()
 
     def run(self) -> None:
         while not self._ending.wait(0.02):
@@ -78,7 +78,7 @@ class Calls(threading.Thread):
 
 def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> None:
     with closing(Client(two.url)) as client:
-        eventually(lambda: len(listed(client, "ready")) == 2, timeout_s=60)
+        eventually(lambda: len(listed(client, "ready")) == 2)
         calls = Calls(two.url)
         calls.start()
         eventually(lambda: calls.ended)
@@ -90,8 +90,8 @@ def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> 
             two.poll()  # as `millrace up` does: a worker that ended is started again
             return listed(client, "quarantined")
 
-        [worker] = eventually(quarantined, timeout_s=120)
-        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=120)
+        [worker] = eventually(quarantined)
+        eventually(lambda: client.job(job)["state"] == "completed")
         statuses = [status for began_s, status in calls.stop() if began_s > since_s + 1]
         failed = client.job(job)["counts"]["failed"]
         errors = sum(status != 200 for status in statuses)
@@ -112,7 +112,7 @@ def test_a_sick_worker_of_two_fails_no_item_and_hardly_a_call(two: Platform) -> 
 
         flag.unlink()
         millrace("worker", "resume", str(worker["id"]), "--url", two.url)
-        eventually(lambda: not quarantined() and len(listed(client, "ready")) == 2, timeout_s=60)
+        eventually(lambda: not quarantined() and len(listed(client, "ready")) == 2)
 
 
 def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:
@@ -124,7 +124,7 @@ def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:
             two.poll()
             return len(listed(client, "quarantined")) == 2
 
-        eventually(all_are_quarantined, timeout_s=120)
+        eventually(all_are_quarantined)
         counts = client.job(job)["counts"]
         assert (counts["succeeded"], counts["failed"]) == (0, 0)
         flag.unlink()
@@ -135,5 +135,5 @@ def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:
             two.poll()
             return bool(client.job(job)["state"] == "completed")
 
-        eventually(completed, timeout_s=120)
+        eventually(completed)
         assert client.job(job)["counts"]["succeeded"] == 100

@@ -210,7 +210,7 @@ def test_deep_nesting_is_refused_wherever_it_stands(
     content = body % (opening * depth + "1" + closing * depth)
     path = "/infer" if "input" in body else "/jobs"
     # A child process that parses large bodies may have to start first.
-    answer = httpx.post(f"{platform.url}{path}", content=content, headers=JSON, timeout=60)
+    answer = httpx.post(f"{platform.url}{path}", content=content, headers=JSON)
     assert answer.status_code in (400, 422), answer.text[:300]
 
 
@@ -218,7 +218,7 @@ def test_deep_nesting_is_refused_wherever_it_stands(
 def test_deep_nesting_in_lines_and_queries_is_refused(platform: Platform, depth: int) -> None:
     deep = "[" * depth + "]" * depth
     url = f"{platform.url}/jobs?model=echo"
-    answer = httpx.post(url, content=deep, headers=NDJSON, timeout=60)
+    answer = httpx.post(url, content=deep, headers=NDJSON)
     assert (answer.status_code, answer.json()["errors"][0]["line"]) == (422, 1)
     for name in ("params", "metadata", "webhook"):
         answer = httpx.post(

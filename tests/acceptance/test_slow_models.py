@@ -49,7 +49,7 @@ def runs(platform: Platform) -> list[tuple[str, int, int]]:
 
 def submit(client: Client) -> str:
     """Submits the job once both workers serve the model."""
-    eventually(lambda: client.get("/models")["data"][0]["workers"] == 2, timeout_s=60)
+    eventually(lambda: client.get("/models")["data"][0]["workers"] == 2)
     lines = (b'"%d"\n' % n for n in range(ITEMS))
     return str(client.submit(lines, model="slow")["id"])
 
@@ -59,9 +59,9 @@ def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Plat
     with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
         since_s = time.monotonic()
         job = submit(client)
-        eventually(lambda: client.job(job)["counts"]["succeeded"], timeout_s=60)
+        eventually(lambda: client.job(job)["counts"]["succeeded"])
         shown_s = time.monotonic() - since_s
-        eventually(lambda: client.job(job)["state"] == "completed", timeout_s=120)
+        eventually(lambda: client.job(job)["state"] == "completed")
         took_s = time.monotonic() - since_s
         shares = Counter(pid for _, pid, _ in runs(platform))
         print(f"shown after {shown_s:.1f} s, ended after {took_s:.1f} s, shares {shares}")
@@ -76,7 +76,7 @@ def test_two_workers_share_a_job_of_slow_items_and_show_progress(platforms: Plat
 def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> None:
     with platforms.running(SLOW) as platform, closing(Client(platform.url)) as client:
         job = submit(client)
-        eventually(lambda: client.job(job)["counts"]["succeeded"] >= 6, timeout_s=120)
+        eventually(lambda: client.job(job)["counts"]["succeeded"] >= 6)
         _, killed, _ = runs(platform)[-1]
         os.kill(killed, signal.SIGKILL)
 
@@ -84,7 +84,7 @@ def test_a_kill_repeats_at_most_what_was_in_the_launch(platforms: Platforms) -> 
             platform.poll()
             return client.job(job)["state"] == "completed"
 
-        eventually(ended, timeout_s=120)
+        eventually(ended)
         began = Counter(item for item, *_ in runs(platform))
         repeated = [item for item, times in began.items() if times > 1]
         launch = max(size for _, pid, size in runs(platform) if pid == killed)

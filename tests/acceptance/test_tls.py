@@ -26,6 +26,7 @@ from ops.embedded.servers import EmbeddedServers
 from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms
 from tests.support.tls import Authority, Pair, tls_proxy
+from tests.support.wait import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +185,7 @@ by_each_way = pytest.mark.parametrize("way", REDIS_WAYS)
 
 
 def _pinged(url: str) -> None:
-    with redis.Redis.from_url(url, socket_timeout=5) as client:
+    with redis.Redis.from_url(url, socket_timeout=PATIENCE_S) as client:
         client.ping()
 
 
@@ -251,7 +252,7 @@ def test_postgres_is_reached_by_mutual_tls(
             listener.execute(f"LISTEN {db.WORK_CHANNEL}")
             with engine.begin() as tx:
                 db.notify_work(tx)
-            assert [found.channel for found in listener.notifies(timeout=10, stop_after=1)]
+            assert [found.channel for found in listener.notifies(timeout=PATIENCE_S, stop_after=1)]
         engine.dispose()
 
 

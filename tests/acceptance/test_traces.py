@@ -20,7 +20,7 @@ from tests.acceptance.test_deaths import worker_pid
 from tests.support.otlp_receiver import ReceivedSpan, Sink, receiving_traces
 from tests.support.platforms import Platforms, spec
 from tests.support.receiver import Received, Reply, receiving
-from tests.support.wait import eventually, slowdown
+from tests.support.wait import PATIENCE_S, eventually, slowdown
 
 PARENT = "00f067aa0ba902b7"
 SERVER, CLIENT = Proto.SPAN_KIND_SERVER, Proto.SPAN_KIND_CLIENT
@@ -72,7 +72,10 @@ def new_trace() -> str:
 
 def call(platform: Platform, headers: dict[str, str], model: str = "echo") -> httpx.Response:
     answer = httpx.post(
-        f"{platform.url}/infer", json={"model": model, "input": "x"}, headers=headers, timeout=20
+        f"{platform.url}/infer",
+        json={"model": model, "input": "x"},
+        headers=headers,
+        timeout=PATIENCE_S,
     )
     answer.raise_for_status()
     return answer
@@ -80,7 +83,7 @@ def call(platform: Platform, headers: dict[str, str], model: str = "echo") -> ht
 
 def submit(platform: Platform, headers: dict[str, str], **more: Any) -> str:
     body = {"model": "batchstring", "items": [f"t{n}" for n in range(50)], **more}
-    answer = httpx.post(f"{platform.url}/jobs", json=body, headers=headers, timeout=20)
+    answer = httpx.post(f"{platform.url}/jobs", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
@@ -145,7 +148,7 @@ def test_two_jobs_that_share_a_launch_are_both_linked(
         both = slices[0]["slice"].links.keys() & slices[1]["slice"].links.keys()
         return next((span for span in sink.spans if span.id in both), None)
 
-    launch = eventually(shared, timeout_s=60)
+    launch = eventually(shared)
     rows = sum(said["millrace.rows"] for said in launch.links.values())
     assert rows == launch.attributes["millrace.rows"]
 
@@ -154,7 +157,7 @@ def test_a_webhook_is_a_part_of_the_trace_of_its_job(platform: Platform, sink: S
     trace = new_trace()
     with receiving() as receiver:
         submit(platform, parent(trace), webhook={"url": receiver.url})
-        told = eventually(lambda: receiver.received and receiver.received[0], timeout_s=60)
+        told = eventually(lambda: receiver.received and receiver.received[0])
         sent = sink.trace(trace, "POST /jobs", "POST")["POST"]
     assert told.headers["traceparent"] == f"00-{trace}-{sent.id}-01"
     assert told.headers["tracestate"] == "vendor=x1"
@@ -170,7 +173,7 @@ def test_large_bodies_and_other_doors_carry_it_too(platform: Platform, sink: Sin
     assert sink.trace(large, "POST /jobs", "slice")["slice"].service == "millrace-worker"
     asked = {"model": "vectors", "input": "x"}
     line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": asked})
-    with httpx.Client(base_url=platform.url, timeout=20) as http:
+    with httpx.Client(base_url=platform.url) as http:
         file = http.post(
             "/v1/files", files={"file": ("a.jsonl", line)}, data={"purpose": "batch"}
         ).json()["id"]
@@ -193,7 +196,7 @@ def test_what_a_client_does_not_sample_is_not_traced_but_passed_on(
     assert "-00" in call(platform, parent(silent, sampled=False)).headers["traceparent"]
     with receiving() as receiver:
         submit(platform, parent(silent, sampled=False), webhook={"url": receiver.url})
-        told = eventually(lambda: receiver.received and receiver.received[0], timeout_s=20)
+        told = eventually(lambda: receiver.received and receiver.received[0])
     assert told.headers["traceparent"].startswith(f"00-{silent}-")
     assert told.headers["traceparent"].endswith("-00")
     call(platform, parent(seen))
@@ -248,7 +251,7 @@ def test_a_receiver_that_takes_nothing_is_told_of_once_and_slows_no_call(
 ) -> None:
     over = threading.Event()
     with pytest.MonkeyPatch.context() as patch, receiving() as slow:
-        slow.reply = lambda request: Reply(200 if over.wait(60) else 500)
+        slow.reply = lambda request: Reply(200 if over.wait(PATIENCE_S) else 500)
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
         patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         endpoint = f"http://127.0.0.1:{slow.port if how == 'slow' else free_port()}"
@@ -261,7 +264,7 @@ def test_a_receiver_that_takes_nothing_is_told_of_once_and_slows_no_call(
                     line for line in said.read_text().splitlines() if "accepts no spans" in line
                 ]
 
-            eventually(told, timeout_s=30)
+            eventually(told)
             more = len(slow.received) + 2
             eventually(lambda: told() and (how == "away" or len(slow.received) >= more))
             assert len(told()) == 1

@@ -19,7 +19,7 @@ from ops.supervisor.platform import Platform
 from tests.support.platforms import Platforms, database_of, spec, transaction
 from tests.support.receiver import Receiver, receiving
 from tests.support.s3 import BUCKET, S3, serving
-from tests.support.wait import eventually, gone
+from tests.support.wait import PATIENCE_S, eventually, gone
 
 MODELS = """
 [[model]]
@@ -45,7 +45,7 @@ def platform(platforms: Platforms, s3: S3) -> Iterator[Platform]:
 
 @pytest.fixture(scope="module")
 def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=30) as made:
+    with httpx.Client(base_url=platform.url) as made:
         yield made
 
 
@@ -68,7 +68,7 @@ def submitted(http: httpx.Client, **asked: Any) -> dict[str, Any]:
     return found
 
 
-def ended(http: httpx.Client, id: str, timeout_s: float = 60) -> dict[str, Any]:
+def ended(http: httpx.Client, id: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
     """The job, once it has ended and is written."""
 
     def look() -> dict[str, Any] | None:
@@ -207,7 +207,7 @@ class held:  # noqa: N801
     def _wait(self, method: str, path: str, key_id: str) -> str | None:
         if method == self._method and path.startswith(f"/{BUCKET}/default/"):
             self._asked.set()
-            self._go.wait(60)
+            self._go.wait(PATIENCE_S)
         return None
 
 
@@ -236,7 +236,7 @@ def kill_keeper(platform: Platform) -> None:
         platform.poll()
         return keeper(platform).pid != pid and bool(keeper(platform).alive())
 
-    eventually(replaced, timeout_s=30)
+    eventually(replaced)
     eventually(lambda: all(gone(child) for child in its))
 
 
@@ -265,7 +265,7 @@ def test_whoever_is_killed_while_it_reads_or_writes_another_one_finishes(
             http, input={"url": f"{IN}/{name}.jsonl"}, output={"url": f"{OUT}/{name}"},
             webhook={"url": receiver.url},
         )  # fmt: skip
-        eventually(asked.is_set, timeout_s=30)
+        eventually(asked.is_set)
         if victim == "keeper":
             kill_keeper(platform)
         else:
@@ -293,10 +293,10 @@ def test_a_keeper_that_is_killed_again_and_again_loses_nothing(
         for output in ({"files": {}}, {"url": OUT, "part_items": 3000})
     ]
     for _ in range(3):
-        eventually(lambda: carriers(keeper(platform).pid), timeout_s=30)
+        eventually(lambda: carriers(keeper(platform).pid))
         kill_keeper(platform)
     for id in jobs:
-        job = ended(http, id, timeout_s=120)
+        job = ended(http, id)
         assert job["counts"]["succeeded"] == 20_000
         assert sum(part["items"] for part in job["output"]["manifest"]["parts"]) == 20_000
         assert job["output"]["manifest"]["counts"]["total"] == 20_000

@@ -35,15 +35,15 @@ def apis(platform: Platform) -> Iterator[list[httpx.Client]]:
     child = Child("api-2", [sys.executable, "-m", "api"], second.environment(), log)
     child.start()
     urls = [platform.url, f"http://{second.host}:{second.port}"]
-    clients = [httpx.Client(base_url=url, timeout=30) for url in urls]
+    clients = [httpx.Client(base_url=url) for url in urls]
     try:
-        eventually(lambda: _is_ready(clients[1]), timeout_s=60)
+        eventually(lambda: _is_ready(clients[1]))
         yield clients
     finally:
         for client in clients:
             client.close()
         child.terminate()
-        eventually(lambda: not child.alive(), timeout_s=20)
+        eventually(lambda: not child.alive())
 
 
 def _is_ready(api: httpx.Client) -> bool:
@@ -75,12 +75,12 @@ def test_calls_of_both_share_launches(apis: list[httpx.Client]) -> None:
         with ThreadPoolExecutor(16) as pool:
             return max(pool.map(call, range(32)))
 
-    assert eventually(lambda: (found := largest()) > 8 and found, timeout_s=30) <= 16
+    assert eventually(lambda: (found := largest()) > 8 and found) <= 16
 
 
 def test_a_job_made_at_one_is_read_at_the_other(apis: list[httpx.Client]) -> None:
     job = apis[0].post("/jobs", json={"model": "steady", "items": ["x"]}).json()["id"]
-    eventually(lambda: apis[1].get(f"/jobs/{job}").json()["state"] == "completed", timeout_s=30)
+    eventually(lambda: apis[1].get(f"/jobs/{job}").json()["state"] == "completed")
 
 
 def test_both_take_up_a_changed_models_file_and_a_bare_name_goes_to_what_is_ready(
@@ -101,6 +101,6 @@ def test_both_take_up_a_changed_models_file_and_a_bare_name_goes_to_what_is_read
     file.write_text("[[model]")
     file.write_text(NEWER)
     for api in apis:
-        eventually(lambda api=api: answered_by_the_newer(api), timeout_s=30)
+        eventually(lambda api=api: answered_by_the_newer(api))
         assert ask(api, "steady@2") == (200, "2")
         assert ask(api, "steady@1") == (200, "1")

@@ -34,7 +34,7 @@ PARAMS = {"surrogate": '{"a": "\\ud800"}', "name": '{"\\ud800": 1}', "deep": DEE
 
 @pytest.fixture
 def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=60) as made:
+    with httpx.Client(base_url=platform.url) as made:
         yield made
 
 

@@ -100,7 +100,7 @@ def platform(platforms: Platforms, upstream: Upstream, away_port: int) -> Iterat
 
 @pytest.fixture(scope="module")
 def http(platform: Platform) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=platform.url, timeout=60) as made:
+    with httpx.Client(base_url=platform.url) as made:
         yield made
 
 
@@ -142,7 +142,7 @@ def test_a_batch_over_an_upstream_that_varies_is_answered_in_order(
     upstream.answer = answer
     texts = [f"text {n}" for n in range(100)]
     job = submit(http, "shout", texts)
-    eventually(lambda: completed(http, job), timeout_s=60)
+    eventually(lambda: completed(http, job))
     assert_shouted(http, job, texts)
     assert len(upstream.received) == 100
     assert 4 < upstream.most_at_once <= 16
@@ -170,7 +170,7 @@ def test_each_item_has_the_status_that_the_upstream_gave_it(
 
     upstream.answer = answer
     job = submit(http, "shout", ["good", "bad", "forbidden", "limited", "flaky", "broken", "end"])
-    eventually(lambda: completed(http, job), timeout_s=60)
+    eventually(lambda: completed(http, job))
     good, bad, forbidden, limited, flaky, broken, end = results(http, job)
     assert [line["output"] for line in (good, limited, flaky, end)] == [
         "GOOD", "LIMITED", "FLAKY", "END"
@@ -202,7 +202,7 @@ def test_an_upstream_with_room_for_few_is_not_flooded_and_nothing_fails(
     upstream.answer = answer
     texts = [f"text {n}" for n in range(200)]
     job = submit(http, "shout", texts)
-    eventually(lambda: completed(http, job), timeout_s=60)
+    eventually(lambda: completed(http, job))
     assert_shouted(http, job, texts)
     assert len(upstream.received) < 300, "it goes on asking for more than there is"
 
@@ -223,11 +223,11 @@ def test_a_job_outlasts_an_upstream_that_is_away(
 
     eventually(refused)
     # More than open the breaker: it has let some try again, several times.
-    eventually(lambda: failed_tries(platform, job) >= 12, timeout_s=30)
+    eventually(lambda: failed_tries(platform, job) >= 12)
     eventually(refused)
     assert not completed(http, job)
     with serving(away_port):
-        eventually(lambda: completed(http, job), timeout_s=60)
+        eventually(lambda: completed(http, job))
         found = results(http, job)
         eventually(lambda: _infer(http, "away", "call").status_code == 200)
     failed = [line for line in found if line["outcome"] != "succeeded"]
@@ -299,7 +299,7 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_no_result(
     eventually(lambda: http.get(f"/jobs/{job}").json()["counts"]["succeeded"] > 20)
     os.kill(worker_pid(platform), signal.SIGKILL)
     assert not completed(http, job)
-    eventually(lambda: completed(http, job, platform), timeout_s=60)
+    eventually(lambda: completed(http, job, platform))
     assert_shouted(http, job, texts)
 
 
@@ -321,7 +321,7 @@ def test_conversations_are_answered_and_billed_by_the_tokens_that_were_used(
     upstream.answer = answer
     inputs = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(10)]
     job = submit(http, "chat", [{"input": value} for value in inputs])
-    eventually(lambda: completed(http, job), timeout_s=60)
+    eventually(lambda: completed(http, job))
     found = results(http, job)
     said = [line["output"]["choices"][0]["message"]["content"] for line in found]
     assert said == [f"hello {n}"[::-1] for n in range(10)]
@@ -342,7 +342,7 @@ def test_texts_to_embed_travel_together(http: httpx.Client, upstream: Upstream) 
     texts = ["x" * (n + 1) for n in range(100)]
     texts[40] = ""
     job = submit(http, "embed", texts)
-    eventually(lambda: completed(http, job), timeout_s=60)
+    eventually(lambda: completed(http, job))
     found = results(http, job)
     assert [line["output"] for line in found] == [
         None if n == 40 else [float(n + 1), 0.5] for n in range(100)

@@ -17,7 +17,7 @@ from ops.supervisor.platform import Platform
 from tests.support.command_line import millrace
 from tests.support.platforms import OPEN, transaction
 from tests.support.receiver import Receiver, Reply, receiving
-from tests.support.wait import eventually, gone
+from tests.support.wait import PATIENCE_S, eventually, gone
 
 PLATFORM = OPEN
 
@@ -49,7 +49,7 @@ def delivered(http: httpx.Client, job: str) -> dict[str, Any]:
                 return dict(delivery)
         return None
 
-    found = eventually(look, timeout_s=30)
+    found = eventually(look)
     assert found is not None
     return found
 
@@ -78,7 +78,7 @@ def test_a_redelivery_by_command_has_the_same_id(
     delivery = delivered(http, job)
     assert delivery["id"] in command(platform, "webhooks", job)
     assert "pending" in command(platform, "redeliver", job)
-    eventually(lambda: len(receiver.received) == 2, timeout_s=30)
+    eventually(lambda: len(receiver.received) == 2)
     assert delivered(http, job)["id"] == delivery["id"]
     assert {request.id for request in receiver.received} == {delivery["id"]}
 
@@ -131,9 +131,9 @@ def test_a_keeper_killed_while_it_sends_sends_again_under_the_same_id(
     platform: Platform, http: httpx.Client, receiver: Receiver
 ) -> None:
     answering = threading.Event()
-    receiver.reply = lambda _: Reply(204) if answering.wait(30) else Reply(500)
+    receiver.reply = lambda _: Reply(204) if answering.wait(PATIENCE_S) else Reply(500)
     job = submit(http, {"url": receiver.url}).json()["id"]
-    eventually(lambda: receiver.received, timeout_s=30)
+    eventually(lambda: receiver.received)
     [keeper] = [child for child in platform.supervisor.children if child.name == "keeper"]
     killed = keeper.pid
     os.kill(killed or 0, signal.SIGKILL)
@@ -142,6 +142,6 @@ def test_a_keeper_killed_while_it_sends_sends_again_under_the_same_id(
     # As if the lease of the dead one had lapsed: it is a minute.
     with transaction(platform) as tx:
         tx.execute(text("UPDATE webhook_deliveries SET due_at = now() WHERE state = 'pending'"))
-    eventually(lambda: (platform.poll(), len(receiver.received) == 2)[1], timeout_s=60)
+    eventually(lambda: (platform.poll(), len(receiver.received) == 2)[1])
     assert delivered(http, job)["tries"] == 2
     assert len({request.id for request in receiver.received}) == 1

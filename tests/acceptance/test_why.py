@@ -166,7 +166,7 @@ class Scene:
 
     def client(self, who: str) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.keys[who]}"}
-        return httpx.Client(base_url=self.platform.url, timeout=30, headers=headers)
+        return httpx.Client(base_url=self.platform.url, headers=headers)
 
     def close(self) -> None:
         self.as_operator.close()

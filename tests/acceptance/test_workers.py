@@ -40,7 +40,7 @@ def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Cl
     def state() -> str:
         return str(http.get(f"/workers/{id}").json()["state"])
 
-    eventually(lambda: state() == "draining", timeout_s=20)
+    eventually(lambda: state() == "draining")
     refused = http.post("/infer", json={"model": "echo", "input": "x"})
     assert refused.status_code == 503
     assert "drain asked" not in command(platform, "worker", "resume", id)
@@ -49,7 +49,7 @@ def test_drain_and_resume_by_the_command_line(platform: Platform, http: httpx.Cl
         platform.poll()  # as `millrace up` does: who has ended is started again
         return http.post("/infer", json={"model": "echo", "input": "x"}).status_code == 200
 
-    eventually(another_works, timeout_s=60)
+    eventually(another_works)
     assert state() == "stopped"
     assert id in command(platform, "workers")
     assert http.post(f"/workers/{id}/drain").status_code == 409

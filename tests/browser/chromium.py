@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.support.wait import PATIENCE_S
+
 CHROMIUM = Path("/usr/bin/chromium")
 HERE = Path(__file__).parent
 AXE = HERE / "node_modules" / "axe-core" / "axe.min.js"
@@ -25,7 +27,7 @@ def missing() -> str:
     if not AXE.exists():
         done = subprocess.run(
             ["npm", "ci", "--no-audit", "--no-fund"], cwd=HERE, capture_output=True, text=True,
-            timeout=100, check=False,
+            timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         if done.returncode:
             return f"npm can't install axe-core: {done.stderr.strip()[-200:]}"

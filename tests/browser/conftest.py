@@ -13,13 +13,12 @@ from tests.browser import chromium
 from tests.browser.chromium import Watched
 from tests.support.keys import make_key_at
 from tests.support.platforms import Platforms
-from tests.support.wait import slowdown
+from tests.support.wait import PATIENCE_S
 
 SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
-_WAIT_MS = 10_000
 _COLOURS = 224
 
-expect.set_options(timeout=15_000 * slowdown())  # milliseconds
+expect.set_options(timeout=1000 * PATIENCE_S)  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def opened(browser: Browser, platform: Platform) -> Iterator[Sign]:
             viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type]
         )
-        context.set_default_timeout(_WAIT_MS * slowdown())
+        context.set_default_timeout(1000 * PATIENCE_S)
         contexts.append(context)
         pages.append(Watched(context.new_page(), url or platform.url))
         return pages[-1]

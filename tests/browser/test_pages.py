@@ -40,7 +40,7 @@ def worked(platform: Platform) -> Iterator[str]:
 
     def call() -> None:
         """Refused or not: a worker is drained meanwhile."""
-        with httpx.Client(base_url=platform.url, timeout=30) as own:
+        with httpx.Client(base_url=platform.url) as own:
             for n in count():
                 body = {"model": "minilm" if n % 2 else "echo", "input": f"call {n}"}
                 own.post("/infer", json=body)
@@ -120,7 +120,7 @@ def test_a_page_goes_on_by_itself_until_it_is_paused(opened: Sign, platform: Pla
             client.infer("echo", "a call")
             return text.inner_text() != was
 
-        eventually(changed, timeout_s=20)
+        eventually(changed)
     expect(link).to_be_focused()
     assert page.evaluate("document.querySelector('h1').mine")  # the page was not loaded again
     assert paused.locator("main").inner_html() == before

@@ -90,4 +90,4 @@ def keep_losing(broker: Broker, until: Callable[[], bool]) -> None:
         broker.lose_everything()
         return until()
 
-    eventually(lost_and_over, timeout_s=60)
+    eventually(lost_and_over)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from ops.embedded.account import Account
 from ops.embedded.layout import DATABASE, PORT, USER, make_private_folder
 from ops.embedded.postgres import EmbeddedPostgres
+from tests.support.wait import PATIENCE_S
 
 
 class Standby(EmbeddedPostgres):
@@ -23,7 +24,7 @@ class Standby(EmbeddedPostgres):
         command += ["-d", source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
         with self.log.open("ab") as output:
             made = account.launch(command, self.stop_signal, stdout=output)
-            assert made.wait(60) == 0, self.log.read_text()
+            assert made.wait(PATIENCE_S) == 0, self.log.read_text()
 
     def _is_ready(self, pid: int) -> bool:
         lines = self._pid_file_lines()

@@ -13,7 +13,7 @@ import yaml
 
 from ops.processes.ports import free_port
 from ops.supervisor.platform import Platform
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 MISSING = "prometheus isn't installed: it is in Debian's package of that name"
 _JOBS = ("millrace-api", "millrace-keeper", "millrace-worker")
@@ -52,12 +52,12 @@ def scraping(
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=10) as client:
-            eventually(lambda: _all_up(client), timeout_s=30)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1") as client:
+            eventually(lambda: _all_up(client))
             yield client
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def ask(prometheus: httpx.Client, expression: str) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.wait import PATIENCE_S
+
 _PG_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 _CHUNK = 65_536
 
@@ -152,11 +154,11 @@ def _on_a_thread(
         for _ in range(5):  # each says so in a turn of its own
             await asyncio.sleep(0)
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE_S)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(PATIENCE_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -13,6 +13,8 @@ T = TypeVar("T")
 _POLL_S = 0.01
 _PROBE_S = 0.03  # what the probe takes on a core that nobody else uses
 _MOST_TIMES = 8.0
+PATIENCE_S = 120.0
+"""Limit of waits that end when what they wait for happens: only a failure takes so long."""
 
 
 def slowdown() -> float:
@@ -41,7 +43,7 @@ class Deadline:
         assert not self.is_over(), f"not within {self._timeout_s:g} s: {fn}"
 
 
-def eventually(fn: Callable[[], T], timeout_s: float = 10, every_s: float = _POLL_S) -> T:
+def eventually(fn: Callable[[], T], timeout_s: float = PATIENCE_S, every_s: float = _POLL_S) -> T:
     """Calls fn until its result is true, and returns that; fails at the deadline."""
     deadline = Deadline(timeout_s)
     while not (found := fn()):
@@ -50,7 +52,7 @@ def eventually(fn: Callable[[], T], timeout_s: float = 10, every_s: float = _POL
     return found
 
 
-async def eventually_async(fn: Callable[[], T | Awaitable[T]], timeout_s: float = 10) -> T:
+async def eventually_async(fn: Callable[[], T | Awaitable[T]], timeout_s: float = PATIENCE_S) -> T:
     """Calls fn, plain or async, between turns of the event loop until its result is true."""
     deadline = Deadline(timeout_s)
     while True:

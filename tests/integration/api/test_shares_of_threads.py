@@ -22,7 +22,7 @@ from jobs.errors import Unavailable
 from jobs.identity import OPEN, Caller
 from jobs.settings import Settings
 from ops.embedded.servers import EmbeddedServers
-from tests.support.wait import eventually_async
+from tests.support.wait import PATIENCE_S, eventually_async
 
 
 async def _recognize(headers: Sequence[tuple[bytes, bytes]]) -> Caller:
@@ -46,7 +46,7 @@ class Routes:
 
     def _read(self, caller: Reader) -> str:
         self.running.append(caller.tenant)
-        assert self.end.wait(60)
+        assert self.end.wait(PATIENCE_S)
         return caller.tenant
 
     def _verb(self, caller: Submitter) -> str:
@@ -57,7 +57,7 @@ class Routes:
 
         def pieces() -> Iterator[bytes]:
             yield b"first"
-            assert self.end.wait(60)
+            assert self.end.wait(PATIENCE_S)
             yield b"last"
 
         return StreamingResponse(pieces())

@@ -22,7 +22,7 @@ from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import setpriv
-from tests.support.wait import eventually, gone
+from tests.support.wait import PATIENCE_S, eventually, gone
 
 ROOT = Path(__file__).parents[3]
 OWNER = """
@@ -204,7 +204,7 @@ def test_kombu_reaches_redis_by_the_broker_url(home: Path) -> None:
     with EmbeddedServers(home).running() as servers, Connection(servers.redis.broker_url) as broker:
         with closing(broker.SimpleQueue("nudges")) as queue:
             queue.put({"hint": 1})
-            assert queue.get(timeout=5).payload == {"hint": 1}
+            assert queue.get(timeout=PATIENCE_S).payload == {"hint": 1}
         with redis.Redis.from_url(servers.redis.url) as client:
             assert client.exists("_kombu.binding.nudges")
 

@@ -24,7 +24,7 @@ from jobs.errors import Fault, Invalid, MillraceError, TooLarge, Unavailable
 from jobs.limits import Bound
 from jobs.settings import Settings
 from ops.processes.ports import free_port
-from tests.support.wait import eventually, gone
+from tests.support.wait import PATIENCE_S, eventually, gone
 
 ROOT = Path(__file__).parents[4]
 NO_DATABASE = Settings(database_url="postgresql+psycopg://nowhere/", redis_url="redis://nowhere")
@@ -206,7 +206,7 @@ def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     environment = {**os.environ, **found.environment()}
     with subprocess.Popen([sys.executable, "-m", "api"], cwd=ROOT, env=environment) as process:
         url = f"http://127.0.0.1:{found.port}"
-        eventually(lambda: answers(url), timeout_s=60)
+        eventually(lambda: answers(url))
         yield process, url
         process.kill()
 
@@ -221,7 +221,7 @@ def answers(url: str) -> bool:
 def post(url: str, last: bytes = b'"last"') -> httpx.Response:
     body = b'"some twenty-odd letters here"\n' * LARGE + last
     headers = {"Content-Type": "application/x-ndjson"}
-    return httpx.post(f"{url}/jobs?model=echo", content=body, headers=headers, timeout=60)
+    return httpx.post(f"{url}/jobs?model=echo", content=body, headers=headers)
 
 
 def children(pid: int) -> list[int]:
@@ -242,7 +242,7 @@ def test_an_api_takes_its_ingests_with_it(
     left = children(process.pid)
     assert set(left) > set(of_calls)
     process.send_signal(end)
-    process.wait(30)
+    process.wait(PATIENCE_S)
     eventually(lambda: all(map(gone, left)))
 
 

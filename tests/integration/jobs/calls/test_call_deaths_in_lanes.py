@@ -9,7 +9,7 @@ from jobs.calls.lanes import (
 )
 from jobs.calls.messages import Call
 from tests.integration.jobs.calls.made import Lanes, sized
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 LONE = ALONE + "{}/64"
 
@@ -106,7 +106,7 @@ def test_two_keepers_put_a_call_back_once(lanes: Lanes) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert sorted(found) == [0, 0, 0, 50]
     assert lanes.waiting() == {LONE: 50}
 

@@ -9,7 +9,7 @@ import pytest
 from jobs.calls.messages import Call, Reply, unpack_replies
 from jobs.calls.profile import Profile, Times
 from tests.integration.jobs.calls.made import Lanes
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 
 
 def test_a_call_comes_out_as_it_went_in_with_its_times(lanes: Lanes) -> None:
@@ -159,7 +159,7 @@ def test_two_takers_never_get_the_same_call(lanes: Lanes) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert sorted(id for mine in taken for id in mine) == sorted(ids)
 
 

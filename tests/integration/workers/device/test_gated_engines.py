@@ -11,7 +11,7 @@ from jobs.calls.profile import Profile
 from jobs.calls.redis import Keys
 from jobs.models.model import Limits, Model
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.engines.protocol import Metered, RateLimited, Room
 
 
@@ -33,7 +33,7 @@ class Narrow(Shout):
         with self._counting:
             self.inside += 1
             self.most_inside = max(self.most_inside, self.inside)
-        self.may_go.wait(20)
+        self.may_go.wait(PATIENCE_S)
         with self._counting:
             self.inside -= 1
         return [Metered(text.upper(), 100) for text in batch]

@@ -12,7 +12,7 @@ from jobs.calls.lanes import Ticket
 from jobs.calls.messages import Call, Reply
 from jobs.store.queue.claim import Lease
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.device.call_puller import CallPuller
 from workers.engines.protocol import InvalidInput
 from workers.items.in_flight import ClaimedBatch
@@ -245,7 +245,7 @@ def test_items_are_prepared_while_the_device_is_busy(redis_client: "redis.Redis"
 
     def run(batch: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
         running.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         return batch
 
     bench.engine.run = run  # type: ignore[method-assign]
@@ -253,7 +253,7 @@ def test_items_are_prepared_while_the_device_is_busy(redis_client: "redis.Redis"
     try:
         [first] = bench.slices(["a"]).slices
         bench.start()
-        assert running.wait(10)
+        assert running.wait(PATIENCE_S)
         [second] = bench.slices(["b"]).slices  # returns once it is prepared and queued
         assert not first.finished
         go_on.set()

@@ -23,7 +23,7 @@ from jobs.store.queue import workers
 from jobs.store.queue.claim import Lease
 from jobs.telemetry.reports import reader
 from jobs.usecases.submit import Order, submit
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.process.residency import REMOVED_STAYS_S
 from workers.process.runtime import Runtime
@@ -267,7 +267,7 @@ def test_a_worker_that_an_operator_drains_lives_on_with_nothing_to_do(
     eventually(lambda: bench.slots("echo@1") == 0)
     with database.begin() as tx:
         assert fleet.request_drain(tx, worker.incarnation, False)
-    assert left.wait(10)  # its supervisor starts another
+    assert left.wait(PATIENCE_S)  # its supervisor starts another
 
 
 def test_a_worker_that_drains_by_itself_is_not_resumed(bench: Bench, database: Engine) -> None:

@@ -18,7 +18,7 @@ from jobs.models.registry import Registry
 from jobs.settings import Settings
 from jobs.store.queue import settle, workers
 from jobs.usecases.submit import Order, submit
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.device.call_puller import CallPuller
 from workers.device.claim_capacity import CLAIMS_IN_FLIGHT
 from workers.device.host import Host
@@ -92,7 +92,7 @@ class Bench:
     def join(self) -> None:
         """Waits until all threads have come back."""
         for thread in self._threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
         self.host.stop()
 
 
@@ -143,7 +143,7 @@ def test_slices_that_turn_out_long_go_back_and_are_claimed_in_parts(bench: Bench
     bench.slices.release_excess()
     assert set(bench.leased_items()) == {1}
     bench.host.start()
-    eventually(lambda: not (bench.starts("ready") or bench.starts("leased")), timeout_s=60)
+    eventually(lambda: not (bench.starts("ready") or bench.starts("leased")))
     bench.join()
     assert bench.counted() == (10 * SLICES, 10 * SLICES)
 
@@ -168,7 +168,7 @@ class Gate(Echo):
 
     def run(self, batch: Sequence[Any], params: Any) -> Sequence[Any]:
         """Waits until one more launch may end."""
-        assert self.allowed.acquire(timeout=60)
+        assert self.allowed.acquire(timeout=PATIENCE_S)
         return super().run(batch, params)
 
 
@@ -237,7 +237,7 @@ def test_what_could_not_be_recorded_is_recorded_later(
     bench = Bench(settings, database, redis_client, slow, ("x",) * 10, gate, claimed=1)
     bench.host.start()
     gate.allowed.release()
-    assert failed.wait(60)
+    assert failed.wait(PATIENCE_S)
     eventually(lambda: len(outputs(bench)) == 2)
     gate.allowed.release(4)
     bench.join()

@@ -16,7 +16,7 @@ from jobs.usecases.submit import Order, submit_source
 from tests.integration.workers.transfers.conftest import World
 from tests.support.s3 import BUCKET, S3
 from tests.support.store import job
-from tests.support.wait import eventually, gone
+from tests.support.wait import PATIENCE_S, eventually, gone
 from workers.keeper.service import run_service
 from workers.transfers.child import KIND
 from workers.transfers.supervisor import PROCESSES, TransferPool, TransferSupervisor
@@ -51,7 +51,7 @@ def held(s3: S3) -> Iterator[Callable[[], None]]:
     def wait(method: str, path: str, key_id: str) -> None:
         if method == "GET" and "/open/" in path:
             asked.set()
-            go.wait(120)
+            go.wait(PATIENCE_S)
 
     s3.fault = wait
     yield lambda: (eventually(asked.is_set, 30), go.set())[1]
@@ -60,9 +60,7 @@ def held(s3: S3) -> Iterator[Callable[[], None]]:
 
 def pid() -> int:
     """Process of the supervisor, once there is one."""
-    [process] = eventually(
-        lambda: [one for one in active_children() if one.name == KIND.name], timeout_s=30
-    )
+    [process] = eventually(lambda: [one for one in active_children() if one.name == KIND.name])
     assert process.pid is not None
     return process.pid
 
@@ -73,7 +71,7 @@ def test_a_claim_is_renewed_and_its_process_goes_on(
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     due = "SELECT due_at - claimed_at > interval '2 s' FROM transfers"
     with supervised(world, lease_s=1.0) as supervisor:
-        eventually(lambda: world.scalar(due), timeout_s=30)
+        eventually(lambda: world.scalar(due))
         assert world.scalar("SELECT epoch FROM transfers") == 1
         held()
         assert os.getpriority(os.PRIO_PROCESS, pid()) > os.getpriority(os.PRIO_PROCESS, 0)
@@ -91,11 +89,11 @@ def test_a_cancel_ends_the_process_that_reads(
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=1.0):
-        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"), timeout_s=30)
+        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"))
         reads = pid()
         with world.database.begin() as tx:
             verbs.cancel(tx, id)
-        eventually(lambda: gone(reads), timeout_s=30)
+        eventually(lambda: gone(reads))
     assert job(world.database, id).state == "cancelled"
 
 
@@ -104,7 +102,7 @@ def test_a_keeper_that_stops_gives_back_what_it_has_in_hand(
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=60.0):
-        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"), timeout_s=30)
+        eventually(lambda: world.scalar("SELECT claimed_at FROM transfers"))
     with world.database.connect() as tx:
         row = tx.execute(text("SELECT *, due_at <= now() AS due FROM transfers")).mappings().one()
     assert (row["tries"], row["deaths"], row["claimed_at"], row["due"]) == (0, 0, None, True)
@@ -134,16 +132,16 @@ def test_a_tenant_whose_imports_last_leaves_a_process_to_the_next_tenant(
     many = [world.coming({"url": long}) for _ in range(4)]
     running = "SELECT count(*) FROM transfers WHERE claimed_at IS NOT NULL AND due_at > now()"
     with supervised(world, lease_s=60.0, threads=PROCESSES):
-        eventually(lambda: world.scalar(running) == PROCESSES - 1, timeout_s=60)
+        eventually(lambda: world.scalar(running) == PROCESSES - 1)
         s3.put("of/other/in.jsonl", LINE)
         source = {"url": f"s3://{BUCKET}/of/other/in.jsonl"}
         submit_source(world.database, SAMPLES, "other", Order("echo"), source)
         state = "SELECT state FROM jobs WHERE tenant_id = 'other'"
-        eventually(lambda: world.scalar(state) == "queued", timeout_s=60)
+        eventually(lambda: world.scalar(state) == "queued")
         assert {job(world.database, id).state for id in many} == {"validating"}
         held()
         for id in many:
-            eventually(lambda id=id: job(world.database, id).state == "queued", timeout_s=60)
+            eventually(lambda id=id: job(world.database, id).state == "queued")
 
 
 def test_a_process_that_needs_too_much_memory_is_killed(
@@ -151,7 +149,7 @@ def test_a_process_that_needs_too_much_memory_is_killed(
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
     with supervised(world, lease_s=60.0, child_max_mb=20):  # less than its modules take
-        eventually(lambda: world.scalar("SELECT deaths FROM transfers") == 2, timeout_s=60)
+        eventually(lambda: world.scalar("SELECT deaths FROM transfers") == 2)
         assert "MILLRACE_CHILD_MAX_MB" in world.scalar("SELECT last_error FROM transfers")
         with world.database.begin() as tx:
             verbs.cancel(tx, id)

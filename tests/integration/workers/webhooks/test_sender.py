@@ -25,7 +25,7 @@ from jobs.usecases import webhook_secret
 from jobs.usecases.submit import Order, submit
 from jobs.views import jobs as views
 from tests.support.receiver import Received, Receiver, Reply, receiving
-from tests.support.wait import eventually
+from tests.support.wait import PATIENCE_S, eventually
 from workers.keeper.service import run_service
 from workers.webhooks import retry_policy
 from workers.webhooks import sender as senders
@@ -269,7 +269,7 @@ def test_while_a_probe_is_out_no_keeper_sends_another(
             tx, (TENANT, receiver.url), gone=False, threshold=1, first_s=0.0, most_s=0.0
         )
     answering = threading.Event()
-    receiver.reply = lambda _: Reply(204) if answering.wait(20) else Reply(500)
+    receiver.reply = lambda _: Reply(204) if answering.wait(PATIENCE_S) else Reply(500)
     other = WebhookSender(reach)
     assert (sender.run_once(), other.run_once(), sender.run_once()) == (1, 0, 0)
     answering.set()
@@ -321,7 +321,7 @@ def test_a_sender_whose_lease_lapsed_records_nothing(
 ) -> None:
     job = cancelled(database, receiver.url)
     answering = threading.Event()
-    receiver.reply = lambda _: Reply(410) if answering.wait(20) else Reply(500)
+    receiver.reply = lambda _: Reply(410) if answering.wait(PATIENCE_S) else Reply(500)
     assert sender.run_once() == 1
     eventually(lambda: receiver.received)
     run_sql(database, "UPDATE webhook_deliveries SET tries = tries + 1")  # another one claimed it
@@ -337,7 +337,7 @@ def test_a_try_from_before_a_redelivery_records_nothing(
 ) -> None:
     job = cancelled(database, receiver.url)
     answering = threading.Event()
-    receiver.reply = lambda _: Reply(410) if answering.wait(20) else Reply(500)
+    receiver.reply = lambda _: Reply(410) if answering.wait(PATIENCE_S) else Reply(500)
     assert sender.run_once() == 1
     eventually(lambda: receiver.received)
     with database.begin() as tx:
@@ -363,7 +363,7 @@ def test_several_keepers_at_once_deliver_each_once(
         threads = [threading.Thread(target=run_service, args=(each, stopping)) for each in senders]
         for thread in threads:
             thread.start()
-        eventually(lambda: len(receiver.received) >= len(jobs), timeout_s=30)
+        eventually(lambda: len(receiver.received) >= len(jobs))
         stopping.set()
         for each, thread in zip(senders, threads, strict=True):
             each.wake.set()
@@ -413,7 +413,7 @@ def test_a_tenant_with_many_slow_endpoints_leaves_room_for_others(database: Engi
 def slow_reply(answering: threading.Event) -> Callable[[Received], Reply]:
     def reply(request: Received) -> Reply:
         if request.path.endswith("slow"):
-            answering.wait(20)
+            answering.wait(PATIENCE_S)
         return Reply(204)
 
     return reply

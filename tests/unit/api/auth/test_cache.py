@@ -13,7 +13,7 @@ from api.auth.cache import CredentialCache, LookupResult
 from jobs import clock
 from jobs.errors import Unavailable
 from jobs.identity import OPEN, Caller
-from tests.support.wait import eventually_async
+from tests.support.wait import PATIENCE_S, eventually_async
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Registrar:
     def find(self, credential: bytes) -> LookupResult:
         self.asked.append(credential)
         found = self.callers.get(credential)
-        self.slow.wait(10)
+        self.slow.wait(PATIENCE_S)
         if self.away:
             raise Unavailable("away")
         return LookupResult(found)
@@ -237,7 +237,7 @@ def test_a_slow_identity_provider_delays_no_key(passing: Callable[[float], None]
 
     def find(credential: bytes) -> LookupResult:
         if credential.startswith(b"token"):
-            answering.wait(10)
+            answering.wait(PATIENCE_S)
         return LookupResult(ACME)
 
     async def run() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from jobs.telemetry import logs
 from jobs.telemetry.tracing.context import CURRENT, new_trace
+from tests.support.wait import PATIENCE_S
 
 Configure = Callable[..., io.StringIO]
 
@@ -148,7 +149,11 @@ def test_warnings_and_uncaught_exceptions_are_lines_too() -> None:
         "warnings.warn('old'); raise ValueError('gone')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=60, check=False, text=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+        text=True,
     )
     first, last = map(orjson.loads, done.stderr.splitlines())
     assert (first["logger"], "old" in first["message"]) == ("py.warnings", True)

@@ -24,6 +24,7 @@ from jobs.store.queue.settle import Result
 from jobs.store.queue.settle import settle as settle_rows
 from jobs.usecases.submit import Order, submit, submit_source
 from tests.support.store import claim, count, job, settle
+from tests.support.wait import PATIENCE_S
 
 KEY = "key_01kajf0000000000000000000a"
 
@@ -207,7 +208,7 @@ def test_of_many_at_once_no_more_come_in_than_there_is_room_for(database: Engine
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert refused == ["quota_exceeded"] * 6
     assert count(database, "items") == 10
 

@@ -100,8 +100,8 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
     for job in _alive(pool):
         _verb(pool, verbs.resume, job)
     try:
-        eventually(lambda: errors or not _found(database, BROKEN), timeout_s=60)
-        eventually(lambda: errors or not _found(database, ORPHANS), timeout_s=60)
+        eventually(lambda: errors or not _found(database, BROKEN))
+        eventually(lambda: errors or not _found(database, ORPHANS))
     finally:
         over.set()
         for thread in others:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.wait import PATIENCE_S
 from workers.engines.common import device
 from workers.engines.common.device import Cuda, Device, Pinned, Send
 from workers.engines.encoder import RandomEncoder
@@ -113,7 +114,7 @@ def test_a_thread_keeps_its_stream_and_shares_it_with_nobody(cuda: Cuda) -> None
     at_once = Barrier(2)
 
     def launches(value: int) -> list[Any]:
-        at_once.wait(10)  # or one thread could do the work of both
+        at_once.wait(PATIENCE_S)  # or one thread could do the work of both
         return [cuda.run(twice([[value + n]])).tolist() for n in range(3)]
 
     with ThreadPoolExecutor(2) as pool:

@@ -15,7 +15,7 @@ from jobs.models.model import Model
 from jobs.telemetry.metrics.metrics import REGISTRY
 from tests.support.tls import Authority, server_context
 from tests.support.upstream import Answer, Upstream, serving, shout
-from tests.support.wait import Deadline, eventually
+from tests.support.wait import PATIENCE_S, Deadline, eventually
 from workers.engines.protocol import InvalidInput, Permanent, Prepared, RateLimited, Transient
 from workers.engines.upstream.http_engine import HttpEngine
 
@@ -156,7 +156,7 @@ def test_an_answer_that_hangs_or_drips_is_given_up_in_time(
     upstream.answer = lambda request: drips
     limit = Deadline(3)
     assert str(run(engine)) == "upstream: no answer within 0.3 s"
-    upstream.answer = lambda request: [upstream.over.wait(30), Answer()][1]  # type: ignore[return-value]
+    upstream.answer = lambda request: [upstream.over.wait(PATIENCE_S), Answer()][1]  # type: ignore[return-value]
     assert isinstance(run(engine), Transient)
     limit.check("the end of an answer that hangs")
 
@@ -336,7 +336,7 @@ def test_its_room_grows_while_it_serves_and_shrinks_when_it_refuses(
     together = threading.Barrier(4)
 
     def answer(request: Any) -> Answer:
-        together.wait(10)  # or they would not be in flight together
+        together.wait(PATIENCE_S)  # or they would not be in flight together
         return Answer({"results": [{"text": json.loads(request.body)["text"]}]})
 
     assert engine.room().launches == 4
