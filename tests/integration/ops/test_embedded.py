@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,8 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 def kill_all(pids: Sequence[int]) -> None:
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a background worker of PostgreSQL that was done
+            os.kill(pid, signal.SIGKILL)
 
 
 def sql(servers: EmbeddedServers, statement: str) -> list[object]:
