@@ -15,7 +15,7 @@ from jobs.models.model import Model
 from jobs.store.queue import workers
 from jobs.store.queue.workers import NOWHERE, ModelStatus
 from jobs.telemetry.metrics import exposition
-from migrations.run import is_current
+from migrations.current import is_current
 
 router = APIRouter(tags=["health"])
 

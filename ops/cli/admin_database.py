@@ -14,7 +14,8 @@ from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.tenancy import EVERYBODY, acting
 from jobs.store.tenants import audit
-from migrations.run import is_current, migrate
+from migrations.current import is_current
+from migrations.run import migrate
 from ops.embedded import defaults
 from ops.embedded.errors import HomeInUse
 from ops.embedded.servers import EmbeddedServers

@@ -16,7 +16,7 @@ from jobs.models import models_file
 from jobs.settings import Settings, SettingsError
 from jobs.store import db, invariants
 from jobs.store.invariants import Invariant, Violation
-from migrations.run import is_current
+from migrations.current import is_current
 from ops.embedded import defaults
 from ops.embedded.layout import Layout
 

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobs.store import db
-from migrations.run import is_current, migrate
+from migrations.current import is_current
+from migrations.run import migrate
 from ops.embedded.lock import HomeLock
 from ops.embedded.postgres import EmbeddedPostgres
 
@@ -41,6 +42,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
 @pytest.fixture(scope="module")
 def migrated(postgres: EmbeddedPostgres) -> EmbeddedPostgres:
     engine = db.connect(postgres.layout.postgres_url("millrace_owner"), pool_size=1)
+    assert not is_current(engine)
     migrate(engine)
     assert is_current(engine)
     engine.dispose()
