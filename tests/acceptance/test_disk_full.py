@@ -50,7 +50,7 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
             _fill(filler)
             _kill_database(platform)
             if had_ballast:
-                eventually(lambda: _polled(platform, http) == 200, 60)
+                eventually(lambda: _polled(platform, http) == 200)
                 assert not ballast.exists()
 
             _fill(disk / "more")
@@ -61,9 +61,9 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
                 platform.poll()
             (disk / "more").unlink()
             filler.unlink()
-            eventually(lambda: _polled(platform, http) == 200, 60)
+            eventually(lambda: _polled(platform, http) == 200)
             call = {"model": "echo", "input": "again"}
-            eventually(lambda: http.post("/infer", json=call).status_code == 200, 30)
+            eventually(lambda: http.post("/infer", json=call).status_code == 200)
             for job in jobs:
                 lines = http.get(f"/jobs/{job}/results", params={"limit": 1}).text.splitlines()
                 assert json.loads(lines[0])["seq"] == 0
@@ -120,7 +120,7 @@ def _completed(platform: Platform, http: httpx.Client, jobs: list[str]) -> None:
         platform.poll()  # PostgreSQL may have found no space for its log
         return {http.get(f"/jobs/{job}").json().get("state") for job in jobs}
 
-    eventually(lambda: states() == {"completed"}, 60)
+    eventually(lambda: states() == {"completed"})
 
 
 def _refused(http: httpx.Client) -> bool:

@@ -408,7 +408,7 @@ def test_a_batch_is_a_job_under_either_name(client: openai.OpenAI, native: httpx
     for id in (made.id, job_id):
         assert client.batches.retrieve(id).id == made.id
         assert native.get(f"/jobs/{id}").json()["id"] == job_id
-    eventually(lambda: client.batches.retrieve(made.id).status == "in_progress", 30)
+    eventually(lambda: client.batches.retrieve(made.id).status == "in_progress")
     assert native.post(f"/jobs/{made.id}/pause").json()["state"] == "paused"
     assert client.batches.retrieve(made.id).status == "in_progress"
     assert native.post(f"/jobs/{made.id}/resume").status_code == 200
@@ -418,7 +418,7 @@ def test_a_batch_is_a_job_under_either_name(client: openai.OpenAI, native: httpx
         first = json.loads(got.text.splitlines()[0]) if got.text else {}
         return bool(first.get("custom_id") == "n-0" and first["output"] == [4.0, 0.5])
 
-    eventually(live, 30)
+    eventually(live)
     assert native.post(f"/jobs/{made.id}/cancel").status_code == 200
     assert ended(client, made).status == "cancelled"
     native.post(f"/jobs/{made.id}/retry").raise_for_status()
@@ -492,7 +492,7 @@ def _tell(client: openai.OpenAI, native: httpx.Client, receiver: Receiver) -> No
     bad = create(client, b"no line")
     late = create(client, *(embedding(str(n), "wait") for n in range(99)), completion_window="2s")
     stopped = create(client, *(embedding(str(n), "wait") for n in range(99)))
-    eventually(lambda: client.batches.retrieve(stopped.id).status == "in_progress", 30)
+    eventually(lambda: client.batches.retrieve(stopped.id).status == "in_progress")
     client.batches.cancel(stopped.id)
     eventually(lambda: len(receiver.received) >= 4)
     native.put("/webhooks/endpoint", json={"url": None}).raise_for_status()

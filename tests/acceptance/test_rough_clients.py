@@ -167,7 +167,7 @@ def test_a_worker_that_drains_keeps_its_lease_until_its_launch_is_recorded(
     item = httpx.get(f"{platform.url}/jobs/{job}/items/0").json()
     assert (item["outcome"], item["deliveries"]) == ("succeeded", 1)
     worker.start()
-    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200, 30)
+    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200)
 
 
 def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -> None:
@@ -180,4 +180,4 @@ def test_a_worker_that_is_stopped_while_it_loads_ends_well(platform: Platform) -
         worker.terminate()
     assert worker.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
     worker.start()
-    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200, 30)
+    eventually(lambda: httpx.get(f"{platform.url}/models/slow/ready").status_code == 200)

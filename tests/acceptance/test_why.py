@@ -417,7 +417,7 @@ def test_the_database_stalls_since_its_processes_are_stopped(scene: Scene) -> No
     finally:
         for pid in processes:
             os.kill(pid, signal.SIGCONT)
-    assert eventually(lambda: "database_stalls" not in {one["code"] for one in scene.why()}, 20)
+    assert eventually(lambda: "database_stalls" not in {one["code"] for one in scene.why()})
 
 
 def test_a_call_is_explained_to_its_tenant_and_to_operators(scene: Scene) -> None:

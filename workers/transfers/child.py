@@ -28,7 +28,7 @@ from workers.transfers.context import ClaimLost, TransferContext
 _log = logging.getLogger(__name__)
 
 MAX_FAULTS = 100  # named by a job's error, which says how many there are
-_NICE = 10
+_NICE = 5  # as of the api's own child processes: at 10, a busy machine starves them
 _OOM_SCORE = 500  # where memory is short, these processes go before the keeper
 _MAX_DEATHS = 4
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 300.0  # between two tries

@@ -45,7 +45,7 @@ def test_all_that_a_worker_says_from_start_to_end_are_lines_of_its_log(
     with spawned(
         [sys.executable, "-m", "workers"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as worker:
-        eventually(lambda: _ready_workers(database) == 1, 60)
+        eventually(lambda: _ready_workers(database) == 1)
         worker.terminate()
         said, _ = worker.communicate()
     assert worker.returncode == 0

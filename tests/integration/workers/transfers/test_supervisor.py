@@ -69,8 +69,8 @@ def test_a_claim_is_renewed_and_its_process_goes_on(
     world: World, s3: S3, held: Callable[[], None]
 ) -> None:
     id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
-    due = "SELECT due_at - claimed_at > interval '2 s' FROM transfers"
-    with supervised(world, lease_s=1.0) as supervisor:
+    due = "SELECT due_at - claimed_at > interval '5 s' FROM transfers"
+    with supervised(world, lease_s=4.0) as supervisor:
         eventually(lambda: world.scalar(due))
         assert world.scalar("SELECT epoch FROM transfers") == 1
         held()
