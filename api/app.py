@@ -1,7 +1,6 @@
 """FastAPI application: its routes, and the services that live as long as it does."""
 
 import asyncio
-import gc
 import os
 import socket
 from collections.abc import AsyncIterator, Coroutine
@@ -43,6 +42,7 @@ from api.services.resources import Resources
 from api.services.turns import TenantTurns
 from jobs.blobs.payloads import Payloads
 from jobs.models.watcher import ModelsFile
+from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.telemetry.metrics import metrics
@@ -119,9 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
             if settings.metrics:
                 metrics.CALLS_WAITING.set_function(lambda: context.gateway.in_flight)
                 await stack.enter_async_context(_background(loop_lag.watch()))
-            # What exists now stays: a full collection in the middle of a call need not walk it.
-            gc.collect()
-            gc.freeze()
+            collect_and_freeze()
             yield
 
     app = FastAPI(

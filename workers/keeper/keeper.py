@@ -20,6 +20,7 @@ from jobs import clock, ids
 from jobs.calls import redis as call_redis
 from jobs.errors import NotFound
 from jobs.models.watcher import ModelsFile
+from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.store import db, partitions
 from jobs.store.billing import spend
@@ -152,6 +153,7 @@ class Keeper:
         with self._closing:
             if self._settings.metrics:
                 reporter.start()
+            collect_and_freeze()
             for thread in threads:
                 thread.start()
             self._stopping.wait()

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from jobs import clock
 from jobs.calls.redis import RedisLanes
 from jobs.models.watcher import ModelsFile
+from jobs.processes.memory import collect_and_freeze
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.db import CONNECTION_ERRORS
@@ -107,6 +108,7 @@ class ModelLoader:
                 record_launch = self._slices.settlement.record_launch
                 host = self._hosts.create(model, engine, record_launch)
                 host.warm_up()
+                collect_and_freeze()
         except (Exception, SystemExit) as error:
             _log.exception("%s can't be loaded", model.key)
             record.model_loaded(model.key, "failed", clock.monotonic() - since_s)
@@ -239,4 +241,5 @@ def _close(engine: Engine | None) -> None:
             engine.close()
     except Exception:
         _log.exception("an engine didn't close")
-    gc.collect()
+    gc.unfreeze()
+    collect_and_freeze()
