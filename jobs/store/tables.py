@@ -300,6 +300,13 @@ audit = _table(
 )
 sa.Index("audit_tenant", audit.c.tenant_id, audit.c.id.desc())
 
+audit_chain = _table(
+    "audit_chain",
+    *_key(sa.BigInteger, "n"),
+    sa.Column("entry", sa.BigInteger, nullable=False, unique=True),
+    *_required(sa.LargeBinary, "hash"),
+)
+
 ended_sessions = _table("ended_sessions", *_key(sa.Text, "id"), *_required(_Time, "ends_at"))
 
 turns = sa.Table(

@@ -160,6 +160,8 @@ def test_acts_of_the_command_line_are_noted_too(
     assert [row["act"] for row in rows] == acts
     assert {row["actor"] for row in rows} == {"cli"}
     assert made["key"] not in json.dumps(rows)
+    checked = run("audit", "--verify")
+    assert (checked["problem"], checked["entries"] >= len(rows)) == ("", True)
     eventually(lambda: run("tenant-erase", "byhand", "--yes")["complete"])
 
 

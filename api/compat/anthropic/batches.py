@@ -25,7 +25,7 @@ from api.dependencies import Reader, Submitter, Uploader
 from api.http import bodies, idempotency
 from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
-from api.routes.jobs.lookup import find_job, is_retry
+from api.routes.jobs.lookup import find_job, is_retry, read_job
 from api.services.resources import Resources
 from jobs import ids
 from jobs.blobs import lines
@@ -47,6 +47,7 @@ from jobs.views import jobs
 
 PATH = "/v1/messages/batches"
 DIALECT = "anthropic"
+_NOUN = "message batch"
 router = APIRouter(tags=["anthropic"], responses=ERRORS)
 
 _MIB = 1 << 20
@@ -224,11 +225,12 @@ def delete_message_batch(
     PATH + "/{message_batch_id}/results", response_class=StreamingResponse, responses=RESULTS
 )
 def get_message_batch_results(
-    context: ContextDep, caller: Reader, message_batch_id: _BatchId
+    request: Request, context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
     """Streams one line per request, in their order; while the batch runs, up to the first request
     without a result."""
-    with _find(context, caller, message_batch_id) as (tx, job):
+    found = read_job(request, context, caller, message_batch_id, _NOUN, DIALECT)
+    with found as (tx, job):
         span = reading.span(
             tx, job.tenant_id, job.id, job.total,
             after=-1, gaps=False, outcome=None, limit=None,
@@ -262,7 +264,7 @@ def _find(
     context: Context, caller: Caller, message_batch_id: str
 ) -> AbstractContextManager[tuple[Tx, JobRow]]:
     """Yields a transaction and the row of a message batch. Raises NotFound for other jobs."""
-    return find_job(context, caller, message_batch_id, "message batch", DIALECT)
+    return find_job(context, caller, message_batch_id, _NOUN, DIALECT)
 
 
 def _batch_object(row: Any, request: Request) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from api.http import bodies, idempotency
 from api.http.errors import validated
 from api.http.responses import json_response
 from api.routes.jobs import jobs
-from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry
+from api.routes.jobs.lookup import JOB_ID, PREFIXES, find_job, is_retry, read_job
 from jobs import clock, ids
 from jobs.dialects.openai import ENDPOINTS
 from jobs.errors import Fault, Invalid, Malformed
@@ -164,9 +164,10 @@ def list_batches(
 
 
 @router.get(PATH + "/{batch_id}", response_model=Batch)
-def get_batch(context: ContextDep, caller: Reader, batch_id: BatchId) -> Response:
+def get_batch(request: Request, context: ContextDep, caller: Reader, batch_id: BatchId) -> Response:
     """Returns the batch, with live counts."""
-    return json_response(batch_object(_batch(context, caller, batch_id)))
+    with read_job(request, context, caller, batch_id, "batch", DIALECT) as (_, row):
+        return json_response(batch_object(row))
 
 
 @router.post(PATH + "/{batch_id}/cancel", response_model=Batch)
@@ -177,7 +178,7 @@ def cancel_batch(
     Results until then are in the output file. A batch that has ended stays as it is."""
     _batch(context, caller, batch_id)
     jobs.cancel_job(request, context, caller, batch_id)
-    return get_batch(context, caller, batch_id)
+    return json_response(batch_object(_batch(context, caller, batch_id)))
 
 
 def _batch(context: Context, caller: Caller, batch_id: str) -> JobRow:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.auth.audit import UPDATES
 from api.auth.open_access import Headers
 from api.context import Context, ContextDep
 from api.dashboard.auth import sessions
@@ -15,8 +16,6 @@ from jobs.identity import OPEN, Caller, Scope
 
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _EVERYBODY = "everybody"
-#: State of a request that renders a live page again; its stream was charged.
-UPDATES = "updates"
 
 
 @dataclass(frozen=True, slots=True)

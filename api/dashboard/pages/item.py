@@ -23,7 +23,7 @@ _Seq = Annotated[int, Path(ge=0, le=2**31 - 1)]
 @router.get("/jobs/{job_id}/items/{seq}")
 def show_item(page: layout.ReaderPage, job_id: JobId, seq: _Seq) -> Response:
     """Shows an item."""
-    item = item_detail(page.context, page.caller, job_id, seq)
+    item = item_detail(*page.arguments, job_id, seq)
     with find_job(page.context, page.caller, job_id) as (tx, row):
         attempts = detail.attempts(tx, row.tenant_id, row.id, seq)
     return page.render(
@@ -40,7 +40,7 @@ def download(
     side: Annotated[Literal["input", "output"], Path()],
 ) -> Response:  # fmt: skip
     """Sends the whole input or output as JSON."""
-    value = item_detail(page.context, page.caller, job_id, seq)[side]
+    value = item_detail(*page.arguments, job_id, seq)[side]
     name = f"{job_id}-{seq}-{side}.json"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(orjson.dumps(value), headers=headers, media_type="application/json")

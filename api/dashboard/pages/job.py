@@ -14,7 +14,7 @@ from api.dashboard.rendering import layout, page_router
 from api.dashboard.rendering.timeline import MOST_RUNS, timeline
 from api.routes import why
 from api.routes.jobs import results, verbs, webhooks
-from api.routes.jobs.lookup import JobId, find_job
+from api.routes.jobs.lookup import JobId, find_job, read_job
 from api.routes.jobs.verbs import Verb
 from jobs.explain.diagnosis import Diagnosis
 from jobs.states import OUTCOMES, TERMINAL, Outcome
@@ -45,7 +45,7 @@ def show_job(
     after: _Seq = -1,
 ) -> Response:
     """Shows a job, and its items by outcome or error code."""
-    with find_job(page.context, page.caller, job_id) as (tx, row):
+    with read_job(*page.arguments, job_id) as (tx, row):
         job = jobs.job_object(row)
         if custom_id:
             seq = detail.find_seq(tx, row.tenant_id, row.id, custom_id)

@@ -16,7 +16,8 @@ import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.dashboard.auth.viewer import UPDATES, Viewer, recognize_viewer
+from api.auth.audit import UPDATES
+from api.dashboard.auth.viewer import Viewer, recognize_viewer
 from api.dependencies import charge
 from jobs import clock
 from jobs.errors import MillraceError, Overloaded

@@ -27,7 +27,7 @@ def read_audit(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> AuditPage:
-    """Lists admin acts and job verbs, newest first."""
+    """Lists admin acts, verbs on jobs and reads of other tenants' payloads, newest first."""
     with context.acting(tenant) as tx:
         rows = audit.page(tx, tenant, after=after, limit=limit + 1)
     more = rows[limit - 1].id if len(rows) > limit else None

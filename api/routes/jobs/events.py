@@ -7,7 +7,7 @@ from fastapi.responses import StreamingResponse
 
 from api.context import ContextDep
 from api.dependencies import Reader
-from api.routes.jobs.lookup import JobId, find_job
+from api.routes.jobs.lookup import JobId, read_job
 from api.schemas.common import JOB_ID
 from api.services.job_watcher import event_id
 from jobs.errors import MillraceError
@@ -42,7 +42,7 @@ def job_events(
 ) -> Response:
     """Streams the job object now and whenever its state or counts change, until it is terminal. A
     slow reader gets the latest one; a quiet stream carries a comment every 15 s."""
-    with find_job(context, caller, job_id) as (_, row):
+    with read_job(request, context, caller, job_id) as (_, row):
         job, tenant = jobs.job_object(row), row.tenant_id
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)

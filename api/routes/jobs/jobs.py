@@ -4,11 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.context import ContextDep
+from api.auth.audit import payload_reads
+from api.context import Context, ContextDep
 from api.dependencies import Reader, Submitter, require
 from api.http.responses import json_response
 from api.routes.jobs import verbs
-from api.routes.jobs.lookup import JOB_ID, PREFIXES, TENANT_OR_ALL, JobId, find_job
+from api.routes.jobs.lookup import JOB_ID, PREFIXES, TENANT_OR_ALL, JobId, find_job, read_job
 from api.schemas.common import NO_NUL
 from api.schemas.jobs import Job, JobPage
 from jobs import ids
@@ -23,6 +24,7 @@ router = APIRouter(tags=["jobs"])
 
 @router.get("/jobs", response_model=JobPage)
 def list_jobs(
+    request: Request,
     context: ContextDep,
     caller: Reader,
     state: JobState | None = None,
@@ -43,6 +45,8 @@ def list_jobs(
         filter = Filter(states=(state,) if state else (), model=name, version=version)
         last = ids.parse(PREFIXES, after) if after else None
         rows = search.page(tx, target_tenant, filter, after=last, limit=limit + 1)
+        if target_tenant != caller.tenant:
+            payload_reads.record(tx, request, caller, "jobs", target_tenant)
     more = ids.show("job", rows[limit - 1].id) if len(rows) > limit else None
     return json_response({"data": [jobs.job_object(row) for row in rows[:limit]], "next": more})
 
@@ -55,8 +59,14 @@ def _target_tenant(caller: Caller, requested: str | None) -> str:
 
 
 @router.get("/jobs/{job_id}", response_model=Job)
-def get_job(context: ContextDep, caller: Reader, job_id: JobId) -> Response:
+def get_job(request: Request, context: ContextDep, caller: Reader, job_id: JobId) -> Response:
     """Returns the job object, with live counts."""
+    with read_job(request, context, caller, job_id) as (_, job):
+        return json_response(jobs.job_object(job))
+
+
+def _current_job(context: Context, caller: Caller, job_id: str) -> Response:
+    """Returns the job object after a verb, which is in the audit log itself."""
     with find_job(context, caller, job_id) as (_, job):
         return json_response(jobs.job_object(job))
 
@@ -66,28 +76,28 @@ def cancel_job(request: Request, context: ContextDep, caller: Submitter, job_id:
     """Cancels a job: pending items end at once, running ones at the next launch boundary; results
     are kept. A very large job may still be `cancelling` in the response."""
     verbs.perform(request, context, caller, "cancel", job_id)
-    return get_job(context, caller, job_id)
+    return _current_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/pause", response_model=Job)
 def pause_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
     """Pauses a job: running items finish their launch, no other starts. Expiry keeps running."""
     verbs.perform(request, context, caller, "pause", job_id)
-    return get_job(context, caller, job_id)
+    return _current_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/resume", response_model=Job)
 def resume_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
     """Resumes a paused job."""
     verbs.perform(request, context, caller, "resume", job_id)
-    return get_job(context, caller, job_id)
+    return _current_job(context, caller, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", response_model=Job)
 def retry_job(request: Request, context: ContextDep, caller: Submitter, job_id: JobId) -> Response:
     """Runs the items of a terminal job that did not succeed again, as a new generation."""
     verbs.perform(request, context, caller, "retry", job_id)
-    return get_job(context, caller, job_id)
+    return _current_job(context, caller, job_id)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, response_class=Response)

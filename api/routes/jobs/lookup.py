@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Path, Request
 
+from api.auth.audit import payload_reads
 from api.schemas import common
 from api.services.resources import Resources
 from jobs import ids
@@ -44,6 +45,23 @@ def find_job(
         if row is None or (dialect and row.dialect != dialect):
             raise NotFound(f"there is no {noun} {job_id}")
         yield tx, row
+
+
+@contextmanager
+def read_job(
+    request: Request, resources: Resources, caller: Caller, job_id: str, noun: str = "job",
+    dialect: str = "", **detail: Any,
+) -> Iterator[tuple[Tx, JobRow]]:  # fmt: skip
+    """Yields what `find_job` does, to be shown with its payloads: a read of another tenant's job
+    is recorded in the audit log, with `detail`, before anything of it is sent."""
+    with find_job(resources, caller, job_id, noun, dialect) as (tx, job):
+        is_recorded = False
+        if job.tenant_id != caller.tenant:
+            id = ids.show("job", job.id)
+            is_recorded = payload_reads.record(tx, request, caller, id, job.tenant_id, **detail)
+        yield tx, job
+    if is_recorded:
+        payload_reads.remember(request, caller)
 
 
 def _any_tenants_job(tx: Tx, id: UUID) -> JobRow | None:

@@ -10,7 +10,7 @@ from api.context import Context, ContextDep
 from api.dependencies import Reader
 from api.http import bodies, compression
 from api.http.responses import json_response
-from api.routes.jobs.lookup import JobId, find_job, work_ahead
+from api.routes.jobs.lookup import JobId, read_job, work_ahead
 from api.schemas.jobs import ItemState
 from jobs.blobs import lines, payloads
 from jobs.errors import NotFound, Pruned
@@ -51,7 +51,7 @@ def get_results(
     past gaps with `gaps=true`. X-Next-After is the last seq that the response covers, to go on
     from; X-Complete is `true` if nothing comes after it. Compressed where Accept-Encoding asks for
     gzip."""
-    with find_job(context, caller, job_id) as (tx, job):
+    with read_job(request, context, caller, job_id) as (tx, job):
         _refuse_pruned(job, "results")
         validating = job.state == "validating"
         span = Span(after, after, complete=False) if validating else read.span(
@@ -71,15 +71,19 @@ def get_results(
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)
-def get_item(context: ContextDep, caller: Reader, job_id: JobId, seq: _Seq) -> Response:
+def get_item(
+    request: Request, context: ContextDep, caller: Reader, job_id: JobId, seq: _Seq
+) -> Response:
     """Returns one item: its input, its outcome, its launch, where its time went and why. Operators
     see the whole launch."""
-    return json_response(item_detail(context, caller, job_id, seq))
+    return json_response(item_detail(request, context, caller, job_id, seq))
 
 
-def item_detail(context: Context, caller: Caller, job_id: str, seq: int) -> dict[str, Any]:
+def item_detail(
+    request: Request, context: Context, caller: Caller, job_id: str, seq: int
+) -> dict[str, Any]:
     """Returns the item object. Raises NotFound, Pruned, BlobStoreUnavailable."""
-    with find_job(context, caller, job_id) as (tx, job):
+    with read_job(request, context, caller, job_id, seq=seq) as (tx, job):
         _refuse_pruned(job, "items", "results")
         row = detail.item(tx, job.tenant_id, job.id, seq)
         if row is None:

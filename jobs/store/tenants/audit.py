@@ -1,8 +1,9 @@
-"""The audit log: every admin act, and every verb on a tenant's jobs.
+"""The audit log: every admin act, every verb on a tenant's jobs, and every read of another
+tenant's payloads.
 
 An entry is written in the transaction of its act, so that neither is there without the other. The
 roles of processes may only add entries. No input of a client and no secret belongs into it: ids,
-names, states.
+names, states. The database links entries to a hash chain (jobs/store/tenants/audit_chain.py).
 """
 
 from collections.abc import Mapping

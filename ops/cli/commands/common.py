@@ -25,6 +25,22 @@ class Number(click.FloatRange):
         return number
 
 
+class Sha256(click.ParamType[bytes]):
+    """SHA-256 in hexadecimal."""
+
+    name = "hash"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parses an argument."""
+        try:
+            hash = bytes.fromhex(value)
+        except ValueError:
+            hash = b""
+        if len(hash) != 32:
+            self.fail("a hash has 64 hexadecimal digits", param, ctx)
+        return hash
+
+
 class JsonObject(click.ParamType[dict[str, Any]]):
     """JSON object."""
 

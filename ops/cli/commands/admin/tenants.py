@@ -8,12 +8,12 @@ import click
 from jobs import api_keys
 from jobs.store.tenancy import EVERYBODY
 from jobs.store.tenants import audit as audit_store
-from jobs.store.tenants import erasure
+from jobs.store.tenants import audit_chain, erasure
 from jobs.store.tenants import tenants as store
 from jobs.views.audit import entry_object
 from jobs.views.tenants import erasure_object, tenant_object
 from ops.cli.admin_database import admin_transaction, record
-from ops.cli.commands.common import Number, as_json_option, show
+from ops.cli.commands.common import Number, Sha256, as_json_option, show
 
 _MOST = 10_000
 _WEIGHT, _CAP = (0.001, 1000.0), (0.0, 1e12)  # as the api takes them
@@ -69,17 +69,48 @@ def tenant_erase(tenant: str, yes: bool, as_json: bool) -> None:
     show(progress, f"{tenant}  {state}", as_json)
 
 
-@click.command(epilog="Example: millrace audit --tenant acme --limit 100")
+@click.command(epilog="Example: millrace audit --verify --head 5b0c…")
 @click.option("--tenant", default=EVERYBODY, help="Only entries on this tenant.")
 @click.option("--after", type=int, help="Only entries older than the one of this id.")
 @click.option("--limit", default=50, show_default=True, help="Number of entries.")
+@click.option("--verify", is_flag=True, help="Check the hash chain of all entries instead.")
+@click.option("--head", type=Sha256(), help="With --verify: the last hash of an earlier check.")
 @as_json_option
-def audit(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
-    """Shows the audit log, newest first: every admin act, and every verb."""
+def audit(
+    tenant: str, after: int | None, limit: int, verify: bool, head: bytes | None, as_json: bool
+) -> None:
+    """Shows the audit log, newest first: every admin act, every verb, and every read of another
+    tenant's payloads.
+
+    --verify exits with 1 where an entry was changed, removed or inserted. Keep the last hash that
+    it prints elsewhere: only a check with that --head shows that none was removed at the end, and
+    that the chain wasn't written anew.
+    """
+    if head and not verify:
+        raise click.UsageError("--head needs --verify")
+    if verify:
+        _verify(head or b"", as_json)
+    else:
+        _list(tenant, after, limit, as_json)
+
+
+def _list(tenant: str, after: int | None, limit: int, as_json: bool) -> None:
     with admin_transaction() as tx:
         rows = audit_store.page(tx, tenant, after=after, limit=limit)
         entries = [entry_object(row) for row in rows]
     show({"data": entries}, map(_entry_line, entries), as_json)
+
+
+def _verify(head: bytes, as_json: bool) -> None:
+    with admin_transaction() as tx:
+        found = audit_chain.verify(tx, head)
+    first, last = found.first.hex(), found.last.hex()
+    lines = [f"{found.entries} entries follow one another"]
+    lines += [f"first hash  {first}", f"last hash   {last}"] if first else []
+    value = {"entries": found.entries, "first": first, "last": last, "problem": found.problem}
+    show(value, lines, as_json)
+    if found.problem:
+        raise click.ClickException(f"the audit log: {found.problem}")
 
 
 def _line(tenant: dict[str, Any]) -> str:
