@@ -21,8 +21,9 @@ from api.compat.anthropic.schemas import (
     MessageBatchPage,
 )
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter, Uploader
+from api.dependencies import Reader, Submitter, Uploader, reads_on
 from api.http import bodies, idempotency
+from api.http.authorized_stream import AuthorizedStream
 from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
 from api.routes.jobs.lookup import find_job, is_retry
@@ -224,7 +225,7 @@ def delete_message_batch(
     PATH + "/{message_batch_id}/results", response_class=StreamingResponse, responses=RESULTS
 )
 def get_message_batch_results(
-    context: ContextDep, caller: Reader, message_batch_id: _BatchId
+    request: Request, context: ContextDep, caller: Reader, message_batch_id: _BatchId
 ) -> Response:
     """Streams one line per request, in their order; while the batch runs, up to the first request
     without a result."""
@@ -237,8 +238,10 @@ def get_message_batch_results(
     opened = lines.resolve_lines(context.payloads, native)
     request_info = orjson.loads(job.asked or "{}") | {"id": str(job.id)}
     translated = _translated_lines(opened, request_info)
-    return StreamingResponse(
-        context.turns.pieces(caller.tenant, translated), media_type="application/x-jsonl"
+    return AuthorizedStream(
+        context.turns.pieces(caller.tenant, translated),
+        reads_on(request, context, job.tenant_id),
+        media_type="application/x-jsonl",
     )
 
 
