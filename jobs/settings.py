@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from jobs import encryption
 from jobs.blobs import s3_locations, store
-from jobs.encryption import MIN_KEY
 from jobs.problems import described, fits
 from jobs.ssrf import AllowList
 
@@ -57,10 +57,6 @@ def _is_http(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
 
 
-def _is_long(key: str) -> bool:
-    return len(key) >= MIN_KEY
-
-
 def _readable(path: Path) -> Path:
     path = path.expanduser()
     if not (path.is_file() and os.access(path, os.R_OK)):
@@ -85,7 +81,10 @@ _Count = Annotated[int, Field(ge=1)]
 _Megabytes = Annotated[int, Field(ge=0)]  # 0: no bound
 _Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds or hours
 _From0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds or days
-_LONG_KEY = f"{MIN_KEY} characters or more; `openssl rand -base64 32` makes one"
+_LONG_KEY = (
+    f"{encryption.MIN_KEY} characters or more, and so must each of several keys, one a line; "
+    "`openssl rand -base64 32` makes one"
+)
 _From1 = Annotated[float, Field(ge=1, allow_inf_nan=False)]  # seconds
 _Share = Annotated[float, Field(ge=0, le=1)]
 _TrustedUrl = Annotated[str, _text(is_trusted_url, "https://…, or http://… on loopback")]
@@ -160,8 +159,10 @@ class Settings(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=Tru
     worker_max_mb: _Megabytes = _field(0, "memory at which a worker is replaced, MiB; 0: never")
     memory_mb: _Megabytes = _field(0, "memory of a worker for its models, MiB; 0: all are loaded")
     min_stay_s: _From0 = _field(30.0, "least time that a model stays loaded, seconds")
-    secret_key: Annotated[_Secret, _text(_is_long, _LONG_KEY)] = _field(
-        "", "key that encrypts stored secrets; empty: generated, with the embedded database only"
+    secret_key: Annotated[_Secret, _text(encryption.are_long, _LONG_KEY)] = _field(
+        "",
+        "key that encrypts stored secrets; below it, one a line, older keys that only decrypt; "
+        "empty: generated, with the embedded database only",
     )
     webhook_allow: Annotated[str, _text(AllowList.parse)] = _field(
         "", "private hosts and networks (a,b) that webhooks may reach, by plain http too"

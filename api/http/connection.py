@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from api.http.errors import problem_object
@@ -21,6 +22,7 @@ MAX_HEAD = 65_536  #: Bytes of the request line and all headers.
 MAX_HEADERS = 128
 MAX_URL = 32_768
 LEAST_BODY = 4096  #: Bytes of a body that must come within each `patience_s`, unless it ends.
+_BREAK_OFF = "millrace.break_off"  # among the scope's extensions
 _KEPT = STATIC_PREFIX.encode()
 _TICK_S = 0.01  # resolution of the loop's timers
 STALLED = 20  #: Checks without progress after which an unread response is given up.
@@ -44,6 +46,7 @@ class Connection(HttpToolsProtocol):
         self._unread = 0  # unsent response bytes at the last check
         self._stalled = 0  # checks without progress of the reader
         self._rejection: MillraceError | None = None
+        self._extensions: Any = {_BREAK_OFF: self._break_off}
 
     # -- incoming data
 
@@ -92,6 +95,7 @@ class Connection(HttpToolsProtocol):
         self._body = self._overhead = 0
         self._since_s = self.loop.time()
         super().on_headers_complete()
+        self.scope["extensions"] = self._extensions
         if self.url.startswith(_KEPT):
             headers = self.cycle.default_headers
             self.cycle.default_headers = [pair for pair in headers if pair[0] != b"cache-control"]
@@ -147,6 +151,12 @@ class Connection(HttpToolsProtocol):
         if self._stalled >= STALLED:
             self.transport.abort()
 
+    def _break_off(self) -> None:
+        """Aborts the connection in the middle of a response."""
+        self.cycle.disconnected = True  # drops the rest of its response
+        self.cycle.message_event.set()
+        self.transport.abort()
+
     # -- rejections
 
     def _rejected(self, error: MillraceError) -> Exception:
@@ -181,6 +191,12 @@ class Connection(HttpToolsProtocol):
         )
         lines = (name + b": " + value + b"\r\n" for name, value in headers)
         return b"".join((STATUS_LINE[error.status], *lines, b"\r\n", body))
+
+
+def break_off(scope: Scope) -> None:
+    """Closes the connection of a request at once: its response ends nowhere."""
+    if abort := scope.get("extensions", {}).get(_BREAK_OFF):
+        abort()
 
 
 def _head_too_large() -> HeadTooLarge:

@@ -4,6 +4,7 @@ Credentials and region come from boto3's own chain: AWS_* variables, profile, ro
 """
 
 import base64
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
@@ -26,6 +27,7 @@ from botocore.exceptions import (
 
 from jobs.errors import BlobStoreUnavailable, PayloadLost
 
+_log = logging.getLogger(__name__)
 _PART_BYTES = 8 << 20
 _READ_BYTES = 1 << 20
 _TRIES = 3  # of reading an object: botocore itself tries again only until its first byte
@@ -137,8 +139,13 @@ class S3Blobs:
         try:
             yield
         except (BotoCoreError, Boto3Error, ClientError) as error:
-            where = f"s3://{self._bucket}"
-            raise BlobStoreUnavailable(f"{what} in {where}: {error}", retry_after_s=5) from error
+            what = f"{what} in s3://{self._bucket}"
+            # Other texts than the server's own may name the endpoint, which is not for tenants.
+            is_answer = isinstance(error, ClientError)
+            why = str(error) if is_answer else f"{type(error).__name__}; the log has the reason"
+            if not is_answer:
+                _log.warning("%s: %s", what, error)
+            raise BlobStoreUnavailable(f"{what}: {why}", retry_after_s=5) from error
 
 
 class _Object(RawIOBase):

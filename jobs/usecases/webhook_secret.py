@@ -1,9 +1,10 @@
 """A tenant's signing secret: made when it is first needed, shown once, rotated on demand."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from jobs.encryption import decrypt, encrypt
+from jobs.encryption import DecryptionError, decrypt, encrypt
 from jobs.store.db import Tx
 from jobs.store.webhooks import secrets
 from jobs.store.webhooks.secrets import SecretRow
@@ -17,10 +18,15 @@ OVERLAP_S = 24 * 3600.0
 def signing_secrets(tx: Tx, secret_key: str, tenant: str) -> list[str]:
     """Returns the secrets that sign this tenant's webhooks now, newest first; makes the first one.
 
-    Raises NotConfigured and Unsealable, as the functions below do.
+    One before the current that no key decrypts is left out. Raises NotConfigured and
+    DecryptionError, as the functions below do.
     """
-    found = secrets.active(tx, tenant) or _make(tx, secret_key, tenant)
-    return [decrypt(secret_key, tenant, row.sealed) for row in found]
+    current, *before = secrets.active(tx, tenant) or _make(tx, secret_key, tenant)
+    found = [decrypt(secret_key, tenant, current.sealed)]
+    for row in before:
+        with suppress(DecryptionError):
+            found.append(decrypt(secret_key, tenant, row.sealed))
+    return found
 
 
 def show(tx: Tx, secret_key: str, tenant: str) -> dict[str, Any]:

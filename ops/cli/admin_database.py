@@ -26,7 +26,14 @@ _POLL_S = 0.1
 
 @contextmanager
 def admin_transaction() -> Iterator[Tx]:
-    """Opens a transaction that sees the rows of all tenants.
+    """Opens a transaction that sees the rows of all tenants. Raises what `admin_database` does."""
+    with admin_database() as database, acting(database, EVERYBODY) as tx:
+        yield tx
+
+
+@contextmanager
+def admin_database() -> Iterator[Database]:
+    """Connects to the database, for several transactions.
 
     Starts and migrates the embedded database where it doesn't run. Raises EmbeddedError,
     SettingsError.
@@ -40,8 +47,7 @@ def admin_transaction() -> Iterator[Tx]:
             _start(servers, database)
         elif not is_current(database):
             raise SettingsError(["the database is not migrated: run `millrace migrate`"])
-        with acting(database, EVERYBODY) as tx:
-            yield tx
+        yield database
     except OperationalError as error:
         raise SettingsError([f"the database: {str(error).splitlines()[0]}"]) from error
     finally:

@@ -43,6 +43,7 @@ _COMMANDS = {
     "workers": ("admin.workers", "Lists workers that live, and those that ended in the..."),
     "usage": ("admin.usage", "Sums up usage and its cost."),
     "limits": ("admin.limits", "Shows a tenant's limits, or changes those that are..."),
+    "rotate-secret": ("admin.secret_key", "Encrypts stored secrets again with the first of..."),
     "keys": ("admin.keys", "Manages API keys on the database itself, before..."),
     "tenants": ("admin.tenants", "Lists tenants."),
     "tenant": ("admin.tenants", "Shows a tenant, after changing the given terms."),

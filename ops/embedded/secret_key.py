@@ -1,4 +1,4 @@
-"""Key of a home, which encrypts the secrets in its database."""
+"""Key of a home, which encrypts the secrets in its database; several, one a line, in a rotation."""
 
 import os
 import secrets
@@ -6,18 +6,25 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from jobs import encryption
 from ops.embedded.errors import EmbeddedError
 
 _BYTES = 32
 
 
 def read(home: Path) -> str:
-    """Key of the home; empty where there is none yet."""
+    """Keys of the home, the first on the first line; empty where there is none yet."""
     path = _path(home)
     try:
-        return path.read_text().strip() if path.exists() else ""
+        text = path.read_text().strip() if path.exists() else ""
     except OSError as error:
         raise _unusable(path, error) from error
+    if text and not encryption.are_long(text):
+        raise EmbeddedError(
+            f"{path} has a key of fewer than {encryption.MIN_KEY} characters: write one key a "
+            "line, the newest first; `openssl rand -base64 32` makes one"
+        )
+    return text
 
 
 def ensure(home: Path) -> None:

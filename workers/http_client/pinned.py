@@ -29,5 +29,7 @@ class PinnedConnect:
         host = host.strip("[]")
         found = addresses.find(self.resolver, host, port, left_s())
         if not all(may_reach(host, address[0], self.allow) for _, address in found):
-            raise Forbidden(f"{host} has an address that is not public")
+            raise Forbidden(
+                f"{host} has an address that is not public; MILLRACE_WEBHOOK_ALLOW can allow it"
+            )
         return addresses.connect_first(found, left_s)

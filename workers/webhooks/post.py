@@ -1,6 +1,5 @@
 """One attempt of a delivery: a POST to a checked URL and address, and its result."""
 
-import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import closing
@@ -11,9 +10,13 @@ import httpcore
 from jobs.ssrf import AllowList, url_problem
 from workers.http_client.addresses import Resolver, resolve
 from workers.http_client.client import Client, NoResponse, Response
-from workers.http_client.pinned import Forbidden, PinnedConnect
+from workers.http_client.pinned import PinnedConnect
 
 TIMEOUT_S = 15.0
+UNREACHABLE = (
+    "no connection: the name isn't known, has an address that isn't public, or nothing accepts "
+    "connections there; the keeper's log tells operators which"
+)
 _MAX_BYTES = 4096  # of the response's body, which is read for politeness and thrown away
 
 
@@ -22,8 +25,9 @@ class Attempt:
     """Result of one POST."""
 
     status: int | None = None  #: None where no response came
-    error: str | None = None  #: in words; None for a success
+    error: str | None = None  #: in the tenant's words; None for a success
     retry_after_s: float | None = None  #: delay that the endpoint asks for, s
+    cause: str | None = None  #: reason that only operators may know; None: as `error`
 
 
 def post(
@@ -47,6 +51,8 @@ def post(
                 timeout_s=timeout_s, max_bytes=_MAX_BYTES, truncate=True,
             )  # fmt: skip
     except NoResponse as error:
+        if _has_not_connected(error):
+            return Attempt(error=UNREACHABLE, cause=f"{error}: {error.cause}")
         return Attempt(error=_reason(error.cause, timeout_s))
     except ValueError as error:
         return Attempt(error=_reason(error, timeout_s))
@@ -61,14 +67,17 @@ def _result(response: Response) -> Attempt:
     return Attempt(status, f"answered {status}{note}", response.retry_after_s)
 
 
+def _has_not_connected(error: NoResponse) -> bool:
+    """Returns True if nothing was sent to anybody: one error for all reasons, from which a tenant
+    can't tell which internal names there are."""
+    attempt = isinstance(error.__cause__, httpcore.ConnectError)
+    return attempt and not isinstance(error.cause, ssl.SSLError | TimeoutError)
+
+
 def _reason(error: BaseException, timeout_s: float) -> str:
     """Describes a failure without the addresses that a name resolved to: they are not public."""
-    if isinstance(error, Forbidden):
-        return f"{error}; MILLRACE_WEBHOOK_ALLOW can allow it"
     if isinstance(error, TimeoutError | httpcore.TimeoutException):
         return f"no answer within {timeout_s:g} s"
-    if isinstance(error, socket.gaierror):
-        return f"the name can't be resolved: {error.strerror}"
     if isinstance(error, ssl.SSLError):
         return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
     if isinstance(error, OSError | httpcore.NetworkError):

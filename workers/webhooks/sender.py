@@ -92,7 +92,8 @@ class WebhookSender(Service):
                 attempt, sent = self._attempt(delivery, about)
                 took_s = clock.monotonic() - since_s
                 if attempt.error is not None:
-                    _log.warning("try %d of a webhook: %s", delivery.tries, attempt.error)
+                    why = attempt.cause or attempt.error
+                    _log.warning("try %d of a webhook: %s", delivery.tries, why)
                 verdict = self._record(delivery, attempt, sent)
                 record.webhook_tried(_OUTCOMES[verdict.state], took_s)
         except Exception as error:  # the pool would drop it silently

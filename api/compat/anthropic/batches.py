@@ -21,8 +21,9 @@ from api.compat.anthropic.schemas import (
     MessageBatchPage,
 )
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter, Uploader
+from api.dependencies import Reader, Submitter, Uploader, reads_on
 from api.http import bodies, idempotency
+from api.http.authorized_stream import AuthorizedStream
 from api.http.responses import json_response
 from api.routes.jobs.jobs import cancel_job, delete_job
 from api.routes.jobs.lookup import find_job, is_retry, read_job
@@ -239,8 +240,10 @@ def get_message_batch_results(
     opened = lines.resolve_lines(context.payloads, native)
     request_info = orjson.loads(job.asked or "{}") | {"id": str(job.id)}
     translated = _translated_lines(opened, request_info)
-    return StreamingResponse(
-        context.turns.pieces(caller.tenant, translated), media_type="application/x-jsonl"
+    return AuthorizedStream(
+        context.turns.pieces(caller.tenant, translated),
+        reads_on(request, context, job.tenant_id),
+        media_type="application/x-jsonl",
     )
 
 

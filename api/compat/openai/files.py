@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from api.auth import audit
 from api.compat.openai.schemas import ERRORS, PURPOSES, ExpiresAfter, File, FileDeleted, FileList
 from api.context import Context, ContextDep
-from api.dependencies import Reader, Submitter, Uploader
+from api.dependencies import Reader, Submitter, Uploader, reads_on
 from api.http import bodies, multipart
+from api.http.authorized_stream import AuthorizedStream
 from api.http.errors import faults_of
 from api.http.multipart import Form
 from api.http.responses import json_response
@@ -187,13 +188,14 @@ def get_file(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
         }
     },
 )
-def get_content(context: ContextDep, caller: Reader, file_id: FileId) -> Response:
+def get_content(request: Request, context: ContextDep, caller: Reader, file_id: FileId) -> Response:
     """Streams the file's bytes."""
     row = _file(context, caller, file_id)
     content = tenant_files.blob_store(context.settings).open(row.key)
     headers = {"Content-Length": str(row.bytes)}
-    return StreamingResponse(
+    return AuthorizedStream(
         context.turns.pieces(caller.tenant, _pieces(content)),
+        reads_on(request, context, caller.tenant),
         headers=headers,
         media_type="application/octet-stream",
     )

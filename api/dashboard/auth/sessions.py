@@ -112,12 +112,22 @@ def is_https(headers: Mapping[str, str], settings: Settings) -> bool:
 
 
 def form_token(id: str, settings: Settings) -> str:
-    """Returns the CSRF token of a session's forms."""
-    key = (settings.secret_key or _NO_KEY).encode()
-    return hmac.new(key, f"dashboard form {id}".encode(), sha256).hexdigest()
+    """Returns the CSRF token of a session's forms, by the first secret key."""
+    return _form_tokens(id, settings)[0]
 
 
-def same_token(one: str, other: str) -> bool:
+def is_form_token(token: str, id: str, settings: Settings) -> bool:
+    """Returns True for a session's CSRF token by any of the secret keys."""
+    return any(_same(token, valid) for valid in _form_tokens(id, settings))
+
+
+def _form_tokens(id: str, settings: Settings) -> list[str]:
+    keys = encryption.keys(settings.secret_key) or (_NO_KEY,)
+    message = f"dashboard form {id}".encode()
+    return [hmac.new(key.encode(), message, sha256).hexdigest() for key in keys]
+
+
+def _same(one: str, other: str) -> bool:
     """Compares tokens in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 

@@ -58,8 +58,8 @@ async def sign_in_by_key(request: Request, context: ContextDep) -> Response:
     """Signs in with a key; wrong ones are rate-limited as at any other route."""
     viewer.refuse_other_sites(request)
     sent = await viewer.fields(request)
-    expected = sessions.form_token(request.cookies.get(_ATTEMPT, ""), context.settings)
-    if not sessions.same_token(sent.get("token", ""), expected):
+    attempt = request.cookies.get(_ATTEMPT, "")
+    if not sessions.is_form_token(sent.get("token", ""), attempt, context.settings):
         raise Forbidden("this form has expired; go back, load the page, and try again")
     key, next = sent.get("key", "").strip(), sent.get("next", "")
     if not api_keys.is_key(key):

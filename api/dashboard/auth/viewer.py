@@ -23,7 +23,8 @@ class Viewer:
     """Viewer of a page."""
 
     caller: Caller
-    token: str = field(repr=False)  #: CSRF token of their forms
+    session: str = field(repr=False)  #: id of the session, or name of who has none
+    token: str = field(repr=False)  #: CSRF token of the session's forms
     open: bool = False  #: authentication is off
 
     def may(self, scope: Scope) -> bool:
@@ -51,7 +52,7 @@ async def recognize_viewer(request: Request, context: Context) -> Viewer:
         id = _EVERYBODY
     elif session and not sessions.matches(session, caller):
         raise Unauthenticated("the rights of this credential have changed; sign in again")
-    viewer = Viewer(caller, sessions.form_token(id, context.settings), is_open)
+    viewer = Viewer(caller, id, sessions.form_token(id, context.settings), is_open)
     request.state.viewer = viewer
     return viewer
 
@@ -72,10 +73,10 @@ async def _viewer(request: Request, context: ContextDep) -> Viewer:
 Somebody = Annotated[Viewer, Depends(_viewer)]
 
 
-async def _form(request: Request, viewer: Somebody) -> Mapping[str, str]:
+async def _form(request: Request, context: ContextDep, viewer: Somebody) -> Mapping[str, str]:
     refuse_other_sites(request)
     form = await fields(request)
-    if not sessions.same_token(form.get("token", ""), viewer.token):
+    if not sessions.is_form_token(form.get("token", ""), viewer.session, context.settings):
         raise Forbidden(
             "this form belongs to another session; go back, reload the page, and try again"
         )

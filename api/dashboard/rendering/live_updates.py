@@ -14,11 +14,11 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
 
 from api.auth.audit import UPDATES
 from api.dashboard.auth.viewer import Viewer, recognize_viewer
 from api.dependencies import charge
+from api.http.authorized_stream import AuthorizedStream
 from jobs import clock
 from jobs.errors import MillraceError, Overloaded
 from jobs.store.db import CONNECTION_ERRORS
@@ -179,7 +179,9 @@ async def stream(request: Request, handle: Handler) -> Response:
         finally:
             lives.end(key, watch)
 
-    return StreamingResponse(pieces(), headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)
+    return AuthorizedStream(
+        pieces(), allowed, headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS
+    )
 
 
 async def render_parts(request: Request, handle: Handler) -> dict[str, str]:

@@ -6,13 +6,12 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.context import ContextDep
-from api.dependencies import Reader
+from api.dependencies import Reader, reads_on
+from api.http.authorized_stream import AuthorizedStream
 from api.routes.jobs.lookup import JobId, read_job
 from api.schemas.common import JOB_ID
 from api.services.job_watcher import event_id
-from jobs.errors import MillraceError
 from jobs.states import TERMINAL
-from jobs.store.db import CONNECTION_ERRORS
 from jobs.views import jobs
 
 router = APIRouter(tags=["jobs"])
@@ -47,12 +46,6 @@ def job_events(
     if job["state"] in TERMINAL and last_event_id == event_id(job):
         return Response(status_code=204)
 
-    async def may_continue() -> bool:
-        try:
-            current = await context.authenticator.authenticate(request.scope["headers"])
-        except (MillraceError, *CONNECTION_ERRORS):  # whoever asks again is told why
-            return False
-        return current.may("read") and (tenant == current.tenant or current.may("operate"))
-
-    stream = context.job_watcher.stream(job, may_continue)
-    return StreamingResponse(stream, headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)
+    check = reads_on(request, context, tenant)
+    stream = context.job_watcher.stream(job, check)
+    return AuthorizedStream(stream, check, headers={"X-Accel-Buffering": "no"}, media_type=_EVENTS)

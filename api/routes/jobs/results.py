@@ -7,8 +7,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.context import Context, ContextDep
-from api.dependencies import Reader
+from api.dependencies import Reader, reads_on
 from api.http import bodies, compression
+from api.http.authorized_stream import AuthorizedStream
 from api.http.responses import json_response
 from api.routes.jobs.lookup import JobId, read_job, work_ahead
 from api.schemas.jobs import ItemState
@@ -67,7 +68,8 @@ def get_results(
         headers["Content-Encoding"] = "gzip"
         body = compression.gzip_stream(body)
     pieces = context.turns.pieces(caller.tenant, body)
-    return StreamingResponse(pieces, headers=headers, media_type=bodies.NDJSON)
+    check = reads_on(request, context, job.tenant_id)
+    return AuthorizedStream(pieces, check, headers=headers, media_type=bodies.NDJSON)
 
 
 @router.get("/jobs/{job_id}/items/{seq}", response_model=ItemState)

@@ -1,10 +1,10 @@
 """Signing secrets of tenants, sealed: the current one, and the one before it during a rotation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from jobs.store import db, queries
 from jobs.store.db import Tx
@@ -43,6 +43,37 @@ def insert_secret(tx: Tx, tenant: str, sealed: bytes, *, shown: bool) -> None:
     """Adds a secret; shown: its tenant sees it now."""
     shown_at = func.now() if shown else None
     tx.execute(insert(table).values(tenant_id=tenant, sealed=sealed, shown_at=shown_at))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSecret:
+    """One secret of any tenant, as `millrace rotate-secret` reads it."""
+
+    id: int  #: number that grows with time
+    tenant_id: str  #: its owner
+    sealed: bytes  #: secret, encrypted
+    is_live: bool  #: it signs
+
+
+def tenants_after(tx: Tx, tenant: str, limit: int) -> list[str]:
+    """Returns the next tenants by name that have secrets, to see all of them page by page."""
+    query = select(table.c.tenant_id).where(table.c.tenant_id > tenant).distinct()
+    return list(tx.scalars(query.order_by(table.c.tenant_id).limit(limit)))
+
+
+def of_tenants(tx: Tx, tenants: Sequence[str]) -> list[StoredSecret]:
+    """Returns all secrets of these tenants."""
+    query = select(table.c.id, table.c.tenant_id, table.c.sealed, queries.is_live(table))
+    query = query.where(table.c.tenant_id.in_(tenants))
+    return queries.many(tx, StoredSecret, query.order_by(table.c.id))
+
+
+def replace_sealed(tx: Tx, sealed: Mapping[int, bytes]) -> None:
+    """Replaces the encrypted form of secrets, by id."""
+    statement = update(table).where(table.c.id == bindparam("secret"))
+    values = [{"secret": id, "encrypted": encrypted} for id, encrypted in sealed.items()]
+    if values:
+        tx.execute(statement.values(sealed=bindparam("encrypted")), values)
 
 
 def mark_shown(tx: Tx, id: int) -> None:

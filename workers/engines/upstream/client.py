@@ -53,7 +53,8 @@ class UpstreamClient:
         except NoResponse as error:
             # Other failures are told without addresses: clients need not know where a model is.
             if isinstance(error.cause, ssl.SSLCertVerificationError):
-                message = f"its certificate isn't trusted: {error.cause.verify_message}"
+                fault = error.cause.verify_message.partition(",")[0]  # the rest names the host
+                message = f"its certificate isn't trusted: {fault}"
                 raise NoResponse(message) from error
             raise
 

@@ -131,11 +131,13 @@ def test_a_bucket_that_is_not_there_is_away_and_nothing_in_it_is_lost(s3_endpoin
 
 
 def test_a_server_that_does_not_answer_is_away(
-    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
-    with pytest.raises(BlobStoreUnavailable, match="can't read a"):
+    with pytest.raises(BlobStoreUnavailable, match="can't read a") as error:
         S3Blobs(BUCKET, endpoint="http://127.0.0.1:9").get("a")
+    assert "127.0.0.1" not in error.value.detail  # it is shown to tenants
+    assert "http://127.0.0.1:9" in caplog.text
 
 
 def test_a_stream_goes_in_from_where_it_stands_and_is_read_in_pieces(store: BlobStore) -> None:

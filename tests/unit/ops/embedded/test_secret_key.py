@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs import encryption
 from jobs.settings import Settings, SettingsError, load
 from ops.cli import check
 from ops.embedded import defaults, secret_key
+from ops.embedded.errors import EmbeddedError
 
 
 def test_whoever_makes_it_at_the_same_time_reads_the_same_key(tmp_path: Path) -> None:
@@ -42,6 +44,16 @@ def test_it_belongs_to_the_embedded_database_alone(tmp_path: Path) -> None:
 def test_reading_makes_no_home(tmp_path: Path) -> None:
     assert defaults.fill_in(Settings(home=tmp_path / "none")).secret_key == ""
     assert not (tmp_path / "none").exists()
+
+
+def test_several_keys_stand_one_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "secret.key"
+    path.write_text(f"{'n' * 32}\n{'o' * 32}\n")
+    filled = defaults.fill_in(Settings(home=tmp_path)).secret_key
+    assert encryption.keys(filled) == ("n" * 32, "o" * 32)
+    path.write_text(f"{'n' * 32}\nshort\n")
+    with pytest.raises(EmbeddedError, match=r"secret\.key has a key of fewer than 32 characters"):
+        secret_key.read(tmp_path)
 
 
 def test_a_short_key_is_refused() -> None:

@@ -5,6 +5,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from jobs import clock
 from jobs.ssrf import AllowList
 from tests.support.receiver import Receiver, Reply, receiving
 from tests.support.wait import Deadline
-from workers.webhooks.post import Attempt, post
+from workers.webhooks.post import UNREACHABLE, Attempt, post
 
 CLIENT_TLS = ssl.create_default_context()
 
@@ -83,13 +84,35 @@ def test_a_name_with_any_address_that_is_not_public_is_not_connected_to(
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("connected"))
     answer = send("https://hooks.test/", resolver=names(*addresses, port=1), allow="other.test")
     assert answer.status is None
-    assert answer.error == (
-        "hooks.test has an address that is not public; MILLRACE_WEBHOOK_ALLOW can allow it"
+    assert answer.error == UNREACHABLE
+    assert answer.cause == (
+        "no connection: hooks.test has an address that is not public; "
+        "MILLRACE_WEBHOOK_ALLOW can allow it"
     )
 
 
 def test_the_system_s_resolver_is_checked_as_well() -> None:
-    assert "not public" in (send("https://localhost/", allow="").error or "")
+    assert "not public;" in (send("https://localhost/", allow="").cause or "")
+
+
+def test_a_tenant_is_not_told_which_internal_names_there_are() -> None:
+    def unknown(host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    def nowhere(host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
+        return []
+
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: refuses
+        refused = send(f"http://127.0.0.1:{taken.getsockname()[1]}/")
+    resolvers = [unknown, nowhere, names("10.0.0.1", port=1), names("127.0.0.1", port=1)]
+    found = [
+        refused, *(send("https://hooks.test/", resolver=each, allow="x.test") for each in resolvers)
+    ]  # fmt: skip
+    assert {replace(attempt, cause=None) for attempt in found} == {Attempt(error=UNREACHABLE)}
+    causes = [attempt.cause or "" for attempt in found]  # operators are told
+    words = ["Connection refused", "Name or service not known", "no address", *["not public;"] * 2]
+    assert [word in cause for word, cause in zip(words, causes, strict=True)] == [True] * 5
 
 
 def test_the_url_is_checked_again_by_the_allow_list_of_now(receiver: Receiver) -> None:

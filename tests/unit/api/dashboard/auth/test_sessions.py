@@ -59,11 +59,23 @@ def test_it_is_of_who_signed_in_with_the_rights_of_then() -> None:
 
 
 def test_a_form_is_of_one_session() -> None:
-    one, other = (sessions.form_token(id, SETTINGS) for id in ("one", "other"))
-    assert sessions.same_token(one, sessions.form_token("one", SETTINGS))
-    assert not sessions.same_token(one, other)
-    assert not sessions.same_token("", one)
-    assert not sessions.same_token("é", one)
+    token = sessions.form_token("one", SETTINGS)
+    assert sessions.is_form_token(token, "one", SETTINGS)
+    assert not sessions.is_form_token(token, "other", SETTINGS)
+    assert not sessions.is_form_token("", "one", SETTINGS)
+    assert not sessions.is_form_token("é", "one", SETTINGS)
+
+
+def test_sessions_and_forms_outlive_a_new_key_while_the_old_one_is_still_there() -> None:
+    cookie, token = kept(sessions.begin("x", ANN)), sessions.form_token("one", SETTINGS)
+    after = Settings(secret_key="a newer key, of 32 characters or more")
+    both = Settings(secret_key=f"{after.secret_key}\n{SETTINGS.secret_key}")
+    assert found(cookie, both) == found(cookie)
+    assert found(cookie, both)
+    assert sessions.is_form_token(token, "one", both)
+    assert found(cookie, after) is None
+    assert not sessions.is_form_token(token, "one", after)
+    assert sessions.form_token("one", both) == sessions.form_token("one", after)
 
 
 def test_without_a_secret_key_nobody_signs_in() -> None:
