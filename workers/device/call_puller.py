@@ -82,7 +82,8 @@ class CallPuller:
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> bool:
         """Blocks until there may be calls, until `notify`, or for `timeout_s`. Returns False if
         Redis is away, or has no memory for a notification."""
-        if clock.monotonic() < max(self._backoff_until_s, self._unheard_until_s):
+        now_s = clock.monotonic()
+        if now_s < self._backoff_until_s or now_s < self._unheard_until_s:
             return False
         try:
             self._lanes.wait_for_wakeup(slot, timeout_s)
