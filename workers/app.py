@@ -7,6 +7,8 @@ runtime before the pool of threads, and stops it after.
 import logging
 import os
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from celery import bootsteps
@@ -14,7 +16,6 @@ from celery.concurrency.thread import TaskPool
 
 from jobs.models.watcher import ModelsFile
 from jobs.settings import Settings
-from jobs.store.db import CONNECTION_ERRORS
 from jobs.telemetry.metrics import exposition, record
 from jobs.telemetry.tracing import export, spans
 from workers import celery_patches
@@ -73,17 +74,14 @@ def run_worker(settings: Settings) -> None:
         max_claims,
         lambda: celery_patches.stop_consuming(worker, app.conf.task_default_queue),
         end=lambda code: _begin_shutdown(worker, code),
+        start=lambda act: _start(worker, act),
     )
     app.steps["worker"].add(RuntimeStep)
 
     @app.task(name=WORK)  # type: ignore[untyped-decorator]
     def work() -> None:
-        """Works until there is nothing to claim: the broker may be away by then."""
-        try:
-            while app.runtime.slices.work():
-                pass
-        except CONNECTION_ERRORS as error:
-            _log.warning("a nudge failed: %s", error)  # the keeper sends another
+        """Works until there is nothing to claim."""
+        app.runtime.claim_timer.nudge()
 
     threading.excepthook = end_process
     celery_patches.silence()
@@ -99,6 +97,12 @@ def run_worker(settings: Settings) -> None:
         hostname=f"{settings.pool}-{os.getpid()}@%h",
     )
     worker.start()
+
+
+def _start(worker: Any, act: Callable[[], None]) -> None:
+    """Runs a function on one of the threads of nudges, unless the worker shuts down."""
+    with suppress(RuntimeError):
+        worker.pool.executor.submit(act)
 
 
 def _begin_shutdown(worker: Any, exit_code: int = 0) -> None:

@@ -38,6 +38,7 @@ def create_app(settings: Settings) -> Celery:
     queue = queue_of(settings.pool)
     app.conf.update(
         accept_content=["json"],
+        broker_channel_error_retry=True,  # Redis without memory refuses nudges, and stays
         broker_connection_retry_on_startup=True,
         broker_connection_timeout=_TIMEOUT_S,
         broker_heartbeat=_HEARTBEAT_S,

@@ -1,7 +1,7 @@
 """Embedded PostgreSQL and Redis under one lock."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,11 +48,14 @@ class EmbeddedServers:
             self.stop()
             raise
 
-    def poll(self) -> None:
-        """Restarts servers that have ended; where one can't start, again after a backoff."""
+    def poll(self, kept_down: Collection[str] = ()) -> None:
+        """Restarts servers that have ended, except these; where one can't start, again after a
+        backoff."""
         now_s = clock.monotonic()
         for server in self._servers:
             log_rotation.bound(server.log)
+            if server.name in kept_down:
+                continue
             if not server.alive() and now_s >= self._retry_at_s:
                 self._restart(server)
         if self._servers and now_s >= self._look_at_s:

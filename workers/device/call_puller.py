@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from redis import RedisError
+from redis import TimeoutError as RedisTimeout
 
 from jobs import clock
 from jobs.calls.lanes import CallLanes, Ticket
@@ -21,6 +22,8 @@ from workers.scheduler.snapshot import Waiting
 
 _log = logging.getLogger(__name__)
 _BACKOFF_S = 1.0  # pause after Redis failed
+_MAX_BACKOFF_S = 8.0  # while it is silent: each try holds up the device until its timeout
+_UNHEARD_S = 5.0  # after it took no notification: idle slots wait in this process, not on Redis
 _REPLY_FOR_S = 5.0  # replies are retried for so long
 _PAUSE_S = 0.2
 _DOUBT_S = 10.0  # Redis may still carry out a take that had no answer for so long
@@ -33,7 +36,8 @@ class CallPuller:
 
     def __init__(self, lanes: CallLanes, worker: str, lease_s: float, slots: int = 1) -> None:
         self._lanes, self.worker, self.lease_s, self._slots = lanes, worker, lease_s, slots
-        self._backoff_until_s = -inf
+        self._backoff_s, self._backoff_until_s = _BACKOFF_S, -inf
+        self._unheard_until_s = -inf
         self.token = 0  #: of the latest take
         self._doubtful: dict[int, float] = {}  # by token of a take without an answer: until when
 
@@ -77,12 +81,14 @@ class CallPuller:
 
     def wait_for_wakeup(self, slot: str, timeout_s: float) -> bool:
         """Blocks until there may be calls, until `notify`, or for `timeout_s`. Returns False if
-        Redis is away."""
-        if clock.monotonic() < self._backoff_until_s:
+        Redis is away, or has no memory for a notification."""
+        now_s = clock.monotonic()
+        if now_s < self._backoff_until_s or now_s < self._unheard_until_s:
             return False
         try:
             self._lanes.wait_for_wakeup(slot, timeout_s)
         except RedisError as error:
+            self._unheard_until_s = clock.monotonic() + _UNHEARD_S
             self._back_off(error)
             return False
         return True
@@ -92,6 +98,7 @@ class CallPuller:
         try:
             self._lanes.notify(slot)
         except RedisError as error:
+            self._unheard_until_s = clock.monotonic() + _UNHEARD_S
             self._back_off(error)
 
     def watch(self, slot: str, wait: Wait, waiting: Waiting) -> None:
@@ -142,10 +149,14 @@ class CallPuller:
             self._lanes.announce(self.worker, lease_s, ready=ready, profile=packed)
         except RedisError as error:
             self._back_off(error)
+        else:
+            self._backoff_s, self._backoff_until_s = _BACKOFF_S, -inf
 
     def _back_off(self, error: RedisError) -> None:
         _log.warning("the call lanes in Redis can't be reached: %s", error)
-        self._backoff_until_s = clock.monotonic() + _BACKOFF_S
+        self._backoff_until_s = clock.monotonic() + self._backoff_s
+        silent = isinstance(error, RedisTimeout)
+        self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S) if silent else _BACKOFF_S
 
 
 def _on_our_clock(call: Call, offset_ms: float) -> Call:

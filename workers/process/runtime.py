@@ -29,6 +29,7 @@ from workers.device.monitoring.watchdog import (
     SICK_EXIT_CODE,
     LaunchDeadline,
 )
+from workers.process.claim_timer import ClaimTimer
 from workers.process.model_loader import ModelLoader
 from workers.process.slice_runner import SliceRunner
 from workers.process.status_report import StatusReporter
@@ -45,7 +46,8 @@ class Runtime:
 
     stop_consuming: called when an operator drains this worker: nudges are for others then. leave:
     called when the operator resumes it; its supervisor starts another incarnation in its place.
-    end: called with the exit code when the device failed; must not block.
+    end: called with the exit code when the device failed; must not block. start: runs a function on
+    a thread of nudges.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class Runtime:
         stop_consuming: Callable[[], None] = lambda: None,
         leave: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
         end: Callable[[int], None] = os._exit,
+        start: Callable[[Callable[[], None]], object] = lambda act: _spawn(act),
     ) -> None:
         self._stop_consuming, self._leave, self._end = stop_consuming, leave, end
+        self._start_thread = start
         self._health = DeviceHealth(self._leave_failed_device, self._count_succeeding_elsewhere)
         self._drained_by_operator = False
         self._settings, self._file, self._max_claims = settings, file, max_claims
@@ -100,6 +104,9 @@ class Runtime:
         self._reporter = Reporter(
             redis, str(incarnation), "worker", status.report, settings.metrics_window_s
         )
+        self.claim_timer = ClaimTimer(
+            self._database, self._hosts.by_key, slices.work, self._start_thread
+        )
         self.slices = slices
         if self._draining.is_set():
             return  # drained while it waited for the database
@@ -109,7 +116,8 @@ class Runtime:
         _spawn(self._heartbeat, self._stopped, self._hosts.announce_all)
         _spawn(self._heartbeat, self._stopped, self._renew, slices)
         self._claimers = [
-            _spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)
+            _spawn(self.claim_timer.run),
+            *(_spawn(self._claim_preemptively, slices) for _ in range(PREEMPTIVE_CLAIMS)),
         ]
         _log.info("worker %d loads %s", incarnation, ", ".join(keys))
 
@@ -121,6 +129,7 @@ class Runtime:
         if self.slices is not None:
             self._loader.stop()
             self._hosts.drain()
+            self.claim_timer.stop()
             self.slices.close()
 
     def stop(self) -> None:

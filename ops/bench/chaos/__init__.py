@@ -2,6 +2,7 @@
 lost, doubled, out of order or wrong.
 
     faults/     the table of faults with their proofs, the targets, the functions served
+    small_disk  file system for the home, and the file that fills it
     fleet       processes: two api, two keepers, three workers, PostgreSQL, Redis
     workload    items of jobs, and their expected results
     client      HTTP with retries; the ledger of events with their proofs

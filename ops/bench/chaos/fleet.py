@@ -24,6 +24,7 @@ from ops.processes.children import Child, Supervisor
 from ops.processes.ports import free_port
 
 LEASE_S = 3.0
+_MIN_FREE_MB = 96  # below which intake is refused: more than the ballast's
 _MODELS = Path(__file__).with_name("models.toml")
 _READY_WITHIN_S = 120.0
 _APIS, _KEEPERS, _WORKERS = 2, 2, 3
@@ -53,7 +54,9 @@ class Fleet:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.servers = EmbeddedServers(home)
-        self.settings = defaults.fill_in(Settings(home=home, lease_s=LEASE_S, models=_MODELS))
+        self.logs = home.with_name("logs")  # the home's disk may be full
+        configured = Settings(home=home, lease_s=LEASE_S, models=_MODELS, min_free_mb=_MIN_FREE_MB)
+        self.settings = defaults.fill_in(configured)
         self.ports = [free_port() for _ in range(_APIS)]
         self.apis = [self._child("api", n, port=port) for n, port in enumerate(self.ports, 1)]
         self.keepers = [self._child("keeper", n) for n in range(1, _KEEPERS + 1)]
@@ -68,7 +71,7 @@ class Fleet:
         name = f"{command}-{number}"
         environment = self.settings.evolve(**changes).environment()
         argv = [sys.executable, "-m", "ops", command]
-        return Child(name, argv, environment, self.home / "logs" / f"{name}.log")
+        return Child(name, argv, environment, self.logs / f"{name}.log")
 
     @property
     def urls(self) -> list[str]:
@@ -82,7 +85,7 @@ class Fleet:
         migrate(engine)
         engine.dispose()
         self.supervisor.start()
-        what = f"the fleet is ready (logs in {self.home}/logs)"
+        what = f"the fleet is ready (logs in {self.logs})"
         wait_until(self._is_ready, what, _READY_WITHIN_S)
 
     def _is_ready(self) -> bool:
@@ -96,10 +99,8 @@ class Fleet:
 
     def poll(self) -> None:
         """Restarts processes that have ended, but for a server that is kept down."""
-        for server in (self.servers.postgres, self.servers.redis):
-            due_s = self._down_until_s.get(server.name, 0.0)
-            if not server.alive() and clock.monotonic() >= due_s:
-                server.start()
+        now_s = clock.monotonic()
+        self.servers.poll([name for name, due_s in self._down_until_s.items() if now_s < due_s])
         self.supervisor.poll()
 
     def keep_down(self, server: str, seconds: float) -> None:

@@ -45,6 +45,7 @@ class Run:
     seed: int
     minutes: float
     planned: int  #: faults
+    left_out: Sequence[str]  #: kinds of faults that this machine doesn't allow
     durability: dict[str, str]  #: settings of PostgreSQL
     history: History
     load: Load
@@ -80,6 +81,7 @@ def _figures(run: Run) -> dict[str, float]:
     figures: dict[str, float] = {
         "faults": len(fired),
         "missed": run.history.missed,
+        "kinds_left_out": len(run.left_out),
         **{f"faults_{kind}": count for kind, count in by_kind.items()},
         "faults_redis_lost": sum(by_kind[kind] for kind in _REDIS),
         "zombies_woken": sum(bool(proof.get("woken")) for _, _, proof in fired),

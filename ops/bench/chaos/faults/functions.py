@@ -42,11 +42,12 @@ def _heed(text: str, *, alone: bool) -> None:
 def _failed_before(text: str, alone: bool) -> bool:
     """Returns True unless this is the text's first failure alone (failed launches are halved).
 
-    A file stores that, beyond the life of this process.
+    A file stores that, beyond the life of this process, beside the home, whose disk may be full.
     """
-    file = Path(os.environ["MILLRACE_HOME"], "flaky", blake2b(text.encode()).hexdigest()[:24])
+    folder = Path(os.environ["MILLRACE_HOME"]).with_name("flaky")
+    file = folder / blake2b(text.encode()).hexdigest()[:24]
     found = file.exists()
     if alone and not found:
-        file.parent.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         file.touch()
     return found

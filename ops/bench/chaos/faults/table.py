@@ -1,12 +1,12 @@
 """Table of faults, and their schedule: a function of the seed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from signal import SIGKILL, SIGTERM
 
-from ops.bench.chaos.faults import faults
+from ops.bench.chaos.faults import disk, faults
 from ops.bench.chaos.faults.targets import Proof, Stage, Steps
 
 
@@ -25,11 +25,15 @@ _FROZEN = "state T in /proc, seconds stopped"
 _RUN_ID = "wait status, run_id before and after"
 _STARTED = "wait status, pg_postmaster_start_time before and after"
 _STOPPED = "state T in /proc, seconds stopped, its leases taken by other epochs"
+_FULL = "bytes of the file that took the space, status of intake meanwhile"
 _SEQS = "seqs read, of those that the stream was about to send"
+
+DISK_FULL = "disk_full"
+"""Kind that needs a small file system for the home."""
 
 FAULTS: Mapping[str, Fault] = {
     "worker_killed": Fault(
-        120, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
+        110, "SIGKILL of a worker", _LOGGED, partial(faults.worker_ended, SIGKILL)
     ),
     "worker_stopped": Fault(
         *(100, "SIGSTOP of a worker past its lease, then SIGCONT (the zombie)", _STOPPED),
@@ -60,15 +64,16 @@ FAULTS: Mapping[str, Fault] = {
     "redis_full": Fault(
         20, "Redis out of memory for seconds", "the error of a write", faults.redis_full
     ),
-    "redis_killed": Fault(60, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
+    DISK_FULL: Fault(34, "the disk of the home full for seconds", _FULL, disk.disk_full),
+    "redis_killed": Fault(58, "Redis killed, an empty one started", _RUN_ID, faults.redis_killed),
     "redis_flushed": Fault(
-        60, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
+        58, "Redis flushed", "keys before; a canary among them is gone", faults.redis_flushed
     ),
     "nudge_dropped": Fault(
-        40, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
+        30, "a nudge dropped", "the id of the message that was taken", faults.nudge_dropped
     ),
     "nudge_doubled": Fault(
-        40, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
+        30, "a nudge doubled", "the id of the message that was sent twice", faults.nudge_doubled
     ),
     "upload_broken_off": Fault(
         *(40, "an upload broken off", "bytes sent; the tag of no job"),
@@ -91,16 +96,19 @@ class Planned:
     seed: int  #: of its random choices
 
 
-def plan(seed: int, count: int, length_s: float) -> list[Planned]:
-    """Plans so many faults over that time: each kind by its share, in random order."""
+def plan(seed: int, count: int, length_s: float, without: Collection[str] = ()) -> list[Planned]:
+    """Plans so many faults over that time: each kind by its share, in random order.
+
+    without: kinds that are left out then; all others stay as they are."""
     dice = Random(seed)
     kinds = _deal(count)
     dice.shuffle(kinds)
     step_s = length_s / max(1, count)
-    return [
+    planned = [
         Planned(number, (number + dice.random()) * step_s, kind, dice.getrandbits(32))
         for number, kind in enumerate(kinds)
     ]
+    return [fault for fault in planned if fault.kind not in without]
 
 
 def _deal(count: int) -> list[str]:

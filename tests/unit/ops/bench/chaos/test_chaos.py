@@ -1,11 +1,14 @@
 """The fault suite itself: its schedule is the seed's, and what is broken does not pass."""
 
 import json
+import shutil
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from ops.bench.chaos.faults.table import FAULTS, plan
+from ops.bench.chaos import small_disk
+from ops.bench.chaos.faults.table import DISK_FULL, FAULTS, plan
 from ops.bench.chaos.job_client import Followed
 from ops.bench.chaos.record import draw
 from ops.bench.chaos.verify import Findings, judge
@@ -29,6 +32,26 @@ def test_a_thousand_faults_are_a_hundred_of_each_kind_that_matters() -> None:
     for kind in ("keeper_killed", "postgres_stopped"):
         assert kinds.count(kind) >= 100
     assert kinds.count("redis_killed") + kinds.count("redis_flushed") >= 100
+
+
+def test_a_disk_is_filled_five_times_in_the_three_minutes_of_ci() -> None:
+    planned = plan(1, 150, 180.0)
+    assert [fault.kind for fault in planned].count(DISK_FULL) == 5
+    without = plan(1, 150, 180.0, [DISK_FULL])
+    assert without == [fault for fault in planned if fault.kind != DISK_FULL]
+
+
+def test_a_file_takes_all_space_and_gives_it_back(tmp_path: Path) -> None:
+    with small_disk.mounted(tmp_path / "disk", 8) as is_mounted:
+        if not is_mounted:
+            pytest.skip("needs to mount a file system")
+        filler = tmp_path / "disk" / "filler"
+        assert small_disk.fill(filler) > 7 << 20
+        assert shutil.disk_usage(tmp_path / "disk").free == 0
+        filler.unlink()
+        assert shutil.disk_usage(tmp_path / "disk").free > 7 << 20
+    assert not list((tmp_path / "disk").iterdir())
+    assert shutil.disk_usage(tmp_path / "disk").total > 8 << 20
 
 
 @pytest.mark.parametrize("faults", [1, 7, 150, 1001])
