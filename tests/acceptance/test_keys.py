@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def test_a_revoked_key_watches_no_job_any_longer(
         command(closed, "keys", "revoke", id, "--json")
         ends(closed, key)
         assert ask(closed, another, "POST", f"/jobs/{job}/resume").status_code == 200
-        assert not any('"state":"completed"' in line for line in lines)
+        with suppress(httpx.RemoteProtocolError):  # broken off, or ended before the next event
+            assert not any('"state":"completed"' in line for line in lines)
 
 
 def test_a_key_that_expires_is_refused_from_then_on(
