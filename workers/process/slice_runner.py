@@ -64,18 +64,17 @@ class SliceRunner:
         while not self._closed:
             with self._preempting:
                 self._await_preemption()
-                batch = None if self._closed else self._claim(self._claimer.claim_preemptively)
+                batch = self._claim(self._claimer.claim_preemptively)
             if batch:
                 self._run(batch)
 
     def _claim(self, choose: Callable[[Sequence[Lease]], list[Lease]]) -> ClaimedBatch | None:
         with self._claiming:
+            if self._closed:
+                return None
             since_s = clock.monotonic()
             leases = choose([in_flight.lease for in_flight, _ in self._snapshot()])
-            batch = self._begin(leases, since_s) if leases else None
-        if self._closed:  # meanwhile
-            self.close()
-        return batch
+            return self._begin(leases, since_s) if leases else None
 
     def _begin(self, leases: Sequence[Lease], since_s: float) -> ClaimedBatch:
         """Puts claimed slices in flight. since_s: start of their claim."""
@@ -177,7 +176,9 @@ class SliceRunner:
             self._closed = True
             self._busy.set()
             self._closing.set()
-        for in_flight, host in self._snapshot():
+        with self._claiming:  # a claim under way may not take what goes back
+            in_flight_now = self._snapshot()
+        for in_flight, host in in_flight_now:
             host.release(in_flight)
 
     def _unfinished(self, host: Host) -> list[InFlightSlice]:

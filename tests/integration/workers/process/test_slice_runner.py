@@ -123,6 +123,16 @@ def test_a_model_that_leaves_gives_back_what_it_has_in_hand_and_claims_no_more(
     bench.finish()
 
 
+def test_a_runner_that_closes_gives_back_what_it_has_in_hand_and_claims_no_more(
+    bench: Bench,
+) -> None:
+    bench.slices.close()
+    bench.join()  # though each thread works until there is nothing to claim
+    assert bench.starts("ready") == [10 * n for n in range(SLICES)]
+    with bench.database.connect() as tx:
+        assert set(tx.scalars(text("SELECT epoch FROM slices"))) == {0, 1}
+
+
 def takes(bench: Bench, item_s: float) -> None:
     """The model's launches are measured: so long an item."""
     for rows in (1, 5, 10):
