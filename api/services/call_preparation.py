@@ -11,14 +11,14 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 from fastapi.concurrency import run_in_threadpool
 
 from api.services.turns import TenantTurns
-from jobs.errors import MillraceError, Unavailable
+from jobs.errors import MillraceError, TooLarge, Unavailable
 from jobs.models.registry import Registry
 from jobs.models.watcher import ModelsFile
 from jobs.processes.child import ChildKind, Handler
-from jobs.processes.pool import ProcessPool
+from jobs.processes.pool import OutOfMemory, ProcessPool
 from jobs.settings import Settings
 
-_PROCESSES = 2
+_PROCESSES, _OF_TENANT = 3, 2  # of one api, and of one tenant at a time
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class CallPreparation:
     """Child processes of one api process; tenants take turns."""
 
     def __init__(self, settings: Settings) -> None:
-        self._turns = TenantTurns(_PROCESSES)
+        self._turns = TenantTurns(_PROCESSES, _OF_TENANT)
         self._pool = ProcessPool(ChildKind("calls", _start, nice=0), settings)
 
     def start(self) -> None:
@@ -64,6 +64,8 @@ class CallPreparation:
             with self._pool.child() as child:
                 child.send(task)
                 return child.result()
+        except OutOfMemory as error:
+            raise TooLarge(f"reading the body {error}: make it smaller") from error
         except (EOFError, OSError) as error:
             message = "the process that prepared the call was killed; send it once more"
             raise Unavailable(message, retry_after_s=1) from error

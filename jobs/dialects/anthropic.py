@@ -141,7 +141,8 @@ def _text(content: Any, *loc: str | int) -> str:
     for n, block in enumerate(content):
         kind = block.get("type") if isinstance(block, dict) else None
         if kind != "text" or not isinstance(block.get("text"), str):
-            raise _Unserved(f"blocks of type {kind!r} are not served here, text alone", *loc, n)
+            other = f"blocks of type {kind!r}" if isinstance(kind, str) else "such blocks"
+            raise _Unserved(f"{other} are not served here, text alone", *loc, n)
     return "".join(block["text"] for block in content)
 
 

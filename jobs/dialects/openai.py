@@ -197,9 +197,11 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
     if not validation.is_custom_id(custom_id):
         raise _LineError("invalid_custom_id", validation.CUSTOM_ID, "custom_id")
     if method != "POST":
-        raise _LineError("invalid_method", f"the method must be 'POST', not {method!r}", "method")
+        raise _LineError(
+            "invalid_method", f"the method must be 'POST', not {_shown(method)}", "method"
+        )
     if url != endpoint:
-        message = f"the url must be the endpoint of the batch, {endpoint!r}, not {url!r}"
+        message = f"the url must be the endpoint of the batch, {endpoint!r}, not {_shown(url)}"
         raise _LineError("invalid_url", message, "url")
     if not isinstance(body, dict):
         raise _LineError("invalid_type", "the body must be an object", "body")
@@ -207,6 +209,10 @@ def _request(line: bytes | None, endpoint: str) -> tuple[str, dict[str, Any]]:
         message = "answers in a batch are not streamed: leave `stream` out"
         raise _LineError("unsupported_parameter", message, "body.stream")
     return custom_id, body
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else type(value).__name__
 
 
 _Read = tuple[bytes, bytes | None, bytes | None, int]

@@ -208,7 +208,7 @@ def _check_thoroughly(
             fault("input", code, f"the input {message}")
         if len(raw) > most:  # nothing walks it
             fault("input", "too_long", f"the input has {len(raw)} bytes; {model.key} takes {most}")
-        elif strict and (no := _refuse_thoroughly(model, fields["input"])):
+        elif raw and strict and (no := _refuse_thoroughly(model, fields["input"])):
             fault("input", *no)
 
     raw_params = None

@@ -85,7 +85,6 @@ class Child:
         # SIGKILL: the servers end at the same time, and the next start waits for nobody.
         command = die_with_parent(self.argv, signal.SIGKILL)
         environ = {**os.environ, **self.env}
-        self._started_at, self._start_at = clock.monotonic(), None
         with self._output() as output:
             self.process = subprocess.Popen(
                 command,
@@ -95,6 +94,7 @@ class Child:
                 stdout=output,
                 stderr=output,
             )
+        self._started_at, self._start_at = clock.monotonic(), None
 
     def _output(self) -> AbstractContextManager[IO[bytes] | None]:
         if self.log is None:
@@ -122,8 +122,9 @@ class Child:
             self.ended(self.process.returncode)
             self._plan_restart(self.process.returncode)
         elif clock.monotonic() >= self._start_at:
-            self.restarts += 1
+            self._start_at += MAX_BACKOFF_S  # where it can't be started now
             self.start()
+            self.restarts += 1
 
     def ended(self, code: int) -> None:
         """Called when the process ended by itself, with this exit status."""
@@ -181,9 +182,12 @@ class Supervisor:
     def poll(self) -> None:
         """Restarts children that have ended and whose backoff is over."""
         for child in self.children:
-            child.keep_alive()
-            if child.log:
-                log_rotation.bound(child.log)
+            try:
+                child.keep_alive()
+                if child.log:
+                    log_rotation.bound(child.log)
+            except (OSError, RuntimeError) as error:  # no memory, process, thread or disk space
+                log.warning("%s can't be looked after: %s; it is tried again", child.name, error)
 
     def run(self, stop_requested: Callable[[], bool], grace_s: float = GRACE_S) -> None:
         """Runs all children until a stop is requested."""

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ops.bench.harness.models_files import models_file, sample
 from ops.supervisor.platform import Platform
 from tests.support.platforms import spec
 from tests.support.wait import eventually
@@ -25,7 +26,7 @@ name = "echo"
 version = "1"
 engine = "echo"
 """
-PLATFORM = spec(MODELS)
+PLATFORM = spec(MODELS + models_file(sample("simple")))
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 DEEP = '{"a": ' + "[" * 300 + "]" * 300 + "}"
@@ -71,6 +72,34 @@ def test_an_unknown_key_that_can_not_be_written_is_refused(http: httpx.Client) -
         ("/jobs", '{"model": "up", "items": [{"input": 1, "\\ud800": 1}]}'),
     ):
         assert http.post(path, content=body, headers=JSON).status_code == 422, body
+
+
+NESTED = "[" * 1000 + "]" * 1000
+"""Levels that are parsed, and that `repr` doesn't write."""
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/jobs", '{"model": %s, "items": ["x"]}'),
+        ("/infer", '{"model": %s, "input": "x"}'),
+        ("/infer", '{"model": "simple", "input": {"INPUT0": {"datatype": %s, "shape": [1, 16]}}}'),
+        (
+            "/v2/models/simple/infer",
+            '{"inputs": [{"name": "INPUT0", "datatype": %s, "shape": [1, 16], "data": [1]}]}',
+        ),
+        (
+            "/v1/messages/batches",
+            '{"requests": [{"custom_id": "a", "params": {"model": "up", "max_tokens": 1,'
+            ' "messages": [{"role": "user", "content": [{"type": %s}]}]}}]}',
+        ),
+    ],
+)
+def test_deep_nesting_where_a_word_belongs_is_the_clients_fault(
+    http: httpx.Client, path: str, body: str
+) -> None:
+    answer = http.post(path, content=body % NESTED, headers=JSON)
+    assert 400 <= answer.status_code < 500, answer.text[:300]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])

@@ -34,13 +34,24 @@ def prepare(
 def _prepare(
     model: Model, engine: Engine, inputs: Sequence[Any], params: Mapping[str, Any]
 ) -> list[Prepared | InvalidInput]:
-    rejected = [validation.refuse_input(model, value) for value in inputs]
+    try:
+        rejected = [validation.refuse_input(model, value) for value in inputs]
+    except Exception:  # of an item that was stored unchecked: it must not end its slices' round
+        rejected = [_refuse(model, value) for value in inputs]
     if not any(rejected):
         return _prepare_isolated(engine, inputs, params)
     return [
         InvalidInput(error[1]) if error else _prepare_isolated(engine, [value], params)[0]
         for value, error in zip(inputs, rejected, strict=True)
     ]
+
+
+def _refuse(model: Model, value: Any) -> tuple[str, str] | None:
+    """Returns (code, message) where the model takes no such input, or where its check breaks."""
+    try:
+        return validation.refuse_input(model, value)
+    except Exception as error:
+        return "type", f"{type(error).__name__}: {error}"
 
 
 def _prepare_isolated(

@@ -196,7 +196,7 @@ class ModelLoader:
         with _logging_errors("waiting calls"):
             look = RedisLanes(self._redis, resident.model.key).look(_NO_SLOT)
             return bool(look.lanes) and look.replicas == 0
-        return True
+        return False  # without Redis no call comes, and the model that has slices waits for room
 
     # -- state
 

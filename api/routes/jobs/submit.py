@@ -184,7 +184,8 @@ def _store(
 ) -> Response:
     """Stores a job. `source` names where the items are read from, as it was sent; else they are in
     `array` or `lines`."""
-    order = Order(model=str(fields.get("model")))
+    model = fields.get("model")
+    order = Order(model=model if isinstance(model, str) else "")
     target = None
     try:
         requested = JobRequest.model_validate(fields)

@@ -19,7 +19,8 @@ def refuse(value: Any) -> str | None:
     if not isinstance(messages, list) or not messages:
         return 'needs "messages", an array of at least one'
     for n, message in enumerate(messages):
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or role not in _ROLES:
             return f"needs a role in messages[{n}]: {', '.join(sorted(_ROLES))}"
         if not isinstance(message.get("content"), str | list | None):
             return f"takes a text or an array of parts as messages[{n}].content"

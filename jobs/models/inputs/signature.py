@@ -53,7 +53,8 @@ class Spec:
     def check(self, datatype: Any, shape: tuple[int, ...]) -> None:
         """Raises TensorError for a tensor of another datatype or shape."""
         if datatype != self.datatype:
-            raise TensorError(f"is of {repr(datatype)[:SHOWN]}, not {self.datatype}")
+            shown = repr(datatype) if isinstance(datatype, str) else type(datatype).__name__
+            raise TensorError(f"is of {shown[:SHOWN]}, not {self.datatype}")
         fits = len(shape) == len(self.shape) and all(
             want in (-1, size) for want, size in zip(self.shape, shape, strict=True)
         )

@@ -75,6 +75,29 @@ def test_a_killed_child_is_started_again(
     assert "ended with SIGKILL" in caplog.text
 
 
+def test_a_child_that_cant_be_started_now_ends_no_other(
+    supervisor: Supervisor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    child, other = (Child(n, IDLE, log=tmp_path / n) for n in ("child", "other"))
+    started(supervisor, child, other)
+    pid, start = child.pid, child.start
+    assert child.process is not None
+
+    def refused() -> None:
+        monkeypatch.setattr(child, "start", start)
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(child, "start", refused)
+    child.process.kill()
+    eventually(lambda: running_again(supervisor, child, pid))
+    assert other.alive()
+    assert "child can't be looked after: Resource temporarily unavailable" in caplog.text
+    assert child.restarts == 1
+
+
 def test_each_restart_waits_longer_until_a_child_has_lived_long(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

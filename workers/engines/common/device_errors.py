@@ -8,10 +8,12 @@ from workers.engines.protocol import DeviceFailed
 _FAILED = re.compile(r"(CUDA|cuDNN|HIP|NCCL) (driver |runtime )?(error|failure)\b|cudaError[A-Z]")
 _MEMORY_OR_LAUNCH = re.compile(
     r"out of memory|MemoryAllocation|ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED"
-    r"|invalid (configuration )?argument|too many resources requested|INVALID_VALUE|NOT_SUPPORTED",
+    r"|invalid (configuration )?argument|too many resources requested|INVALID_VALUE|NOT_SUPPORTED"
+    r"|BAD_PARAM|no kernel image|invalid device function|unsupported toolchain|stream is capturing",
     re.IGNORECASE,
 )
-"""Errors of one launch, after which the device works on: of its size or its shape."""
+"""Errors of one launch, after which the device works on: of its size, its shape, or the build of
+its model."""
 _BY_INPUT = re.compile(r"device-side assert|cudaErrorAssert")
 _MAX_MESSAGE = 300  # characters
 

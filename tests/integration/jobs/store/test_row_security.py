@@ -456,6 +456,9 @@ DEEDS: dict[str, Deed] = {
     "secrets.active": lambda tx, job: secrets.active(tx, MALLORY),
     "secrets.lock": lambda tx, job: secrets.lock(tx, MALLORY),
     "secrets.mark_shown": lambda tx, job: secrets.mark_shown(tx, 1),
+    "secrets.tenants_after": lambda tx, job: secrets.tenants_after(tx, "", 10),
+    "secrets.of_tenants": lambda tx, job: secrets.of_tenants(tx, [ALICE]),
+    "secrets.replace_sealed": lambda tx, job: secrets.replace_sealed(tx, {1: b"other"}),
     "secrets.retire": lambda tx, job: secrets.retire(tx, MALLORY, 0.0),
     "deliveries.of_job": lambda tx, job: deliveries.of_job(tx, MALLORY, job.id),
     "deliveries.redeliver": lambda tx, job: deliveries.redeliver(tx, MALLORY, job.id),
@@ -486,7 +489,7 @@ NO_QUERIES = {
 REVEALS = {name for name in DEEDS if name.startswith(("read.", "deliveries."))} | {
     "spend.endpoint", "usage.sums", "limits.get", "files.get", "files.page", "files.delete",
     "idempotency.find_batch", "audit.page", "api_keys.get", "api_keys.page", "tenants.get",
-    "tenants.page",
+    "tenants.page", "secrets.tenants_after", "secrets.of_tenants",
     "tenants.terms", "search.page", "search.matching_ids", "search.counts", "stats.page",
     "detail.attempts", "detail.items", "detail.runs", "detail.find_seq",
     "detail.slice_states", "detail.slices",

@@ -4,7 +4,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
+from jobs.intake import validation
 from jobs.models.builtin_models import SAMPLES
+from jobs.models.model import Model
 from workers.device.prepare import prepare
 from workers.engines.echo import Echo
 from workers.engines.protocol import InvalidInput, Prepared
@@ -63,3 +67,15 @@ def test_what_the_engine_stumbles_over_is_refused_alone() -> None:
         words,
         "minilm@1 takes a text, its token ids, or a list of either, not a number",
     ]
+
+
+def test_an_input_that_breaks_its_models_check_is_rejected_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(model: Model, value: Any) -> None:
+        if value == "breaks":
+            raise TypeError("unhashable type: 'list'")
+
+    monkeypatch.setattr(validation, "refuse_input", refuse)
+    found = lanes_or_words(["1", "breaks", "17"])
+    assert found == ["{}/16", "TypeError: unhashable type: 'list'", "{}/24"]
