@@ -67,6 +67,7 @@ class Child:
     restarts: int = field(default=0, init=False)
     _backoff_s: float = field(default=FIRST_BACKOFF_S, init=False)
     _started_at: float = field(default=0.0, init=False)
+    _killed: bool = field(default=False, init=False)
     _start_at: float | None = field(default=None, init=False)
 
     @property
@@ -95,6 +96,7 @@ class Child:
                 stderr=output,
             )
         self._started_at, self._start_at = clock.monotonic(), None
+        self._killed = False
 
     def _output(self) -> AbstractContextManager[IO[bytes] | None]:
         if self.log is None:
@@ -108,11 +110,12 @@ class Child:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Kills the process and its group."""
-        if self.process is not None:
+        """Kills the process and its group, once: later its pid may be another's."""
+        if self.process is not None and not self._killed:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+            self._killed = True
 
     def keep_alive(self) -> None:
         """Restarts the process, after a backoff, where it has ended."""
