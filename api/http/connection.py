@@ -46,6 +46,7 @@ class Connection(HttpToolsProtocol):
         self._unread = 0  # unsent response bytes at the last check
         self._stalled = 0  # checks without progress of the reader
         self._rejection: MillraceError | None = None
+        self._earlier: list[Any] = []  # requests of a pipeline before the newest, uvicorn's cycle
         self._extensions: Any = {_BREAK_OFF: self._break_off}
 
     # -- incoming data
@@ -59,6 +60,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Stops the periodic check."""
         self._later.cancel()
+        self._drop_responses()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +96,10 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._body = self._overhead = 0
         self._since_s = self.loop.time()
+        before = self.cycle
         super().on_headers_complete()
+        if before is not None and not before.response_complete:
+            self._earlier = [one for one in self._earlier if not one.response_complete] + [before]
         self.scope["extensions"] = self._extensions
         if self.url.startswith(_KEPT):
             headers = self.cycle.default_headers
@@ -153,9 +158,19 @@ class Connection(HttpToolsProtocol):
 
     def _break_off(self) -> None:
         """Aborts the connection in the middle of a response."""
-        self.cycle.disconnected = True  # drops the rest of its response
-        self.cycle.message_event.set()
+        self._drop_responses()
         self.transport.abort()
+
+    def _drop_responses(self) -> bool:
+        """Tells all requests that the client is gone, which drops the rest of their responses.
+        Returns True if one had begun."""
+        begun = False
+        for cycle in (*self._earlier, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                begun = begun or cycle.response_started
+                cycle.disconnected = True
+                cycle.message_event.set()
+        return begun
 
     # -- rejections
 
@@ -172,12 +187,9 @@ class Connection(HttpToolsProtocol):
     def _reject(self, error: MillraceError) -> None:
         """Sends the last response on this connection, unless another one has begun."""
         self._rejection = error
-        can_answer = self._in_head
-        if self._responding():
-            can_answer = not self.cycle.response_started
-            self.cycle.disconnected = True  # drops the rest of its response
-            self.cycle.message_event.set()
-        if can_answer and not self.transport.is_closing():
+        can_answer = self._in_head or self._responding()
+        begun = self._drop_responses()
+        if can_answer and not begun and not self.transport.is_closing():
             self.transport.write(self._error_response(error))
         self.transport.close()
 
