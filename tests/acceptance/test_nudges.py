@@ -16,24 +16,17 @@ from ops.processes.children import Child
 from ops.supervisor.platform import Platform
 from tests.support import rabbitmq
 from tests.support.broker_faults import Broker, RabbitBroker, RedisBroker, keep_losing
-from tests.support.models.paced import LAUNCH_S
+from tests.support.models.paced import LAUNCH_S, STEADY
 from tests.support.platforms import Platforms, spec, transaction
 from tests.support.wait import eventually, slowdown
 
-MODELS = """
-[[model]]
-name = "steady"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.paced:steady" }
-limits = { max_batch = 10, slice_items = 50 }
-
+MODELS = f"""{STEADY}
 [[model]]
 name = "slow"
 version = "1"
 engine = "function"
-options = { function = "tests.support.models.paced:slow" }
-limits = { max_batch = 4, slice_items = 12 }
+options = {{ function = "tests.support.models.paced:slow" }}
+limits = {{ max_batch = 4, slice_items = 12 }}
 """
 ITEMS = 300  # of the steady model: three seconds
 STALL_S = 10  # "a few seconds", where eight others share the machine

@@ -12,20 +12,11 @@ import redis
 from jobs import clock
 from ops.supervisor.platform import Platform
 from tests.support.broker_faults import RedisBroker
+from tests.support.models.paced import STEADY
 from tests.support.platforms import spec
 from tests.support.wait import eventually
 
-PLATFORM = spec(
-    """
-[[model]]
-name = "steady"
-version = "1"
-engine = "function"
-options = { function = "tests.support.models.paced:steady" }
-limits = { max_batch = 10, slice_items = 50 }
-""",
-    lease_s=3.0,
-)
+PLATFORM = spec(STEADY, lease_s=3.0)
 ITEMS, JOBS = 400, 2  # of four seconds each, one after the other
 
 

@@ -1,19 +1,15 @@
 """A stream ends with its credential: broken off, so that nobody takes what came for all."""
 
 import asyncio
-import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from sqlalchemy import Engine
 
 from api.app import create_app
 from api.http import authorized_stream
-from api.http.connection import bounded_protocol
 from api.middleware.fast_path import FastPath
 from api.services.turns import TenantTurns
 from jobs import ids
@@ -21,8 +17,8 @@ from jobs.models.builtin_models import SAMPLES
 from jobs.settings import Settings
 from jobs.store.tenants import api_keys
 from jobs.usecases.submit import Order, submit
+from tests.support.api_server import serving
 from tests.support.keys import make_key
-from tests.support.wait import eventually
 
 
 @pytest.fixture
@@ -35,18 +31,8 @@ def url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     monkeypatch.setattr(TenantTurns, "pieces", pieces)
     monkeypatch.setattr(authorized_stream, "CHECK_S", 0.05)
-    config = uvicorn.Config(
-        FastPath(create_app(settings)), log_config=None,
-        http=bounded_protocol(30.0),  # type: ignore[arg-type]
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        eventually(lambda: server.started)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with serving(FastPath(create_app(settings))) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def results(url: str, database: Engine, key: str) -> str:

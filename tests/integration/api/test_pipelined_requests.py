@@ -1,16 +1,12 @@
 """Requests that are sent before the response to the one before them has ended."""
 
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 
 from api.http import connection
-from api.http.connection import bounded_protocol
+from tests.support.api_server import serving
 from tests.support.wait import PATIENCE_S, eventually
 
 STREAM = b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -39,27 +35,10 @@ class App:
         self.ended += 1
 
 
-@contextmanager
-def serving(app: App) -> Iterator[int]:
-    """Serves on a port of its own."""
-    config = uvicorn.Config(
-        app, log_config=None, lifespan="off",
-        http=bounded_protocol(30.0),  # type: ignore[arg-type]
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        eventually(lambda: server.started)
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
-
-
 @pytest.mark.parametrize("more", [b"", OTHER, OTHER + STREAM], ids=["none", "one", "two"])
 def test_a_client_that_leaves_ends_what_it_asked_for_first(more: bytes) -> None:
     app = App()
-    with serving(app) as port:
+    with serving(app, lifespan="off") as port:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
             client.sendall(STREAM + more)
             assert client.recv(10) == b"HTTP/1.1 2"
@@ -69,7 +48,7 @@ def test_a_client_that_leaves_ends_what_it_asked_for_first(more: bytes) -> None:
 
 def test_a_stream_before_another_request_is_broken_off() -> None:
     app = App()
-    with serving(app) as port:
+    with serving(app, lifespan="off") as port:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
             client.sendall(STREAM.replace(b"/stream", b"/abort") + OTHER)
             received = b""
@@ -81,7 +60,7 @@ def test_a_stream_before_another_request_is_broken_off() -> None:
 
 def test_a_refused_request_writes_nothing_into_the_response_before_it() -> None:
     app = App()
-    with serving(app) as port:
+    with serving(app, lifespan="off") as port:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
             client.sendall(STREAM)
             eventually(lambda: app.begun == 1)

@@ -5,6 +5,15 @@ from pathlib import Path
 from jobs import clock
 
 LAUNCH_S = 1.0
+STEADY = """
+[[model]]
+name = "steady"
+version = "1"
+engine = "function"
+options = { function = "tests.support.models.paced:steady" }
+limits = { max_batch = 10, slice_items = 50 }
+"""
+"""Models file with `steady`, at a hundred items a second."""
 
 
 def steady(inputs: list[str]) -> list[str]:
