@@ -129,15 +129,21 @@ def scraped(platform: Platform) -> Scraped | None:
         return None
 
 
-def until(platform: Platform, seen: Callable[[Scraped], bool]) -> Scraped:
-    """Scrapes until the check holds; a worker that ended is started again meanwhile."""
+def until(platform: Platform, lacks: Callable[[Scraped], object]) -> Scraped:
+    """Scrapes until nothing is lacking; a worker that ended is started again meanwhile."""
+    lacking: object = "a process"
 
     def look() -> Scraped | None:
+        nonlocal lacking
         platform.poll()
         found = scraped(platform)
-        return found if found and seen(found) else None
+        lacking = lacks(found) if found else "a process"
+        return None if lacking else found
 
-    found = eventually(look)
+    try:
+        found = eventually(look)
+    except AssertionError as error:
+        raise AssertionError(f"lacking: {lacking}") from error
     assert found
     return found
 
@@ -191,17 +197,19 @@ def played(tmp_path_factory: pytest.TempPathFactory, platforms: Platforms) -> It
         ):
             answers = calls(client, http)
             jobs(client, http, home, receiver.url)
-            first = until(platform, all_is_told)
+            first = until(platform, untold)
             reports = eventually(lambda: reader.read(store).reports)
             last = after_a_death(platform, client, http, home)
             yield Played(answers, first, last, reports)
 
 
-def all_is_told(seen: Scraped) -> bool:
-    """Gauges are set every five seconds."""
+def untold(seen: Scraped) -> dict[str, object]:
+    """Returns what isn't told yet; gauges are set every five seconds."""
     ended = sum(seen.sum("millrace_jobs", state=state) for state in ("completed", "cancelled"))
     moved = seen.sum("millrace_transfers_total", outcome="done")
-    return ended == JOBS and moved == 2 and not missing(seen, NOT_HERE.keys() | DEATHS)
+    lacking = missing(seen, NOT_HERE.keys() | DEATHS)
+    told = ended == JOBS and moved == 2 and not lacking
+    return {} if told else {"ended": ended, "moved": moved, "missing": lacking}
 
 
 def missing(seen: Scraped, unseen: Collection[str]) -> list[str]:
@@ -225,7 +233,7 @@ def after_a_death(platform: Platform, client: Client, http: httpx.Client, home: 
         os.kill(worker_pid(platform), signal.SIGKILL)
         eventually(lambda: (platform.poll(), answer.done())[1])
         assert answer.result().status_code == 200
-    return until(platform, lambda seen: seen.sum("millrace_worker_deaths_total") > 0)
+    return until(platform, lambda seen: not seen.sum("millrace_worker_deaths_total"))
 
 
 def test_every_metric_is_emitted(played: Played) -> None:

@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 PROCESSES = 3  # of one keeper; a tenant has two of them at most
 _POLL_S = 0.2  # between two looks at whether the keeper stops
+_ENDED_WITHIN_S = 2.0  # from the end of a transfer to the report of its process
 _RETRY_S = 1.0  # after a process was killed
 
 
@@ -120,6 +121,9 @@ class TransferSupervisor(Service):
             if clock.monotonic() >= next_s:
                 next_s = clock.monotonic() + every_s
                 if not self._renew(transfer):
+                    # It may just have ended the transfer itself: what it counted isn't lost then.
+                    if child.wait(_ENDED_WITHIN_S):
+                        return True
                     child.kill()
                     return False
         return True

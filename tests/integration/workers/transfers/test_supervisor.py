@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from jobs.models.builtin_models import SAMPLES
-from jobs.store.jobs import verbs
+from jobs.store.jobs import transfers, verbs
 from jobs.usecases.submit import Order, submit_source
 from tests.integration.workers.transfers.conftest import World
 from tests.support.s3 import BUCKET, S3
@@ -82,6 +82,28 @@ def test_a_claim_is_renewed_and_its_process_goes_on(
         eventually(lambda: job(world.database, again).state == "queued")
         assert pid() == first
     assert gone(first)
+
+
+def test_a_process_that_ends_a_transfer_as_its_claim_is_renewed_is_not_killed(
+    world: World, s3: S3, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = world.coming({"url": s3.put("open/in.jsonl", LINE)})
+
+    def renew(*_: object) -> bool:
+        """Finds no claim, since the process has ended the transfer meanwhile."""
+        held()
+        eventually(lambda: job(world.database, id).state == "queued")
+        return False
+
+    with supervised(world, lease_s=4.0) as supervisor:
+        first = eventually(pid)
+        monkeypatch.setattr(transfers, "renew", renew)
+        eventually(lambda: job(world.database, id).state == "queued")
+        monkeypatch.undo()
+        again = world.coming({"url": s3.put("open/in.jsonl", LINE)})
+        supervisor.wake.set()
+        eventually(lambda: job(world.database, again).state == "queued")
+        assert pid() == first
 
 
 def test_a_cancel_ends_the_process_that_reads(
