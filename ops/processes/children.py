@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from jobs import clock
 from ops.processes import log_rotation
@@ -54,6 +54,28 @@ def die_with_parent(argv: Sequence[str], death_signal: signal.Signals) -> list[s
     return [program, "--pdeathsig", name, "--", *checked]
 
 
+class Process(Protocol):
+    """Process as `subprocess.Popen` shows it."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Returns the exit status; None while the process runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit status. Raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Signals the process, unless it has ended."""
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+
+
 @dataclass
 class Child:
     """Process that is kept running."""
@@ -63,7 +85,7 @@ class Child:
     env: Mapping[str, str] = field(default_factory=dict)  #: added to ours
     log: Path | None = None  #: bounded file for its output; None: our own stdout and stderr
     pass_fds: tuple[int, ...] = ()
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    process: Process | None = field(default=None, init=False)
     restarts: int = field(default=0, init=False)
     _backoff_s: float = field(default=FIRST_BACKOFF_S, init=False)
     _started_at: float = field(default=0.0, init=False)
@@ -83,20 +105,21 @@ class Child:
         """Starts it in a session of its own, so that Ctrl-C in a terminal reaches only us."""
         if self.alive():
             return
-        # SIGKILL: the servers end at the same time, and the next start waits for nobody.
-        command = die_with_parent(self.argv, signal.SIGKILL)
-        environ = {**os.environ, **self.env}
         with self._output() as output:
-            self.process = subprocess.Popen(
-                command,
-                env=environ,
-                start_new_session=True,
-                pass_fds=self.pass_fds,
-                stdout=output,
-                stderr=output,
-            )
+            self.process = self._spawn(output)
         self._started_at, self._start_at = clock.monotonic(), None
         self._killed = False
+
+    def _spawn(self, output: IO[bytes] | None) -> Process:
+        # SIGKILL: the servers end at the same time, and the next start waits for nobody.
+        return subprocess.Popen(
+            die_with_parent(self.argv, signal.SIGKILL),
+            env={**os.environ, **self.env},
+            start_new_session=True,
+            pass_fds=self.pass_fds,
+            stdout=output,
+            stderr=output,
+        )
 
     def _output(self) -> AbstractContextManager[IO[bytes] | None]:
         if self.log is None:
@@ -114,16 +137,17 @@ class Child:
         if self.process is not None and not self._killed:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()  # it may have no group yet
             self.process.wait()
             self._killed = True
 
     def keep_alive(self) -> None:
         """Restarts the process, after a backoff, where it has ended."""
-        if self.process is None or self.alive():
+        if self.process is None or (code := self.process.poll()) is None:
             return
         if self._start_at is None:
-            self.ended(self.process.returncode)
-            self._plan_restart(self.process.returncode)
+            self.ended(code)
+            self._plan_restart(code)
         elif clock.monotonic() >= self._start_at:
             self._start_at += MAX_BACKOFF_S  # where it can't be started now
             self.start()

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from ops.embedded import defaults, secret_key
 from ops.embedded.layout import Layout
 from ops.embedded.servers import EmbeddedServers
 from ops.processes.children import Child, Supervisor
+from ops.processes.forking import ForkedChild, ForkServer
 from ops.processes.ports import free_port, free_ports
 from ops.supervisor import connections
 from ops.supervisor.worker import WatchedWorker
@@ -28,6 +28,8 @@ from ops.supervisor.worker import WatchedWorker
 _POLL_S = 0.1
 _READY_WITHIN_S = 120.0
 _GRACE_S = 30.0
+#: of all platforms of this process: tests start many
+_FORK_SERVER = ForkServer("api.server", "workers.app", "workers.keeper.keeper")
 _CLIENT_CERTIFICATE_MISSING = (
     "MILLRACE_TLS_CLIENT_CA asks clients for certificates, and `millrace up` is one when it waits "
     "for its api: set MILLRACE_CLIENT_CERT and MILLRACE_CLIENT_KEY"
@@ -62,7 +64,9 @@ class Platform:
                 _child("api", "api", api.evolve(metrics_port=0), logs),
                 _child("keeper", "workers.keeper", keeper, logs),
                 *(
-                    WatchedWorker(f"worker-{n}", settings, logs and logs / f"worker-{n}.log")
+                    WatchedWorker(
+                        _FORK_SERVER, f"worker-{n}", settings, logs and logs / f"worker-{n}.log"
+                    )
                     for n, settings in enumerate(each, 1)
                 ),
             ]
@@ -94,6 +98,7 @@ class Platform:
         for settings in self._with_metrics:
             exposition.check_port(settings)
         try:
+            _FORK_SERVER.start()  # it imports while the database starts
             self.servers.start()
             _prepare(self.settings, self._workers)
             self.supervisor.start()
@@ -131,7 +136,7 @@ class Platform:
 
 def _child(name: str, module: str, configured: Settings, logs: Path | None) -> Child:
     log = logs and logs / f"{name}.log"
-    return Child(name, [sys.executable, "-m", module], configured.environment(), log)
+    return ForkedChild(_FORK_SERVER, name, module, configured.environment(), log)
 
 
 def _own_tls_context(configured: Settings) -> ssl.SSLContext:

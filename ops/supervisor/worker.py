@@ -8,7 +8,6 @@ worker isn't started again until an operator resumes it.
 
 import logging
 import signal
-import sys
 import threading
 from collections.abc import Collection
 from math import inf
@@ -26,7 +25,7 @@ from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
-from ops.processes.children import Child
+from ops.processes.forking import ForkedChild, ForkServer
 from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
@@ -41,15 +40,15 @@ _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, s
 _log = logging.getLogger("millrace.processes")
 
 
-class WatchedWorker(Child):
+class WatchedWorker(ForkedChild):
     """Worker process of these settings, over all its incarnations."""
 
-    def __init__(self, name: str, settings: Settings, log: Path | None = None) -> None:
+    def __init__(
+        self, server: ForkServer, name: str, settings: Settings, log: Path | None = None
+    ) -> None:
         self._watch = watchdog.Watch()
         env = settings.environment() | {watchdog.FD_VARIABLE: str(self._watch.fd)}
-        super().__init__(
-            name, [sys.executable, "-m", "workers"], env, log, pass_fds=(self._watch.fd,)
-        )
+        super().__init__(server, name, "workers", env, log, pass_fds=(self._watch.fd,))
         self._settings = settings
         self._file, self._known = ModelsFile(settings.models), set[str]()
         self._out_of_memory_kills = _out_of_memory_kills()

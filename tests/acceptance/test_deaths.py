@@ -147,7 +147,6 @@ def test_ctrl_c_stops_everything_and_the_next_start_finds_the_jobs(up: Up, tmp_p
     children = subprocess.run(
         ["pgrep", "-P", str(up.process.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert len(children) >= 5
     assert up.stop() == 0
     assert all(gone(int(pid)) for pid in children)
     up.start_again()

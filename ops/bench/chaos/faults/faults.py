@@ -19,7 +19,7 @@ from jobs import clock
 from ops.bench.chaos.faults import targets
 from ops.bench.chaos.faults.targets import PATIENCE_S, Proof, Stage, Steps, Unfired, true, until
 from ops.bench.chaos.fleet import LEASE_S, Fleet, look, send
-from ops.processes.children import Child, describe_exit
+from ops.processes.children import Child, Process, describe_exit
 
 _RECOVERED_WITHIN_S = 120.0
 _CALM_S = 3.0  # between two shutdowns of PostgreSQL, so that work progresses
@@ -149,7 +149,7 @@ def child_killed(which: str, stage: Stage, dice: Random) -> Steps[Proof]:
     return {"process": child.name, "pid": process.pid, "wait_status": status}
 
 
-def _kill(process: "Popen[bytes]", number: Signals = SIGKILL) -> Steps[str]:
+def _kill(process: Process, number: Signals = SIGKILL) -> Steps[str]:
     """Signals a process; returns its wait status."""
     process.send_signal(number)
     code = yield from until(process.poll)
