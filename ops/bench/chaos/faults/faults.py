@@ -35,7 +35,7 @@ def worker_ended(number: Signals, stage: Stage, dice: Random) -> Steps[Proof]:
     """Sends SIGTERM, on which a worker releases its slices and exits, or SIGKILL.
 
     recovery_s: time until each of its slices was claimed again, after SIGKILL. The worker's
-    supervisor, which is its parent, logs the wait status.
+    supervisor logs the wait status.
     """
     worker = yield from targets.a_worker(stage, dice)
     with stage.holding(f"worker {worker.pid}"):

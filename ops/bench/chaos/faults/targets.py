@@ -64,7 +64,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Ready worker process: a child of one of the fleet's `millrace worker`."""
+    """Ready worker process: of one of the fleet's `millrace worker`."""
 
     pid: int
     incarnation: int
@@ -131,5 +131,7 @@ def _ready_workers(stage: Stage) -> Iterator[tuple[Worker, bool]]:
     for incarnation, name, at_work in stage.ready():
         pid = int(name.rpartition(":")[2])
         seen = look(pid)
-        if seen and seen.parent in supervisors and f"worker {pid}" not in stage.busy:
-            yield Worker(pid, incarnation, supervisors[seen.parent], seen), at_work
+        server = seen and look(seen.parent)  # the supervisor's fork server
+        supervisor = server and supervisors.get(server.parent)
+        if seen and supervisor and f"worker {pid}" not in stage.busy:
+            yield Worker(pid, incarnation, supervisor, seen), at_work
