@@ -1,5 +1,6 @@
 """Connections: SQLAlchemy's pool over psycopg, and psycopg itself for COPY and arrays."""
 
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakSet
@@ -140,9 +141,19 @@ def cursor(tx: Tx) -> Cursor[tuple[Any, ...]]:
     return driver(tx).cursor()
 
 
+_NOW = select(func.now())
 _SET = select(func.set_config(bindparam("name"), bindparam("value"), true()))
 _LOCK = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("name"), 0)))
 _NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("payload")))
+
+
+def now(tx: Tx) -> datetime:
+    """Returns the time at which the transaction began, by the database's clock.
+
+    What is deleted by its age is compared with this: other clocks may be wrong.
+    """
+    at: datetime = tx.scalars(_NOW).one()
+    return at
 
 
 def set_local(tx: Tx, name: str, value: str) -> None:

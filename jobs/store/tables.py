@@ -71,7 +71,7 @@ jobs = _table(
     *_nullable(_Time, "queued_at", "cancelling_at", "written_at"),
     *_nullable(sa.Double, "expires_in_s"),
     *_counts(*_N_ENDED),
-    *_counts("input_bytes", "output_bytes", type=sa.BigInteger),
+    *_counts("input_bytes", "output_bytes", "archived_bytes", type=sa.BigInteger),
     *_required(sa.Boolean, "items_pruned", "results_pruned", default="false"),
     *_required(sa.Boolean, "billed", default="true"),
     *_required(sa.Text, "key_id", default="''"),

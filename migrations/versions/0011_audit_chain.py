@@ -9,7 +9,7 @@ from alembic import op
 revision = "0011"
 down_revision = "0010"
 
-_UP = """
+_CREATE = """
 CREATE TABLE audit_chain (
     n     bigint PRIMARY KEY,      -- 1, 2, 3, … without a gap, in the order of commits
     entry bigint NOT NULL UNIQUE,  -- id in audit; stays where that entry is deleted
@@ -38,20 +38,28 @@ BEGIN
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION audit_hash, link_audit_entry FROM PUBLIC;
+"""
 
-CREATE CONSTRAINT TRIGGER audit_chain AFTER INSERT ON audit
-DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION link_audit_entry();
-
--- The trigger's lock keeps others from adding entries until here: these are all that there are.
+_LINK_THOSE_WITHOUT = """
 DO $$
-DECLARE found audit; head bytea := ''; number bigint := 0;
+DECLARE found audit; head audit_chain;
 BEGIN
-    FOR found IN SELECT * FROM audit ORDER BY id LOOP
-        head := audit_hash(head, found);
-        number := number + 1;
-        INSERT INTO audit_chain VALUES (number, found.id, head);
+    SELECT * INTO head FROM audit_chain ORDER BY n DESC LIMIT 1;
+    head.n := coalesce(head.n, 0);
+    head.hash := coalesce(head.hash, '');
+    FOR found IN SELECT * FROM audit a
+                 WHERE NOT EXISTS (SELECT FROM audit_chain c WHERE c.entry = a.id) ORDER BY id LOOP
+        head.hash := audit_hash(head.hash, found);
+        head.n := head.n + 1;
+        INSERT INTO audit_chain VALUES (head.n, found.id, head.hash);
     END LOOP;
 END $$;
+"""
+
+# Its lock keeps others from adding entries until the migration's commit.
+_TRIGGER = """
+CREATE CONSTRAINT TRIGGER audit_chain AFTER INSERT ON audit
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION link_audit_entry();
 """
 
 _DOWN = """
@@ -62,7 +70,9 @@ DROP TABLE audit_chain;
 
 
 def upgrade() -> None:
-    op.execute(_UP)
+    # Entries are hashed while others may be added: under the lock only those that were.
+    for step in (_CREATE, _LINK_THOSE_WITHOUT, _TRIGGER, _LINK_THOSE_WITHOUT):
+        op.execute(step)
 
 
 def downgrade() -> None:

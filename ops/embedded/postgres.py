@@ -54,6 +54,8 @@ SETTINGS = {
     "huge_pages": "off",
     # /dev/shm is 64 MB, or less, in containers; PostgreSQL doesn't start on 1 MB of it.
     "dynamic_shared_memory_type": "mmap",
+    # Segments of main memory: on a full disk none grows, and statistics without one segfault.
+    "min_dynamic_shared_memory": "16MB",
 }
 
 

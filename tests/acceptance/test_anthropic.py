@@ -30,7 +30,8 @@ CHATTER = '''
 """Says what it was told last, in capitals; waits, and fails, when it is told to."""
 
 import pathlib
-import time
+
+from tests.support.wait import eventually
 
 GATE = pathlib.Path(__file__).with_name("gate")
 
@@ -41,8 +42,8 @@ def predict(batch):
 
 def answer(messages):
     text = messages[-1]["content"]
-    while text == "wait" and not GATE.exists():
-        time.sleep(0.01)
+    if text == "wait":
+        eventually(GATE.exists)
     if text == "fail":
         raise ValueError("told to")
     if text == "long":

@@ -65,6 +65,7 @@ def test_intake_ends_at_the_floor_and_a_full_disk_loses_nothing(
             for job in jobs:
                 lines = http.get(f"/jobs/{job}/results", params={"limit": 1}).text.splitlines()
                 assert json.loads(lines[0])["seq"] == 0
+        assert "signal 11" not in platform.servers.postgres.log.read_text()
 
 
 def test_intake_is_taken_again_when_there_is_room(platforms: Platforms, disk: Path) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
-from jobs import clock
 from jobs.blobs.payloads import Payloads
 from jobs.blobs.store import BlobStore
 from jobs.settings import Settings
+from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.jobs import deletion, retention
 from jobs.store.jobs import files as stored_files
@@ -49,11 +49,11 @@ def duties(settings: Settings) -> Iterator[Duty]:
 
 def _expire_files(blobs: BlobStore, tx: Tx) -> int:
     """Deletes expired files. A crash in between leaves the row: the bytes are deleted again."""
-    keys = stored_files.delete_expired(tx, clock.now())
+    keys = stored_files.delete_expired(tx, db.now(tx))
     for key in keys:
         blobs.delete(key)
     return len(keys)
 
 
 def _aged(days: float, act: Callable[[Tx, datetime], int]) -> Callable[[Tx], int]:
-    return lambda tx: act(tx, clock.now() - timedelta(days=days))
+    return lambda tx: act(tx, db.now(tx) - timedelta(days=days))

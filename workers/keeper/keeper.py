@@ -16,7 +16,7 @@ from typing import Any
 from redis import RedisError
 from sqlalchemy import Engine as Database
 
-from jobs import clock, ids
+from jobs import ids
 from jobs.calls import redis as call_redis
 from jobs.errors import NotFound
 from jobs.models.watcher import ModelsFile
@@ -48,6 +48,7 @@ from workers.transfers.supervisor import PROCESSES, TransferPool, TransferSuperv
 from workers.webhooks.sender import WebhookSender
 
 _REDIS_S = 2.0  # for a command that isn't urgent
+_SILENT_EVERY_S = 5.0  # between two looks for silent workers
 _MODELS_S = 1.0  # between two looks at the models file
 
 
@@ -56,19 +57,24 @@ def duties(settings: Settings) -> list[Duty]:
     often_s, lease_s, silent_s = settings.keeper_interval_s, settings.lease_s, 2 * settings.lease_s
     keys_s = 3600 * settings.idempotency_hours
     worker_died = partial(record.worker_died, "silent")
-    watch = ClockWatch(lease_s)
+    watch, watch_silent = ClockWatch(lease_s, often_s), ClockWatch(lease_s, _SILENT_EVERY_S)
     return [
         Duty("reap", often_s, lambda tx: reap.reap(tx, lease_s, watch), record.reaped),
         Duty("cancel", often_s, _cancel),
         Duty("expire", often_s, _expire),
         Duty("sweep", 30.0, finish.close_missed),
-        Duty("lose workers", 5.0, lambda tx: workers.mark_lost(tx, silent_s), worker_died),
+        Duty(
+            "lose workers",
+            _SILENT_EVERY_S,
+            lambda tx: workers.mark_lost(tx, silent_s) if watch_silent.is_steady(tx) else 0,
+            worker_died,
+        ),
         Duty("forget keys", 60.0, lambda tx: idempotency.delete_old(tx, keys_s)),
         Duty("forget sessions", 3600.0, ended_sessions.delete_old),
         Duty("forget endpoints", 3600.0, endpoints.delete_stale),
         Duty("sum up spend", 1.0, spend.compact),
         Duty("tell of spend", 5.0, spend.notify),
-        Duty("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, clock.now()))),
+        Duty("partitions", 3600.0, lambda tx: len(partitions.ensure(tx, db.now(tx)))),
         *cleanup.duties(settings),
     ]
 
@@ -122,7 +128,7 @@ class Keeper:
             self._closing.callback(close)
         yield Periodic("models", _MODELS_S, models.poll)
         for duty in table:
-            yield DatabaseService(duty, database, settings.lease_s, stopping)
+            yield DatabaseService(duty, database, settings.lease_s)
         yield nudger
         yield CallRecovery(settings, models)
         yield CallBilling(settings.redis_url, database, models)

@@ -9,7 +9,6 @@ import psycopg
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from jobs import clock
 from jobs.errors import BlobStoreUnavailable
 from jobs.store.db import Tx
 from jobs.telemetry.metrics import record
@@ -57,39 +56,20 @@ class Duty:
 
 
 class DatabaseService(Service):
-    """Service for one duty.
+    """Service for one duty; after a failure it waits for a third of a lease."""
 
-    Workers can't renew their leases while the database stands still. So leases are judged only a
-    lease's time after the database was away or slow, or the keeper itself was suspended.
-    """
-
-    def __init__(
-        self, duty: Duty, database: Database, lease_s: float, stopping: threading.Event
-    ) -> None:
+    def __init__(self, duty: Duty, database: Database, lease_s: float) -> None:
         super().__init__(duty.name, duty.interval_s)
         self._duty, self._database = duty, database
-        self._lease_s, self._stopping = lease_s, stopping
-        self._ended_s = clock.monotonic()  # end of the last run
+        self._failed_s = lease_s / 3
 
     def run_once(self) -> int:
         """Runs one transaction."""
-        suspended = clock.monotonic() > self._ended_s + self.interval_s + self._lease_s
-        self.interval_s = self._lease_s  # after a failure
-        try:
-            with record.keeper_run(self.name):
-                if suspended or self._database_stalls():
-                    self._stopping.wait(self._lease_s)
-                with self._database.begin() as tx:
-                    done = self._duty.step(tx)
-        finally:
-            self._ended_s = clock.monotonic()
+        self.interval_s = self._failed_s
+        with record.keeper_run(self.name), self._database.begin() as tx:
+            done = self._duty.step(tx)
         self.interval_s = self._duty.interval_s
         if done:
             self._duty.report(done)
             _log.info("%s: %d", self.name, done)
         return done
-
-    def _database_stalls(self) -> bool:
-        since_s = clock.monotonic()
-        self._database.connect().close()  # pings it
-        return clock.monotonic() - since_s > self._lease_s / 3

@@ -67,4 +67,5 @@ def _check_retry(caller: Caller, tx: Tx, job: JobRow) -> None:
     spend.check_cap(tx, job.tenant_id)
     if caller.tenant == job.tenant_id and job.state in TERMINAL:
         items = job.failed + job.cancelled + job.expired
-        quota.check(tx, caller.tenant, caller.limits, job.model, items, 0)
+        archived = items * verbs.ARCHIVED_BYTES
+        quota.check(tx, caller.tenant, caller.limits, job.model, items, archived)

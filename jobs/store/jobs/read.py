@@ -46,7 +46,7 @@ class JobRow:
     items_pruned: bool  #: its items are past their retention
     results_pruned: bool  #: its results are past their retention
     input_bytes: int  #: size of its items as JSON
-    output_bytes: int  #: size of its results as JSON, once it has ended
+    output_bytes: int  #: size of its results, archived ones too, once it has ended
     key_id: str  #: API key (`key_…`) of its submission; empty: none
     dialect: str  #: dialect of its items and results
     asked: str | None  #: JSON object; what its dialect was asked beyond a job's own fields

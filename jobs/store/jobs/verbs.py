@@ -18,7 +18,7 @@ from jobs.states import TERMINAL, TRANSITIONS, JobState
 from jobs.store import queries
 from jobs.store.db import Tx, disable_statement_timeout, lock, notify_work
 from jobs.store.jobs import deletion, transfers
-from jobs.store.queue.finish import close_finished_jobs, close_unread, end_slices
+from jobs.store.queue.finish import OUTPUT_BYTES, close_finished_jobs, close_unread, end_slices
 from jobs.store.tables import attempts, jobs, results, slices
 from jobs.store.tenancy import EVERYBODY
 
@@ -144,12 +144,21 @@ def resume(tx: Tx, job: UUID, tenant: str = EVERYBODY) -> str:
 # the job.
 _is_unsuccessful = _s.n_failed + _s.n_cancelled + _s.n_expired > 0
 _LOCK_UNSUCCESSFUL = _by_start.where(_is_unsuccessful)
-# Moves results that did not succeed to the archive. Written out: it takes their columns as they
-# are, whatever a later version adds.
-_ARCHIVE = text("""
-    WITH moved AS (DELETE FROM results WHERE job_id = :job AND outcome <> 'succeeded' RETURNING *)
-    INSERT INTO results_archive
-    SELECT jobs.generation, moved.* FROM moved JOIN jobs ON jobs.id = moved.job_id
+ARCHIVED_BYTES = 100
+"""Counted as stored for an archived result, besides its output and error: it may have neither."""
+
+# Moves results that did not succeed to the archive, and counts their size. Written out: it takes
+# their columns as they are, whatever a later version adds.
+_ARCHIVE = text(f"""
+    WITH moved AS (DELETE FROM results WHERE job_id = :job AND outcome <> 'succeeded' RETURNING *),
+    archived AS (
+        INSERT INTO results_archive
+        SELECT jobs.generation, moved.* FROM moved JOIN jobs ON jobs.id = moved.job_id
+    )
+    UPDATE jobs SET archived_bytes = archived_bytes + size.moved + size.added,
+                    output_bytes = output_bytes + size.added
+    FROM (SELECT {OUTPUT_BYTES} AS moved, {ARCHIVED_BYTES} * count(*) AS added FROM moved r) AS size
+    WHERE id = :job
 """)
 # Deletes the attempts of items without a result by their own key.
 _DELETE_ATTEMPTS = delete_from(attempts).where(

@@ -129,7 +129,8 @@ _CLOSE = text(f"""
     UPDATE jobs
     SET state = CASE WHEN jobs.state = 'cancelling' THEN 'cancelled'
                      WHEN c.expired > 0 THEN 'expired' ELSE 'completed' END,
-        finished_at = now(), started_at = coalesce(started_at, now()), {SET_COUNTS}
+        finished_at = now(), started_at = coalesce(started_at, now()),
+        {SET_COUNTS} + jobs.archived_bytes
     FROM (SELECT job_id, bool_and(state = 'done') AS done,
                  sum(n_succeeded) AS succeeded, sum(n_failed) AS failed,
                  sum(n_cancelled) AS cancelled, sum(n_expired) AS expired,

@@ -61,7 +61,7 @@ def reap(tx: Tx, lease_s: float, watch: ClockWatch | None = None) -> int:
     """Takes lost leases away from their owners; returns their number.
 
     The slices are claimable again, or ended where their job is being cancelled. `watch`: leases
-    that ran out are kept while it finds the clock unsteady, so that they can be renewed.
+    that ran out are kept while it isn't steady, so that they can be renewed.
     """
     steady = watch is None or watch.is_steady(tx)
     lost = tx.execute(_LOCK_LOST, {"lease_s": lease_s}).all()

@@ -56,6 +56,13 @@ def kill_all(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def test_no_segment_of_shared_memory_grows_on_the_disk(home: Path) -> None:
+    """One that can't grow there crashes whoever needs it, again and again."""
+    with EmbeddedServers(home, redis=False).running() as servers:
+        folder = servers.postgres.layout.data / "pg_dynshmem"
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000  # the table of them
+
+
 def sql(servers: EmbeddedServers, statement: str) -> list[object]:
     engine = create_engine(servers.postgres.url, poolclass=NullPool)
     with engine.begin() as connection:

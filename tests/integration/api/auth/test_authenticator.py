@@ -1,71 +1,22 @@
-"""Who is recognized by what, on a real database: at once where it changes, and for a while where
-nobody can look."""
+"""Who is recognized by what, on a real database: at once where it changes."""
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
-from api.auth import cache, oidc
 from api.auth.authenticator import Authenticator
-from jobs import clock, ids
-from jobs.errors import Unauthenticated, Unavailable
+from jobs import ids
+from jobs.errors import Unauthenticated
 from jobs.identity import OPEN, ROLES, Caller, Limit
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.tenants import api_keys, limits, tenants
-from ops.embedded.servers import EmbeddedServers
-from tests.support.identity_provider import running
+from tests.support.credentials import becomes, headers, on, who
 from tests.support.keys import make_key
-from tests.support.wait import eventually_async
-
-Test = Callable[[Authenticator], Coroutine[Any, Any, None]]
-
-
-def headers(key: str) -> list[tuple[bytes, bytes]]:
-    return [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
-
-
-async def who(credentials: Authenticator, key: str) -> Caller | None:
-    try:
-        return await credentials.authenticate(headers(key))
-    except Unauthenticated:
-        return None
-
-
-async def becomes(
-    credentials: Authenticator, key: str, wanted: Callable[[Caller | None], object], within_s: float
-) -> None:
-    async def is_so() -> bool:
-        return bool(wanted(await who(credentials, key)))
-
-    await eventually_async(is_so, within_s)
-
-
-def on(settings: Settings, test: Test, listening: bool = True) -> None:
-    async def run() -> None:
-        credentials = Authenticator(settings)
-        heard = asyncio.Event()
-        forget = credentials.forget
-
-        def hear(tenant: str) -> None:
-            forget(tenant)
-            heard.set()
-
-        credentials.forget = hear  # type: ignore[method-assign]
-        try:
-            if listening:
-                credentials.start()
-                await asyncio.wait_for(heard.wait(), 10)
-            await asyncio.wait_for(test(credentials), 30)
-        finally:
-            await credentials.stop()
-
-    asyncio.run(run())
 
 
 @contextmanager
@@ -285,73 +236,6 @@ def test_the_use_of_a_key_is_noted_once_a_minute(database: Engine, settings: Set
     on(settings, test)
 
 
-def test_while_the_database_is_away_those_go_on_that_were_known_for_five_minutes(
-    servers: EmbeddedServers, database: Engine, settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    key, _ = make_key(database)
-    stranger, _ = make_key(database)
-    now_s = [clock.monotonic()]
-    monkeypatch.setattr(clock, "monotonic", lambda: now_s[0])
-
-    async def test(credentials: Authenticator) -> None:
-        assert await who(credentials, key)
-        _shut(servers, database.url.database)
-        for _ in range(50):
-            now_s[0] += cache.STALE_S / 51
-            assert await who(credentials, key)
-        with pytest.raises(db.CONNECTION_ERRORS):
-            await who(credentials, stranger)
-        now_s[0] += cache.STALE_S
-        with pytest.raises(Unavailable):
-            await who(credentials, key)
-
-    on(settings, test, listening=False)
-
-
-def _shut(servers: EmbeddedServers, name: str | None) -> None:
-    """Nobody gets into this database from now on, and whoever is in it is thrown out."""
-    elsewhere = db.connect(servers.postgres.url, pool_size=1)
-    with elsewhere.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
-        connection.execute(
-            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"),
-            {"name": name},
-        )
-    elsewhere.dispose()
-
-
-_END_OTHERS = text("""
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
-""")
-
-
-def test_after_the_database_was_away_a_revoked_key_is_refused_at_once_again(
-    database: Engine, settings: Settings
-) -> None:
-    key, id = make_key(database)
-
-    async def test(credentials: Authenticator) -> None:
-        assert await who(credentials, key)
-        with database.begin() as tx:
-            tx.execute(_END_OTHERS)
-        await eventually_async(lambda: _listeners(database))
-        assert await who(credentials, key)
-        with database.begin() as tx:
-            api_keys.revoke(tx, "*", ids.parse("key", id))
-        await becomes(credentials, key, lambda caller: caller is None, 1)
-
-    on(settings, test)
-
-
-def _listeners(database: Engine) -> int:
-    query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN \"millrace_keys\"'"
-    with database.connect() as tx:
-        found: int = tx.scalars(text(query)).one()
-    return found
-
-
 def test_a_check_costs_a_call_less_than_a_twentieth_of_a_ms(
     database: Engine, settings: Settings
 ) -> None:
@@ -380,63 +264,3 @@ def test_the_api_finds_keys_but_can_not_read_them(database: Engine, settings: Se
         api.dispose()
 
     on(settings, test)
-
-
-def test_tokens_of_an_identity_provider_stand_for_who_they_say(
-    database: Engine, settings: Settings
-) -> None:
-    with database.begin() as tx:
-        tenants.put(tx, "acme", weight=3.0, soft_cap=None, hard_cap=None)
-    key, id = make_key(database, "beta")
-
-    with running() as provider:
-
-        async def test(credentials: Authenticator) -> None:
-            found = await who(credentials, provider.token(role="operator", scope="read operate"))
-            scopes = frozenset({"read", "operate"})
-            assert found == Caller("acme", "operator", scopes, "oidc:somebody", 3.0)
-            assert await who(credentials, provider.token(aud="another")) is None
-            assert (of_key := await who(credentials, key))
-            assert of_key.actor == id
-
-        on(provider.settings(settings), test)
-
-
-def test_with_an_identity_provider_nobody_is_let_in_without_a_credential(
-    settings: Settings,
-) -> None:
-    async def test(credentials: Authenticator) -> None:
-        with pytest.raises(Unauthenticated):
-            await credentials.authenticate([])
-
-    with running() as provider:
-        on(provider.settings(settings), test)
-
-
-def test_a_token_counts_until_its_end_and_not_longer(settings: Settings) -> None:
-    with running() as provider:
-
-        async def test(credentials: Authenticator) -> None:
-            token = provider.token(exp=int(clock.now().timestamp()) + 2)
-            assert await who(credentials, token)
-            await becomes(credentials, token, lambda caller: caller is None, 3)
-
-        on(provider.settings(settings), test)
-
-
-def test_while_the_providers_keys_are_away_known_tokens_go_on_and_others_may_come_again(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(oidc, "_KEYS_S", 0.01)
-    with running() as provider:
-
-        async def test(credentials: Authenticator) -> None:
-            known = provider.token()
-            assert await who(credentials, known)
-            provider.broken = True
-            credentials.forget("")
-            assert await who(credentials, known)
-            with pytest.raises(Unavailable):
-                await who(credentials, provider.token(sub="another"))
-
-        on(provider.settings(settings), test)

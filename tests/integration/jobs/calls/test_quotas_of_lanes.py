@@ -4,12 +4,16 @@ from itertools import count
 from time import monotonic
 
 import pytest
+from redis import Redis
 
 from jobs.calls.lanes import Rejection, Terms
 from jobs.calls.messages import Call
-from jobs.calls.quotas import Quota, quota_of
+from jobs.calls.quotas import Quota, quota_of, requests_of
+from jobs.calls.redis import charge_arguments
+from jobs.calls.scripts import CHARGE
 from jobs.identity import Limit
 from tests.integration.jobs.calls.made import Lanes
+from tests.support.wait import eventually
 
 _numbers = count()
 MODEL = "m"
@@ -76,6 +80,27 @@ def test_an_input_larger_than_the_bucket_is_let_in_when_it_is_full_and_paid_for_
     assert asked(lanes, quota, size=350) is None
     assert 3400 < waits_ms(asked(lanes, quota, size=350)) <= 3500
     assert 2500 < waits_ms(asked(lanes, quota, size=10)) <= 2600
+
+
+def test_a_clock_that_steps_back_keeps_nobody_out_for_longer(redis_client: Redis) -> None:
+    quota = requests_of("tenant", (Limit(requests_per_s=2),))
+    other = requests_of("tenant", (Limit(requests_per_s=100),))
+    charge = redis_client.register_script(CHARGE)
+
+    def asked(quota: Quota) -> float:
+        key, *arguments = charge_arguments(quota)
+        return float(charge([], [key, *arguments])[1])
+
+    assert not asked(other)
+    while not asked(quota):
+        pass
+    key = charge_arguments(quota)[0]
+    for field, at_ms in redis_client.hgetall(key).items():
+        redis_client.hset(key, field, float(at_ms) + 3_600_000)  # the clock is an hour behind them
+    waits = asked(quota)
+    assert 0 < waits <= 500
+    assert asked(other) == 0
+    eventually(lambda: not asked(quota), timeout_s=10)
 
 
 def test_one_bound_that_is_exceeded_charges_none(lanes: Lanes) -> None:

@@ -184,6 +184,23 @@ def test_errors_are_stored_too(database: Engine) -> None:
     assert job(database, id).output_bytes == 2 * len(error.encode())
 
 
+def test_archived_results_are_stored_too(database: Engine) -> None:
+    id = post(database, items=10)
+    for generation in range(1, 4):
+        with database.begin() as tx:
+            verbs.cancel(tx, id)
+        with database.begin() as tx:
+            verbs.retry(tx, id)
+        with database.begin() as tx:
+            verbs.cancel(tx, id)
+        assert job(database, id).output_bytes == generation * 10 * verbs.ARCHIVED_BYTES
+    with database.begin() as tx:
+        verbs.retry(tx, id)
+    exceeded(database, Limit(stored_bytes=3100))
+    run(database)
+    assert job(database, id).output_bytes == 40 * verbs.ARCHIVED_BYTES + 10 * len('"x"')
+
+
 def test_payloads_in_the_blob_store_count_with_their_real_length(
     database: Engine, tmp_path: Any
 ) -> None:

@@ -57,7 +57,7 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
     pool = db.connect(database_url, pool_size=16)
     jobs: list[UUID] = [post(pool, *["x"] * 2500) for _ in range(4)]
     errors: list[OperationalError] = []
-    over = threading.Event()
+    over, verbs_over = threading.Event(), threading.Event()
 
     def use_verbs(seed: int) -> None:
         dice = random.Random(seed)
@@ -67,9 +67,9 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
             if len(_alive(pool)) < len(jobs) and dice.random() < 0.5:
                 jobs[dice.randrange(len(jobs))] = post(pool, *["x"] * 2500)
 
-    def forever(act: Callable[[], object]) -> Callable[[], None]:
+    def until(end: threading.Event, act: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
-            while not over.is_set():
+            while not end.is_set():
                 attempt(act)
 
         return run
@@ -84,19 +84,20 @@ def test_verbs_and_finishers_at_once_neither_deadlock_nor_lose(
 
     askers = [threading.Thread(target=use_verbs, args=(seed,)) for seed in range(4)]
     others = [
-        threading.Thread(target=forever(act))
-        for act in (
+        threading.Thread(target=until(end, act))
+        for end, act in (
             # What one that failed had claimed is free again long before the wait below ends.
-            *[lambda: settle(pool, claim(pool, lease_s=5))] * 3,
-            lambda: claim(pool, lease_s=0),  # a worker that dies
-            lambda: _keep(pool),
-            lambda: _keep(pool),
+            *[(over, lambda: settle(pool, claim(pool, lease_s=5)))] * 3,
+            # A worker that dies, while there are verbs: after them all that is claimed ends.
+            (verbs_over, lambda: claim(pool, lease_s=0)),
+            *[(over, lambda: _keep(pool))] * 2,
         )
     ]
     for thread in (*askers, *others):
         thread.start()
     for thread in askers:
         thread.join()
+    verbs_over.set()
     for job in _alive(pool):
         _verb(pool, verbs.resume, job)
     try:

@@ -22,7 +22,7 @@ from jobs.store.queue.clock_watch import ClockWatch
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import Death
 from jobs.usecases.submit import Order, submit
-from tests.support.wait import eventually
+from tests.support.wait import eventually, pause
 
 ECHO = SAMPLES.resolve("echo")
 LEASE_S = 60.0
@@ -147,7 +147,7 @@ def test_after_the_database_was_away_workers_may_renew_before_anything_is_reaped
 
 def test_a_step_of_the_databases_clock_accuses_nobody_who_renews_then(database: Engine) -> None:
     stepped_s = 0.0
-    watch = ClockWatch(1.0, lambda: clock.monotonic() - stepped_s)
+    watch = ClockWatch(1.0, 60.0, lambda: clock.monotonic() - stepped_s)
     job, owner = post(database, 3), worker(database)
     leases = claim(database, owner)
 
@@ -165,6 +165,28 @@ def test_a_step_of_the_databases_clock_accuses_nobody_who_renews_then(database: 
     lapse(database, silent=True)
     eventually(lambda: reaped() == 1)  # a lease later it is lost as ever
     assert slices(database, job) == [(0, 3, "ready", True, 0)]
+
+
+def test_after_a_time_without_a_look_workers_may_renew_before_anything_is_reaped(
+    database: Engine,
+) -> None:
+    """A keeper that is new, or whose database was away for as long."""
+    watch = ClockWatch(1.5, 0.0)
+    job, owner = post(database, 3), worker(database)
+
+    def reaped() -> int:
+        with database.begin() as tx:
+            return reaping.reap(tx, 0.0, watch)
+
+    for _ in range(2):
+        leases = claim(database, owner)
+        lapse(database, silent=False)
+        assert reaped() == 0
+        with database.begin() as tx:
+            assert claims.renew(tx, leases, LEASE_S) == {(job, 0): "running"}
+        lapse(database, silent=False)
+        eventually(lambda: reaped() == 1)
+        pause(0.6)
 
 
 def test_a_slice_given_back_by_a_worker_that_stopped_is_free(database: Engine) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.config import Config
 from click.testing import Result
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, event, text
 
 from jobs.settings import Settings
 from jobs.store import db
@@ -232,6 +233,40 @@ def test_entries_from_before_the_chain_are_linked_by_the_migration(database: Eng
     assert (found.entries, found.problem) == (3, "")
     change(database, "UPDATE audit SET actor = 'x' WHERE id = 1")
     assert check(database).problem.startswith("entry 1 was changed")
+
+
+def test_entries_may_be_added_while_the_migration_links_older_ones(database: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["engine"] = database
+    [file] = MIGRATIONS.glob("versions/*_audit_chain.py")
+    command.downgrade(config, import_module(f"migrations.versions.{file.stem}").down_revision)
+    add(database, *map(str, range(10)))
+    free: list[int] = []
+
+    def look(connection: Connection, cursor: Any, statement: str, *_: object) -> None:
+        """Adds an entry, as another process, after each step until the table is locked."""
+        if "audit_chain" not in statement or len(free) > 1:
+            return
+        own = cursor.connection.cursor()
+        own.execute(
+            "SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'audit'::regclass "
+            "AND mode NOT IN ('AccessShareLock', 'RowExclusiveLock')"
+        )
+        if not own.rowcount:
+            own.execute("SELECT count(*) FROM audit_chain")
+            free.extend(own.fetchone())
+            with ThreadPoolExecutor(1) as other:
+                other.submit(add, database, "meanwhile").result()
+
+    event.listen(database, "after_cursor_execute", look)
+    try:
+        migrate(database)
+    finally:
+        event.remove(database, "after_cursor_execute", look)
+    assert free == [0, 11]  # the entry of the first look is among them
+    add(database, "after")
+    assert (check(database).entries, check(database).problem) == (13, "")
 
 
 def run_verify(settings: Settings, *arguments: str, status: int = 0) -> Result:

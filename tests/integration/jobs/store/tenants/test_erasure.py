@@ -29,7 +29,7 @@ from jobs.store.tenancy import acting
 from jobs.store.tenants import api_keys, audit, erasure, tenants
 from jobs.store.webhooks import endpoints, secrets
 from jobs.usecases.submit import Order, submit
-from tests.integration.api.auth.test_authenticator import becomes, on, who
+from tests.support.credentials import becomes, on, who
 from tests.support.identity_provider import running
 from tests.support.store import claim, count, settle
 from tests.support.wait import eventually_async
