@@ -1,9 +1,9 @@
 """Worker process under supervision: ends it when it hangs or grows, and reports its death.
 
 The cause of death decides about its slices (jobs/store/queue/reap.py). After a crash, a hang or a
-kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside, or
-where its device failed, none is. A device that failed three times in a row is quarantined: its
-worker isn't started again until an operator resumes it.
+kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside none
+is. A device that failed too often in a row is quarantined: its worker isn't started again until an
+operator resumes it.
 """
 
 import logging
@@ -27,15 +27,12 @@ from jobs.store.db import Tx
 from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
 from ops.processes.children import Child
+from ops.supervisor.device_failures import DeviceFailures, device_failed
 from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
 _GRACE_S = 30.0  # to end by itself, for a worker that grew too large
 _OVERDUE_LOOKS = 5  # a tenth of a second apart
-_DEVICE_FAILURES = 3  # in a row, after which a worker is quarantined
-_DEVICE_BACKOFF_S = 1.0  # before the start after the first of them; four times as long each time
-_DEVICE_EXIT_CODES = (watchdog.SICK_EXIT_CODE, watchdog.DEVICE_CRASH_EXIT_CODE)
-_HEALTHY_S = 30.0  # a worker that lived so long and ended otherwise has a healthy device
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
@@ -57,9 +54,10 @@ class WatchedWorker(Child):
         self._heartbeat: threading.Thread | None = None
         self._kill_at_s: float | None = None
         self._overdue = 0  # looks in a row at which a launch was overdue
-        self._device_failures = 0  # in a row
+        self._device_failures = DeviceFailures()
         self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
         self._quarantine_recorded = False
+        self._died: Death = "killed"  # cause of the latest death
 
     def start(self) -> None:
         """Starts the worker, and the thread that reports it alive."""
@@ -79,7 +77,8 @@ class WatchedWorker(Child):
             elif self._settings.worker_max_mb:
                 self._end_grown()
         elif self._start_at == inf and not self._quarantined:
-            self._start_at, self._device_failures = clock.monotonic(), 0  # an operator resumed it
+            self._start_at = clock.monotonic()  # an operator resumed it
+            self._device_failures.forget()
         super().keep_alive()
 
     def ready(self) -> bool:
@@ -92,32 +91,27 @@ class WatchedWorker(Child):
 
     def ended(self, code: int) -> None:
         """Reports the death on a thread: the database may be down."""
-        self._count_device_failures(code)
+        self._died = self._cause(code)
+        self._count_device_failure(code)
         if self.ready():
             self._reported = True
-            arguments = (self._settings, self._models(), self._watch.incarnation, self._cause(code))
+            arguments = (self._settings, self._models(), self._watch.incarnation, self._died)
             threading.Thread(target=report, args=arguments, daemon=True).start()
 
     def restart_delay_s(self, code: int) -> float:
         """Returns the pause before the next start: longer after each failure of the device, and inf
         for a quarantined worker."""
-        if code not in _DEVICE_EXIT_CODES:
-            return super().restart_delay_s(code)
-        return inf if self._quarantined else _DEVICE_BACKOFF_S * 4 ** (self._device_failures - 1)
+        if device_failed(code):
+            return self._device_failures.pause_s()
+        return super().restart_delay_s(code)
 
-    def _count_device_failures(self, code: int) -> None:
-        """Counts failures of the device; a launch that succeeded begins anew."""
-        if code == watchdog.SICK_EXIT_CODE:
-            self._device_failures += 1
-        elif code == watchdog.DEVICE_CRASH_EXIT_CODE:
-            self._device_failures = 1
-        elif clock.monotonic() - self._started_at >= _HEALTHY_S:
-            self._device_failures = 0
-        if self._device_failures >= _DEVICE_FAILURES:
+    def _count_device_failure(self, code: int) -> None:
+        self._device_failures.count(code, clock.monotonic() - self._started_at)
+        if device_failed(code) and self._device_failures.too_many:
             _log.critical(
-                "%s: its device failed %d times in a row; it starts again once it is resumed, with "
+                "%s: its device failed again and again; it starts again once it is resumed, with "
                 "`millrace worker resume %d`",
-                *(self.name, self._device_failures, self._watch.incarnation),
+                *(self.name, self._watch.incarnation),
             )
             self._quarantined, self._quarantine_recorded = self._watch.incarnation, False
 
@@ -159,14 +153,14 @@ class WatchedWorker(Child):
             self._models()
             workers.record_watched(tx, self._watch.incarnation)
         elif not self._quarantine_recorded:
-            workers.report_death(tx, incarnation, "sick")
+            workers.report_death(tx, incarnation, self._died)
             workers.quarantine(tx, incarnation)
         elif not workers.is_quarantined(tx, incarnation):
             self._quarantined = 0
         return self._quarantined > 0
 
     def _cause(self, code: int) -> Death:
-        if code in _DEVICE_EXIT_CODES:
+        if device_failed(code):
             return "sick" if code == watchdog.SICK_EXIT_CODE else "crashed"
         # An orderly exit lets the engine finish: one during a launch was caused by an item.
         orderly = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())

@@ -26,6 +26,7 @@ from workers.device.health import DeviceHealth
 from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import (
     DEVICE_CRASH_EXIT_CODE,
+    FIRST_LAUNCH_EXIT_CODE,
     SICK_EXIT_CODE,
     LaunchDeadline,
 )
@@ -175,7 +176,11 @@ class Runtime:
 
     def _leave_failed_device(self) -> None:
         _log.critical("the device failed, no more work is taken: %s", self._health.failure)
-        self._end(DEVICE_CRASH_EXIT_CODE if self._health.suspects_launch else SICK_EXIT_CODE)
+        if not self._health.suspects_launch:
+            self._end(SICK_EXIT_CODE)
+        else:
+            worked = self._health.has_worked
+            self._end(DEVICE_CRASH_EXIT_CODE if worked else FIRST_LAUNCH_EXIT_CODE)
 
     def _await_database(self) -> None:
         """Waits until the database can be reached, or the worker drains."""

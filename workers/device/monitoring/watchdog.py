@@ -17,10 +17,15 @@ FORCED_EXIT_CODE = 75
 """Exit code of a worker that had to stop without waiting for a launch any longer."""
 
 SICK_EXIT_CODE = 76
-"""Exit code of a worker whose device failed before any launch succeeded."""
+"""Exit code of a worker whose device failed before anything worked on it."""
 
 DEVICE_CRASH_EXIT_CODE = 77
-"""Exit code of a worker whose device had worked and failed in a launch, which may be the cause."""
+"""Exit code of a worker whose device failed in a launch, which may be the cause, after others had
+succeeded."""
+
+FIRST_LAUNCH_EXIT_CODE = 78
+"""Exit code of a worker whose device failed in a launch, which may be the cause, before any
+succeeded."""
 
 #: incarnation, deadline (monotonic s; 0: none), items and calls that the engine has now
 _LAYOUT = struct.Struct("<qdqq")
