@@ -21,6 +21,7 @@ FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 HEALTHY_AFTER_S = 30.0
 GRACE_S = 10.0
+KILLED_WITHIN_S = 5.0
 _POLL_S = 0.1
 _STOP_POLL_S = 0.02
 
@@ -68,6 +69,7 @@ class Child:
     _backoff_s: float = field(default=FIRST_BACKOFF_S, init=False)
     _started_at: float = field(default=0.0, init=False)
     _killed: bool = field(default=False, init=False)
+    _left_behind: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
     _start_at: float | None = field(default=None, init=False)
 
     @property
@@ -76,8 +78,10 @@ class Child:
         return self.process.pid if self.process else None
 
     def alive(self) -> bool:
-        """Returns True while the process runs."""
-        return self.process is not None and self.process.poll() is None
+        """Returns True while the process runs, unless it is left behind."""
+        if self.process is None or self.process in self._left_behind:
+            return False
+        return self.process.poll() is None
 
     def start(self) -> None:
         """Starts it in a session of its own, so that Ctrl-C in a terminal reaches only us."""
@@ -97,6 +101,7 @@ class Child:
             )
         self._started_at, self._start_at = clock.monotonic(), None
         self._killed = False
+        self._left_behind = [each for each in self._left_behind if each.poll() is None]
 
     def _output(self) -> AbstractContextManager[IO[bytes] | None]:
         if self.log is None:
@@ -110,20 +115,31 @@ class Child:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Kills the process and its group, once: later its pid may be another's."""
+        """Kills the process and its group, once: later its pid may be another's. One that doesn't
+        end, since it waits in the kernel, is left behind, and counts as ended."""
         if self.process is not None and not self._killed:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
             self._killed = True
+            try:
+                self.process.wait(KILLED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._left_behind.append(self.process)
+                log.error(
+                    "%s (pid %s) doesn't end %g s after SIGKILL: it waits in the kernel, for a "
+                    "disk or a device (`cat /proc/%s/stack`); it is left behind",
+                    *(self.name, self.pid, KILLED_WITHIN_S, self.pid),
+                )
 
     def keep_alive(self) -> None:
         """Restarts the process, after a backoff, where it has ended."""
         if self.process is None or self.alive():
             return
         if self._start_at is None:
-            self.ended(self.process.returncode)
-            self._plan_restart(self.process.returncode)
+            code = self.process.returncode
+            code = -signal.SIGKILL if code is None else code  # left behind
+            self.ended(code)
+            self._plan_restart(code)
         elif clock.monotonic() >= self._start_at:
             self._start_at += MAX_BACKOFF_S  # where it can't be started now
             self.start()
