@@ -19,8 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
 from jobs.calls import redis as call_redis
+from jobs.models.model import Model
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import resident_mb
+from jobs.processes.stopped import is_stopped
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.db import Tx
@@ -28,6 +30,7 @@ from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
 from ops.processes.children import Child
 from ops.supervisor.device_failures import DeviceFailures, device_failed
+from ops.supervisor.load_deaths import LoadDeaths
 from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
@@ -50,7 +53,7 @@ class WatchedWorker(Child):
         self._settings = settings
         self._file, self._known = ModelsFile(settings.models), set[str]()
         self._out_of_memory_kills = _out_of_memory_kills()
-        self._hung = self._reported = False
+        self._hung = self._hung_loading = self._reported = False
         self._heartbeat: threading.Thread | None = None
         self._kill_at_s: float | None = None
         self._overdue = 0  # looks in a row at which a launch was overdue
@@ -58,10 +61,11 @@ class WatchedWorker(Child):
         self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
         self._quarantine_recorded = False
         self._died: Death = "killed"  # cause of the latest death
+        self._load_deaths = LoadDeaths()
 
     def start(self) -> None:
         """Starts the worker, and the thread that reports it alive."""
-        self._watch.reset()
+        self._watch.reset(self._load_deaths.history(self._declared().values()))
         self._hung, self._reported, self._kill_at_s = False, False, None
         super().start()
         if self._heartbeat is None:
@@ -92,6 +96,10 @@ class WatchedWorker(Child):
     def ended(self, code: int) -> None:
         """Reports the death on a thread: the database may be down."""
         self._died = self._cause(code)
+        if code == 0:
+            self._load_deaths.forget()
+        elif loading := self._died_loading(code):
+            self._count_load_death(loading)
         self._count_device_failure(code)
         if self.ready():
             self._reported = True
@@ -125,9 +133,12 @@ class WatchedWorker(Child):
 
     def _models(self) -> set[str]:
         """Models that the worker may have served: all that were declared since it began."""
-        self._file.poll()
-        self._known |= {model.key for model in self._file.models.of_pool(self._settings.pool)}
+        self._known |= self._declared().keys()
         return self._known
+
+    def _declared(self) -> dict[str, Model]:
+        self._file.poll()
+        return {model.key: model for model in self._file.models.of_pool(self._settings.pool)}
 
     def _report_alive(self) -> None:
         """Reports the worker alive while it is, and a quarantined one until it is resumed.
@@ -162,25 +173,45 @@ class WatchedWorker(Child):
     def _cause(self, code: int) -> Death:
         if device_failed(code):
             return "sick" if code == watchdog.SICK_EXIT_CODE else "crashed"
+        idle = self._hung and not self._watch.busy()
+        no_item = self._watch.only_calls() or idle or self._ended_orderly(code)
+        if no_item or self._died_loading(code):
+            return "killed"
+        return "hung" if self._hung else "crashed"
+
+    def _ended_orderly(self, code: int) -> bool:
+        """Returns True where the worker ended by itself, or was killed from outside."""
         # An orderly exit lets the engine finish: one during a launch was caused by an item.
+        if self._hung:
+            return False
         orderly = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
-        hung_idle = self._hung and not self._watch.busy()  # loading a model, not in a launch
-        if self._watch.only_calls() or orderly or hung_idle or (outside and not self._hung):
-            return "killed"  # by no item
-        return "hung" if self._hung else "crashed"
+        return orderly or outside
+
+    def _died_loading(self, code: int) -> str:
+        """Returns the model whose load ended the worker, or an empty string."""
+        if device_failed(code) or self._ended_orderly(code):
+            return ""
+        return "" if self._hung and not self._hung_loading else self._watch.loading
+
+    def _count_load_death(self, key: str) -> None:
+        if model := self._declared().get(key):
+            left_out = self._load_deaths.count(model, "hung" if self._hung else "crashed")
+            then = "is left out" if left_out else "is loaded last next time"
+            _log.error("%s ended while it loaded %s, which %s", self.name, key, then)
 
     def _hangs(self) -> bool:
         """Returns True where the engine is overdue at several looks in a row: a machine that stood
         still delays them as well. A process that is stopped (SIGSTOP) isn't hung."""
-        overdue = self._watch.hangs() and not _is_stopped(self.pid)
+        overdue = self._watch.hangs() or self._watch.load_hangs()
+        overdue = overdue and not is_stopped(self.pid)
         self._overdue = self._overdue + 1 if overdue else 0
         return self._overdue >= _OVERDUE_LOOKS
 
     def _end_hung(self) -> None:
-        what = "a launch" if self._watch.busy() else "loading a model"
+        self._hung, self._hung_loading = True, not self._watch.hangs()
+        what = f"loading {self._watch.loading}" if self._hung_loading else "a launch"
         _log.error("%s (pid %s) hangs in %s: killed", self.name, self.pid, what)
-        self._hung = True
         super().kill()
 
     def _end_grown(self) -> None:
@@ -242,10 +273,3 @@ def _out_of_memory_kills() -> int:
         for line in path.read_text().splitlines()
         if line.startswith("oom_kill ")
     )
-
-
-def _is_stopped(pid: int | None) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False
