@@ -10,6 +10,7 @@ from workers.device.monitoring.load_history import LoadHistory
 MOST_DEATHS = 3
 """Deaths by loads of a model, within an hour, after which a worker leaves it out."""
 
+_IF_BUSY = 3  # times as many, where an item may have been the cause
 _COUNTED_FOR_S = 3600.0
 
 
@@ -17,16 +18,16 @@ class LoadDeaths:
     """Deaths by model, over the incarnations of one worker."""
 
     def __init__(self) -> None:
-        self._times: dict[Model, list[float]] = {}  # monotonic
+        self._counted: dict[Model, list[tuple[float, int]]] = {}  # monotonic, weight
         self._left_out: dict[Model, str] = {}
 
-    def count(self, model: Model, how: str) -> bool:
+    def count(self, model: Model, how: str, *, busy: bool = False) -> bool:
         """Counts a death; returns True where the model is left out from now on. how: "crashed" or
-        "hung"."""
+        "hung"; busy: items of other models ran, and may have been the cause."""
         now_s = clock.monotonic()
-        times = [at for at in self._times.get(model, ()) if at > now_s - _COUNTED_FOR_S]
-        self._times[model] = times = [*times, now_s]
-        if len(times) < MOST_DEATHS:
+        times = [one for one in self._counted.get(model, ()) if one[0] > now_s - _COUNTED_FOR_S]
+        self._counted[model] = times = [*times, (now_s, 1 if busy else _IF_BUSY)]
+        if sum(weight for _, weight in times) < MOST_DEATHS * _IF_BUSY:
             return False
         self._left_out[model] = (
             f"its worker {how} {len(times)} times while it loaded this model, and leaves it out: "
@@ -39,10 +40,10 @@ class LoadDeaths:
         was changed begins anew."""
         declared = set(models)
         left_out = {m.key: why for m, why in self._left_out.items() if m in declared}
-        late = [m.key for m in self._times if m in declared and m.key not in left_out]
+        late = [m.key for m in self._counted if m in declared and m.key not in left_out]
         return LoadHistory(tuple(late), left_out)
 
     def forget(self) -> None:
         """Begins anew, after an orderly end of the worker."""
-        self._times.clear()
+        self._counted.clear()
         self._left_out.clear()

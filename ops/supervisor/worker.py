@@ -175,7 +175,8 @@ class WatchedWorker(Child):
             return "sick" if code == watchdog.SICK_EXIT_CODE else "crashed"
         idle = self._hung and not self._watch.busy()
         no_item = self._watch.only_calls() or idle or self._ended_orderly(code)
-        if no_item or self._died_loading(code):
+        loading = self._died_loading(code) and (self._hung or not self._watch.busy())
+        if no_item or loading:
             return "killed"
         return "hung" if self._hung else "crashed"
 
@@ -196,7 +197,8 @@ class WatchedWorker(Child):
 
     def _count_load_death(self, key: str) -> None:
         if model := self._declared().get(key):
-            left_out = self._load_deaths.count(model, "hung" if self._hung else "crashed")
+            how, busy = ("hung", False) if self._hung else ("crashed", self._watch.busy())
+            left_out = self._load_deaths.count(model, how, busy=busy)
             then = "is left out" if left_out else "is loaded last next time"
             _log.error("%s ended while it loaded %s, which %s", self.name, key, then)
 

@@ -33,6 +33,7 @@ class Claimer:
         self._turn = 0  # of the host that is first
         self._suspects_turn = False  # nothing else is claimed until what is in flight has ended
         self._others_turn = False  # for one heartbeat after that
+        self.loading = False  #: while a model is loaded no suspect runs: which one kills is unclear
 
     def claim(self, in_flight: Sequence[Lease]) -> list[Lease]:
         """Claims the next slices, or a suspect, which runs alone: when there is nothing else, or in
@@ -73,8 +74,8 @@ class Claimer:
 
     def alternate_suspects(self, tx: Tx) -> None:
         """Gives a turn to suspects, if any wait, at the second heartbeat after their last."""
-        if self._others_turn:
-            self._others_turn = False
+        if self._others_turn or self.loading:
+            self._suspects_turn = self._others_turn = False
             return
         models = [host.model for host in list(self._hosts.values())]
         self._suspects_turn = backlog.suspects_wait(tx, models)
@@ -114,6 +115,8 @@ class Claimer:
         return split.cut(tx, lease, max(1, part // lease.each), self._pool)
 
     def _claim_suspect(self) -> list[Lease]:
+        if self.loading:
+            return []
         for host in list(self._hosts.values()):
             if host.capacity.room():
                 since_s = clock.monotonic()

@@ -209,7 +209,9 @@ class ModelLoader:
 
     def _publish(self) -> None:
         """Writes changed states of models to the database, or later if it is away."""
-        if self._table.settled():
+        settled = self._table.settled()
+        self._slices.set_loading(loading=not settled)
+        if settled:
             self._slices.mark_loaded()
         rows = self.rows()
         if rows == self._published or self._stopping.is_set():

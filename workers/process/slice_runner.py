@@ -186,6 +186,10 @@ class SliceRunner:
         """State of this worker, as the database has it."""
         return "draining" if self._closed else "ready" if self._loaded else "loading"
 
+    def set_loading(self, *, loading: bool) -> None:
+        """Tells whether a model is being loaded: suspects wait for its end."""
+        self._claimer.loading = loading
+
     def mark_loaded(self) -> None:
         """Marks the worker ready: the models that it starts with are loaded."""
         self._loaded = True

@@ -20,6 +20,12 @@ def test_a_model_is_loaded_last_after_a_death_and_left_out_after_three() -> None
     assert "hung 3 times while it loaded" in found.left_out["a@1"]
 
 
+def test_deaths_that_an_item_may_have_caused_count_a_third() -> None:
+    deaths = LoadDeaths()
+    left_out = [deaths.count(A, "crashed", busy=True) for _ in range(3 * MOST_DEATHS)]
+    assert left_out.index(True) == 3 * MOST_DEATHS - 1
+
+
 def test_a_changed_entry_and_an_orderly_end_begin_anew() -> None:
     deaths = LoadDeaths()
     for _ in range(MOST_DEATHS):

@@ -86,3 +86,12 @@ def test_ordinary_slices_have_the_heartbeat_after_a_suspect(busy: Claimer) -> No
         turns.append(busy.claim([])[0].suspect)
         turns.append(busy.claim([])[0].suspect)
     assert turns == [True, False, False, False, True, False, False, False]
+
+
+def test_suspects_wait_while_a_model_is_loaded(busy: Claimer) -> None:
+    busy.loading = True
+    busy.alternate_suspects(cast(Any, None))
+    assert not busy.claim([])[0].suspect
+    busy.loading = False
+    busy.alternate_suspects(cast(Any, None))
+    assert busy.claim([])[0].suspect
