@@ -125,12 +125,14 @@ class MemoryLanes:
                     self._wake_up()
             return taken
 
-    def abort(self, worker: str, token: int) -> None:
+    def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
         with self._lock:
             for id, (its_worker, its_token, call) in list(self._taken.items()):
                 if (its_worker, its_token) == (worker, token):
                     del self._taken[id]
+                    if alone and not call.lane.startswith(ALONE):
+                        call = replace(call, lane=ALONE + call.lane)
                     self._queue(call, self._clock_ms(), 0.0)
                     self._wake_up()
 

@@ -254,9 +254,10 @@ class RedisLanes:
         taken: Any = self._take(self.keys.all(), [*wanted, *launch, *taker, *late, ticket.token])
         return None if taken is None else [_unpack(id, call) for id, call in taken]
 
-    def abort(self, worker: str, token: int) -> None:
+    def abort(self, worker: str, token: int, *, alone: bool = False) -> None:
         """Implements `CallLanes.abort`."""
-        self._abort(self.keys.all(), [self.keys.lane(""), f"{worker}#{token}"])
+        arguments = [self.keys.lane(""), f"{worker}#{token}", ALONE if alone else ""]
+        self._abort(self.keys.all(), arguments)
 
     def watch(self, slot: str, until_ms: float, rows: int) -> None:
         """Implements `CallLanes.watch`."""

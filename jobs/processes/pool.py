@@ -1,5 +1,6 @@
 """Parent's side of child processes: they start on demand and are used again."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,19 @@ from jobs import clock
 from jobs.processes import child
 from jobs.processes.child import ChildKind
 from jobs.processes.memory import resident_mb
+from jobs.processes.stopped import is_stopped
 from jobs.settings import Settings
 from jobs.telemetry.reports import child_processes
 
 _SPAWN = get_context("spawn")
 _LOOK_S = 0.05  # between two looks at the memory of a process
+_WATCH_S = 1.0  # between two looks at whether processes are stopped
+STOPPED_FOR_S = 10.0
+"""Time after which a process that a signal has stopped is killed."""
+
+_KILLED_WITHIN_S = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class OutOfMemory(Exception):
@@ -36,6 +45,8 @@ class Child:
         )
         self._process.start()
         theirs.close()  # ours is the only other end: it reads EOF when the process is gone
+        self._stopped_s = 0.0  # since when a signal has stopped it, monotonic; 0: it runs
+        self._killed = False
 
     def send(self, task: Any, file: IO[bytes] | None = None) -> None:
         """Sends a task, pickled, and an open file. Raises OSError where the process is gone."""
@@ -66,13 +77,31 @@ class Child:
         return result
 
     def alive(self) -> bool:
-        """Returns True while the process runs."""
-        return self._process.is_alive()
+        """Returns True while the process runs, and was not killed."""
+        return not self._killed and self._process.is_alive()
 
     def kill(self) -> None:
-        """Ends the process, busy or not."""
+        """Ends the process, busy or not. One that waits in the kernel is left behind."""
+        self._killed = True
         self._process.kill()
-        self._process.join()
+        self._process.join(_KILLED_WITHIN_S)
+        if self._process.is_alive():
+            _log.error("%s doesn't end after SIGKILL, and is left behind", self)
+
+    def end_stopped(self) -> None:
+        """Kills a process that a signal stopped some time ago: who waits for it reads EOF."""
+        now_s = clock.monotonic()
+        if not is_stopped(self._process.pid):
+            self._stopped_s = 0.0
+        elif not self._stopped_s:
+            self._stopped_s = now_s
+        elif now_s >= self._stopped_s + STOPPED_FOR_S and not self._killed:
+            _log.error("%s was stopped (SIGSTOP) for %g s: killed", self, STOPPED_FOR_S)
+            self._killed = True
+            self._process.kill()
+
+    def __str__(self) -> str:
+        return f"the process {self._process.name} (pid {self._process.pid})"
 
 
 class ProcessPool:
@@ -83,6 +112,8 @@ class ProcessPool:
         self._lock = threading.Lock()  # guards the two below
         self._idle: list[Child] = []
         self._all: set[Child] = set()
+        self._watcher: threading.Thread | None = None
+        self._closed = threading.Event()
 
     @contextmanager
     def child(self) -> Iterator[Child]:
@@ -98,6 +129,7 @@ class ProcessPool:
 
     def close(self) -> None:
         """Ends all processes, busy or not."""
+        self._closed.set()
         with self._lock:
             for one in self._all:
                 one.kill()
@@ -110,4 +142,14 @@ class ProcessPool:
                     return idle
             started = Child(self._kind, self._settings)
             self._all.add(started)
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, daemon=True)
+                self._watcher.start()
             return started
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_WATCH_S):
+            with self._lock:
+                running = list(self._all)
+            for one in running:
+                one.end_stopped()

@@ -23,9 +23,9 @@ class Ballast:
         self.path = folder / "ballast"
 
     def keep(self) -> None:
-        """Makes the file where it is missing and there is space enough."""
+        """Makes the file where it is missing or empty and there is space enough."""
         with suppress(OSError):
-            if self.path.exists():
+            if self.path.exists() and self.path.stat().st_size:
                 return
             disk = shutil.disk_usage(self.path.parent)
             size = min(MOST_BYTES, disk.total // _SHARE)
@@ -33,14 +33,17 @@ class Ballast:
                 self._make(size)
 
     def _make(self, size: int) -> None:
-        fd = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+        """Makes it under another name first: a process killed meanwhile leaves no part of it."""
+        new = self.path.with_suffix(".new")
+        fd = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             os.posix_fallocate(fd, 0, size)
         except OSError:
-            self.path.unlink()
+            new.unlink()
             raise
         finally:
             os.close(fd)
+        new.rename(self.path)
 
     def release(self) -> bool:
         """Removes the file. Returns False where there was none, or its disk has space enough."""

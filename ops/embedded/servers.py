@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import clock
@@ -21,6 +22,12 @@ _BALLAST_S = 10.0  # between two looks at the ballast
 log = logging.getLogger("millrace.embedded")
 
 
+@dataclass(slots=True)
+class _Backoff:
+    retry_at_s: float = 0.0  #: monotonic
+    pause_s: float = _FIRST_BACKOFF_S  #: after the next failed start
+
+
 class EmbeddedServers:
     """Private PostgreSQL and Redis of a home, or one of them; for the main thread."""
 
@@ -32,8 +39,8 @@ class EmbeddedServers:
         chosen = ((self.postgres, postgres), (self.redis, redis))
         self._servers = [server for server, use in chosen if use]
         self._ballast = Ballast(self.home)
-        self._backoff_s = _FIRST_BACKOFF_S
-        self._retry_at_s = self._look_at_s = 0.0
+        self._backoffs = {server.name: _Backoff() for server in self._servers}
+        self._look_at_s = 0.0
 
     def start(self) -> None:
         """Locks the home and starts its servers. Raises EmbeddedError, and then holds nothing."""
@@ -56,7 +63,7 @@ class EmbeddedServers:
             log_rotation.bound(server.log)
             if server.name in kept_down:
                 continue
-            if not server.alive() and now_s >= self._retry_at_s:
+            if not server.alive() and now_s >= self._backoffs[server.name].retry_at_s:
                 self._restart(server)
         if self._servers and now_s >= self._look_at_s:
             self._look_at_s = now_s + _BALLAST_S
@@ -64,14 +71,15 @@ class EmbeddedServers:
 
     def _restart(self, server: Server) -> None:
         log.warning("the embedded %s has ended; it starts again", server.name)
+        backoff = self._backoffs[server.name]
         try:
             self._start(server)
         except EmbeddedError as error:
-            self._retry_at_s = clock.monotonic() + self._backoff_s
-            log.error("%s\nIt is tried again in %g s.", error.message, self._backoff_s)
-            self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
+            log.error("%s\nIt is tried again in %g s.", error.message, backoff.pause_s)
+            backoff.retry_at_s = clock.monotonic() + backoff.pause_s
+            backoff.pause_s = min(2 * backoff.pause_s, _MAX_BACKOFF_S)
         else:
-            self._backoff_s = _FIRST_BACKOFF_S
+            backoff.pause_s = _FIRST_BACKOFF_S
 
     def _start(self, server: Server) -> None:
         """Starts a server; on a full disk in the space of the ballast. Raises EmbeddedError."""

@@ -21,6 +21,7 @@ FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 HEALTHY_AFTER_S = 30.0
 GRACE_S = 10.0
+KILLED_WITHIN_S = 5.0
 _POLL_S = 0.1
 _STOP_POLL_S = 0.02
 
@@ -90,6 +91,7 @@ class Child:
     _backoff_s: float = field(default=FIRST_BACKOFF_S, init=False)
     _started_at: float = field(default=0.0, init=False)
     _killed: bool = field(default=False, init=False)
+    _left_behind: list[Process] = field(default_factory=list, init=False)
     _start_at: float | None = field(default=None, init=False)
 
     @property
@@ -98,8 +100,10 @@ class Child:
         return self.process.pid if self.process else None
 
     def alive(self) -> bool:
-        """Returns True while the process runs."""
-        return self.process is not None and self.process.poll() is None
+        """Returns True while the process runs, unless it is left behind."""
+        if self.process is None or self.process in self._left_behind:
+            return False
+        return self.process.poll() is None
 
     def start(self) -> None:
         """Starts it in a session of its own, so that Ctrl-C in a terminal reaches only us."""
@@ -109,6 +113,7 @@ class Child:
             self.process = self._spawn(output)
         self._started_at, self._start_at = clock.monotonic(), None
         self._killed = False
+        self._left_behind = [each for each in self._left_behind if each.poll() is None]
 
     def _spawn(self, output: IO[bytes] | None) -> Process:
         # SIGKILL: the servers end at the same time, and the next start waits for nobody.
@@ -133,19 +138,30 @@ class Child:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Kills the process and its group, once: later its pid may be another's."""
+        """Kills the process and its group, once: later its pid may be another's. One that doesn't
+        end, since it waits in the kernel, is left behind, and counts as ended."""
         if self.process is not None and not self._killed:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.kill()  # it may have no group yet
-            self.process.wait()
             self._killed = True
+            try:
+                self.process.wait(KILLED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._left_behind.append(self.process)
+                log.error(
+                    "%s (pid %s) doesn't end %g s after SIGKILL: it waits in the kernel, for a "
+                    "disk or a device (`cat /proc/%s/stack`); it is left behind",
+                    *(self.name, self.pid, KILLED_WITHIN_S, self.pid),
+                )
 
     def keep_alive(self) -> None:
         """Restarts the process, after a backoff, where it has ended."""
-        if self.process is None or (code := self.process.poll()) is None:
+        if self.process is None or self.alive():
             return
         if self._start_at is None:
+            code = self.process.returncode
+            code = -signal.SIGKILL if code is None else code  # left behind
             self.ended(code)
             self._plan_restart(code)
         elif clock.monotonic() >= self._start_at:

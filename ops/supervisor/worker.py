@@ -1,9 +1,9 @@
 """Worker process under supervision: ends it when it hangs or grows, and reports its death.
 
 The cause of death decides about its slices (jobs/store/queue/reap.py). After a crash, a hang or a
-kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside, or
-where its device failed, none is. A device that failed three times in a row is quarantined: its
-worker isn't started again until an operator resumes it.
+kill by the out-of-memory killer, the items that it ran are suspect; after a kill from outside none
+is. A device that failed too often in a row is quarantined: its worker isn't started again until an
+operator resumes it.
 """
 
 import logging
@@ -18,23 +18,23 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobs import clock
 from jobs.calls import redis as call_redis
+from jobs.models.model import Model
 from jobs.models.watcher import ModelsFile
 from jobs.processes.memory import resident_mb
+from jobs.processes.stopped import is_stopped
 from jobs.settings import Settings
 from jobs.store import db
 from jobs.store.db import Tx
 from jobs.store.queue import workers
 from jobs.store.queue.workers import Death
 from ops.processes.forking import ForkedChild, ForkServer
+from ops.supervisor.device_failures import DeviceFailures, device_failed
+from ops.supervisor.load_deaths import LoadDeaths
 from workers.device.monitoring import watchdog
 
 _REPORT_FOR_S = 60.0
 _GRACE_S = 30.0  # to end by itself, for a worker that grew too large
 _OVERDUE_LOOKS = 5  # a tenth of a second apart
-_DEVICE_FAILURES = 3  # in a row, after which a worker is quarantined
-_DEVICE_BACKOFF_S = 1.0  # before the start after the first of them; four times as long each time
-_DEVICE_EXIT_CODES = (watchdog.SICK_EXIT_CODE, watchdog.DEVICE_CRASH_EXIT_CODE)
-_HEALTHY_S = 30.0  # a worker that lived so long and ended otherwise has a healthy device
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("millrace.processes")
@@ -52,17 +52,19 @@ class WatchedWorker(ForkedChild):
         self._settings = settings
         self._file, self._known = ModelsFile(settings.models), set[str]()
         self._out_of_memory_kills = _out_of_memory_kills()
-        self._hung = self._reported = False
+        self._hung = self._hung_loading = self._reported = False
         self._heartbeat: threading.Thread | None = None
         self._kill_at_s: float | None = None
         self._overdue = 0  # looks in a row at which a launch was overdue
-        self._device_failures = 0  # in a row
+        self._device_failures = DeviceFailures()
         self._quarantined = 0  # incarnation after which none is started; 0: not quarantined
         self._quarantine_recorded = False
+        self._died: Death = "killed"  # cause of the latest death
+        self._load_deaths = LoadDeaths()
 
     def start(self) -> None:
         """Starts the worker, and the thread that reports it alive."""
-        self._watch.reset()
+        self._watch.reset(self._load_deaths.history(self._declared().values()))
         self._hung, self._reported, self._kill_at_s = False, False, None
         super().start()
         if self._heartbeat is None:
@@ -78,7 +80,8 @@ class WatchedWorker(ForkedChild):
             elif self._settings.worker_max_mb:
                 self._end_grown()
         elif self._start_at == inf and not self._quarantined:
-            self._start_at, self._device_failures = clock.monotonic(), 0  # an operator resumed it
+            self._start_at = clock.monotonic()  # an operator resumed it
+            self._device_failures.forget()
         super().keep_alive()
 
     def ready(self) -> bool:
@@ -91,32 +94,31 @@ class WatchedWorker(ForkedChild):
 
     def ended(self, code: int) -> None:
         """Reports the death on a thread: the database may be down."""
-        self._count_device_failures(code)
+        self._died = self._cause(code)
+        if code == 0:
+            self._load_deaths.forget()
+        elif loading := self._died_loading(code):
+            self._count_load_death(loading)
+        self._count_device_failure(code)
         if self.ready():
             self._reported = True
-            arguments = (self._settings, self._models(), self._watch.incarnation, self._cause(code))
+            arguments = (self._settings, self._models(), self._watch.incarnation, self._died)
             threading.Thread(target=report, args=arguments, daemon=True).start()
 
     def restart_delay_s(self, code: int) -> float:
         """Returns the pause before the next start: longer after each failure of the device, and inf
         for a quarantined worker."""
-        if code not in _DEVICE_EXIT_CODES:
-            return super().restart_delay_s(code)
-        return inf if self._quarantined else _DEVICE_BACKOFF_S * 4 ** (self._device_failures - 1)
+        if device_failed(code):
+            return self._device_failures.pause_s()
+        return super().restart_delay_s(code)
 
-    def _count_device_failures(self, code: int) -> None:
-        """Counts failures of the device; a launch that succeeded begins anew."""
-        if code == watchdog.SICK_EXIT_CODE:
-            self._device_failures += 1
-        elif code == watchdog.DEVICE_CRASH_EXIT_CODE:
-            self._device_failures = 1
-        elif clock.monotonic() - self._started_at >= _HEALTHY_S:
-            self._device_failures = 0
-        if self._device_failures >= _DEVICE_FAILURES:
+    def _count_device_failure(self, code: int) -> None:
+        self._device_failures.count(code, clock.monotonic() - self._started_at)
+        if device_failed(code) and self._device_failures.too_many:
             _log.critical(
-                "%s: its device failed %d times in a row; it starts again once it is resumed, with "
+                "%s: its device failed again and again; it starts again once it is resumed, with "
                 "`millrace worker resume %d`",
-                *(self.name, self._device_failures, self._watch.incarnation),
+                *(self.name, self._watch.incarnation),
             )
             self._quarantined, self._quarantine_recorded = self._watch.incarnation, False
 
@@ -130,9 +132,12 @@ class WatchedWorker(ForkedChild):
 
     def _models(self) -> set[str]:
         """Models that the worker may have served: all that were declared since it began."""
-        self._file.poll()
-        self._known |= {model.key for model in self._file.models.of_pool(self._settings.pool)}
+        self._known |= self._declared().keys()
         return self._known
+
+    def _declared(self) -> dict[str, Model]:
+        self._file.poll()
+        return {model.key: model for model in self._file.models.of_pool(self._settings.pool)}
 
     def _report_alive(self) -> None:
         """Reports the worker alive while it is, and a quarantined one until it is resumed.
@@ -158,34 +163,56 @@ class WatchedWorker(ForkedChild):
             self._models()
             workers.record_watched(tx, self._watch.incarnation)
         elif not self._quarantine_recorded:
-            workers.report_death(tx, incarnation, "sick")
+            workers.report_death(tx, incarnation, self._died)
             workers.quarantine(tx, incarnation)
         elif not workers.is_quarantined(tx, incarnation):
             self._quarantined = 0
         return self._quarantined > 0
 
     def _cause(self, code: int) -> Death:
-        if code in _DEVICE_EXIT_CODES:
+        if device_failed(code):
             return "sick" if code == watchdog.SICK_EXIT_CODE else "crashed"
+        idle = self._hung and not self._watch.busy()
+        no_item = self._watch.only_calls() or idle or self._ended_orderly(code)
+        loading = self._died_loading(code) and (self._hung or not self._watch.busy())
+        if no_item or loading:
+            return "killed"
+        return "hung" if self._hung else "crashed"
+
+    def _ended_orderly(self, code: int) -> bool:
+        """Returns True where the worker ended by itself, or was killed from outside."""
         # An orderly exit lets the engine finish: one during a launch was caused by an item.
+        if self._hung:
+            return False
         orderly = code == watchdog.FORCED_EXIT_CODE or (code == 0 and not self._watch.busy())
         outside = -code in _FROM_OUTSIDE and _out_of_memory_kills() == self._out_of_memory_kills
-        hung_idle = self._hung and not self._watch.busy()  # loading a model, not in a launch
-        if self._watch.only_calls() or orderly or hung_idle or (outside and not self._hung):
-            return "killed"  # by no item
-        return "hung" if self._hung else "crashed"
+        return orderly or outside
+
+    def _died_loading(self, code: int) -> str:
+        """Returns the model whose load ended the worker, or an empty string."""
+        if device_failed(code) or self._ended_orderly(code):
+            return ""
+        return "" if self._hung and not self._hung_loading else self._watch.loading
+
+    def _count_load_death(self, key: str) -> None:
+        if model := self._declared().get(key):
+            how, busy = ("hung", False) if self._hung else ("crashed", self._watch.busy())
+            left_out = self._load_deaths.count(model, how, busy=busy)
+            then = "is left out" if left_out else "is loaded last next time"
+            _log.error("%s ended while it loaded %s, which %s", self.name, key, then)
 
     def _hangs(self) -> bool:
         """Returns True where the engine is overdue at several looks in a row: a machine that stood
         still delays them as well. A process that is stopped (SIGSTOP) isn't hung."""
-        overdue = self._watch.hangs() and not _is_stopped(self.pid)
+        overdue = self._watch.hangs() or self._watch.load_hangs()
+        overdue = overdue and not is_stopped(self.pid)
         self._overdue = self._overdue + 1 if overdue else 0
         return self._overdue >= _OVERDUE_LOOKS
 
     def _end_hung(self) -> None:
-        what = "a launch" if self._watch.busy() else "loading a model"
+        self._hung, self._hung_loading = True, not self._watch.hangs()
+        what = f"loading {self._watch.loading}" if self._hung_loading else "a launch"
         _log.error("%s (pid %s) hangs in %s: killed", self.name, self.pid, what)
-        self._hung = True
         super().kill()
 
     def _end_grown(self) -> None:
@@ -247,10 +274,3 @@ def _out_of_memory_kills() -> int:
         for line in path.read_text().splitlines()
         if line.startswith("oom_kill ")
     )
-
-
-def _is_stopped(pid: int | None) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False

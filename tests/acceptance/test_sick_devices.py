@@ -137,3 +137,23 @@ def test_items_wait_while_every_worker_is_sick(two: Platform) -> None:
 
         eventually(completed)
         assert client.job(job)["counts"]["succeeded"] == 100
+
+
+def test_an_item_that_breaks_devices_fails_alone_and_quarantines_no_worker(two: Platform) -> None:
+    with closing(Client(two.url)) as client:
+        eventually(lambda: len(listed(client, "ready")) == 2)
+        job = str(client.submit([b'"poison"\n'], model="shout")["id"])  # the pool is idle
+
+        def ended() -> bool:
+            two.poll()
+            return bool(client.job(job)["state"] == "completed")
+
+        eventually(ended)
+        [line] = client.results(job)
+        assert json.loads(line)["error"]["code"] == "worker_lost"
+        assert listed(client, "quarantined") == []
+        restarts = sum(child.restarts for child in two.supervisor.children)
+        assert restarts <= 4, "once beside others, three times alone"
+        job = submit(client, 10)
+        eventually(ended)
+        assert client.job(job)["counts"]["succeeded"] == 10

@@ -65,11 +65,11 @@ class CallPuller:
             return None
         return taken and [_on_our_clock(call, waiting.offset_s * 1000) for call in taken]
 
-    def put_back(self, token: int) -> None:
-        """Puts back the calls of a take, for another worker. Where Redis is away they are recovered
-        once this worker is known to have ended."""
+    def put_back(self, token: int, *, alone: bool = False) -> None:
+        """Puts back the calls of a take, for another worker; alone: where they run alone. Where
+        Redis is away they are recovered once this worker is known to have ended."""
         try:
-            self._lanes.abort(self.worker, token)
+            self._lanes.abort(self.worker, token, alone=alone)
         except RedisError as error:
             self._back_off(error)
 

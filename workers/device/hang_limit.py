@@ -1,6 +1,5 @@
 """Time after which a launch counts as hung: three times its prediction, where that is trusted."""
 
-from jobs.calls.lanes import ALONE
 from jobs.models.model import Limits
 from workers.scheduler.entries import Launch
 from workers.scheduler.latency import LatencyModel
@@ -15,7 +14,6 @@ def hang_limit_s(limits: Limits, latency: LatencyModel, launch: Launch, *, alone
 
     What was in a launch that hung gets all of `max_launch_s` when it runs again, alone: it may just
     be slow. alone: its items run alone."""
-    again = alone or (len(launch.calls) > 0 and launch.calls[0].owner.lane.startswith(ALONE))
-    if again or latency.launches < _TRUSTED_LAUNCHES:
+    if alone or launch.calls_alone or latency.launches < _TRUSTED_LAUNCHES:
         return limits.max_launch_s
     return min(limits.max_launch_s, max(_LEAST_S, _TIMES * launch.predicted_s * latency.p95_ratio))

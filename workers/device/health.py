@@ -35,19 +35,23 @@ class DeviceHealth:
         self._on_failure, self.succeeding_elsewhere = on_failure, succeeding_elsewhere
         self._lock = threading.Lock()
         self.has_worked = False  #: True once an entry of a launch succeeded
+        self.ran_sample = False  #: True once a model's sample succeeded
         self.failure: DeviceFailed | None = None  #: the first
         self.suspects_launch = False  #: True where that launch may have caused it
 
-    def report(self, failure: DeviceFailed) -> bool:
-        """Records a failure. Returns True where its launch may be the cause: the first to fail, on
-        a device that had worked, or one that a kernel rejected."""
+    def report(self, failure: DeviceFailed, *, alone: bool = False) -> bool:
+        """Records a failure; returns True for the first, whose launch may be the cause.
+
+        That launch is suspected where it ran alone, after an earlier death, where a kernel rejected
+        it, and on a device that had worked."""
         with self._lock:
             if self.failure is not None:
                 return False
             self.failure = failure
-            self.suspects_launch = failure.by_input or self.has_worked
+            worked = self.has_worked or self.ran_sample
+            self.suspects_launch = alone or failure.by_input or worked
         self._on_failure()
-        return self.suspects_launch
+        return True
 
 
 class Probe:
@@ -69,6 +73,7 @@ class Probe:
             self._sample = [entry for entry in prepared if isinstance(entry, Entry)]
             if self._error() is not None:
                 self._sample = []  # it never works
+        self._health.ran_sample |= bool(self._sample)
 
     def failure(self, launch: Launch, outputs: Sequence[Any]) -> DeviceFailed | None:
         """Returns the failure of the device behind the outputs of a launch with errors, or None.

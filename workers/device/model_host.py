@@ -222,19 +222,20 @@ class ModelHost:
     def _give_back(self, launch: Launch, failure: DeviceFailed) -> None:
         """Gives back the entries of a launch in which the device failed, and launches no more.
 
-        Where the launch may be the cause, its slices and calls stay with this worker, whose death
-        makes them suspect."""
-        suspect = self._health.report(failure)
+        Of the first that failed, slices stay with this worker, whose death makes them suspect, and
+        calls run alone."""
+        alone = launch.calls_alone or (len(launch.items) > 0 and self.capacity.isolated)
+        first = self._health.report(failure, alone=alone)
         with self._changed:
             self._stopping = True
         self._end_launch(launch, False)
         for in_flight, inputs in Counter(entry.owner for entry in launch.items).items():
-            in_flight.suspect = in_flight.suspect or suspect
+            in_flight.suspect = in_flight.suspect or first
             self.release(in_flight)
             in_flight.withdraw(inputs)
-        if launch.calls and not suspect:
+        if launch.calls and not (first and self._health.suspects_launch):
             self.announce(ready=False)
-            self._puller.put_back(launch.token)
+            self._puller.put_back(launch.token, alone=first)
 
     def _end_launch(self, launch: Launch, clean: bool) -> None:
         """Tells the scheduler how long a launch took, and makes room for the next."""

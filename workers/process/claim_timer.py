@@ -50,8 +50,11 @@ class ClaimTimer:
         while not self._stopping:
             self._woken.wait(self.pause_s)
             self._woken.clear()
-            if not self._stopping:
-                self.look()
+            try:
+                if not self._stopping:
+                    self.look()
+            except Exception:
+                _log.exception("a look for slices failed; the next one is in %g s", self.pause_s)
 
     def look(self) -> None:
         """Starts rounds where slices are ready, unless a nudge came in the last second."""
@@ -94,4 +97,6 @@ class ClaimTimer:
                 worked = True
         except CONNECTION_ERRORS as error:
             _log.warning("can't claim slices: %s", error)  # looks again
+        except Exception:  # of no slice: one that fails goes back by itself
+            _log.exception("a round of claims failed; the next nudge or look starts another")
         return worked

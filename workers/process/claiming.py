@@ -31,24 +31,29 @@ class Claimer:
         self._database, self._hosts, self._pool = database, hosts, pool
         self._incarnation, self._lease_s = incarnation, lease_s
         self._turn = 0  # of the host that is first
-        self._suspects_turn = False
+        self._suspects_turn = False  # nothing else is claimed until what is in flight has ended
+        self._others_turn = False  # for one heartbeat after that
+        self.loading = False  #: while a model is loaded no suspect runs: which one kills is unclear
 
     def claim(self, in_flight: Sequence[Lease]) -> list[Lease]:
         """Claims the next slices, or a suspect, which runs alone: when there is nothing else, or in
-        turn with the rest. What kills workers must not stop the others, nor wait for ever."""
+        turn with the rest. What kills workers must not stop the others, nor wait for ever: its turn
+        lasts until it was claimed, however long what is in flight takes."""
         if any(lease.suspect for lease in in_flight):
             return []
         if self._suspects_turn:
-            if in_flight or (suspect := self._claim_suspect()):
-                return [] if in_flight else suspect
-            self._suspects_turn = False
+            if in_flight:
+                return []
+            self._suspects_turn, self._others_turn = False, True
+            if suspect := self._claim_suspect():
+                return suspect
         rooms = {host: host.capacity.room() for host in self._rotated_hosts()}
         return self._claim(rooms) or ([] if in_flight else self._claim_suspect())
 
     def claim_preemptively(self, in_flight: Sequence[Lease]) -> list[Lease]:
         """Claims slices that should not wait for those in flight: of tenants that had less, or of
         higher priority."""
-        if any(lease.suspect for lease in in_flight):
+        if self._suspects_turn or any(lease.suspect for lease in in_flight):
             return []
         rooms = {host: host.capacity.preemptive_room() for host in list(self._hosts.values())}
         return self._claim(rooms, PreemptiveClaim(in_flight))
@@ -68,9 +73,12 @@ class Claimer:
         return left_s + _NEXT_LAUNCH_S, False  # too late for the next launch
 
     def alternate_suspects(self, tx: Tx) -> None:
-        """Gives every second heartbeat to suspects, if any wait."""
+        """Gives a turn to suspects, if any wait, at the second heartbeat after their last."""
+        if self._others_turn or self.loading:
+            self._suspects_turn = self._others_turn = False
+            return
         models = [host.model for host in list(self._hosts.values())]
-        self._suspects_turn = not self._suspects_turn and backlog.suspects_wait(tx, models)
+        self._suspects_turn = backlog.suspects_wait(tx, models)
 
     def _claim(
         self, rooms: Mapping[Host, int], preemptive: PreemptiveClaim | None = None
@@ -107,6 +115,8 @@ class Claimer:
         return split.cut(tx, lease, max(1, part // lease.each), self._pool)
 
     def _claim_suspect(self) -> list[Lease]:
+        if self.loading:
+            return []
         for host in list(self._hosts.values()):
             if host.capacity.room():
                 since_s = clock.monotonic()

@@ -54,7 +54,10 @@ class ModelLoader:
     ) -> None:
         self._settings, self._file, self._hosts, self._slices = settings, file, hosts, slices
         self._database, self._redis, self._deadline = database, redis, deadline
-        self._table = Residency(settings.memory_mb, settings.min_stay_s)
+        history = deadline.load_history()
+        self._table = Residency(
+            settings.memory_mb, settings.min_stay_s, set(history.late), dict(history.left_out)
+        )
         self._published: list[ModelRow] = []
         self._stopping = threading.Event()
 
@@ -97,7 +100,7 @@ class ModelLoader:
         model, since_s = resident.model, clock.monotonic()
         engine: Engine | None = None
         try:
-            with self._deadline.within(model.limits.max_load_s):
+            with self._deadline.loading(model.key, model.limits.max_load_s):
                 engine = engines.load(model, self._settings.device)
                 if not self._table.measure(resident, model.memory_mb or engine.memory_mb()):
                     _log.warning("%s: no room for %g MiB", model.key, resident.memory_mb)
@@ -206,7 +209,9 @@ class ModelLoader:
 
     def _publish(self) -> None:
         """Writes changed states of models to the database, or later if it is away."""
-        if self._table.settled():
+        settled = self._table.settled()
+        self._slices.set_loading(loading=not settled)
+        if settled:
             self._slices.mark_loaded()
         rows = self.rows()
         if rows == self._published or self._stopping.is_set():

@@ -67,6 +67,8 @@ class Residency:
 
     budget_mb: float = 0.0  #: memory for all of them, MiB; 0: no bound
     min_stay_s: float = 30.0  #: a model isn't unloaded sooner after it became ready
+    late: set[str] = field(default_factory=set)  #: loaded last, by name@version
+    left_out: dict[str, str] = field(default_factory=dict)  #: not loaded; the reason of each
     _table: dict[str, Resident] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Resident]:
@@ -90,6 +92,9 @@ class Residency:
                 self._table[key] = resident = Resident(model, memory_mb=float(model.memory_mb))
                 if self._too_large(resident):
                     self._reject(resident)
+                elif reason := self.left_out.pop(key, ""):  # once: a changed entry is tried
+                    resident.change_state("failed")
+                    resident.retry_s, resident.error = inf, reason
 
     def reserve(self, now_s: float) -> None:
         """Reserves memory for models that have not been loaded yet, in order, while they fit."""
@@ -109,9 +114,10 @@ class Residency:
                     yield resident, evicted
 
     def next_load(self) -> Resident | None:
-        """Returns the first model in "loading" whose memory is not only reserved but free."""
+        """Returns the first model in "loading" whose memory is not only reserved but free. Those
+        whose loads ended workers come after the others."""
         used_mb = sum(resident.memory_mb for resident in self.in_state(*_IN_MEMORY))
-        for resident in self.in_state("loading"):
+        for resident in sorted(self.in_state("loading"), key=lambda r: r.model.key in self.late):
             if not self.budget_mb or used_mb + resident.memory_mb <= self.budget_mb:
                 return resident
         return None

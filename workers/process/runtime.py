@@ -26,6 +26,7 @@ from workers.device.health import DeviceHealth
 from workers.device.host_table import HostTable
 from workers.device.monitoring.watchdog import (
     DEVICE_CRASH_EXIT_CODE,
+    FIRST_LAUNCH_EXIT_CODE,
     SICK_EXIT_CODE,
     LaunchDeadline,
 )
@@ -37,6 +38,7 @@ from workers.process.status_report import StatusReporter
 _log = logging.getLogger(__name__)
 _REDIS_TIMEOUT_S = 1.5  # longer than a slot blocks on Redis
 _DATABASE_PAUSE_S = 0.5
+_ERROR_PAUSE_S = 5.0  # after an error that nobody expects
 _CONNECTIONS = 12  # of threads with claims, and the heartbeat
 
 
@@ -175,7 +177,11 @@ class Runtime:
 
     def _leave_failed_device(self) -> None:
         _log.critical("the device failed, no more work is taken: %s", self._health.failure)
-        self._end(DEVICE_CRASH_EXIT_CODE if self._health.suspects_launch else SICK_EXIT_CODE)
+        if not self._health.suspects_launch:
+            self._end(SICK_EXIT_CODE)
+        else:
+            worked = self._health.has_worked
+            self._end(DEVICE_CRASH_EXIT_CODE if worked else FIRST_LAUNCH_EXIT_CODE)
 
     def _await_database(self) -> None:
         """Waits until the database can be reached, or the worker drains."""
@@ -189,7 +195,10 @@ class Runtime:
 
     def _heartbeat(self, until: threading.Event, act: Callable[..., None], *arguments: Any) -> None:
         while not until.wait(self._settings.lease_s / 3):
-            act(*arguments)
+            try:
+                act(*arguments)
+            except Exception:
+                _log.exception("a heartbeat failed; the next one comes in its time")
 
     def _renew(self, slices: SliceRunner) -> None:
         try:
@@ -219,6 +228,9 @@ class Runtime:
             except CONNECTION_ERRORS as error:
                 _log.warning("can't claim preemptively: %s", error)
                 self._draining.wait(_DATABASE_PAUSE_S)
+            except Exception:
+                _log.exception("a preemptive claim failed; the next is in %g s", _ERROR_PAUSE_S)
+                self._draining.wait(_ERROR_PAUSE_S)
 
 
 def _spawn(target: Callable[..., None], *arguments: Any) -> threading.Thread:

@@ -1,15 +1,17 @@
 """Slices of one worker, from claim to settlement: claim, feed the device, settle what finished."""
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import Engine as Database
 
-from jobs import clock
+from jobs import clock, ids
 from jobs.blobs.payloads import Payloads
 from jobs.models.model import Model
 from jobs.models.pricing import Price
+from jobs.store.db import CONNECTION_ERRORS
 from jobs.store.queue import claim, workers
 from jobs.store.queue.claim import Lease
 from workers.device.host import Host
@@ -18,6 +20,8 @@ from workers.items import inputs
 from workers.items.in_flight import ClaimedBatch, InFlightSlice
 from workers.process.claiming import Claimer
 from workers.process.settlement import Settlement
+
+_log = logging.getLogger(__name__)
 
 
 class SliceRunner:
@@ -88,20 +92,47 @@ class SliceRunner:
         return batch
 
     def _run(self, batch: ClaimedBatch) -> None:
-        """Feeds the device with the items of a claim, and settles its slices as they finish."""
+        """Feeds the device with the items of a claim, and settles its slices as they finish. After
+        an error slices go back."""
         host = self._in_flight[batch.slices[0]]
         try:
             inputs.feed(self._database, self._payloads, batch, host.model, host.submit)
             while not batch.ended:
                 if finished := batch.wait():
-                    if innocent := [one for one in finished if not one.suspect]:
-                        self.settlement.settle(host.model, innocent)
+                    self._settle(host, [one for one in finished if not one.suspect])
                     self._end(finished, host)
                 else:
                     self.settlement.record(host.model, batch)
+        except CONNECTION_ERRORS:
+            raise
+        except Exception:
+            self._give_back([one for one in batch.slices if one in self._in_flight], host)
         finally:
             self._end(batch.slices, host)
             host.capacity.end_claim()
+
+    def _settle(self, host: Host, slices: Sequence[InFlightSlice]) -> None:
+        """Settles slices; where that fails each by itself, so that one goes back alone."""
+        try:
+            if slices:
+                self.settlement.settle(host.model, slices)
+        except CONNECTION_ERRORS:
+            raise
+        except Exception:
+            if len(slices) == 1:
+                self._give_back(slices, host)
+            else:
+                for one in slices:
+                    self._settle(host, [one])
+
+    def _give_back(self, slices: Sequence[InFlightSlice], host: Host) -> None:
+        """Ends slices at an error, and their leases: the keeper's next look frees them."""
+        leases = [one.lease for one in slices if not one.suspect]
+        named = ", ".join(f"{ids.show('job', one.job_id)} from {one.start}" for one in leases[:10])
+        _log.exception("%d slices of %s go back: %s", len(leases), host.model.key, named)
+        self._end(slices, host)  # `renew` prolongs them no more
+        with self._database.begin() as tx:
+            claim.renew(tx, leases, 0.0)
 
     def _end(self, slices: Sequence[InFlightSlice], host: Host) -> None:
         """Ends slices. One that isn't settled goes to another worker once its lease has expired."""
@@ -154,6 +185,10 @@ class SliceRunner:
     def state(self) -> str:
         """State of this worker, as the database has it."""
         return "draining" if self._closed else "ready" if self._loaded else "loading"
+
+    def set_loading(self, *, loading: bool) -> None:
+        """Tells whether a model is being loaded: suspects wait for its end."""
+        self._claimer.loading = loading
 
     def mark_loaded(self) -> None:
         """Marks the worker ready: the models that it starts with are loaded."""

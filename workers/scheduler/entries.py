@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jobs.calls.lanes import ALONE
 from workers.scheduler.cost import LaunchSize
 
 Place = tuple[Any, ...]
@@ -53,6 +54,11 @@ class Launch:
     def __post_init__(self) -> None:
         self.entries = [*self.calls, *self.items]
         self.bucket = max((entry.bucket for entry in self.entries), default=0)
+
+    @property
+    def calls_alone(self) -> bool:
+        """True where its calls run alone: a worker died, or its device failed, with them."""
+        return len(self.calls) > 0 and self.calls[0].owner.lane.startswith(ALONE)
 
     @property
     def work(self) -> LaunchSize:

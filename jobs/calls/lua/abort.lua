@@ -1,5 +1,5 @@
--- Puts back what a take ("worker#token") gave.
-local lane_prefix, take = unpack(ARGV, 1, 2)
+-- Puts back what a take ("worker#token") gave; with a prefix, in lanes whose calls run alone.
+local lane_prefix, take, alone_prefix = unpack(ARGV, 1, 3)
 
 local taken = redis.call('HGETALL', TAKEN)
 for n = 1, #taken, 2 do
@@ -7,8 +7,13 @@ for n = 1, #taken, 2 do
     if token == take then
         redis.call('HDEL', TAKEN, id)
         local call = redis.call('HGET', CALLS, id) or ''
-        local lane, member = string.match(call, '^%S+ %S+ %S+ ([^\n]*)\n([^\n]*)')
+        local before, lane, member, after =
+            string.match(call, '^(%S+ %S+ %S+ )([^\n]*)\n([^\n]*)(.*)$')
         if lane then
+            if string.sub(lane, 1, #alone_prefix) ~= alone_prefix then
+                lane = alone_prefix .. lane
+                redis.call('HSET', CALLS, id, before .. lane .. '\n' .. member .. after)
+            end
             redis.call('ZADD', lane_prefix .. lane, now, member)
             redis.call('SADD', LANES, lane)
             local size, weight, tenant = string.match(member, '^(%S+) %S+ (%S+) (.*)$')

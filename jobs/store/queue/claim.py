@@ -165,7 +165,9 @@ _CLAIM_PREEMPTIVELY = text(
     )
 )
 
-# A suspect slice runs alone: the first one that is due, whoever's it is, at no charge.
+# A suspect slice runs alone, whoever's it is, at no charge: of those that were claimed least the
+# first one that is due. One that kills each worker doesn't keep the others waiting, and what
+# succeeds meanwhile tells it from a device that fails.
 _CLAIM_SUSPECT = text("""
     UPDATE slices
     SET state = 'leased', epoch = epoch + 1, charged_ms = 0,
@@ -174,7 +176,7 @@ _CLAIM_SUSPECT = text("""
     FROM (SELECT job_id, start FROM slices
           WHERE state = 'ready' AND suspect AND model = :model AND version = :version
             AND not_before <= now()
-          ORDER BY due_at, job_id, start LIMIT 1 FOR UPDATE SKIP LOCKED) AS kept
+          ORDER BY epoch, due_at, job_id, start LIMIT 1 FOR UPDATE SKIP LOCKED) AS kept
     JOIN jobs ON jobs.id = kept.job_id
     WHERE slices.job_id = kept.job_id AND slices.start = kept.start
     RETURNING slices.job_id, slices.start, stop, epoch, slices.tenant_id,

@@ -33,7 +33,8 @@ _LOCK_LOST = text("""
                     w.ended_at IS NULL
                         AND greatest(w.heartbeat_at, w.watched_at)
                             < now() - make_interval(secs => :lease_s),
-                    false) AS accused
+                    false) AS accused,
+           coalesce(w.died = 'sick', false) AS sick
     FROM slices s LEFT JOIN workers w ON w.incarnation = s.lease_owner
     WHERE s.state = 'leased'
       AND (w.ended_at IS NOT NULL
@@ -48,9 +49,9 @@ _FREE = text("""
     UPDATE slices
     SET state = CASE WHEN j.state = 'paused' THEN 'held' ELSE 'ready' END,
         epoch = epoch + 1, lease_owner = NULL, lease_until = NULL,
-        suspect = suspect OR lost.accused
-    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:accused AS bool[]))
-             AS lost (job_id, start, accused)
+        suspect = suspect OR lost.suspected
+    FROM unnest(CAST(:jobs AS uuid[]), CAST(:starts AS int[]), CAST(:suspected AS bool[]))
+             AS lost (job_id, start, suspected)
     JOIN jobs j ON j.id = lost.job_id
     WHERE slices.job_id = lost.job_id AND slices.start = lost.start
     RETURNING slices.job_id, slices.start, j.state
@@ -69,7 +70,9 @@ def reap(tx: Tx, lease_s: float, watch: ClockWatch | None = None) -> int:
     if not lost:
         return 0
     keys = key_arrays([(row.job_id, row.start) for row in lost])
-    freed = tx.execute(_FREE, keys | {"accused": [row.accused for row in lost]}).all()
+    # What was in a sick device runs alone next: if that fails as well, it is the cause.
+    suspected = [row.accused or row.sick for row in lost]
+    freed = tx.execute(_FREE, keys | {"suspected": suspected}).all()
     cancelled = {(row[0], row[1]) for row in freed if row.state == "cancelling"}
     if cancelled:
         end_slices(tx, sorted(cancelled), "cancelled")

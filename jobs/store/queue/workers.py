@@ -30,7 +30,7 @@ from jobs.store.tables import launches, slices, worker_models, workers
 
 Death = Literal["killed", "crashed", "hung", "sick"]
 """killed: from outside; crashed: by what it did, memory included; hung: it had to be ended; sick:
-its device failed before any launch succeeded."""
+its device failed before anything worked on it."""
 
 ModelState = Literal["absent", "loading", "warming", "ready", "draining", "failed"]
 """State of a model in a worker; see workers/process/residency.py."""
@@ -85,7 +85,8 @@ def record_watched(tx: Tx, incarnation: int) -> None:
 def report_death(tx: Tx, incarnation: int, how: Death, device_error: str = "") -> None:
     """Records the death that a supervisor saw, or one by the device that the worker reports.
 
-    Slices of a killed or sick worker are freed at no cost; those of any other become suspect.
+    Slices of a killed worker are freed at no cost; those of a sick one run alone next, and those
+    of any other are accused besides.
     """
     its = update(workers).where(_w.incarnation == incarnation, _w.ended_at.is_(None))
     values = {"died": how, "device_error": device_error or None}

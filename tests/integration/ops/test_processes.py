@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.processes import log_rotation
+from ops.processes import children, log_rotation
 from ops.processes.children import Child, Supervisor, describe_exit, setpriv
 from tests.support.wait import eventually, gone
 
@@ -176,6 +176,28 @@ def test_a_killed_supervisor_takes_its_children_with_it() -> None:
         assert not gone(child)
         owner.kill()
     eventually(lambda: gone(child))
+
+
+def test_a_child_that_no_signal_ends_is_left_behind_and_replaced(
+    supervisor: Supervisor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    child = Child("child", IDLE, log=tmp_path / "child")
+    started(supervisor, child)
+    first = child.process
+    assert first is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(children, "KILLED_WITHIN_S", 0.1)
+        patched.setattr(os, "killpg", lambda *_: None)  # as one that waits in the kernel
+        child.kill()
+    assert not child.alive()
+    assert "doesn't end 0.1 s after SIGKILL" in caplog.text
+    eventually(lambda: running_again(supervisor, child, first.pid))
+    assert first.poll() is None
+    first.kill()
+    first.wait()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobs import clock
+from workers.device.monitoring.load_history import LoadHistory
 
 FD_VARIABLE = "MILLRACE_PROGRESS_FD"
 """Environment variable with the descriptor of the inherited file."""
@@ -17,14 +18,27 @@ FORCED_EXIT_CODE = 75
 """Exit code of a worker that had to stop without waiting for a launch any longer."""
 
 SICK_EXIT_CODE = 76
-"""Exit code of a worker whose device failed before any launch succeeded."""
+"""Exit code of a worker whose device failed before anything worked on it."""
 
 DEVICE_CRASH_EXIT_CODE = 77
-"""Exit code of a worker whose device had worked and failed in a launch, which may be the cause."""
+"""Exit code of a worker whose device failed in a launch, which may be the cause, after others had
+succeeded."""
+
+FIRST_LAUNCH_EXIT_CODE = 78
+"""Exit code of a worker whose device failed in a launch, which may be the cause, before any
+succeeded."""
 
 #: incarnation, deadline (monotonic s; 0: none), items and calls that the engine has now
 _LAYOUT = struct.Struct("<qdqq")
-SIZE = _LAYOUT.size
+#: deadline of the load (monotonic s; 0: none), length of the model's name@version, and it
+_LOAD = struct.Struct("<dH246s")
+#: length of the load history, and it
+_HISTORY = struct.Struct("<H7934s")
+_LOAD_AT, _HISTORY_AT = _LAYOUT.size, _LAYOUT.size + _LOAD.size
+_MOST_HISTORY = _HISTORY.size - 2
+SIZE = _HISTORY_AT + _HISTORY.size
+
+_NONE = LoadHistory()
 
 
 class LaunchDeadline:
@@ -50,7 +64,7 @@ class LaunchDeadline:
     @contextmanager
     def within(self, limit_s: float, *, items: int = 0, calls: int = 0) -> Iterator[None]:
         """Sets a limit for what runs inside; it hangs if it takes longer. items, calls: in the
-        engine; none while a model is loaded."""
+        engine."""
         key = object()
         with self._lock:
             self._inside[key] = clock.monotonic() + limit_s, items, calls
@@ -61,6 +75,22 @@ class LaunchDeadline:
             with self._lock:
                 del self._inside[key]
                 self._write()
+
+    @contextmanager
+    def loading(self, model: str, limit_s: float) -> Iterator[None]:
+        """Sets a limit for the load of a model (name@version), one at a time. The supervisor takes
+        a death inside for the load's."""
+        name = model.encode()[: _LOAD.size - 10]
+        _LOAD.pack_into(self._memory, _LOAD_AT, clock.monotonic() + limit_s, len(name), name)
+        try:
+            yield
+        finally:
+            _LOAD.pack_into(self._memory, _LOAD_AT, 0.0, 0, b"")
+
+    def load_history(self) -> LoadHistory:
+        """Returns the loads that ended earlier incarnations of this worker."""
+        length, packed = _HISTORY.unpack_from(self._memory, _HISTORY_AT)
+        return LoadHistory.unpack(packed[:length])
 
     def _write(self) -> None:
         inside = self._inside.values()
@@ -82,9 +112,11 @@ class Watch:
         """Incarnation of the worker; 0 until it has registered."""
         return self._read()[0]
 
-    def reset(self) -> None:
-        """Clears the memory before another worker starts."""
+    def reset(self, history: LoadHistory = _NONE) -> None:
+        """Clears the memory before another worker starts, and tells it the history of loads."""
         self._memory[:] = bytes(SIZE)
+        packed = history.pack(_MOST_HISTORY)
+        _HISTORY.pack_into(self._memory, _HISTORY_AT, len(packed), packed)
 
     def busy(self) -> bool:
         """Returns True if the engine has items or calls, or had when the worker ended."""
@@ -99,6 +131,19 @@ class Watch:
     def hangs(self) -> bool:
         """Returns True once the engine has missed its deadline."""
         return 0.0 < self._read()[1] < clock.monotonic()
+
+    def load_hangs(self) -> bool:
+        """Returns True once a load has missed its deadline."""
+        return 0.0 < self._load()[0] < clock.monotonic()
+
+    @property
+    def loading(self) -> str:
+        """Model (name@version) that is loaded, or was when the worker ended; empty: none."""
+        _, length, name = self._load()
+        return name[:length].decode(errors="replace")
+
+    def _load(self) -> tuple[float, int, bytes]:
+        return _LOAD.unpack_from(self._memory, _LOAD_AT)
 
     def _read(self) -> tuple[int, float, int, int]:
         return _LAYOUT.unpack_from(self._memory)

@@ -11,6 +11,7 @@ import redis
 from jobs.models.model import Limits
 from tests.integration.workers.device.host_bench import MODEL, Bench, Shout, ends
 from tests.support.wait import eventually
+from workers.device.call_puller import CallPuller
 from workers.device.health import DeviceHealth
 from workers.engines.protocol import DeviceFailed
 
@@ -58,8 +59,9 @@ def test_items_go_back_without_an_outcome(start: Start) -> None:
     bench.start()
     for one in (in_flight, other):
         eventually(lambda one=one: one.finished)  # type: ignore[misc]
-        assert (one.outcomes, one.released, one.suspect) == ([], True, False)
+        assert (one.outcomes, one.released, one.suspect) == ([], True, True)
     assert str(health.failure) == ECC
+    assert not health.suspects_launch, "they run alone next, and aren't accused yet"
     assert bench.launches == []
 
 
@@ -70,8 +72,42 @@ def test_calls_are_there_for_another_worker(start: Start) -> None:
     eventually(lambda: health.failure)
     look = eventually(lambda: (look := bench.lanes.look("other/0")).lanes and look)
     assert look
-    assert [(lane.rows, lane.lane) for lane in look.lanes] == [(1, "{}/0")]
+    assert [(lane.rows, lane.lane) for lane in look.lanes] == [(1, "alone:{}/0")]
     assert look.replicas == 0
+
+
+def test_a_launch_that_ran_alone_is_accused_on_a_device_that_never_worked(start: Start) -> None:
+    bench, health = start(Sick())
+    bench.host.capacity.begin_claim(isolated=True)
+    [only] = bench.slices(["a"]).slices
+    bench.start()
+    eventually(lambda: only.finished)
+    assert only.suspect
+    assert health.suspects_launch
+
+
+def test_a_call_that_ran_alone_is_accused_and_stays_with_the_worker(start: Start) -> None:
+    bench, health = start(Sick())
+    bench.call("call-1", "a")
+    bench.take_by(other := CallPuller(bench.lanes, "worker-2", 60))
+    other.put_back(other.token, alone=True)
+    bench.start()
+    eventually(lambda: health.failure)
+    assert health.suspects_launch
+    assert not bench.lanes.look("other/0").lanes
+
+
+def test_a_launch_on_a_device_that_ran_a_sample_is_accused(start: Start) -> None:
+    engine = Sick(healthy=1000)
+    engine.known = ["known"]
+    bench, health = start(engine)
+    bench.host.warm_up()
+    engine.healthy = 0
+    [only] = bench.slices(["a"]).slices
+    bench.start()
+    eventually(lambda: only.finished)
+    assert health.suspects_launch
+    assert not health.has_worked, "samples aren't work: they don't clear a sick device"
 
 
 def test_a_launch_on_a_device_that_had_worked_is_suspect(start: Start) -> None:

@@ -16,7 +16,7 @@ from jobs.calls.redis import RedisLanes
 from jobs.models.model import Limits, Model
 from jobs.models.registry import Registry
 from jobs.settings import Settings
-from jobs.store.queue import settle, workers
+from jobs.store.queue import reap, settle, workers
 from jobs.usecases.submit import Order, submit
 from tests.support.wait import PATIENCE_S, eventually
 from workers.device.call_puller import CallPuller
@@ -252,6 +252,25 @@ def test_what_could_not_be_recorded_is_recorded_later(
     gate.allowed.release(4)
     bench.join()
     assert bench.counted() == (10, 10)
+
+
+def test_a_slice_whose_settlement_fails_goes_back_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = settle.settle
+
+    def refuse_one(tx: Any, leases: Any, *rest: Any, **named: Any) -> int:
+        if any(lease.start == 10 for lease in leases):
+            raise ValueError("one of its rows can't be written")
+        return write(tx, leases, *rest, **named)
+
+    monkeypatch.setattr(settle, "settle", refuse_one)
+    bench.finish()
+    assert bench.starts("done") == [0, 20, 30, 40, 50]
+    assert "1 slices of a@1 go back" in caplog.text
+    with bench.database.begin() as tx:
+        assert reap.reap(tx, 0.0) == 1, "the lease has ended"
+    assert bench.starts("ready") == [10]
 
 
 @pytest.fixture

@@ -102,3 +102,27 @@ def test_a_database_that_is_away_ends_neither_the_timer_nor_a_round(bench: Bench
     bench.error, bench.ready, bench.rounds = None, 1, [True]
     bench.look()
     assert bench.worked == 2
+
+
+def test_a_round_and_a_look_that_fail_end_neither_the_nudge_nor_the_timer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> bool:
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(bench.timer, "_work", broken)
+    bench.timer.nudge()
+    looked: list[int] = []
+
+    def look() -> None:
+        looked.append(1)
+        if len(looked) == 3:
+            bench.timer.stop()
+        broken()
+
+    monkeypatch.setattr(bench.timer, "look", look)
+    bench.timer.pause_s = 0.0
+    bench.timer.run()
+    assert len(looked) == 3
+    assert "a round of claims failed" in caplog.text
+    assert "a look for slices failed" in caplog.text

@@ -1,10 +1,15 @@
-"""Times at which a worker claims preemptively."""
+"""Times at which a worker claims preemptively, and turns of suspects."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from jobs import ids
+from jobs.models.model import Model
+from jobs.store.queue import backlog, claim
+from jobs.store.queue.claim import Lease
 from workers.process.claiming import Claimer
 
 
@@ -37,3 +42,56 @@ def test_the_time_is_just_before_a_launch_ends(
     hosts: list[tuple[int, float, float]], delay_s: float, claims: bool
 ) -> None:
     assert claimer(*hosts).preemption_delay_s() == (pytest.approx(delay_s), claims)
+
+
+class Room:
+    """A host with room for anything."""
+
+    def __init__(self) -> None:
+        self.model = Model("m", "1", "echo")
+        self.capacity = SimpleNamespace(
+            room=lambda: 10, preemptive_room=lambda: 10, item_ms=lambda: 1.0, slice_items=lambda: 10
+        )
+
+
+def lease(*, suspect: bool) -> Lease:
+    return Lease(ids.new(), 0, 1, 1, "tenant", "m@1", "{}", suspect=suspect)
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Claimer:
+    """A claimer whose models always have ordinary slices and suspects."""
+    made = Claimer(cast(Any, SimpleNamespace(begin=nullcontext)), {"m@1": cast(Any, Room())}, 1,
+                   60.0, "default")  # fmt: skip
+    monkeypatch.setattr(backlog, "suspects_wait", lambda *_: True)
+    monkeypatch.setattr(claim, "claim", lambda *_, **__: [lease(suspect=False)])
+    monkeypatch.setattr(claim, "claim_suspect", lambda *_, **__: [lease(suspect=True)])
+    return made
+
+
+def test_suspects_keep_their_turn_while_what_is_in_flight_takes_long(busy: Claimer) -> None:
+    in_flight = busy.claim([])
+    assert not in_flight[0].suspect
+    for _ in range(3):  # heartbeats within one slice
+        busy.alternate_suspects(cast(Any, None))
+        assert busy.claim(in_flight) == []
+        assert busy.claim_preemptively(in_flight) == []
+    assert busy.claim([])[0].suspect
+
+
+def test_ordinary_slices_have_the_heartbeat_after_a_suspect(busy: Claimer) -> None:
+    turns = []
+    for _ in range(4):
+        busy.alternate_suspects(cast(Any, None))
+        turns.append(busy.claim([])[0].suspect)
+        turns.append(busy.claim([])[0].suspect)
+    assert turns == [True, False, False, False, True, False, False, False]
+
+
+def test_suspects_wait_while_a_model_is_loaded(busy: Claimer) -> None:
+    busy.loading = True
+    busy.alternate_suspects(cast(Any, None))
+    assert not busy.claim([])[0].suspect
+    busy.loading = False
+    busy.alternate_suspects(cast(Any, None))
+    assert busy.claim([])[0].suspect

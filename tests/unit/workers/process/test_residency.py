@@ -185,3 +185,27 @@ def test_states_follow_each_other_as_the_table_says() -> None:
     resident = Resident(model("a"))
     with pytest.raises(AssertionError, match="a@1: absent to ready"):
         resident.change_state("ready")
+
+
+def test_a_model_whose_loads_ended_workers_is_loaded_last_or_not_at_all() -> None:
+    made = Table(late={"a@1"}, left_out={"b@1": "it crashed 3 times"})
+    made.declare(0, [model("a"), model("b"), model("c")])
+    made.reserve(0)
+    first = made.next_load()
+    assert first
+    assert first.model.name == "c"
+    made.load_all(0)
+    assert made.names("ready") == "ac"
+    assert (made.of("b").state, made.of("b").error) == ("failed", "it crashed 3 times")
+    assert list(made.requested_loads(1e9, {"b@1"})) == []
+
+
+def test_a_changed_entry_of_a_model_that_was_left_out_is_loaded() -> None:
+    made = Table(left_out={"a@1": "it crashed 3 times"})
+    made.declare(0, [model("a")])
+    made.declare(1, [model("a", memory_mb=1)])
+    [removed] = made.removed(1 + REMOVED_STAYS_S)
+    made.remove(removed)
+    made.declare(10, [model("a", memory_mb=1)])
+    made.load_all(10)
+    assert made.names("ready") == "a"

@@ -19,6 +19,7 @@ from jobs.store.queue import reap as reaping
 from jobs.store.queue import settle as settling
 from jobs.store.queue.claim import Lease
 from jobs.store.queue.clock_watch import ClockWatch
+from jobs.store.queue.reap import DEATHS_ALONE
 from jobs.store.queue.settle import Attempt, Result
 from jobs.store.queue.workers import Death
 from jobs.usecases.submit import Order, submit
@@ -100,6 +101,35 @@ def test_slices_of_a_worker_killed_from_outside_are_free_at_once_at_no_cost(
     claim(database, owner)
     die(database, owner, "killed")
     assert slices(database, job) == [(0, 3, "ready", False, 0)]
+
+
+def test_slices_of_a_sick_worker_run_alone_next_at_no_cost(database: Engine) -> None:
+    post(database, 1)
+    for _ in range(DEATHS_ALONE + 1):
+        sick = worker(database)
+        [lease] = claim(database, sick)
+        die(database, sick, "sick")
+        reap(database)
+    [last] = claim(database, worker(database))
+    assert lease.suspect
+    assert last.suspect
+    with database.connect() as tx:
+        assert tx.scalar(text("SELECT deaths FROM slices")) == 0
+
+
+def test_each_suspect_has_its_turn(database: Engine) -> None:
+    jobs = {post(database, 1), post(database, 1)}
+    fallen = worker(database)
+    assert len(claim(database, fallen)) == 2
+    die(database, fallen, "crashed")
+    reap(database)
+    tried = []
+    for _ in jobs:
+        next_one = worker(database)
+        tried += claim(database, next_one)
+        die(database, next_one, "crashed")
+        reap(database)
+    assert {lease.job_id for lease in tried} == jobs
 
 
 def test_a_lease_that_ran_out_while_the_heart_beats_counts_nothing(database: Engine) -> None:

@@ -4,6 +4,7 @@ import mmap
 
 import pytest
 
+from workers.device.monitoring.load_history import LoadHistory
 from workers.device.monitoring.watchdog import SIZE, LaunchDeadline, Watch
 
 
@@ -26,9 +27,28 @@ def test_a_launch_hangs_once_its_time_is_over(both: tuple[LaunchDeadline, Watch]
 
 def test_a_load_may_hang_and_accuses_nobody(both: tuple[LaunchDeadline, Watch]) -> None:
     progress, watch = both
-    with progress.within(-1.0):
-        assert watch.hangs()
+    with progress.loading("a@1", -1.0):
+        assert watch.load_hangs()
+        assert not watch.hangs()
         assert not watch.busy()
+        with progress.within(60.0, items=1):
+            assert (watch.loading, watch.hangs()) == ("a@1", False)
+    assert not watch.load_hangs()
+    assert watch.loading == ""
+
+
+def test_a_worker_is_told_which_loads_ended_the_ones_before(
+    both: tuple[LaunchDeadline, Watch],
+) -> None:
+    progress, watch = both
+    history = LoadHistory(("late@1",), {"left-out@1": "it crashed"})
+    watch.reset(history)
+    progress.set_incarnation(8)
+    with progress.loading("é" * 300, 60.0), progress.within(1.0, items=1):
+        assert progress.load_history() == history
+        assert watch.incarnation == 8
+    watch.reset()
+    assert progress.load_history() == LoadHistory()
 
 
 def test_a_death_with_calls_alone_in_the_engine_is_no_item_s(

@@ -1,0 +1,5 @@
+"""Model whose load ends its worker."""
+
+import os
+
+os._exit(1)
