@@ -1,5 +1,6 @@
 """Parent's side of child processes: they start on demand and are used again."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from jobs.telemetry.reports import child_processes
 
 _SPAWN = get_context("spawn")
 _LOOK_S = 0.05  # between two looks at the memory of a process
+_EXIT_S = 1.0  # from the end of its pipe to its exit status
 
 
 class OutOfMemory(Exception):
@@ -64,6 +66,11 @@ class Child:
         result, counted = self._pipe.recv()
         child_processes.add_increases(counted)
         return result
+
+    def was_killed(self) -> bool:
+        """Returns True if the process was ended by a signal from outside, not by a crash."""
+        self._process.join(_EXIT_S)
+        return self._process.exitcode in (-signal.SIGKILL, -signal.SIGTERM)
 
     def alive(self) -> bool:
         """Returns True while the process runs."""
